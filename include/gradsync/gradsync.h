@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gradsync: data-parallel gradient synchronisation as a service.
+ *
+ * Several processes train the same model, each on its own share of the data. After every backward pass their gradients
+ * must be averaged. A trainer that uses this library keeps its gradients in memory shared with a daemon (gradsyncd), says
+ * which of them are ready while it goes on computing the others, and the daemon averages them meanwhile across all
+ * members of the job. This header is the manual.
+ *
+ *
+ * THE TRAINER'S LOOP
+ *
+ *      check(gradsync_open(&gs, NULL));                        the socket comes from the environment,
+ *      check(gradsync_join(gs, NULL, &job));                   so do the job's name, its size and our rank
+ *      for (i = 0; i < layers; i++)
+ *              check(gradsync_param(job, name[i], GRADSYNC_F32, ndim[i], shape[i]));
+ *      check(gradsync_plan(job, &plan));                       all members have named the same parameters
+ *      check(gradsync_broadcast(job, weights, bytes, 0));      all members start from rank 0's weights
+ *      for (step = 0; step < steps; step++) {
+ *              for (i = layers; i-- > 0;) {
+ *                      backward(i, gradsync_gradient(plan, i));
+ *                      check(gradsync_ready(plan, i));         never waits
+ *              }
+ *              check(gradsync_finish(plan, &info));            waits for what is left
+ *              optimise(plan);                                 every member now holds bit-identical averages
+ *      }
+ *      check(gradsync_leave(job));
+ *      gradsync_close(gs);
+ *
+ *
+ * OBJECTS AND THEIR LIVES
+ *
+ * struct gradsync is a connection to one daemon: gradsync_open() makes it, gradsync_close() ends it and everything that
+ * was made through it. struct gradsync_job is this process's membership of a job: gradsync_join() makes it,
+ * gradsync_leave() ends it and its plans. struct gradsync_plan is a list of parameters with the memory that holds their
+ * gradients: gradsync_plan() makes it, gradsync_plan_free() ends it. A pointer to an object that has ended must not be
+ * used again. A process may hold several connections, several jobs over each, and several plans in each job (for models
+ * that step at different rates: each plan counts its own steps).
+ *
+ * A job is a group of members that average gradients together. It belongs to the user who opened it: (user, name) is its
+ * identity. It forms when all members are there and stays as it is until one of them leaves or is lost; then it is over
+ * for all, and those who go on join again. `rank` (0 … world-1) numbers the members, `local_rank` those on this daemon.
+ *
+ * All members make the same calls that involve others (plans, steps, collectives) in the same order within a plan or a
+ * job. What differs is refused on every member, by name, before any data moves.
+ *
+ *
+ * WHO OWNS WHICH MEMORY UNTIL WHEN
+ *
+ * gradsync_gradient() gives the address of a parameter's gradient, aligned to 64 bytes, a dense array in row-major order.
+ * The memory is allocated by the daemon and shared with it; the address stays the same until the plan is freed or the job
+ * is left. It begins as zeros.
+ *
+ *   from finish() (or plan()) until ready()    the trainer's: it reads and writes
+ *   from ready() until finish() or wait()      gradsync's: reading gives anything, writing corrupts the result
+ *   after finish() returned OK                 the trainer's: the average
+ *   after wait() returned OK                   the trainer's, to read: the average, but provisional until finish() is OK
+ *   after VOID_RETRY                           the trainer's: undefined contents
+ *
+ * Between parameters of a bucket there may be padding, which is gradsync's. Text, names, shapes and option structures
+ * given to a call are copied; the caller's may go when the call has returned. Data given to a collective must stay where
+ * it is until the call has returned something other than AGAIN and INTERRUPTED. Strings returned by the library live as
+ * long as the object they are asked of, or, for gradsync_error(), until this thread's next call that fails.
+ *
+ *
+ * ZEROING
+ *
+ * The library never clears gradients. A backward pass that overwrites (dW = …) needs no zeroing. One that adds to what is
+ * there (dW += …) must clear the gradients itself after finish() and before the first addition, as what finish() leaves
+ * there is the average of the step before. gradsync_absent() clears the parameter it is called for.
+ *
+ *
+ * STEPS
+ *
+ * A step averages all parameters of a plan once. Parameters are laid out in buckets, which are reduced as a whole: the
+ * plan walks the parameters from the last registered to the first, because backward passes produce gradients in that
+ * order, and closes a bucket when it holds at least its limit (a small first one, then larger ones). A bucket goes to the
+ * daemon when all of its parameters are ready and all buckets before it have gone; the order of ready() does not matter
+ * for the result, only for how early work can begin. Every member's result has the same bits.
+ *
+ * Each parameter is marked once per step, ready() or absent(). finish() waits until the step has its outcome, which is
+ * the same on every member: committed (OK), or void because a member was lost (VOID_RETRY). A step is committed once every
+ * member has marked all of its parameters, whoever is lost afterwards. The next step begins with the next mark.
+ *
+ *
+ * THREADS
+ *
+ * ready(), absent() and wait() may be called from any threads at once, also for the same plan; a gradient's writes must
+ * happen before its ready(). All marks of a step must happen before its finish() begins, and finish() is called by one
+ * thread at a time per plan. Calls that only ask (gradient(), rank(), unused(), …) may come from any thread. join(),
+ * param(), plan(), plan_free(), leave() and collectives belong to one thread at a time per job: a second one gets STATE.
+ * Waiting in one thread never delays ready() in another. gradsync_close() must be the last call on a handle, with no other
+ * in progress.
+ *
+ *
+ * SIGNALS
+ *
+ * The library installs no signal handlers, raises no SIGPIPE, starts no threads, and neither logs nor ends the process.
+ * A call that waits returns INTERRUPTED when a signal handler has run in its thread (whether or not SA_RESTART is set);
+ * called again with the same arguments it goes on where it was. Only gradsync_open() does not let itself be interrupted.
+ * Its file descriptors are all close-on-exec.
+ *
+ *
+ * FORK
+ *
+ * Children (data loader workers) inherit no connection and no gradients: in the child, the memory that
+ * gradsync_gradient() points to is not there, the descriptors are closed in the moment of fork(), and every call on a
+ * handle of the parent returns FORKED; functions that only ask for a number still answer. gradsync_close() of an inherited
+ * handle frees the child's copy of memory and touches nothing else. A child may open a connection of its own. The daemon
+ * notices the end of the trainer although children live on. (This covers fork(); a child made by vfork() or clone() must
+ * not use the library before it has called exec().)
+ *
+ *
+ * BLOCKING, OR THE CALLER'S OWN LOOP
+ *
+ * Calls that may wait: open, join, plan, wait, finish, plan_free, leave, and the collectives. With
+ * gradsync_options.nonblocking they return AGAIN instead of waiting (open itself always waits, 10 s at most). The caller's
+ * loop then does, each time gradsync_fd() is readable (level-triggered; also when there is something to write):
+ *
+ *      gradsync_dispatch(gs);      and then, again, each call that has returned AGAIN, with the same arguments
+ *
+ * Several calls may be pending, one per plan and one per job. ready() and absent() never wait, on any handle: if the
+ * daemon does not read, what they have to say is said by the next ready(), waiting call or dispatch.
+ *
+ *
+ * WHICH JOB AM I IN?
+ *
+ * Fields of gradsync_join_options that are left open are filled from the first of these rows whose variables are all set:
+ *
+ *   launcher                    name                       world size             rank
+ *   gradsyncctl run             GRADSYNC_JOB               GRADSYNC_WORLD_SIZE    GRADSYNC_RANK
+ *   torchrun                    TORCHELASTIC_RUN_ID        WORLD_SIZE             RANK
+ *   srun (Slurm step)           SLURM_JOB_ID.SLURM_STEP_ID SLURM_STEP_NUM_TASKS   SLURM_PROCID (SLURM_LOCALID set, too)
+ *   Kubernetes indexed job      GRADSYNC_JOB               GRADSYNC_WORLD_SIZE    JOB_COMPLETION_INDEX
+ *
+ * A torchrun id "none" is replaced by MASTER_ADDR:MASTER_PORT. The local rank is taken from GRADSYNC_LOCAL_RANK, LOCAL_RANK
+ * or SLURM_LOCALID, the incarnation from GRADSYNC_INCARNATION, TORCHELASTIC_RESTART_COUNT or SLURM_RESTART_COUNT of the
+ * same row, if set. A number that is none, or a row that is set in part only, is an error that names the variable.
+ *
+ * The socket: gradsync_options.socket, else GRADSYNC_SOCKET, else $XDG_RUNTIME_DIR/gradsync/DEVICE/socket, else
+ * /run/gradsync/DEVICE/socket, where DEVICE is gradsync_options.device, else GRADSYNC_DEVICE, else "cpu".
+ *
+ * Names of jobs and parameters are UTF-8 of 1 to 255 bytes without control characters; those of jobs without '/'.
+ *
+ * Alone: if no launcher's variable is set, no socket was named, and no daemon listens, the handle is a world of one in
+ * which every call works on this process's memory, so that a trainer can be tried without anything running. With a
+ * launcher's variable set a missing daemon is always an error: a job never becomes smaller silently.
+ *
+ *
+ * ERRORS, AND WHAT TO REBUILD
+ *
+ * Functions that can fail return an enum gradsync_result; GRADSYNC_OK is 0. gradsync_error() then has one or two
+ * sentences: what happened, to whom (job, rank, pid, parameter), what to do. A call that fails changes nothing unless said
+ * otherwise below. Any call may return, beside what is said at its declaration:
+ *
+ *   INVALID         an argument is wrong (NULL, out of range, not a name)
+ *   FORKED          the handle belongs to the parent process
+ *   SYSTEM          a system call failed; NO_MEMORY: there was not enough memory
+ *
+ * any call on a connection that needs the daemon:
+ *
+ *   DAEMON_LOST     the daemon has ended the connection, or is gone: close, open, join, plan. Immediately, within a second
+ *                   at most, for calls that are waiting at that moment, too
+ *   PROTOCOL        the daemon said something that makes no sense; the connection is over
+ *
+ * (The daemon can end a connection with another result, which all further calls return: for example STATE after a mistake
+ * in the protocol, OPERATION_MISMATCH after divisors that differ, QUOTA.)
+ *
+ * and any call on a job or its plans, except leave(), and except finish() of a step whose outcome is known:
+ *
+ *   MEMBER_LOST     the job has lost a member, or one has left: leave, and join again with the others
+ *
+ *
+ * VERSIONS
+ *
+ * Structures start with their size, set by their initialiser, so that fields can be added at the end. A program built for
+ * this header runs with newer libraries of the same soname; with an older one as long as it leaves the new fields zero.
+ * Library and daemon of neighbouring minor versions work together; others are refused with VERSION.
+ */
+#ifndef GRADSYNC_H
+#define GRADSYNC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GRADSYNC_VERSION_MAJOR 0
+#define GRADSYNC_VERSION_MINOR 1
+
+struct gradsync;                /* a connection to one daemon */
+struct gradsync_job;            /* this process's membership of a job */
+struct gradsync_plan;           /* a list of parameters cut into buckets, with the arena that holds their gradients */
+
+enum gradsync_result {          /* equal to enum Code of the protocol */
+        GRADSYNC_OK = 0,
+        /* nothing is wrong; call again */
+        GRADSYNC_AGAIN = 1,             /* non-blocking handle: not finished yet */
+        GRADSYNC_INTERRUPTED = 2,       /* a signal handler ran while blocked: call again to go on waiting */
+        GRADSYNC_TIMEOUT = 3,           /* others did not come in time; the text names them */
+        /* outcome of a step */
+        GRADSYNC_VOID_RETRY = 10,       /* nobody committed it: compute it again, from the same samples */
+        GRADSYNC_VOID_BEHIND = 11,      /* others did: take their state (not returned by this version) */
+        /* this call */
+        GRADSYNC_INVALID = 20,          /* an argument is wrong */
+        GRADSYNC_STATE = 21,            /* right arguments, wrong moment: ready twice, finish before ready, … */
+        GRADSYNC_NO_MEMORY = 22,
+        GRADSYNC_FORKED = 23,           /* the handle belongs to the parent process */
+        GRADSYNC_UNSUPPORTED = 24,      /* not by this version */
+        GRADSYNC_QUOTA = 25,            /* more than the daemon grants this user */
+        GRADSYNC_SYSTEM = 26,           /* a system call failed; the text has it */
+        /* the job */
+        GRADSYNC_PLAN_MISMATCH = 30,    /* members disagree; the text names the rank and the first parameter */
+        GRADSYNC_OPERATION_MISMATCH = 31,       /* members made different calls; the text names a rank and both calls */
+        GRADSYNC_RANK_TAKEN = 32,       /* the text names who has it */
+        GRADSYNC_JOB_FULL = 33,
+        GRADSYNC_STALE = 34,            /* an older incarnation or generation than the job's */
+        GRADSYNC_MEMBER_LOST = 35,      /* the job is over; the text names whom it lost, and why */
+        /* the connection */
+        GRADSYNC_NO_DAEMON = 40,        /* nobody listens; the text names every socket that was tried */
+        GRADSYNC_DENIED = 41,           /* no permission */
+        GRADSYNC_VERSION = 42,          /* daemon and library are too far apart */
+        GRADSYNC_PROTOCOL = 43,
+        GRADSYNC_DAEMON_LOST = 44
+};
+
+/* Element types. f16 is IEEE binary16, bf16 the upper half of an f32; both are stored as uint16_t and added in f32. */
+enum gradsync_dtype {
+        GRADSYNC_F32 = 1, GRADSYNC_F64 = 2, GRADSYNC_F16 = 3, GRADSYNC_BF16 = 4, GRADSYNC_I32 = 5, GRADSYNC_I64 = 6, GRADSYNC_U8 = 7
+};
+
+/* What becomes of the members' elements, in the order of ranks. Floating-point types: each input is multiplied by
+ * 1/divisor before it is added (AVG); MIN and MAX give NaN where somebody has one. Integers wrap; AVG of integers is
+ * refused. */
+enum gradsync_reduce { GRADSYNC_AVG = 1, GRADSYNC_SUM = 2, GRADSYNC_MIN = 3, GRADSYNC_MAX = 4, GRADSYNC_PROD = 5 };
+
+
+/* ---- Connections ------------------------------------------------------------------------------------------------ */
+
+/* Who keeps a step waiting. Strings are valid during the callback. */
+struct gradsync_stall {
+        size_t size;
+        uint64_t step;
+        uint32_t rank;
+        int32_t pid;
+        const char *process_state;      /* "running", "sleeping", "stopped", "traced", "zombie", "gone" */
+        uint32_t bucket;
+        const char *parameter;          /* the first that is not marked; "" if not known */
+        uint64_t since_ms;
+        const char *text;               /* all of it in one sentence */
+};
+
+/* Told once per stall, when a step has waited longer than max(1 s, 3 × the median step). Runs in a thread that is in a
+ * waiting call or in gradsync_dispatch() on that handle; may call anything but gradsync_leave() of that job and
+ * gradsync_close(). */
+typedef void (*gradsync_stall_fn)(void *data, struct gradsync_job *job, const struct gradsync_stall *stall);
+
+/* Every options structure starts with its own size, set by its initialiser, so that fields can be added. */
+struct gradsync_options {
+        size_t size;
+        const char *socket;             /* NULL: GRADSYNC_SOCKET, else the default places of `device` */
+        const char *device;             /* NULL: GRADSYNC_DEVICE, else "cpu" */
+        const char *program;            /* name in `gradsyncctl status`; NULL: the process's own */
+        int64_t reconnect_timeout_ms;   /* how long a lost daemon is waited for; 0, no other value in this version */
+        bool nonblocking;               /* calls that would wait return GRADSYNC_AGAIN */
+        gradsync_stall_fn stall;        /* NULL: none */
+        void *stall_data;
+};
+#define GRADSYNC_OPTIONS_INIT { sizeof(struct gradsync_options), NULL, NULL, NULL, 0, false, NULL, NULL }
+
+/*
+ * Connects to the daemon and agrees on a protocol version. Waits 10 s at most. `options` may be NULL. On success *gs is a
+ * handle that gradsync_close() frees; otherwise it is untouched.
+ *   NO_DAEMON    nobody listens or answers; the text names each socket that was tried, and why it failed
+ *   DENIED       no permission for the socket
+ *   VERSION      the daemon's protocol is too far away from the library's
+ *   QUOTA        this user has too many connections to the daemon
+ *   UNSUPPORTED  reconnect_timeout_ms is not 0, or a field is set that only a newer library knows
+ */
+int gradsync_open(struct gradsync **gs, const struct gradsync_options *options);
+
+/*
+ * Frees the handle with its jobs and plans; never fails, never waits, NULL is fine. Jobs that were not left are lost to
+ * their other members, so gradsync_leave() them first. In a child process: frees memory only, the parent notices nothing.
+ */
+void gradsync_close(struct gradsync *gs);
+
+/* A descriptor for poll(), select() or epoll: readable when gradsync_dispatch() has something to do. It stays the handle's:
+ * neither read nor close it. -1 in a child process. */
+int gradsync_fd(const struct gradsync *gs);
+
+/* Takes what the daemon has sent and sends what is due, without waiting; runs the stall callback. OK, or why the connection
+ * is over. */
+int gradsync_dispatch(struct gradsync *gs);
+
+/* Text of this thread's last call that did not return OK; "" before. Valid until the next such call of this thread. */
+const char *gradsync_error(void);
+/* "OK", "MEMBER_LOST", …; "?" for a number that is no result. Static. */
+const char *gradsync_result_name(int result);
+/* Of the library that is running, such as "0.1.0". Static. */
+const char *gradsync_version(void);
+
+
+/* ---- Jobs ------------------------------------------------------------------------------------------------------- */
+
+struct gradsync_join_options {
+        size_t size;
+        const char *name;               /* NULL: from the environment */
+        uint32_t min_world, max_world;  /* 0: from the environment; one of them given: both the same */
+        int64_t rank;                   /* -1: none asked for */
+        int64_t local_rank;             /* -1: lowest free */
+        int64_t incarnation;            /* -1: from the environment, else 0; counts restarts of the whole job */
+        int64_t timeout_ms;             /* join and plan; -1: wait for ever; 0: default 5 min */
+        int64_t last_call_ms;           /* once min_world is reached, how long to wait for more; 0: default 2 s */
+};
+#define GRADSYNC_JOIN_OPTIONS_INIT { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0 }
+
+/*
+ * Becomes a member of a job; waits until it has formed. `options` may be NULL: everything from the environment (see WHICH
+ * JOB AM I IN?). Rank and local rank are taken from the environment only if its name or world size is. A rank that is
+ * asked for is granted or refused, never replaced. A handle can join several jobs, each once; a call that returned AGAIN or
+ * INTERRUPTED is recognised by the job's name. On success *job is freed by gradsync_leave() or gradsync_close().
+ *   INVALID      no job is named, or the options or a variable make no sense
+ *   STATE        the job has been joined over this handle already
+ *   TIMEOUT      not all members came; the text names the missing ranks. This one is no member any more
+ *   RANK_TAKEN   by whom, says the text;  JOB_FULL: the job has its members already
+ *   STALE        a newer incarnation of the job is there
+ *   QUOTA        this user has too many jobs on the daemon
+ *   NO_DAEMON    the handle stands alone, but more than one member is asked for
+ */
+int gradsync_join(struct gradsync *gs, const struct gradsync_join_options *options, struct gradsync_job **job);
+
+/*
+ * Gives the membership up; waits for the daemon's last access to this member's memory. The job and its plans are gone then,
+ * also if the result is an error, except for AGAIN, INTERRUPTED, STATE, INVALID and FORKED. The other members' job is over:
+ * between steps they hear MEMBER_LOST ("left"), a step that is open is void for them. Works on a job that has lost a
+ * member.
+ *   STATE        another thread is in a call on this job, or the caller is its stall callback
+ *   DAEMON_LOST  the daemon was gone already
+ */
+int gradsync_leave(struct gradsync_job *job);
+
+/* Fixed from join to leave. All are 0, or "", for NULL. */
+uint32_t gradsync_rank(const struct gradsync_job *job);
+uint32_t gradsync_local_rank(const struct gradsync_job *job);
+uint32_t gradsync_world_size(const struct gradsync_job *job);
+uint32_t gradsync_generation(const struct gradsync_job *job);   /* of the membership; grows with each change */
+uint64_t gradsync_member_id(const struct gradsync_job *job);    /* stays with a member for as long as the job lives */
+const char *gradsync_job_name(const struct gradsync_job *job);
+
+
+/* ---- Plans ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Registers the next parameter of the plan that is to be made; its number is the count of those before. A scalar has ndim
+ * 0 and no shape. At most 65536 parameters of 8 dimensions each. Sends nothing.
+ *   INVALID      the name is no name or is there already; the shape has a 0 or cannot be counted; the type is unknown
+ *   STATE        a plan of this job is being made
+ */
+int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim, const uint64_t *shape);
+
+struct gradsync_plan_options {
+        size_t size;
+        enum gradsync_reduce reduce;    /* GRADSYNC_AVG */
+        uint64_t first_bucket_bytes;    /* the first bucket of each type closes at this payload; 1 MiB */
+        uint64_t bucket_bytes;          /* the others; 25 MiB */
+};
+#define GRADSYNC_PLAN_OPTIONS_INIT { sizeof(struct gradsync_plan_options), GRADSYNC_AVG, UINT64_C(1) << 20, UINT64_C(25) << 20 }
+
+/*
+ * Makes a plan of the registered parameters; waits until all members have made the same one (at most the time-out of the
+ * join). Maps the memory of the gradients and makes all of it present, charged to this process's memory cgroup. On success
+ * the list of registered parameters is empty again and *plan is freed by gradsync_plan_free(), leave or close. If members
+ * disagree or time runs out, or memory is short, the list is empty as well; all members may then try another plan.
+ *   STATE          nothing is registered
+ *   INVALID        the reduction is not defined for a parameter's type; the limits make too many buckets (16384)
+ *   PLAN_MISMATCH  the text names the rank that differs and the first parameter that does
+ *   TIMEOUT        the text names the ranks that did not come
+ *   QUOTA          this user has too much memory or too many plans on the daemon
+ *   NO_MEMORY      the gradients do not fit into this process's memory limit
+ */
+int gradsync_plan(struct gradsync_job *job, struct gradsync_plan **plan);
+int gradsync_plan_with(struct gradsync_job *job, const struct gradsync_plan_options *options, struct gradsync_plan **plan);
+
+/*
+ * Frees a plan and its gradients between steps; waits for the daemon. All members free a plan at the same point: marking
+ * parameters of a plan that another member has freed ends this member's connection. NULL is fine.
+ *   STATE        a step of it is open
+ */
+int gradsync_plan_free(struct gradsync_plan *plan);
+
+/* Fixed with the plan. Buckets are numbered in the order in which they are launched. 0 or NULL for what does not exist. */
+uint32_t gradsync_plan_params(const struct gradsync_plan *plan);
+uint32_t gradsync_plan_buckets(const struct gradsync_plan *plan);
+uint64_t gradsync_plan_bytes(const struct gradsync_plan *plan);         /* payload: all parameters, without padding */
+uint32_t gradsync_plan_bucket_of(const struct gradsync_plan *plan, uint32_t param);
+void *gradsync_gradient(struct gradsync_plan *plan, uint32_t param);
+
+
+/* ---- Steps ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * The parameter's gradient is complete: it is gradsync's from now on. Never waits; any thread. In a step that is void
+ * already it does nothing and returns OK, so that a backward pass may end in peace; finish() tells.
+ *   STATE        the parameter is marked already in this step
+ */
+int gradsync_ready(struct gradsync_plan *plan, uint32_t param);
+
+/*
+ * This member has no gradient for the parameter in this step: its part is set to zero, and it counts as ready. The divisor
+ * stays the same. Never waits; any thread.
+ *   INVALID      the plan computes MIN, MAX or PROD, to which nothing can be contributed
+ *   STATE        the parameter is marked already in this step
+ */
+int gradsync_absent(struct gradsync_plan *plan, uint32_t param);
+
+/*
+ * Gradient accumulation: while it is on, ready() and absent() do nothing, and gradients stay the trainer's. Switch it on
+ * before the first backward of the step, off before the last one.
+ *   STATE        on: parameters are marked already in this step
+ */
+int gradsync_accumulate(struct gradsync_plan *plan, bool on);
+
+/*
+ * For AVG, divides by this number instead of the world size in the step that is open or begins next, and in no other (for
+ * members with uneven inputs). 0: the world size. All members set the same one; who differs is thrown out by name.
+ *   INVALID      the plan does not compute AVG
+ *   STATE        a bucket of the step is on its way already
+ */
+int gradsync_divisor(struct gradsync_plan *plan, uint32_t divisor);
+
+/*
+ * Waits until the parameter's average is there, for optimisers that work while backward still runs. It is provisional: the
+ * step can still become void. Waits for the parameter's whole bucket and those before it, whose other parameters another
+ * thread must mark meanwhile if they are not marked yet.
+ *   STATE        the parameter is not marked in this step
+ *   VOID_RETRY   the step is void; call finish()
+ */
+int gradsync_wait(struct gradsync_plan *plan, uint32_t param);
+
+struct gradsync_info {
+        size_t size;
+        uint64_t step;                  /* number of this step, from 1 */
+        double norm;                    /* of the whole result, over all buckets; square root of the sum of squares */
+        uint64_t nonfinite;             /* NaN and infinite elements in all members' inputs */
+        int64_t nonfinite_rank;         /* lowest rank that had some, or -1 */
+        uint64_t bytes;                 /* payload reduced */
+        double exposed_s;               /* seconds that finish() and wait() blocked in this step */
+        double elapsed_s;               /* seconds since the previous finish(), or the plan */
+        uint32_t lost_rank;             /* VOID: who was lost … */
+        int32_t lost_pid;
+        char cause[256];                /* … and why */
+};
+#define GRADSYNC_INFO_INIT { sizeof(struct gradsync_info), 0, 0., 0, -1, 0, 0., 0., 0, 0, "" }
+
+/*
+ * Ends the step: waits for its outcome. `info` may be NULL; it is filled for OK and VOID_RETRY. Norm and non-finite counts
+ * cover floating-point parameters and cost nothing: they are taken while reducing. On OK all gradients are averages, with
+ * the same bits on every member.
+ *   STATE        parameters are neither ready nor absent (the text names the first), or gradients accumulate; mark them and
+ *                call again, nothing is lost
+ *   VOID_RETRY   a member was lost in the step (info tells whom); gradients are undefined on all members, nothing was
+ *                committed anywhere. The next call returns MEMBER_LOST
+ * If the step was committed before the loss, it returns OK, and the call after it MEMBER_LOST.
+ */
+int gradsync_finish(struct gradsync_plan *plan, struct gradsync_info *info);
+
+/* Whether, in the last step that was finished with OK, no member used the parameter (all called absent()): its average is
+ * zero, and an optimiser may leave it alone. */
+bool gradsync_unused(const struct gradsync_plan *plan, uint32_t param);
+
+struct gradsync_bucket_stats {
+        size_t size;
+        double norm;                    /* square root of the sum of squares */
+        uint64_t nonfinite;             /* NaN and infinite elements; of the result: all members' inputs together */
+};
+#define GRADSYNC_BUCKET_STATS_INIT { sizeof(struct gradsync_bucket_stats), 0., 0 }
+#define GRADSYNC_RESULT_RANK (-1)       /* the result instead of one rank's input */
+
+/* Statistics of one bucket in the last step that was finished with OK: of one rank's input, or of the result. Zeros for
+ * integers, and before the first step. */
+int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int64_t rank, struct gradsync_bucket_stats *stats);
+
+
+/* ---- Collectives outside steps ---------------------------------------------------------------------------------- */
+
+/*
+ * One at a time per job, in the same order on all members; steps may be open meanwhile. All wait for all members. Data
+ * passes through memory shared with the daemon in pieces, so any size works; the first call that carries data allocates
+ * that memory (8 MiB by default). A call of no bytes returns at once.
+ *   OPERATION_MISMATCH  members called different things (kind, size, type, reduction, root); it fails on all of them, and
+ *                       the next collective works again. Contents of the output are undefined
+ *   STATE               another collective of this job is under way
+ *   QUOTA, NO_MEMORY    there is no room for the shared memory
+ *   UNSUPPORTED         the daemon's staging memory is too small for so many members
+ */
+
+/* Returns when all members have called it. */
+int gradsync_barrier(struct gradsync_job *job);
+/* Rank `root`'s bytes on all members. */
+int gradsync_broadcast(struct gradsync_job *job, void *data, size_t bytes, uint32_t root);
+/* `bytes` of each member, in the order of ranks, in `out` (world × bytes), which does not overlap `in`. */
+int gradsync_allgather(struct gradsync_job *job, const void *in, void *out, size_t bytes);
+/* Reduces `in` (world × count elements) and leaves part `rank` of the result in `out` (count elements; no overlap). */
+int gradsync_reduce_scatter(struct gradsync_job *job, const void *in, void *out, size_t count, enum gradsync_dtype dtype,
+                            enum gradsync_reduce reduce);
+/* Reduces `count` elements, in place. AVG divides by the world size. */
+int gradsync_allreduce(struct gradsync_job *job, void *data, size_t count, enum gradsync_dtype dtype, enum gradsync_reduce reduce);
+
+#ifdef __cplusplus
+}
+#endif
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
+#endif
