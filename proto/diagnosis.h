@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The diagnosis pages at the start of every arena. Written by libgradsync only; the daemon reads them to say what a
+ * member is waiting for or has not done yet, and to report times. Nothing is decided by them: a member can write
+ * anything here at any moment, so the daemon reads each value once and believes none. Little-endian, as the hosts are.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "frame.h"
+
+#define DIAGNOSIS_BITMAP 64u            /* offset of the bitmap */
+
+struct diagnosis {
+        uint64_t exposed_ns;            /* time that callers spent blocked in finish and wait, since the plan was agreed */
+        uint64_t elapsed_ns;            /* time since the plan was agreed */
+        uint64_t step;                  /* the open step */
+        uint64_t reserved[5];           /* 0 */
+        uint8_t ready[];                /* bit i: parameter i (registration order) is ready or absent in the open step */
+};
+
+_Static_assert(offsetof(struct diagnosis, ready) == DIAGNOSIS_BITMAP, "the layout is part of the protocol");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arenas hold little-endian numbers");
+
+/* Bytes of the diagnosis pages for a plan of `params` parameters: what PLAN_BEGIN.diagnosis_bytes must be. */
+static inline uint64_t diagnosis_bytes(uint32_t params) {
+        uint64_t bytes = DIAGNOSIS_BITMAP + ((uint64_t)params + 7) / 8;
+        return (bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE;
+}
+
+/* Any thread of the member. */
+static inline void diagnosis_mark(struct diagnosis *page, uint32_t param) {
+        __atomic_fetch_or(&page->ready[param / 8], (uint8_t)(1u << param % 8), __ATOMIC_RELAXED);
+}
+
+static inline bool diagnosis_marked(const struct diagnosis *page, uint32_t param) {
+        return __atomic_load_n(&page->ready[param / 8], __ATOMIC_RELAXED) >> param % 8 & 1;
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two system calls of a connection. Every fd that the kernel has installed is either handed to the caller in the
+ * packet it came with, or closed here; which of both is decided in take_control().
+ */
+#include "proto/fdpass.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define KERNEL_FDS_MAX 253u             /* the kernel passes no more in one packet: any packet's fds fit */
+#define OTHER_CONTROL 512u              /* room for control messages that nobody asked for */
+
+#ifndef SCM_PIDFD
+#define SCM_PIDFD 0x04
+#endif
+
+union control {
+        struct cmsghdr align;
+        uint8_t space[CMSG_SPACE(KERNEL_FDS_MAX * sizeof(int)) + OTHER_CONTROL];
+};
+
+int fdpass_send(int sock, const void *frame, size_t size, const int *fds, unsigned n_fds) {
+        union {
+                struct cmsghdr align;
+                uint8_t space[CMSG_SPACE(FRAME_FDS_MAX * sizeof(int))];
+        } control = { .space = { 0 } };
+        struct iovec iov = { .iov_base = (void *)(uintptr_t)frame, .iov_len = size };
+        struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
+        ssize_t sent;
+
+        if (n_fds > FRAME_FDS_MAX)
+                return -EINVAL;
+        if (n_fds > 0) {
+                message.msg_control = control.space;
+                message.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+                control.align.cmsg_level = SOL_SOCKET;
+                control.align.cmsg_type = SCM_RIGHTS;
+                control.align.cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+                memcpy(CMSG_DATA(&control.align), fds, n_fds * sizeof(int));
+        }
+        do
+                sent = sendmsg(sock, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        while (sent < 0 && errno == EINTR);
+        if (sent < 0)
+                return -errno;
+        return (size_t)sent == size ? 0 : -EIO; /* a packet is sent whole or not at all */
+}
+
+void fdpass_close(struct fdpass_packet *packet) {
+        for (unsigned i = 0; i < packet->n_fds; i++)
+                close(packet->fds[i]);
+        packet->n_fds = 0;
+}
+
+/* Takes over `count` fds at `data` (not aligned). Surplus ones are closed at once and make the packet an error. */
+static void take_fds(struct fdpass_packet *packet, const uint8_t *data, size_t count) {
+        for (size_t i = 0; i < count; i++) {
+                int fd;
+
+                memcpy(&fd, data + i * sizeof(fd), sizeof(fd));
+                if (packet->n_fds < FRAME_FDS_MAX) {
+                        packet->fds[packet->n_fds++] = fd;
+                } else {
+                        close(fd);
+                        packet->error = -E2BIG;
+                }
+        }
+}
+
+static void drop_fd(const uint8_t *data, size_t size) {
+        int fd;
+
+        if (size < sizeof(fd))
+                return;
+        memcpy(&fd, data, sizeof(fd));
+        if (fd >= 0)
+                close(fd);
+}
+
+/* Walks the control data of one packet by hand: the lengths in it are the kernel's, but a walk that trusts none of them
+ * is short enough. */
+static void take_control(struct fdpass_packet *packet, const struct msghdr *message) {
+        const uint8_t *at = message->msg_control;
+        size_t left = message->msg_controllen;
+
+        while (left >= sizeof(struct cmsghdr)) {
+                struct cmsghdr header;
+                size_t size, step;
+
+                memcpy(&header, at, sizeof(header));
+                if (header.cmsg_len < CMSG_LEN(0) || header.cmsg_len > left)
+                        break;
+                size = header.cmsg_len - CMSG_LEN(0);
+                if (header.cmsg_level == SOL_SOCKET && header.cmsg_type == SCM_RIGHTS)
+                        take_fds(packet, at + CMSG_LEN(0), size / sizeof(int));
+                else if (header.cmsg_level == SOL_SOCKET && header.cmsg_type == SCM_PIDFD)
+                        drop_fd(at + CMSG_LEN(0), size);
+                step = CMSG_ALIGN(header.cmsg_len);
+                if (step >= left)
+                        break;
+                at += step;
+                left -= step;
+        }
+}
+
+/* Fills the packet from what the kernel delivered. fds stay in it only if nothing is wrong with it. */
+static void take_packet(struct fdpass_packet *packet, const struct mmsghdr *received) {
+        packet->size = received->msg_len;
+        packet->n_fds = 0;
+        packet->error = 0;
+        take_control(packet, &received->msg_hdr);
+        if (received->msg_hdr.msg_flags & MSG_CTRUNC)
+                packet->error = -EMFILE;
+        else if (received->msg_hdr.msg_flags & MSG_TRUNC)
+                packet->error = -EMSGSIZE;
+        if (packet->error || packet->size == 0)
+                fdpass_close(packet);
+}
+
+static int receive_batch(int sock, struct mmsghdr *messages, unsigned n) {
+        int received;
+
+        do
+                received = recvmmsg(sock, messages, n, MSG_DONTWAIT | MSG_CMSG_CLOEXEC, NULL);
+        while (received < 0 && errno == EINTR);
+        return received < 0 ? -errno : received;
+}
+
+static int end_of_file(struct fdpass_packet *packet) {
+        packet->size = 0;
+        packet->n_fds = 0;
+        packet->error = 0;
+        return 1;
+}
+
+int fdpass_receive(int sock, struct fdpass_packet *packets, unsigned n) {
+        struct mmsghdr messages[FDPASS_BATCH];
+        struct iovec iovs[FDPASS_BATCH];
+        union control controls[FDPASS_BATCH];
+        int received, kept = 0;
+        bool ended = false;
+
+        if (n == 0 || n > FDPASS_BATCH)
+                return -EINVAL;
+        for (unsigned i = 0; i < n; i++) {
+                iovs[i] = (struct iovec){ .iov_base = packets[i].data, .iov_len = FRAME_MAX };
+                messages[i].msg_len = 0;
+                messages[i].msg_hdr = (struct msghdr){ .msg_iov = &iovs[i], .msg_iovlen = 1,
+                                                       .msg_control = &controls[i], .msg_controllen = sizeof(controls[i]) };
+        }
+        received = receive_batch(sock, messages, n);
+        /* A peer that closes with unread packets of ours leaves a reset, reported once and before its last packets. */
+        if (received == -ECONNRESET)
+                received = receive_batch(sock, messages, n);
+        if (received == -ECONNRESET)
+                return end_of_file(&packets[0]);
+        for (int i = 0; i < received; i++) {
+                take_packet(&packets[i], &messages[i]);
+                if (ended)
+                        fdpass_close(&packets[i]);      /* an empty packet ends the connection, whatever follows */
+                else
+                        kept++;
+                ended = ended || (packets[i].size == 0 && packets[i].error == 0);
+        }
+        return received < 0 ? received : kept;
+}

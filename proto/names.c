@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tables and checks behind names.h. Pure: nothing here allocates, logs or keeps state. */
+#include "proto/names.h"
+
+#include <string.h>
+
+#include "proto/frame.h"
+#include "gradsync.pb-c.h"
+
+static const struct {
+        const char *name;
+        size_t size;
+        bool is_float;
+} dtypes[] = {
+        [WIRE__DTYPE__F32] = { "f32", 4, true },
+        [WIRE__DTYPE__F64] = { "f64", 8, true },
+        [WIRE__DTYPE__F16] = { "f16", 2, true },
+        [WIRE__DTYPE__BF16] = { "bf16", 2, true },
+        [WIRE__DTYPE__I32] = { "i32", 4, false },
+        [WIRE__DTYPE__I64] = { "i64", 8, false },
+        [WIRE__DTYPE__U8] = { "u8", 1, false },
+};
+
+static const char *const reduces[] = {
+        [WIRE__REDUCE__AVG] = "avg",
+        [WIRE__REDUCE__SUM] = "sum",
+        [WIRE__REDUCE__MIN] = "min",
+        [WIRE__REDUCE__MAX] = "max",
+        [WIRE__REDUCE__PROD] = "prod",
+};
+
+static const char *const operations[] = {
+        [WIRE__OPERATION_KIND__BARRIER] = "barrier",
+        [WIRE__OPERATION_KIND__BROADCAST] = "broadcast",
+        [WIRE__OPERATION_KIND__ALLGATHER] = "allgather",
+        [WIRE__OPERATION_KIND__REDUCE_SCATTER] = "reduce-scatter",
+        [WIRE__OPERATION_KIND__ALLREDUCE] = "allreduce",
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const char *lookup(const char *const *names, size_t count, unsigned index) {
+        return index < count && names[index] ? names[index] : "?";
+}
+
+size_t dtype_size(unsigned dtype) {
+        return dtype < COUNT(dtypes) ? dtypes[dtype].size : 0;
+}
+
+const char *dtype_name(unsigned dtype) {
+        return dtype_size(dtype) ? dtypes[dtype].name : "?";
+}
+
+bool dtype_is_float(unsigned dtype) {
+        return dtype < COUNT(dtypes) && dtypes[dtype].is_float;
+}
+
+const char *reduce_name(unsigned reduce) {
+        return lookup(reduces, COUNT(reduces), reduce);
+}
+
+bool reduce_valid(unsigned reduce, unsigned dtype) {
+        if (reduce >= COUNT(reduces) || !reduces[reduce] || !dtype_size(dtype))
+                return false;
+        return reduce != WIRE__REDUCE__AVG || dtype_is_float(dtype);
+}
+
+const char *operation_name(unsigned kind) {
+        return lookup(operations, COUNT(operations), kind);
+}
+
+const char *code_name(unsigned code) {
+        const ProtobufCEnumValue *value = NULL;
+
+        if (code <= INT32_MAX)
+                value = protobuf_c_enum_descriptor_get_value(&wire__code__descriptor, (int)code);
+        return value ? value->name : "?";
+}
+
+bool shape_elements(const uint64_t *shape, size_t dims, uint64_t *ret) {
+        uint64_t elements = 1;
+
+        if (dims > LIMIT_DIMS)
+                return false;
+        for (size_t i = 0; i < dims; i++)
+                if (shape[i] == 0 || __builtin_mul_overflow(elements, shape[i], &elements))
+                        return false;
+        *ret = elements;
+        return true;
+}
+
+/* Decodes one code point of at most `length` (>= 1) bytes. Returns its bytes, or 0 if it is not well-formed UTF-8. */
+static size_t utf8_decode(const uint8_t *at, size_t length, uint32_t *ret) {
+        static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+        size_t bytes = at[0] < 0x80 ? 1 : at[0] >> 5 == 0x6 ? 2 : at[0] >> 4 == 0xe ? 3 : at[0] >> 3 == 0x1e ? 4 : 0;
+        uint32_t point;
+
+        if (bytes == 0 || bytes > length)
+                return 0;
+        point = bytes == 1 ? at[0] : at[0] & (0x7fu >> bytes);
+        for (size_t i = 1; i < bytes; i++) {
+                if ((at[i] & 0xc0) != 0x80)
+                        return 0;
+                point = point << 6 | (at[i] & 0x3fu);
+        }
+        if (point < least[bytes] || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff))
+                return 0;
+        *ret = point;
+        return bytes;
+}
+
+bool utf8_valid(const char *text, size_t length) {
+        const uint8_t *at = (const uint8_t *)text;
+        uint32_t point;
+
+        while (length > 0) {
+                size_t bytes = *at < 0x80 ? 1 : utf8_decode(at, length, &point);
+                if (bytes == 0)
+                        return false;
+                at += bytes;
+                length -= bytes;
+        }
+        return true;
+}
+
+static bool is_control(uint32_t point) {
+        return point < 0x20 || (point >= 0x7f && point <= 0x9f);
+}
+
+bool name_valid(const char *name) {
+        const uint8_t *at = (const uint8_t *)name;
+        size_t length = strnlen(name, LIMIT_NAME + 1), bytes;
+        uint32_t point;
+
+        if (length == 0 || length > LIMIT_NAME)
+                return false;
+        for (; length > 0; at += bytes, length -= bytes) {
+                bytes = utf8_decode(at, length, &point);
+                if (bytes == 0 || is_control(point))
+                        return false;
+        }
+        return true;
+}
+
+bool name_valid_job(const char *name) {
+        return name_valid(name) && !strchr(name, '/');
+}
