@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Monotonic time in microseconds. Wall-clock time is used nowhere in the daemon. Header only. */
+#pragma once
+
+#include <stdint.h>
+#include <time.h>
+
+#define USEC_PER_SEC UINT64_C(1000000)
+#define USEC_PER_MSEC UINT64_C(1000)
+
+static inline uint64_t clock_now(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* A client's milliseconds: whatever it says, a time can be added to the result without a wrap. */
+static inline uint64_t clock_from_ms(uint64_t ms) {
+        return ms > UINT64_MAX / 4 / USEC_PER_MSEC ? UINT64_MAX / 4 : ms * USEC_PER_MSEC;
+}
+
+/* CPU time of the calling thread. */
+static inline uint64_t clock_thread_cpu(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        return (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Composing refusals: the text that a client's user will read. Knows nothing about who sends it. */
+#include "error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The text goes out as a protobuf string: a cut must not leave half a UTF-8 character at its end. */
+static void trim_partial_character(char *text) {
+        size_t length = strlen(text), start = length;
+
+        while (start > 0 && length - start < 3 && ((unsigned char)text[start - 1] & 0xC0) == 0x80)
+                start--;
+        if (start == 0)
+                return;
+
+        unsigned char lead = (unsigned char)text[start - 1];
+        size_t want = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+        if (length - (start - 1) < want)
+                text[start - 1] = '\0';
+}
+
+static void fill(struct refusal *refusal, uint32_t code, const char *format, va_list arguments) {
+        refusal->code = code;
+        int length = vsnprintf(refusal->text, sizeof(refusal->text), format, arguments);
+        if (length < 0)
+                refusal->text[0] = '\0';
+        else if ((size_t)length >= sizeof(refusal->text))
+                trim_partial_character(refusal->text);
+}
+
+int refuse(struct refusal *refusal, uint32_t code, const char *format, ...) {
+        if (!refusal)
+                return (int)code;
+
+        va_list arguments;
+        va_start(arguments, format);
+        fill(refusal, code, format, arguments);
+        va_end(arguments);
+        refusal->has_culprit = false;
+        refusal->rank = 0;
+        refusal->pid = 0;
+        return (int)code;
+}
+
+int refuse_for(struct refusal *refusal, uint32_t code, uint32_t rank, int32_t pid, const char *format, ...) {
+        if (!refusal)
+                return (int)code;
+
+        va_list arguments;
+        va_start(arguments, format);
+        fill(refusal, code, format, arguments);
+        va_end(arguments);
+        refusal->has_culprit = true;
+        refusal->rank = rank;
+        refusal->pid = pid;
+        return (int)code;
+}

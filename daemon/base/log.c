@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Structured log lines. Texts may hold what clients sent us, so control characters never get through: one event stays one
+ * line, and a terminal shows it as it is. Usable from any thread: a line is one write. A reader of stderr that does not read
+ * costs lines, which are counted, and never the time of the event thread.
+ */
+#include "log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#if HAVE_SYSTEMD
+#define SD_JOURNAL_SUPPRESS_LOCATION
+#include <systemd/sd-journal.h>
+#endif
+
+#define TEXT_MAX 2048  /* of a message; what is longer is cut */
+#define FIELD_MAX 1100 /* of one field of the context: a name of 255 bytes, each escaped */
+#define FIELDS_MAX 13
+
+static int max_priority = LOG_INFO;
+static bool to_journal;
+static bool with_prefix; /* "<6>", as a service manager reads it from stderr */
+static atomic_uint lost; /* lines that stderr did not take */
+
+/* Whether stderr is the journal's socket: the service manager tells device and inode of what it connected. */
+static bool stderr_is_journal(void) {
+        const char *stream = getenv("JOURNAL_STREAM");
+        unsigned long long device, inode;
+        struct stat st;
+
+        return stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 &&
+               fstat(STDERR_FILENO, &st) == 0 && st.st_dev == device && st.st_ino == inode;
+}
+
+void log_open(int priority) {
+        max_priority = priority;
+        atomic_store(&lost, 0);
+        to_journal = HAVE_SYSTEMD && stderr_is_journal();
+        with_prefix = !isatty(STDERR_FILENO) && (getenv("INVOCATION_ID") || stderr_is_journal());
+}
+
+void log_set_priority(int priority) {
+        max_priority = priority;
+}
+
+const char *log_target(void) {
+        return to_journal ? "journal" : "stderr";
+}
+
+/* Length of the control character at `text` (C0, DEL, or C1 in UTF-8), 0 if it is none. */
+static size_t control_length(const char *text) {
+        unsigned char c = (unsigned char)text[0], next = c ? (unsigned char)text[1] : 0;
+
+        if (c < 0x20 || c == 0x7F)
+                return 1;
+        return c == 0xC2 && next >= 0x80 && next < 0xA0 ? 2 : 0;
+}
+
+/* Appends `text` at `used` with control characters as \xNN; cuts at the end of the buffer. Returns what is then used. */
+static size_t append_escaped(char *buffer, size_t size, size_t used, const char *text) {
+        while (*text && used + 9 < size) { /* room for two escapes and the end */
+                size_t control = control_length(text);
+                if (control == 0)
+                        buffer[used++] = *text++;
+                for (; control > 0; control--)
+                        used += (size_t)snprintf(buffer + used, size - used, "\\x%02x",
+                                                 (unsigned char)*text++);
+        }
+        buffer[used] = '\0';
+        return used;
+}
+
+struct number {
+        const char *field, *word;
+        int64_t value;
+};
+#define NUMBERS 6
+
+static void numbers_of(const struct log_context *context, struct number numbers[NUMBERS]) {
+        numbers[0] = (struct number){ "GRADSYNC_GENERATION", "generation", context->generation };
+        numbers[1] = (struct number){ "GRADSYNC_RANK", "rank", context->rank };
+        numbers[2] = (struct number){ "GRADSYNC_CLIENT_PID", "pid", context->pid };
+        numbers[3] = (struct number){ "GRADSYNC_CLIENT_UID", "uid", context->uid };
+        numbers[4] = (struct number){ "GRADSYNC_STEP", "step", context->step };
+        numbers[5] = (struct number){ "GRADSYNC_BUCKET", "bucket", context->bucket };
+}
+
+/* " [job=… rank=…]"; nothing for an empty context. */
+static size_t append_context(char *buffer, size_t size, size_t used, const struct log_context *context) {
+        struct number numbers[NUMBERS];
+        size_t start = used;
+
+        if (context->job) {
+                used = append_escaped(buffer, size, used, " [job=");
+                used = append_escaped(buffer, size, used, context->job);
+        }
+        numbers_of(context, numbers);
+        for (unsigned i = 0; i < NUMBERS; i++) {
+                char text[64];
+                if (numbers[i].value < 0)
+                        continue;
+                snprintf(text, sizeof(text), "%s%s=%" PRId64, used == start ? " [" : " ", numbers[i].word,
+                         numbers[i].value);
+                used = append_escaped(buffer, size, used, text);
+        }
+        if (context->parameter) {
+                used = append_escaped(buffer, size, used, used == start ? " [parameter=" : " parameter=");
+                used = append_escaped(buffer, size, used, context->parameter);
+        }
+        return used == start ? used : append_escaped(buffer, size, used, "]");
+}
+
+/* A pipe that is ready takes PIPE_BUF bytes at once, whole and without waiting; no line is longer. */
+static bool put(const char *line, size_t length) {
+        if (poll(&(struct pollfd){ .fd = STDERR_FILENO, .events = POLLOUT }, 1, 0) != 1)
+                return false;
+        return write(STDERR_FILENO, line, length) == (ssize_t)length;
+}
+
+static size_t start_line(char *line, size_t size, int priority) {
+        return (size_t)(with_prefix ? snprintf(line, size, "<%d>", priority)
+                                    : snprintf(line, size, "gradsyncd: "));
+}
+
+static void confess_losses(void) {
+        char line[128];
+        unsigned count = atomic_exchange(&lost, 0);
+
+        if (count == 0)
+                return;
+        size_t used = start_line(line, sizeof(line), LOG_WARNING);
+        used += (size_t)snprintf(line + used, sizeof(line) - used,
+                                 "%u lines before this one were lost: nobody read them\n", count);
+        if (!put(line, used))
+                atomic_fetch_add(&lost, count);
+}
+
+static void write_stderr(int priority, const struct log_context *context, const char *message) {
+        char line[PIPE_BUF];
+        size_t used = start_line(line, sizeof(line), priority);
+
+        used = append_escaped(line, sizeof(line) - 1, used, message);
+        if (context)
+                used = append_context(line, sizeof(line) - 1, used, context);
+        line[used++] = '\n';
+        confess_losses();
+        if (!put(line, used))
+                atomic_fetch_add(&lost, 1);
+}
+
+#if HAVE_SYSTEMD
+struct fields {
+        char text[FIELDS_MAX][FIELD_MAX];
+        struct iovec iov[FIELDS_MAX + 1];
+        int count;
+};
+
+static void add_field(struct fields *fields, const char *name, const char *value) {
+        char *text = fields->text[fields->count];
+        size_t used = append_escaped(text, FIELD_MAX, 0, name);
+
+        used = append_escaped(text, FIELD_MAX, used, "=");
+        used = append_escaped(text, FIELD_MAX, used, value);
+        fields->iov[fields->count++] = (struct iovec){ text, used };
+}
+
+static void add_number(struct fields *fields, const char *name, int64_t value) {
+        char text[32];
+
+        snprintf(text, sizeof(text), "%" PRId64, value);
+        add_field(fields, name, text);
+}
+
+static void add_context(struct fields *fields, const struct log_context *context) {
+        struct number numbers[NUMBERS];
+
+        if (context->job)
+                add_field(fields, "GRADSYNC_JOB", context->job);
+        if (context->parameter)
+                add_field(fields, "GRADSYNC_PARAMETER", context->parameter);
+        if (context->message_id)
+                add_field(fields, "MESSAGE_ID", context->message_id);
+        numbers_of(context, numbers);
+        for (unsigned i = 0; i < NUMBERS; i++)
+                if (numbers[i].value >= 0)
+                        add_number(fields, numbers[i].field, numbers[i].value);
+}
+
+static bool write_journal(int priority, const struct log_context *context, const char *message) {
+        struct fields fields = { .count = 0 };
+        char text[TEXT_MAX + 16];
+        size_t used = append_escaped(text, sizeof(text), 0, "MESSAGE=");
+
+        used = append_escaped(text, sizeof(text), used, message);
+        add_field(&fields, "SYSLOG_IDENTIFIER", "gradsyncd");
+        add_number(&fields, "PRIORITY", priority);
+        if (context)
+                add_context(&fields, context);
+        fields.iov[fields.count] = (struct iovec){ text, used };
+        return sd_journal_sendv(fields.iov, fields.count + 1) == 0;
+}
+#else
+static bool write_journal(int priority, const struct log_context *context, const char *message) {
+        return false;
+}
+#endif
+
+void log_write(int priority, const struct log_context *context, const char *format, ...) {
+        char message[TEXT_MAX];
+        va_list arguments;
+        int saved = errno;
+
+        if (priority > max_priority)
+                return;
+        va_start(arguments, format);
+        int length = vsnprintf(message, sizeof(message), format, arguments);
+        va_end(arguments);
+        if (length >= 0 && (!to_journal || !write_journal(priority, context, message)))
+                write_stderr(priority, context, message);
+        errno = saved;
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The event loop on libevent. Reading and writing are two libevent events, so that switching one of them costs a single
+ * epoll_ctl. After every pass over the ready sources the deferred list is run; what is deferred meanwhile belongs to the
+ * next pass, which then does not block.
+ */
+#include "loop.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <event2/event.h>
+#include <event2/event_struct.h>
+#include <stdlib.h>
+
+#include "clock.h"
+
+#define TIMER_MAX (UINT64_C(10) * 365 * 24 * 3600 * USEC_PER_SEC)
+
+struct loop {
+        struct event_base *base;
+        struct loop_deferred *first, **last;    /* queued for the end of the pass */
+        struct loop_deferred *running;          /* taken off the queue, not called yet */
+        uint64_t passes;
+        unsigned sources;
+        bool exiting;
+        int code;
+};
+
+struct loop_io {
+        struct loop *loop;
+        struct event read, write;
+        unsigned events;
+        loop_io_fn fn;
+        void *data;
+};
+
+struct loop_timer {
+        struct loop *loop;
+        struct event event;
+        uint64_t due;
+        loop_timer_fn fn;
+        void *data;
+};
+
+struct loop_signal {
+        struct loop *loop;
+        struct event event;
+        loop_signal_fn fn;
+        void *data;
+};
+
+static int last_error(void) {
+        return errno > 0 ? -errno : -EIO;
+}
+
+int loop_new(struct loop **ret) {
+        struct loop *loop = calloc(1, sizeof(*loop));
+        struct event_config *config = event_config_new();
+
+        if (loop && config) {
+                /* Timers count from the moment they are armed, not from the start of the pass. */
+                event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK | EVENT_BASE_FLAG_NO_CACHE_TIME);
+                loop->base = event_base_new_with_config(config);
+        }
+        if (config)
+                event_config_free(config);
+        if (!loop || !loop->base) {
+                free(loop);
+                return -ENOMEM;
+        }
+        loop->last = &loop->first;
+        *ret = loop;
+        return 0;
+}
+
+/* Takes the queue as it is now and empties it; functions may queue themselves or others again, or cancel. */
+static void run_deferred(struct loop *loop) {
+        loop->running = loop->first;
+        loop->first = NULL;
+        loop->last = &loop->first;
+
+        while (loop->running) {
+                struct loop_deferred *deferred = loop->running;
+                loop->running = deferred->next;
+                deferred->next = NULL;
+                deferred->queued = false;
+                deferred->fn(deferred->data);
+        }
+}
+
+struct loop *loop_free(struct loop *loop) {
+        if (!loop)
+                return NULL;
+        while (loop->first)
+                run_deferred(loop);
+        assert(loop->sources == 0);
+        event_base_free(loop->base);
+        free(loop);
+        return NULL;
+}
+
+int loop_run(struct loop *loop) {
+        while (!loop->exiting) {
+                bool pending = loop->first != NULL;
+
+                errno = 0;
+                int r = event_base_loop(loop->base, EVLOOP_ONCE | (pending ? EVLOOP_NONBLOCK : 0));
+                if (r < 0)
+                        return last_error();
+                if (r > 0 && !pending)
+                        return -EDEADLK;        /* no source is left that could ever wake us */
+                loop->passes++;
+                run_deferred(loop);
+        }
+        loop->exiting = false;
+        return loop->code;
+}
+
+void loop_exit(struct loop *loop, int code) {
+        loop->exiting = true;
+        loop->code = code;
+}
+
+uint64_t loop_passes(const struct loop *loop) {
+        return loop->passes;
+}
+
+static void on_read(evutil_socket_t fd, short what, void *data) {
+        struct loop_io *io = data;
+        io->fn(io->data, fd, LOOP_READ);
+}
+
+static void on_write(evutil_socket_t fd, short what, void *data) {
+        struct loop_io *io = data;
+        io->fn(io->data, fd, LOOP_WRITE);
+}
+
+int loop_io_new(struct loop *loop, int fd, unsigned events, loop_io_fn fn, void *data, struct loop_io **ret) {
+        struct loop_io *io = calloc(1, sizeof(*io));
+
+        if (!io)
+                return -ENOMEM;
+        *io = (struct loop_io){ .loop = loop, .fn = fn, .data = data };
+        event_assign(&io->read, loop->base, fd, EV_READ | EV_PERSIST, on_read, io);
+        event_assign(&io->write, loop->base, fd, EV_WRITE | EV_PERSIST, on_write, io);
+        loop->sources++;
+
+        int r = loop_io_set(io, events);
+        if (r < 0) {
+                loop_io_free(io);
+                return r;
+        }
+        *ret = io;
+        return 0;
+}
+
+static int switch_event(struct event *event, bool on) {
+        errno = 0;
+        if ((on ? event_add(event, NULL) : event_del(event)) < 0)
+                return last_error();
+        return 0;
+}
+
+int loop_io_set(struct loop_io *io, unsigned events) {
+        unsigned changed = io->events ^ events;
+        int r;
+
+        if (changed & LOOP_READ) {
+                r = switch_event(&io->read, events & LOOP_READ);
+                if (r < 0)
+                        return r;
+                io->events ^= LOOP_READ;
+        }
+        if (changed & LOOP_WRITE) {
+                r = switch_event(&io->write, events & LOOP_WRITE);
+                if (r < 0)
+                        return r;
+                io->events ^= LOOP_WRITE;
+        }
+        return 0;
+}
+
+struct loop_io *loop_io_free(struct loop_io *io) {
+        if (!io)
+                return NULL;
+        event_del(&io->read);
+        event_del(&io->write);
+        io->loop->sources--;
+        free(io);
+        return NULL;
+}
+
+static int arm(struct loop_timer *timer, uint64_t in_us) {
+        struct timeval in = { .tv_sec = (time_t)(in_us / USEC_PER_SEC), .tv_usec = (suseconds_t)(in_us % USEC_PER_SEC) };
+
+        errno = 0;
+        return event_add(&timer->event, &in) < 0 ? last_error() : 0;
+}
+
+/* libevent counts with a coarse clock and may be some milliseconds early; a timer of ours never is. */
+static void on_timer(evutil_socket_t fd, short what, void *data) {
+        struct loop_timer *timer = data;
+        uint64_t now = clock_now();
+
+        if (now < timer->due) {
+                uint64_t rest = timer->due - now;
+                if (arm(timer, rest > USEC_PER_MSEC ? rest : USEC_PER_MSEC) == 0)
+                        return;
+        }
+        timer->fn(timer->data);
+}
+
+int loop_timer_new(struct loop *loop, loop_timer_fn fn, void *data, struct loop_timer **ret) {
+        struct loop_timer *timer = calloc(1, sizeof(*timer));
+
+        if (!timer)
+                return -ENOMEM;
+        *timer = (struct loop_timer){ .loop = loop, .fn = fn, .data = data };
+        event_assign(&timer->event, loop->base, -1, 0, on_timer, timer);
+        loop->sources++;
+        *ret = timer;
+        return 0;
+}
+
+int loop_timer_arm(struct loop_timer *timer, uint64_t in_us) {
+        if (in_us > TIMER_MAX)
+                in_us = TIMER_MAX;
+        timer->due = clock_now() + in_us;
+        return arm(timer, in_us);
+}
+
+void loop_timer_disarm(struct loop_timer *timer) {
+        event_del(&timer->event);
+}
+
+struct loop_timer *loop_timer_free(struct loop_timer *timer) {
+        if (!timer)
+                return NULL;
+        event_del(&timer->event);
+        timer->loop->sources--;
+        free(timer);
+        return NULL;
+}
+
+static void on_signal(evutil_socket_t number, short what, void *data) {
+        struct loop_signal *source = data;
+        source->fn(source->data, (int)number);
+}
+
+int loop_signal_new(struct loop *loop, int signal, loop_signal_fn fn, void *data, struct loop_signal **ret) {
+        struct loop_signal *source = calloc(1, sizeof(*source));
+
+        if (!source)
+                return -ENOMEM;
+        *source = (struct loop_signal){ .loop = loop, .fn = fn, .data = data };
+        event_assign(&source->event, loop->base, signal, EV_SIGNAL | EV_PERSIST, on_signal, source);
+        errno = 0;
+        if (event_add(&source->event, NULL) < 0) {
+                int r = last_error();
+                free(source);
+                return r;
+        }
+        loop->sources++;
+        *ret = source;
+        return 0;
+}
+
+struct loop_signal *loop_signal_free(struct loop_signal *signal) {
+        if (!signal)
+                return NULL;
+        event_del(&signal->event);
+        signal->loop->sources--;
+        free(signal);
+        return NULL;
+}
+
+void loop_defer(struct loop *loop, struct loop_deferred *deferred) {
+        if (deferred->queued)
+                return;
+        deferred->queued = true;
+        deferred->next = NULL;
+        *loop->last = deferred;
+        loop->last = &deferred->next;
+}
+
+static bool unlink_from(struct loop_deferred **head, struct loop_deferred *deferred) {
+        for (struct loop_deferred **at = head; *at; at = &(*at)->next)
+                if (*at == deferred) {
+                        *at = deferred->next;
+                        return true;
+                }
+        return false;
+}
+
+void loop_defer_cancel(struct loop *loop, struct loop_deferred *deferred) {
+        if (!deferred->queued)
+                return;
+        if (!unlink_from(&loop->running, deferred) && unlink_from(&loop->first, deferred)) {
+                loop->last = &loop->first;
+                while (*loop->last)
+                        loop->last = &(*loop->last)->next;
+        }
+        deferred->next = NULL;
+        deferred->queued = false;
+}

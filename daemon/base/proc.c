@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small reads of /proc. Nothing is cached: whoever asks wants to know how it is now. */
+#include "proc.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cleanup.h"
+
+#define PF_EXITING 0x4u                 /* a process flag of the kernel, include/linux/sched.h */
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+/* Reads a whole small file; false if it cannot be read or does not fit. */
+static bool read_small(const char *path, char *buffer, size_t size) {
+        _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+        size_t used = 0;
+
+        if (fd < 0)
+                return false;
+        while (used < size) {
+                ssize_t n = read(fd, buffer + used, size - used);
+                if (n < 0 && errno == EINTR)
+                        continue;
+                if (n < 0)
+                        return false;
+                if (n == 0) {
+                        buffer[used] = '\0';
+                        return true;
+                }
+                used += (size_t)n;
+        }
+        return false;
+}
+
+/* The fields behind the name, which may itself hold parentheses: state, parent, …; NULL if there is no such process. */
+static const char *read_stat(pid_t pid, char *text, size_t size) {
+        char path[64];
+        const char *end;
+
+        snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+        if (pid <= 0 || !read_small(path, text, size))
+                return NULL;
+        end = strrchr(text, ')');
+        return end != NULL && end[1] == ' ' ? end + 2 : NULL;
+}
+
+const char *proc_state(pid_t pid) {
+        char text[4096];
+        const char *fields = read_stat(pid, text, sizeof(text));
+
+        if (fields == NULL)
+                return "gone";
+        switch (fields[0]) {
+        case 'R':
+                return "running";
+        case 'T':
+                return "stopped";
+        case 't':
+                return "traced";
+        case 'Z':
+                return "zombie";
+        case 'X':
+        case 'x':
+                return "gone";
+        default:
+                return "sleeping";
+        }
+}
+
+bool proc_exiting(pid_t pid) {
+        char text[4096], state;
+        const char *fields = read_stat(pid, text, sizeof(text));
+        unsigned flags;
+
+        /* state, parent, group, session, terminal, its group, flags */
+        if (fields == NULL || sscanf(fields, "%c %*d %*d %*d %*d %*d %u", &state, &flags) != 2)
+                return true;
+        return state == 'Z' || state == 'X' || (flags & PF_EXITING) != 0;
+}
+
+int proc_peer_pidfd(int sock) {
+        int fd = -1;
+        socklen_t size = sizeof(fd);
+
+        if (getsockopt(sock, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) < 0)
+                return errno == ENOPROTOOPT ? -ENOTSUP : -errno;
+        return fd;
+}
+
+/* Whether the link in /proc/self/fd is that of a pidfd. A path always starts with '/', so no file can look like one. */
+static bool is_pidfd(int fd) {
+        char path[64], target[64];
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(path, target, sizeof(target) - 1);
+        if (n < 0)
+                return false;
+        target[n] = '\0';
+        return strcmp(target, "anon_inode:[pidfd]") == 0 || strncmp(target, "pidfd:", strlen("pidfd:")) == 0;
+}
+
+bool proc_pidfd_is(int pidfd, pid_t pid) {
+        char path[64], text[4096];
+
+        if (pidfd < 0 || pid <= 0 || !is_pidfd(pidfd))
+                return false;
+        snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
+        if (!read_small(path, text, sizeof(text)))
+                return false;
+
+        const char *line = strncmp(text, "Pid:", 4) == 0 ? text : strstr(text, "\nPid:");
+        if (!line)
+                return false;
+        line += *line == '\n' ? strlen("\nPid:") : strlen("Pid:");
+        return strtol(line, NULL, 10) == pid;
+}
+
+unsigned long long proc_thread_cpu(pid_t tid) {
+        /* The kernel's numbering of per-thread clocks, as in pthread_getcpuclockid(): 4 = per thread, 2 = scheduler time. */
+        clockid_t clock = (clockid_t)((~(unsigned)tid << 3) | 4 | 2);
+        struct timespec time;
+
+        if (tid <= 0 || clock_gettime(clock, &time) < 0)
+                return 0;
+        return (unsigned long long)time.tv_sec * 1000000 + (unsigned long long)time.tv_nsec / 1000;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the kernel says about other processes: state for people, and pidfds that tell a client's death. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* "running", "sleeping" (also for waiting on a device), "stopped", "traced", "zombie" or "gone"; never NULL. Reads
+ * /proc/PID/stat; the command name in it may contain anything. */
+const char *proc_state(pid_t pid);
+
+/* Whether it is on its way out: gone, a zombie, or the kernel is taking it down at this moment. */
+bool proc_exiting(pid_t pid);
+
+/* A pidfd of the process at the other end of a connected Unix socket, from the kernel (SO_PEERPIDFD). -ENOTSUP (and the
+ * like) where the kernel has no such thing: then the client sends its own, to be checked with proc_pidfd_is(). */
+int proc_peer_pidfd(int sock);
+/* Whether `pidfd` is a pidfd and names process `pid` (in our pid namespace), from /proc/self/fdinfo. */
+bool proc_pidfd_is(int pidfd, pid_t pid);
+
+/* CPU time of one thread of this process in microseconds; 0 if it has gone. */
+unsigned long long proc_thread_cpu(pid_t tid);
