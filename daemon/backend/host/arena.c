@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Arenas. A memory cgroup charges a page to whoever touches it first, and the daemon must never be that one: so an arena
+ * is created without a page, and mapped only when the kernel's count of its pages says that the member has touched all.
+ * The seals keep the file's size, so that no access of ours can ever meet its end.
+ */
+#include "arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "proto/frame.h"
+#include "proto/gradsync.pb-c.h"
+#include "reaper.h"
+
+#define STAT_BLOCK 512u                 /* unit of st_blocks */
+#define SMALL_ARENA (1u << 20)          /* bytes: giving it back takes some ten microseconds */
+
+/* Sealed against resizing and further seals; writing stays allowed. */
+static int memory_new(uint64_t bytes) {
+        _cleanup_(closep) int fd = memfd_create("gradsync-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        if (fd < 0)
+                return -errno;
+        if (ftruncate(fd, (off_t)bytes) < 0)
+                return -errno;
+        if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+                return -errno;
+        return fd_steal(&fd);
+}
+
+int arena_new(struct reaper *reaper, uint64_t bytes, struct backend_arena **ret) {
+        _cleanup_(freep) struct backend_arena *arena = NULL;
+        if (bytes == 0 || bytes % ARENA_PAGE != 0 || bytes > LIMIT_ARENA)
+                return -EINVAL;
+        arena = calloc(1, sizeof *arena);
+        if (!arena)
+                return -ENOMEM;
+        arena->reaper = reaper;
+        arena->bytes = bytes;
+        arena->fd = memory_new(bytes);
+        if (arena->fd < 0)
+                return arena->fd;
+        *ret = pointer_steal(arena);
+        return 0;
+}
+
+void arena_release(struct backend_arena *arena) {
+        if (arena->map)
+                munmap(arena->map, arena->bytes);
+        fd_close(arena->fd);
+        free(arena);
+}
+
+struct backend_arena *arena_free(struct backend_arena *arena) {
+        if (!arena)
+                return NULL;
+        if (arena->reaper && arena->bytes > SMALL_ARENA)
+                reaper_take(arena->reaper, arena);
+        else
+                arena_release(arena);
+        return NULL;
+}
+
+/* Pages that were swapped out count too: they have been charged once. */
+static int check_populated(const struct backend_arena *arena, struct refusal *refusal) {
+        struct stat info;
+        uint64_t touched;
+        if (fstat(arena->fd, &info) < 0)
+                return -errno;
+        touched = (uint64_t)info.st_blocks * STAT_BLOCK;
+        if (touched >= arena->bytes)
+                return 0;
+        return refuse(refusal, WIRE__CODE__INVALID,
+                      "the arena has %" PRIu64 " bytes, but only %" PRIu64 " of them were touched: write to every page "
+                      "after mapping it, and leave no holes", arena->bytes, touched);
+}
+
+int arena_attach(struct backend_arena *arena, struct refusal *refusal) {
+        void *map;
+        int r = check_populated(arena, refusal);
+        if (r != 0 || arena->map)
+                return r;
+        map = mmap(NULL, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, arena->fd, 0);
+        if (map == MAP_FAILED)
+                return -errno;
+        madvise(map, arena->bytes, MADV_DONTDUMP);      /* a core of the daemon holds no member's data */
+        arena->map = map;
+        return 0;
+}
+
+void arena_read(const struct backend_arena *arena, uint64_t offset, void *to, size_t size) {
+        memcpy(to, arena->map + offset, size);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory shared with one member: a sealed memfd, mapped once the member has touched every page of it. Loop thread only, but for
+ * arena_release(). */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct reaper;
+
+struct backend_arena {
+        struct reaper *reaper;          /* who gives a large one back; NULL: whoever frees it */
+        struct backend_arena *next;     /* in the reaper's list */
+        int fd;
+        uint64_t bytes;
+        unsigned char *map;             /* NULL until attached */
+};
+
+int arena_new(struct reaper *reaper, uint64_t bytes, struct backend_arena **ret);
+struct backend_arena *arena_free(struct backend_arena *arena);
+/* Gives everything back, here and now. */
+void arena_release(struct backend_arena *arena);
+/* See arena_attach of backend.h. */
+int arena_attach(struct backend_arena *arena, struct refusal *refusal);
+void arena_read(const struct backend_arena *arena, uint64_t offset, void *to, size_t size);

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The backend for CPUs: the table that backend.h asks for, over arenas (arena.c), tasks (task.c), workers (pool.c) and
+ * kernels (kernel*.c). Small tasks are done here, on the loop thread, at once: waking a worker would cost more. So are
+ * middling ones while nothing else is going on, as long as they take no more than a quarter of the loop thread's time;
+ * when they come thick and fast they go to the workers, which are awake then.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "arena.h"
+#include "backend/backend.h"
+#include "base/cleanup.h"
+#include "base/cpus.h"
+#include "pool.h"
+#include "reaper.h"
+#include "task.h"
+
+#define SMALL_TRAFFIC (64u << 10)       /* bytes of all inputs: a few microseconds */
+#define MIDDLING_TRAFFIC (256u << 10)   /* some ten microseconds */
+#define MIDDLING_REST 3u                /* times its own duration, before the next one here */
+#define WORKERS_MAX 1024u
+
+_Static_assert(MIDDLING_TRAFFIC <= TASK_REUSE_SLICES * KERNEL_SLICE_SMALL, "a middling task fits the reusable one");
+
+struct host {
+        struct backend backend;
+        const struct kernel_set *kernels;
+        struct pool *pool;
+        struct reaper *reaper;
+        backend_done_fn done;
+        void *owner;
+        struct task *here;              /* the one task done on the loop thread, and its result */
+        uint64_t nonfinite[LIMIT_WORLD];
+        uint64_t rest_until;            /* nanoseconds: no middling task on the loop thread before */
+};
+
+static struct host *host_of(struct backend *backend) {
+        return container_of(backend, struct host, backend);
+}
+
+static const struct host *host_of_const(const struct backend *backend) {
+        return container_of(backend, struct host, backend);
+}
+
+static struct backend *host_close(struct backend *backend) {
+        struct host *host = backend ? host_of(backend) : NULL;
+        if (!host)
+                return NULL;
+        pool_free(host->pool);
+        reaper_free(host->reaper);
+        task_free(host->here);
+        free(host);
+        return NULL;
+}
+
+/* What has been opened so far stays in *host for host_close(). */
+static int host_init(struct host *host, const struct backend_config *config) {
+        unsigned workers = config->workers ? config->workers : cpus_available();
+        int r;
+        if (workers > WORKERS_MAX)
+                return -EINVAL;
+        host->kernels = kernel_select();
+        if (!host->kernels)
+                return -ENOTSUP;
+        host->here = task_reusable();
+        if (!host->here)
+                return -ENOMEM;
+        r = reaper_new(&host->reaper);
+        if (r < 0)
+                return r;
+        return pool_new(workers, config->has_affinity ? &config->affinity : NULL, &host->pool);
+}
+
+static int host_open(const struct backend_config *config, struct backend **ret) {
+        struct host *host = calloc(1, sizeof *host);
+        int r;
+        if (!host)
+                return -ENOMEM;
+        host->backend.ops = &backend_host;
+        host->done = config->done;
+        host->owner = config->owner;
+        r = host_init(host, config);
+        if (r < 0) {
+                host_close(&host->backend);
+                return r;
+        }
+        *ret = &host->backend;
+        return 0;
+}
+
+static int host_fd(struct backend *backend) {
+        return pool_fd(host_of(backend)->pool);
+}
+
+static void host_dispatch(struct backend *backend) {
+        struct host *host = host_of(backend);
+        struct list finished = LIST_INIT(finished);
+        pool_take(host->pool, &finished);
+        while (!list_empty(&finished)) {
+                struct task *task = list_entry(finished.next, struct task, unfinished);
+                struct backend_result result;
+                list_remove(&task->unfinished);
+                task_result(task, &result);
+                host->done(host->owner, &result);
+                task_free(task);
+        }
+}
+
+static int host_arena_new(struct backend *backend, uint64_t bytes, struct backend_arena **ret) {
+        return arena_new(backend ? host_of(backend)->reaper : NULL, bytes, ret);
+}
+
+static int host_arena_fd(const struct backend_arena *arena) {
+        return arena->fd;
+}
+
+static uint64_t host_arena_bytes(const struct backend_arena *arena) {
+        return arena->bytes;
+}
+
+static uint64_t now_ns(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* The same steps as a worker's, one after the other. */
+static int run_here(struct host *host, const struct backend_task *description, struct backend_result *ret) {
+        int r = task_reuse(host->here, host->kernels, description);
+        if (r < 0)
+                return r;
+        for (unsigned slice = 0; slice < host->here->slices; slice++) {
+                task_run(host->here, slice, host->nonfinite);
+                task_count(host->here, host->nonfinite);
+        }
+        task_combine(host->here);
+        task_result(host->here, ret);
+        return 1;
+}
+
+static int run_here_middling(struct host *host, const struct backend_task *description, struct backend_result *ret,
+                             uint64_t start) {
+        int r = run_here(host, description, ret);
+        uint64_t end = now_ns();
+        host->rest_until = end + MIDDLING_REST * (end - start);
+        return r;
+}
+
+static int host_submit(struct backend *backend, const struct backend_task *description, struct backend_result *ret) {
+        struct host *host = host_of(backend);
+        uint64_t traffic = task_traffic(description), start;
+        struct task *task;
+        int r;
+        if (traffic <= SMALL_TRAFFIC)
+                return run_here(host, description, ret);
+        if (traffic <= MIDDLING_TRAFFIC && (start = now_ns()) >= host->rest_until && pool_empty(host->pool))
+                return run_here_middling(host, description, ret, start);
+        r = task_new(host->kernels, description, &task);
+        if (r < 0)
+                return r;
+        pool_submit(host->pool, task);
+        return 0;
+}
+
+static void host_cancel(struct backend *backend, uint64_t id) {
+        pool_cancel(host_of(backend)->pool, id);
+}
+
+static unsigned host_ping(struct backend *backend) {
+        return pool_ping(host_of(backend)->pool);
+}
+
+static unsigned host_workers(const struct backend *backend) {
+        return pool_workers(host_of_const(backend)->pool);
+}
+
+static const char *host_simd(const struct backend *backend) {
+        return host_of_const(backend)->kernels->name;
+}
+
+static uint64_t host_cpu_us(const struct backend *backend) {
+        return pool_cpu_us(host_of_const(backend)->pool);
+}
+
+const struct backend_ops backend_host = {
+        .name = "host",
+        .open = host_open,
+        .close = host_close,
+        .fd = host_fd,
+        .dispatch = host_dispatch,
+        .arena_new = host_arena_new,
+        .arena_fd = host_arena_fd,
+        .arena_bytes = host_arena_bytes,
+        .arena_attach = arena_attach,
+        .arena_read = arena_read,
+        .arena_free = arena_free,
+        .submit = host_submit,
+        .cancel = host_cancel,
+        .ping = host_ping,
+        .workers = host_workers,
+        .simd = host_simd,
+        .cpu_us = host_cpu_us,
+};

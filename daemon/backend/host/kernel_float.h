@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parts of float reductions that depend on the accumulator, written once for both. kernel.c includes this with
+ *   ACC, VEC, MASK, ROW, VECS, F(name)      scalar, vector, comparison and row types of the accumulator; a name's suffix
+ * after having defined, with that suffix, row_load (a row of dtype as accumulators), row_store (to all outputs; returns
+ * the row as stored) and row_square. Counts are multiples of KERNEL_LANES.
+ */
+
+static INLINE ROW F(row_combine)(unsigned op, ROW a, ROW b) {
+        ROW row;
+        UNROLL for (unsigned i = 0; i < VECS; i++) {
+                MASK take = op == KERNEL_MIN ? (b.v[i] < a.v[i]) | (b.v[i] != b.v[i])
+                                             : (b.v[i] > a.v[i]) | (b.v[i] != b.v[i]);
+                if (op == KERNEL_ADD)
+                        row.v[i] = a.v[i] + b.v[i];
+                else if (op == KERNEL_MUL)
+                        row.v[i] = a.v[i] * b.v[i];
+                else
+                        row.v[i] = (VEC)(((MASK)b.v[i] & take) | ((MASK)a.v[i] & ~take));
+        }
+        return row;
+}
+
+static INLINE ROW F(row_scale)(ROW row, ACC scale) {
+        UNROLL for (unsigned i = 0; i < VECS; i++)
+                row.v[i] *= scale;
+        return row;
+}
+
+/*
+ * Takes `inputs` inputs from number `i` on into the scratch: combined with what is there, or as its first content. All but
+ * the first three parameters are constants in every instance.
+ */
+static INLINE void F(pass)(const struct kernel_slice *slice, const struct pass_place *place, ACC *acc, unsigned dtype,
+                           unsigned op, unsigned inputs, bool first) {
+        const unsigned char *in[KERNEL_GROUP];
+        struct row_d lanes[KERNEL_GROUP] = { { { { 0 } } } };
+        ACC scale = (ACC)slice->scale;
+        UNROLL for (unsigned i = 0; i < inputs; i++)
+                in[i] = slice->inputs[place->input + i] + place->from * kernel_bytes(dtype);
+        for (size_t at = 0; at < place->count; at += KERNEL_LANES) {
+                ROW row = first ? (ROW){ { { 0 } } } : F(row_get)(acc + at);
+                UNROLL for (unsigned i = 0; i < inputs; i++) {
+                        const unsigned char *from = in[i] + at * kernel_bytes(dtype);
+                        ROW value = F(row_load)(dtype, from);
+                        kernel_prefetch(from + KERNEL_AHEAD / (inputs > 2 ? inputs : 2));
+                        F(row_square)(&lanes[i], value);
+                        value = op == KERNEL_ADD ? F(row_scale)(value, scale) : value;
+                        row = first && i == 0 ? value : F(row_combine)(op, row, value);
+                }
+                F(row_put)(acc + at, row);
+        }
+        UNROLL for (unsigned i = 0; i < inputs; i++)
+                pass_note(slice, place, i, row_fold(&lanes[i]), dtype);
+}
+
+/* Writes the scratch to all outputs, and adds the sum of squares of what was stored. */
+static INLINE void F(store)(const struct kernel_slice *slice, const struct pass_place *place, const ACC *acc,
+                            unsigned dtype) {
+        struct row_d lanes = { { { 0 } } };
+        for (size_t at = 0; at < place->count; at += KERNEL_LANES)
+                F(row_square)(&lanes, F(row_store)(dtype, slice, (place->from + at) * kernel_bytes(dtype),
+                                                   F(row_get)(acc + at)));
+        *slice->result_sum += row_fold(&lanes);
+}
+
+#undef ACC
+#undef VEC
+#undef MASK
+#undef ROW
+#undef VECS
+#undef F

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One lock guards everything but the slices themselves; it is taken once per slice. A worker without work puts itself on
+ * the idle list and sleeps on its own semaphore; whoever takes it from that list posts it, exactly once, after unlocking.
+ *
+ * Waking costs the waker some microseconds, so the loop thread wakes one worker at most per task, and none while those
+ * awake can take what is left with their next slice; a worker that takes a slice and sees more than that wakes another
+ * one. So a large task has all workers after a few steps, and a stream of small ones causes no system calls.
+ *
+ * With as many workers as CPUs they may use, each is bound to one of them. Left alone, the scheduler often queues a
+ * worker that another one has woken behind it, on the same CPU, and one of them does all of the work.
+ */
+#include "pool.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+#define WORKER_STACK (256u << 10)       /* kernels keep a few blocks on it, nothing deeper */
+
+struct worker {
+        _Alignas(64) struct pool *pool; /* workers share no cache line */
+        pthread_t thread;
+        sem_t wake;
+        struct worker *idle;            /* next on the idle list */
+        int cpu;                        /* the one it is bound to, or -1 */
+        uint64_t answered;              /* the last ping it has seen */
+        uint64_t nonfinite[LIMIT_WORLD];
+};
+
+struct pool {
+        pthread_mutex_t lock;
+        struct list ring;               /* the first tasks of all turns that have slices to hand out */
+        struct list unfinished, done;
+        uint64_t backlog;               /* slices that are not handed out yet */
+        struct worker *idle;
+        unsigned n_idle;
+        bool pinned;                    /* each worker has a CPU of its own */
+        bool stop, signalled;           /* signalled: the event fd was written since the last pool_take() */
+        uint64_t ping;
+        int event;
+        unsigned n_workers;
+        struct worker workers[];
+};
+
+/* ---- handing out slices; under the lock ---- */
+
+static struct task *ring_find(struct pool *pool, uint64_t turn) {
+        struct task *task;
+        list_for_each(task, &pool->ring, ring)
+                if (task->turn == turn)
+                        return task;
+        return NULL;
+}
+
+static void ring_add(struct pool *pool, struct task *task) {
+        struct task *first = ring_find(pool, task->turn);
+        pool->backlog += task->slices;
+        task->last = task;
+        if (!first) {
+                list_append(&pool->ring, &task->ring);
+                return;
+        }
+        first->last->behind = task;
+        first->last = task;
+}
+
+/* Takes the first task of a turn out; the next of its turn takes over the place at `at` of the ring. */
+static void ring_drop_first(struct task *first, struct list *at) {
+        struct task *successor = first->behind;
+        if (successor) {
+                successor->last = first->last;
+                list_insert(at, &successor->ring);
+        }
+        list_remove(&first->ring);
+        first->behind = NULL;
+}
+
+static void ring_drop(struct pool *pool, struct task *task) {
+        struct task *first = ring_find(pool, task->turn), *before = first;
+        pool->backlog -= task->slices - task->next;
+        if (first == task) {
+                ring_drop_first(task, &task->ring);
+                return;
+        }
+        while (before->behind != task)
+                before = before->behind;
+        before->behind = task->behind;
+        if (first->last == task)
+                first->last = before;
+        task->behind = NULL;
+}
+
+/* The next slice of the turn whose turn it is; NULL if there is none. */
+static struct task *ring_take(struct pool *pool, unsigned *ret_slice) {
+        struct task *task;
+        if (list_empty(&pool->ring))
+                return NULL;
+        task = list_entry(pool->ring.next, struct task, ring);
+        *ret_slice = task->next++;
+        task->running++;
+        pool->backlog--;
+        if (task->next == task->slices) {
+                ring_drop_first(task, &pool->ring);
+        } else {
+                list_remove(&task->ring);
+                list_append(&pool->ring, &task->ring);
+        }
+        return task;
+}
+
+/* ---- completion ---- */
+
+/* Whether the event fd has to be written, after unlocking. */
+static bool done_add(struct pool *pool, struct task *task) {
+        bool first = !pool->signalled;
+        list_remove(&task->unfinished);
+        list_append(&pool->done, &task->unfinished);
+        pool->signalled = true;
+        return first;
+}
+
+static void event_write(const struct pool *pool) {
+        uint64_t one = 1;
+        ssize_t r = write(pool->event, &one, sizeof one);
+        assert(r == sizeof one || errno == EAGAIN);     /* EAGAIN: it is readable already */
+        (void)r;
+}
+
+static bool task_ended(const struct task *task) {
+        return task->running == 0 && (task->cancelled || task->next == task->slices);
+}
+
+/* Called with the lock held, after a slice of `task` was run; may drop the lock in between. */
+static void slice_ended(struct pool *pool, struct task *task, const uint64_t *nonfinite) {
+        task_count(task, nonfinite);
+        task->running--;
+        if (!task_ended(task))
+                return;
+        if (!task->cancelled) {
+                /* Nobody else works on it now; `running` keeps a cancel() in the meantime from completing it too. */
+                task->running++;
+                pthread_mutex_unlock(&pool->lock);
+                task_combine(task);
+                pthread_mutex_lock(&pool->lock);
+                task->running--;
+        }
+        if (done_add(pool, task)) {
+                pthread_mutex_unlock(&pool->lock);
+                event_write(pool);
+                pthread_mutex_lock(&pool->lock);
+        }
+}
+
+/* ---- waking; lists are taken under the lock, posted without it ---- */
+
+/* Takes up to `n` workers off the idle list. */
+static struct worker *idle_take(struct pool *pool, unsigned n) {
+        struct worker *taken = pool->idle, **end = &pool->idle;
+        for (; n > 0 && *end; n--, pool->n_idle--)
+                end = &(*end)->idle;
+        if (end == &pool->idle)
+                return NULL;
+        pool->idle = *end;
+        *end = NULL;
+        return taken;
+}
+
+/* One more worker, if there are more slices than those awake will come back for: best one that can start at once,
+ * because it is not bound to the CPU that this thread runs on. */
+static struct worker *idle_take_needed(struct pool *pool) {
+        struct worker **at = &pool->idle, *worker;
+        int here = sched_getcpu();
+        if (pool->backlog <= pool->n_workers - pool->n_idle || !pool->idle)
+                return NULL;
+        while (*at && (*at)->cpu == here)
+                at = &(*at)->idle;
+        if (!*at)
+                at = &pool->idle;
+        worker = *at;
+        *at = worker->idle;
+        worker->idle = NULL;
+        pool->n_idle--;
+        return worker;
+}
+
+static void workers_wake(struct worker *worker) {
+        while (worker) {
+                struct worker *next = worker->idle;     /* its own again once posted */
+                sem_post(&worker->wake);
+                worker = next;
+        }
+}
+
+/* ---- workers ---- */
+
+/* Called and returns with the lock held. */
+static void worker_sleep(struct worker *worker) {
+        struct pool *pool = worker->pool;
+        worker->idle = pool->idle;
+        pool->idle = worker;
+        pool->n_idle++;
+        pthread_mutex_unlock(&pool->lock);
+        while (sem_wait(&worker->wake) < 0)
+                assert(errno == EINTR);
+        pthread_mutex_lock(&pool->lock);
+}
+
+/* Runs one slice of `task`; called and returns with the lock held. */
+static void worker_run(struct worker *worker, struct task *task, unsigned slice) {
+        struct pool *pool = worker->pool;
+        struct worker *other = idle_take_needed(pool);
+        pthread_mutex_unlock(&pool->lock);
+        workers_wake(other);
+        task_run(task, slice, worker->nonfinite);
+        pthread_mutex_lock(&pool->lock);
+        slice_ended(pool, task, worker->nonfinite);
+}
+
+static void *worker_main(void *data) {
+        struct worker *worker = data;
+        struct pool *pool = worker->pool;
+        pthread_mutex_lock(&pool->lock);
+        while (!pool->stop) {
+                unsigned slice;
+                struct task *task = ring_take(pool, &slice);
+                worker->answered = pool->ping;
+                if (task)
+                        worker_run(worker, task, slice);
+                else
+                        worker_sleep(worker);
+        }
+        pthread_mutex_unlock(&pool->lock);
+        return NULL;
+}
+
+/* The CPU with number `i` of the set. */
+static int cpu_of(const cpu_set_t *set, unsigned i) {
+        unsigned left = i;
+        int cpu = 0;
+        while (!CPU_ISSET(cpu, set) || left-- > 0)
+                cpu++;
+        return cpu;
+}
+
+/* Gives the worker a CPU of its own. */
+static int worker_bind(struct worker *worker, int cpu, pthread_attr_t *attributes) {
+        cpu_set_t own;
+        worker->cpu = cpu;
+        CPU_ZERO(&own);
+        CPU_SET(cpu, &own);
+        return -pthread_attr_setaffinity_np(attributes, sizeof own, &own);
+}
+
+static int worker_start(struct pool *pool, unsigned i, pthread_attr_t *attributes, const cpu_set_t *allowed) {
+        struct worker *worker = &pool->workers[i];
+        char name[16];
+        int r;
+        worker->pool = pool;
+        worker->cpu = -1;
+        r = pool->pinned ? worker_bind(worker, cpu_of(allowed, i), attributes) : 0;
+        if (r < 0)
+                return r;
+        if (sem_init(&worker->wake, 0, 0) < 0)
+                return -errno;
+        r = pthread_create(&worker->thread, attributes, worker_main, worker);
+        if (r != 0) {
+                sem_destroy(&worker->wake);
+                return -r;
+        }
+        snprintf(name, sizeof name, "gs-worker-%u", i % 100000);
+        pthread_setname_np(worker->thread, name);
+        pool->n_workers++;
+        return 0;
+}
+
+/* Signals are the loop thread's: workers inherit a mask that blocks them all. */
+static int workers_start(struct pool *pool, unsigned n, const cpu_set_t *affinity) {
+        pthread_attr_t attributes;
+        cpu_set_t allowed;
+        sigset_t all, before;
+        int r = -pthread_attr_init(&attributes);
+        if (r < 0)
+                return r;
+        r = -pthread_attr_setstacksize(&attributes, WORKER_STACK);
+        if (affinity)
+                allowed = *affinity;
+        else if (sched_getaffinity(0, sizeof allowed, &allowed) < 0)
+                CPU_ZERO(&allowed);
+        pool->pinned = CPU_COUNT(&allowed) == (int)n;
+        if (r == 0 && affinity && !pool->pinned)
+                r = -pthread_attr_setaffinity_np(&attributes, sizeof allowed, &allowed);
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        for (unsigned i = 0; r == 0 && i < n; i++)
+                r = worker_start(pool, i, &attributes, &allowed);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        pthread_attr_destroy(&attributes);
+        return r;
+}
+
+/* ---- the loop thread's side ---- */
+
+int pool_new(unsigned workers, const cpu_set_t *affinity, struct pool **ret) {
+        size_t size = sizeof(struct pool) + workers * sizeof(struct worker);
+        struct pool *pool = aligned_alloc(_Alignof(struct worker), size);
+        int r;
+        if (!pool)
+                return -ENOMEM;
+        memset(pool, 0, size);
+        pthread_mutex_init(&pool->lock, NULL);
+        list_init(&pool->ring);
+        list_init(&pool->unfinished);
+        list_init(&pool->done);
+        pool->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        r = pool->event < 0 ? -errno : workers_start(pool, workers, affinity);
+        if (r < 0) {
+                pool_free(pool);
+                return r;
+        }
+        *ret = pool;
+        return 0;
+}
+
+struct pool *pool_free(struct pool *pool) {
+        struct worker *idle;
+        if (!pool)
+                return NULL;
+        pthread_mutex_lock(&pool->lock);
+        assert(list_empty(&pool->unfinished) && list_empty(&pool->done));
+        pool->stop = true;
+        idle = idle_take(pool, pool->n_workers);
+        pthread_mutex_unlock(&pool->lock);
+        workers_wake(idle);
+        for (unsigned i = 0; i < pool->n_workers; i++) {
+                pthread_join(pool->workers[i].thread, NULL);
+                sem_destroy(&pool->workers[i].wake);
+        }
+        pthread_mutex_destroy(&pool->lock);
+        fd_close(pool->event);
+        free(pool);
+        return NULL;
+}
+
+int pool_fd(const struct pool *pool) {
+        return pool->event;
+}
+
+void pool_submit(struct pool *pool, struct task *task) {
+        struct worker *idle;
+        pthread_mutex_lock(&pool->lock);
+        list_append(&pool->unfinished, &task->unfinished);
+        ring_add(pool, task);
+        idle = idle_take_needed(pool);
+        pthread_mutex_unlock(&pool->lock);
+        workers_wake(idle);
+}
+
+void pool_cancel(struct pool *pool, uint64_t id) {
+        struct task *task;
+        bool first = false;
+        pthread_mutex_lock(&pool->lock);
+        list_for_each(task, &pool->unfinished, unfinished) {
+                if (task->id != id)
+                        continue;
+                if (task->next < task->slices && !task->cancelled)
+                        ring_drop(pool, task);
+                task->cancelled = true;
+                first = task_ended(task) && done_add(pool, task);
+                break;
+        }
+        pthread_mutex_unlock(&pool->lock);
+        if (first)
+                event_write(pool);
+}
+
+void pool_take(struct pool *pool, struct list *to) {
+        uint64_t count;
+        struct task *task, *spare;
+        ssize_t r = read(pool->event, &count, sizeof count);
+        (void)r;                        /* nothing to read is fine */
+        pthread_mutex_lock(&pool->lock);
+        list_for_each_safe(task, spare, &pool->done, unfinished) {
+                list_remove(&task->unfinished);
+                list_append(to, &task->unfinished);
+        }
+        pool->signalled = false;
+        pthread_mutex_unlock(&pool->lock);
+}
+
+unsigned pool_ping(struct pool *pool) {
+        struct worker *idle;
+        unsigned silent = 0;
+        pthread_mutex_lock(&pool->lock);
+        for (unsigned i = 0; i < pool->n_workers; i++)
+                silent += pool->workers[i].answered != pool->ping;
+        pool->ping++;
+        idle = idle_take(pool, pool->n_workers);
+        pthread_mutex_unlock(&pool->lock);
+        workers_wake(idle);
+        return silent;
+}
+
+bool pool_empty(struct pool *pool) {
+        bool empty;
+        pthread_mutex_lock(&pool->lock);
+        empty = list_empty(&pool->unfinished);
+        pthread_mutex_unlock(&pool->lock);
+        return empty;
+}
+
+unsigned pool_workers(const struct pool *pool) {
+        return pool->n_workers;
+}
+
+uint64_t pool_cpu_us(const struct pool *pool) {
+        uint64_t sum = 0;
+        for (unsigned i = 0; i < pool->n_workers; i++) {
+                struct timespec used;
+                clockid_t clock;
+                if (pthread_getcpuclockid(pool->workers[i].thread, &clock) == 0 && clock_gettime(clock, &used) == 0)
+                        sum += (uint64_t)used.tv_sec * USEC_PER_SEC + (uint64_t)used.tv_nsec / 1000;
+        }
+        return sum;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A list under a lock, and a thread that empties it. */
+#include "reaper.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "arena.h"
+
+#define REAPER_STACK (64u << 10)
+
+struct reaper {
+        pthread_mutex_t lock;
+        pthread_cond_t work;
+        pthread_t thread;
+        struct backend_arena *first;
+        bool stop;
+};
+
+static void *reaper_main(void *data) {
+        struct reaper *reaper = data;
+        pthread_mutex_lock(&reaper->lock);
+        while (reaper->first || !reaper->stop) {
+                struct backend_arena *arena = reaper->first;
+                if (!arena) {
+                        pthread_cond_wait(&reaper->work, &reaper->lock);
+                        continue;
+                }
+                reaper->first = arena->next;
+                pthread_mutex_unlock(&reaper->lock);
+                arena_release(arena);
+                pthread_mutex_lock(&reaper->lock);
+        }
+        pthread_mutex_unlock(&reaper->lock);
+        return NULL;
+}
+
+/* Signals are the loop thread's. */
+static int thread_start(struct reaper *reaper) {
+        pthread_attr_t attributes;
+        sigset_t all, before;
+        int r = -pthread_attr_init(&attributes);
+        if (r < 0)
+                return r;
+        r = -pthread_attr_setstacksize(&attributes, REAPER_STACK);
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        if (r == 0)
+                r = -pthread_create(&reaper->thread, &attributes, reaper_main, reaper);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        pthread_attr_destroy(&attributes);
+        if (r == 0)
+                pthread_setname_np(reaper->thread, "gs-reaper");
+        return r;
+}
+
+int reaper_new(struct reaper **ret) {
+        struct reaper *reaper = calloc(1, sizeof *reaper);
+        int r;
+        if (!reaper)
+                return -ENOMEM;
+        pthread_mutex_init(&reaper->lock, NULL);
+        pthread_cond_init(&reaper->work, NULL);
+        r = thread_start(reaper);
+        if (r < 0) {
+                pthread_cond_destroy(&reaper->work);
+                pthread_mutex_destroy(&reaper->lock);
+                free(reaper);
+                return r;
+        }
+        *ret = reaper;
+        return 0;
+}
+
+struct reaper *reaper_free(struct reaper *reaper) {
+        if (!reaper)
+                return NULL;
+        pthread_mutex_lock(&reaper->lock);
+        reaper->stop = true;
+        pthread_cond_signal(&reaper->work);
+        pthread_mutex_unlock(&reaper->lock);
+        pthread_join(reaper->thread, NULL);
+        pthread_cond_destroy(&reaper->work);
+        pthread_mutex_destroy(&reaper->lock);
+        free(reaper);
+        return NULL;
+}
+
+void reaper_take(struct reaper *reaper, struct backend_arena *arena) {
+        pthread_mutex_lock(&reaper->lock);
+        arena->next = reaper->first;
+        reaper->first = arena;
+        pthread_cond_signal(&reaper->work);
+        pthread_mutex_unlock(&reaper->lock);
+}

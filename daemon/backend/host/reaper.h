@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A thread that gives the memory of large arenas back: unmapping gigabytes takes long, and the loop thread must not wait. */
+#pragma once
+
+struct backend_arena;
+struct reaper;
+
+int reaper_new(struct reaper **ret);
+/* Ends when everything handed over has been given back; NULL is fine. */
+struct reaper *reaper_free(struct reaper *reaper);
+/* Takes the arena over. Nobody may use it any more. */
+void reaper_take(struct reaper *reaper, struct backend_arena *arena);

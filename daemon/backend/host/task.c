@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tasks: from the description to kernel calls, and from slices to one result. Memory of a task is one block. */
+#include "task.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena.h"
+#include "base/cleanup.h"
+
+static size_t slice_elements(const struct backend_task *description) {
+        size_t size = kernel_size(description->dtype);
+        return (description->elements <= KERNEL_SMALL_TASK / size ? KERNEL_SLICE_SMALL : KERNEL_SLICE_BYTES) / size;
+}
+
+static unsigned slice_count(const struct backend_task *description) {
+        size_t each = slice_elements(description);
+        return (unsigned)((description->elements + each - 1) / each);
+}
+
+static bool is_float(unsigned dtype) {
+        return dtype == WIRE__DTYPE__F32 || dtype == WIRE__DTYPE__F64 || dtype == WIRE__DTYPE__F16 ||
+               dtype == WIRE__DTYPE__BF16;
+}
+
+/* NULL if there is no such combination. */
+static kernel_fn find_kernel(const struct kernel_set *kernels, const struct backend_task *description) {
+        switch (description->reduce) {
+        case WIRE__REDUCE__REDUCE_NONE:
+                return description->n_inputs == 1 ? kernels->copy[description->dtype] : NULL;
+        case WIRE__REDUCE__AVG:
+                return is_float(description->dtype) && description->divisor > 0
+                               ? kernels->reduce[description->dtype][KERNEL_ADD] : NULL;
+        case WIRE__REDUCE__SUM:
+                return kernels->reduce[description->dtype][KERNEL_ADD];
+        case WIRE__REDUCE__PROD:
+                return kernels->reduce[description->dtype][KERNEL_MUL];
+        case WIRE__REDUCE__MIN:
+                return kernels->reduce[description->dtype][KERNEL_MIN];
+        case WIRE__REDUCE__MAX:
+                return kernels->reduce[description->dtype][KERNEL_MAX];
+        default:
+                return NULL;
+        }
+}
+
+static bool is_valid(const struct backend_task *description) {
+        if (kernel_size(description->dtype) == 0 || description->elements > LIMIT_ARENA)
+                return false;
+        if (description->n_inputs < 1 || description->n_inputs > LIMIT_WORLD)
+                return false;
+        return description->n_outputs >= 1 && description->n_outputs <= LIMIT_WORLD;
+}
+
+/* 1/divisor in the accumulator's type; a sum's inputs are multiplied by one, which changes no value. */
+static double scale_of(const struct backend_task *description) {
+        if (description->reduce != WIRE__REDUCE__AVG)
+                return 1;
+        if (description->dtype == WIRE__DTYPE__F64)
+                return 1.0 / description->divisor;
+        return (float)(1.0 / description->divisor);
+}
+
+static bool resolve(const struct backend_range *ranges, unsigned n, unsigned char **to) {
+        for (unsigned i = 0; i < n; i++) {
+                if (!ranges[i].arena->map)
+                        return false;
+                to[i] = ranges[i].arena->map + ranges[i].offset;
+        }
+        return true;
+}
+
+static size_t block_size(unsigned n_inputs, unsigned n_outputs, unsigned slices) {
+        return sizeof(struct task) + (n_inputs + n_outputs) * sizeof(void *) + n_inputs * sizeof(uint64_t) +
+               ((size_t)slices + 1) * (n_inputs + 1) * sizeof(double);
+}
+
+/* Lays the arrays out behind the task and fills them. */
+static int task_set(struct task *task, const struct kernel_set *kernels, const struct backend_task *description) {
+        unsigned n_in = description->n_inputs, n_out = description->n_outputs;
+        unsigned char **inputs = (unsigned char **)(task + 1), **outputs = inputs + n_in;
+        memset(task, 0, block_size(n_in, n_out, slice_count(description)));
+        list_init(&task->unfinished);
+        list_init(&task->ring);
+        task->kernel = find_kernel(kernels, description);
+        if (!task->kernel || !resolve(description->inputs, n_in, inputs) ||
+            !resolve(description->outputs, n_out, outputs))
+                return -EINVAL;
+        task->id = description->id;
+        task->turn = description->turn;
+        task->whole = (struct kernel_slice){
+                .inputs = (const unsigned char *const *)inputs, .outputs = outputs, .n_inputs = n_in, .n_outputs = n_out,
+                .elements = description->elements, .scale = scale_of(description),
+        };
+        task->element_size = kernel_size(description->dtype);
+        task->slice_elements = slice_elements(description);
+        task->slices = slice_count(description);
+        task->statistics = task->whole.measure = description->statistics && is_float(description->dtype);
+        task->nonfinite = (uint64_t *)(outputs + n_out);
+        task->totals = (double *)(task->nonfinite + n_in);
+        task->sums = task->totals + n_in + 1;
+        return 0;
+}
+
+int task_new(const struct kernel_set *kernels, const struct backend_task *description, struct task **ret) {
+        _cleanup_(freep) struct task *task = NULL;
+        int r;
+        if (!is_valid(description))
+                return -EINVAL;
+        task = malloc(block_size(description->n_inputs, description->n_outputs, slice_count(description)));
+        if (!task)
+                return -ENOMEM;
+        r = task_set(task, kernels, description);
+        if (r < 0)
+                return r;
+        *ret = pointer_steal(task);
+        return 0;
+}
+
+struct task *task_free(struct task *task) {
+        free(task);
+        return NULL;
+}
+
+struct task *task_reusable(void) {
+        return malloc(block_size(LIMIT_WORLD, LIMIT_WORLD, TASK_REUSE_SLICES));
+}
+
+int task_reuse(struct task *task, const struct kernel_set *kernels, const struct backend_task *description) {
+        if (!is_valid(description) || slice_count(description) > TASK_REUSE_SLICES)
+                return -EINVAL;
+        return task_set(task, kernels, description);
+}
+
+uint64_t task_traffic(const struct backend_task *description) {
+        if (!is_valid(description))
+                return 0;
+        return description->n_inputs * description->elements * kernel_size(description->dtype);
+}
+
+void task_run(const struct task *task, unsigned slice, uint64_t *nonfinite) {
+        /* Kernels add to the sums block by block: not in memory whose cache lines belong to several slices. */
+        _Alignas(64) double sums[LIMIT_WORLD + 8];
+        struct kernel_slice part = task->whole;
+        size_t left, bytes = (part.n_inputs + 1) * sizeof *sums;
+        part.first = slice * task->slice_elements;
+        left = task->whole.elements - part.first;
+        part.elements = left < task->slice_elements ? left : task->slice_elements;
+        memset(nonfinite, 0, part.n_inputs * sizeof *nonfinite);
+        memset(sums, 0, bytes);
+        part.input_sums = sums;
+        part.result_sum = sums + part.n_inputs;
+        part.input_nonfinite = nonfinite;
+        kernel_run(task->kernel, &part, task->element_size);
+        memcpy(task->sums + (size_t)slice * (part.n_inputs + 1), sums, bytes);
+}
+
+void task_count(struct task *task, const uint64_t *nonfinite) {
+        for (unsigned i = 0; task->statistics && i < task->whole.n_inputs; i++)
+                task->nonfinite[i] += nonfinite[i];
+}
+
+void task_combine(struct task *task) {
+        unsigned n = task->whole.n_inputs + 1;
+        for (size_t slice = 0; task->statistics && slice < task->slices; slice++)
+                for (unsigned i = 0; i < n; i++)
+                        task->totals[i] += task->sums[slice * n + i];
+}
+
+void task_result(const struct task *task, struct backend_result *ret) {
+        *ret = (struct backend_result){
+                .id = task->id,
+                .cancelled = task->cancelled,
+                .n_inputs = task->whole.n_inputs,
+                .sum_squares = task->totals[task->whole.n_inputs],
+                .input_sum_squares = task->totals,
+                .input_nonfinite = task->nonfinite,
+        };
+}
