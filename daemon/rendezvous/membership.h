@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who belongs to a job, with which rank, in which generation: decided here and nowhere else, as a pure state
+ * machine. Requests, deaths and the time go in; a changed state and refusals come out. No socket, no clock,
+ * no allocation, so that the same object can be driven by a daemon, by a simulator or by a coordinator on
+ * another host.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "proto/frame.h"
+
+enum membership_state {
+        MEMBERSHIP_FORMING,     /* collecting members; ranks are not assigned yet */
+        MEMBERSHIP_FORMED,      /* ranks are assigned and final for this generation */
+        MEMBERSHIP_BROKEN,     /* the generation has lost a member: nothing can be committed in it any more */
+};
+
+struct membership_request {
+        uint64_t member;        /* stable id, chosen by the caller, never reused */
+        int32_t pid;            /* for people */
+        uint32_t min_world, max_world;
+        bool has_rank, has_slot;
+        uint32_t rank, slot;    /* granted or refused, never replaced */
+        uint64_t incarnation;
+        uint64_t timeout;       /* us; 0: wait for ever */
+        uint64_t last_call;     /* us to wait for more members once min_world are there */
+};
+
+struct membership_member {
+        struct membership_request request;
+        uint64_t deadline;      /* of the wait for the others; UINT64_MAX: none */
+        uint32_t rank, slot;    /* once formed */
+};
+
+struct membership_loss {
+        uint64_t member;
+        uint32_t rank;
+        int32_t pid;
+        uint32_t cause;         /* WIRE__CAUSE__… */
+};
+
+struct membership {
+        enum membership_state state;
+        const char *name;       /* of the job, for refusals; the caller's */
+        uint32_t generation;    /* 0 while forming for the first time */
+        uint64_t incarnation;
+        uint32_t min_world, max_world;
+        uint32_t n;             /* present members */
+        struct membership_member member[LIMIT_WORLD];   /* in order of arrival while forming, by rank
+                                                           afterwards */
+        uint64_t last_call;     /* when forming ends with fewer than max_world; UINT64_MAX: not called yet */
+        struct membership_loss loss;    /* BROKEN: the first one lost */
+};
+
+enum membership_event {
+        MEMBERSHIP_NOTHING,
+        MEMBERSHIP_HAS_FORMED,  /* ranks are in member[] */
+        MEMBERSHIP_EXPIRED,     /* a member's wait has ended: it is removed, and the refusal says whom it
+                                   missed */
+};
+
+void membership_init(struct membership *m, const char *name, uint64_t incarnation);
+
+/* 0: taken in (membership_tick() tells whether that completed the job). INVALID, RANK_TAKEN, JOB_FULL or
+ * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_WORLD. */
+int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,
+                    struct refusal *refusal);
+
+/* Lets time pass; call after every join and when membership_deadline() has come, until it returns
+ * MEMBERSHIP_NOTHING. */
+enum membership_event membership_tick(struct membership *m, uint64_t now, uint64_t *ret_member,
+                                      struct refusal *refusal);
+uint64_t membership_deadline(const struct membership *m);       /* UINT64_MAX: none */
+
+/* The member has gone, whatever the cause. While forming it just makes room. In a formed job it breaks the
+ * generation: true then, and `loss` is set, unless an earlier loss had broken it. */
+bool membership_remove(struct membership *m, uint64_t member, uint32_t cause);
+
+/* The whole generation ends, through no member's fault (SUPERSEDED, SHUTDOWN). True if that broke it. */
+bool membership_end(struct membership *m, uint32_t cause);
+
+const struct membership_member *membership_find(const struct membership *m, uint64_t member);
