@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A bucket of the open step. One function changes its state, checks that the change is legal and stamps the
+ * time. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum bucket_state {
+        BUCKET_WAITING,         /* for READY of local members */
+        BUCKET_REDUCING,        /* with the backend */
+        BUCKET_DONE,            /* all members hold the result */
+};
+
+struct bucket {
+        enum bucket_state state;
+        uint32_t n_ready;       /* members whose READY has come */
+        bool used;              /* some member used every parameter of it */
+        uint64_t since;     /* clock_now() of the last change of state, or of the first READY while waiting */
+        uint8_t *absent;    /* bit i: absent on all members so far; NULL until somebody is absent somewhere */
+};
+
+void bucket_set_state(struct bucket *bucket, enum bucket_state state, uint64_t now);
+/* Back to WAITING for the next step, from any state. */
+void bucket_reset(struct bucket *bucket);

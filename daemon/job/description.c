@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Collecting, checking and comparing plan descriptions. Offsets and sizes are added in 64 bits after each term
+ * was bounded, so no sum can wrap; the memory of a description is bounded by the announced counts and charged
+ * before the first chunk arrives.
+ */
+#include "job/description.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "proto/diagnosis.h"
+#include "proto/names.h"
+
+#define INVALID WIRE__CODE__INVALID
+/* A parameter's name, its dimensions, its entries in the arrays. */
+#define PARAM_COST                                                                                           \
+        (sizeof(struct description_param) + sizeof(uint32_t) + LIMIT_NAME + 1 + LIMIT_DIMS * sizeof(uint64_t))
+
+static int check_begin(const Wire__PlanBegin *begin, struct refusal *refusal) {
+        uint64_t needed;
+
+        if (begin->params < 1 || begin->params > LIMIT_PARAMS)
+                return refuse(refusal, INVALID, "plan %u has %u parameters; 1 to %u are possible",
+                              begin->plan, begin->params, LIMIT_PARAMS);
+        if (begin->buckets < 1 || begin->buckets > LIMIT_BUCKETS || begin->buckets > begin->params)
+                return refuse(
+                        refusal, INVALID,
+                        "plan %u has %u buckets for %u parameters; 1 to %u are possible, none of them empty",
+                        begin->plan, begin->buckets, begin->params, LIMIT_BUCKETS);
+        if (begin->arena_bytes == 0 || begin->arena_bytes > LIMIT_ARENA ||
+            begin->arena_bytes % ARENA_PAGE != 0)
+                return refuse(refusal, INVALID,
+                              "plan %u: an arena of %" PRIu64
+                              " bytes is not possible: it is a multiple of %u and at most %" PRIu64,
+                              begin->plan, begin->arena_bytes, ARENA_PAGE, LIMIT_ARENA);
+        needed = DIAGNOSIS_BITMAP + (begin->params + 7u) / 8u;
+        if (begin->diagnosis_bytes < needed || begin->diagnosis_bytes % ARENA_PAGE != 0 ||
+            begin->diagnosis_bytes >= begin->arena_bytes)
+                return refuse(
+                        refusal, INVALID,
+                        "plan %u: %" PRIu64
+                        " bytes of diagnosis pages are not possible for %u parameters in an arena of %" PRIu64,
+                        begin->plan, begin->diagnosis_bytes, begin->params, begin->arena_bytes);
+        if (begin->reduce < WIRE__REDUCE__AVG || begin->reduce > WIRE__REDUCE__PROD)
+                return refuse(refusal, INVALID, "plan %u: unknown reduction %d", begin->plan,
+                              (int)begin->reduce);
+        return 0;
+}
+
+int description_new(const Wire__PlanBegin *begin, struct accounts *accounts, uid_t uid,
+                    struct description **ret, struct refusal *refusal) {
+        struct description *d;
+        uint64_t cost;
+        int r;
+
+        r = check_begin(begin, refusal);
+        if (r != 0)
+                return r;
+        d = calloc(1, sizeof(*d));
+        if (d == NULL)
+                return -ENOMEM;
+        cost = sizeof(*d) + begin->params * PARAM_COST + begin->buckets * sizeof(struct description_bucket);
+        r = charge_take(&d->charge, accounts, uid, ACCOUNT_BYTES, cost, refusal);
+        if (r != 0) {
+                free(d);
+                return r;
+        }
+        d->reduce = (unsigned)begin->reduce;
+        d->arena_bytes = begin->arena_bytes;
+        d->diagnosis_bytes = begin->diagnosis_bytes;
+        d->n_params = begin->params;
+        d->n_buckets = begin->buckets;
+        d->param = calloc(d->n_params, sizeof(*d->param));
+        d->order = calloc(d->n_params, sizeof(*d->order));
+        d->bucket = calloc(d->n_buckets, sizeof(*d->bucket));
+        if (d->param == NULL || d->order == NULL || d->bucket == NULL) {
+                description_free(d);
+                return -ENOMEM;
+        }
+        *ret = d;
+        return 0;
+}
+
+struct description *description_free(struct description *d) {
+        if (d == NULL)
+                return NULL;
+        for (uint32_t i = 0; i < d->have_params; i++)
+                free(d->param[i].shape);
+        free(d->param);
+        free(d->order);
+        free(d->bucket);
+        charge_release(&d->charge);
+        free(d);
+        return NULL;
+}
+
+static int add_param(struct description *d, const Wire__Param *from, struct refusal *refusal) {
+        struct description_param *param = &d->param[d->have_params];
+        uint32_t index = d->have_params;
+        uint64_t elements;
+        size_t name_bytes;
+
+        if (from->name == NULL || !name_valid(from->name))
+                return refuse(
+                        refusal, INVALID,
+                        "parameter %u: its name must be 1 to %u bytes of UTF-8 without control characters",
+                        index, LIMIT_NAME);
+        if (dtype_size((unsigned)from->dtype) == 0)
+                return refuse(refusal, INVALID, "parameter %u \"%s\": unknown data type %d", index,
+                              from->name, (int)from->dtype);
+        if (!shape_elements(from->shape, from->n_shape, &elements) || elements > LIMIT_ARENA)
+                return refuse(refusal, INVALID,
+                              "parameter %u \"%s\": its shape has a zero or overflowing dimension", index,
+                              from->name);
+        if (from->bucket >= d->n_buckets)
+                return refuse(refusal, INVALID, "parameter %u \"%s\" is in bucket %u of %u", index,
+                              from->name, from->bucket, d->n_buckets);
+        if (!reduce_valid(d->reduce, (unsigned)from->dtype))
+                return refuse(refusal, INVALID, "parameter %u \"%s\": the %s of %s is not defined; use a sum",
+                              index, from->name, reduce_name(d->reduce), dtype_name((unsigned)from->dtype));
+        name_bytes = strlen(from->name) + 1;
+        param->shape = malloc(from->n_shape * sizeof(uint64_t) + name_bytes);
+        if (param->shape == NULL)
+                return -ENOMEM;
+        if (from->n_shape > 0)
+                memcpy(param->shape, from->shape, from->n_shape * sizeof(uint64_t));
+        param->name = (char *)(param->shape + from->n_shape);
+        memcpy(param->name, from->name, name_bytes);
+        param->dims = (uint8_t)from->n_shape;
+        param->elements = elements;
+        param->dtype = (uint8_t)from->dtype;
+        param->bucket = from->bucket;
+        d->have_params++;
+        return 0;
+}
+
+int description_add_params(struct description *d, const Wire__PlanParams *chunk, struct refusal *refusal) {
+        for (size_t i = 0; i < chunk->n_param; i++) {
+                int r;
+
+                if (d->have_params == d->n_params)
+                        return refuse(refusal, INVALID, "more parameters came than the %u announced",
+                                      d->n_params);
+                r = add_param(d, chunk->param[i], refusal);
+                if (r != 0)
+                        return r;
+        }
+        return 0;
+}
+
+static int add_bucket(struct description *d, const Wire__Bucket *from, struct refusal *refusal) {
+        uint32_t index = d->have_buckets;
+        uint64_t floor = d->diagnosis_bytes;
+
+        if (index > 0)
+                floor = d->bucket[index - 1].offset + d->bucket[index - 1].bytes;
+        if (dtype_size((unsigned)from->dtype) == 0)
+                return refuse(refusal, INVALID, "bucket %u: unknown data type %d", index, (int)from->dtype);
+        if (from->offset % ARENA_PAGE != 0 || from->offset < floor)
+                return refuse(refusal, INVALID,
+                              "bucket %u: offset %" PRIu64
+                              " is not a multiple of %u behind what comes before it (%" PRIu64 ")",
+                              index, from->offset, ARENA_PAGE, floor);
+        if (from->offset >= d->arena_bytes || from->bytes == 0 || from->bytes > d->arena_bytes - from->offset)
+                return refuse(refusal, INVALID,
+                              "bucket %u: %" PRIu64 " bytes at offset %" PRIu64
+                              " do not lie in the arena of %" PRIu64,
+                              index, from->bytes, from->offset, d->arena_bytes);
+        if (from->bytes % dtype_size((unsigned)from->dtype) != 0)
+                return refuse(refusal, INVALID,
+                              "bucket %u: %" PRIu64 " bytes are no whole number of elements of %s", index,
+                              from->bytes, dtype_name((unsigned)from->dtype));
+        d->bucket[index] = (struct description_bucket){
+                .offset = from->offset,
+                .bytes = from->bytes,
+                .payload = from->payload,
+                .dtype = (uint8_t)from->dtype,
+        };
+        d->have_buckets++;
+        return 0;
+}
+
+int description_add_buckets(struct description *d, const Wire__PlanBuckets *chunk, struct refusal *refusal) {
+        for (size_t i = 0; i < chunk->n_bucket; i++) {
+                int r;
+
+                if (d->have_buckets == d->n_buckets)
+                        return refuse(refusal, INVALID, "more buckets came than the %u announced",
+                                      d->n_buckets);
+                r = add_bucket(d, chunk->bucket[i], refusal);
+                if (r != 0)
+                        return r;
+        }
+        return 0;
+}
+
+/* Groups the parameters by bucket, keeping their order: a counting sort. */
+static void order_params(struct description *d) {
+        uint32_t first = 0;
+
+        for (uint32_t i = 0; i < d->n_params; i++)
+                d->bucket[d->param[i].bucket].n++;
+        for (uint32_t b = 0; b < d->n_buckets; b++) {
+                d->bucket[b].first = first;
+                first += d->bucket[b].n;
+                d->bucket[b].n = 0;
+        }
+        for (uint32_t i = 0; i < d->n_params; i++) {
+                struct description_bucket *bucket = &d->bucket[d->param[i].bucket];
+
+                d->order[bucket->first + bucket->n++] = i;
+        }
+}
+
+static int check_bucket(struct description *d, uint32_t index, struct refusal *refusal) {
+        const struct description_bucket *bucket = &d->bucket[index];
+        uint64_t end = 0, payload = 0;
+
+        if (bucket->n == 0)
+                return refuse(refusal, INVALID, "bucket %u holds no parameter", index);
+        for (uint32_t i = 0; i < bucket->n; i++) {
+                const struct description_param *param = &d->param[d->order[bucket->first + i]];
+                uint64_t bytes = param->elements * dtype_size(param->dtype);
+
+                if (param->dtype != bucket->dtype)
+                        return refuse(refusal, INVALID, "parameter %u \"%s\" is %s but its bucket %u is %s",
+                                      d->order[bucket->first + i], param->name, dtype_name(param->dtype),
+                                      index, dtype_name(bucket->dtype));
+                end = (end + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN + bytes;
+                payload += bytes;
+                if (end > bucket->bytes)
+                        return refuse(refusal, INVALID,
+                                      "parameter %u \"%s\" does not fit bucket %u of %" PRIu64 " bytes",
+                                      d->order[bucket->first + i], param->name, index, bucket->bytes);
+        }
+        if (payload != bucket->payload)
+                return refuse(refusal, INVALID,
+                              "bucket %u: its payload is said to be %" PRIu64
+                              " bytes, its parameters have %" PRIu64,
+                              index, bucket->payload, payload);
+        d->payload += payload;
+        return 0;
+}
+
+static int by_name(const void *left, const void *right) {
+        return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+static int check_names(const struct description *d, struct refusal *refusal) {
+        _cleanup_(freep) const char **name = malloc(d->n_params * sizeof(*name));
+
+        if (name == NULL)
+                return -ENOMEM;
+        for (uint32_t i = 0; i < d->n_params; i++)
+                name[i] = d->param[i].name;
+        qsort(name, d->n_params, sizeof(*name), by_name);
+        for (uint32_t i = 1; i < d->n_params; i++)
+                if (strcmp(name[i - 1], name[i]) == 0)
+                        return refuse(refusal, INVALID,
+                                      "two parameters are called \"%s\"; give each its own name", name[i]);
+        return 0;
+}
+
+int description_complete(struct description *d, struct refusal *refusal) {
+        if (d->have_params != d->n_params || d->have_buckets != d->n_buckets)
+                return refuse(refusal, INVALID,
+                              "the plan announced %u parameters and %u buckets, %u and %u came", d->n_params,
+                              d->n_buckets, d->have_params, d->have_buckets);
+        order_params(d);
+        for (uint32_t b = 0; b < d->n_buckets; b++) {
+                int r = check_bucket(d, b, refusal);
+
+                if (r != 0)
+                        return r;
+        }
+        return check_names(d, refusal);
+}
+
+static void shape_text(const struct description_param *param, char *text, size_t size) {
+        size_t used = (size_t)snprintf(text, size, "[");
+
+        for (unsigned i = 0; i < param->dims; i++)
+                used += (size_t)snprintf(text + used, size - used, "%s%" PRIu64, i > 0 ? ", " : "",
+                                         param->shape[i]);
+        snprintf(text + used, size - used, "]");
+}
+
+static bool equal_param(const struct description_param *a, const struct description_param *b) {
+        return strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->dims == b->dims &&
+               a->bucket == b->bucket &&
+               (a->dims == 0 || memcmp(a->shape, b->shape, a->dims * sizeof(uint64_t)) == 0);
+}
+
+static void describe_difference(uint32_t index, const struct description_param *a, const char *name_a,
+                                const struct description_param *b, const char *name_b, char *text,
+                                size_t size) {
+        char shape_a[LIMIT_DIMS * 22 + 3], shape_b[LIMIT_DIMS * 22 + 3];
+
+        shape_text(a, shape_a, sizeof(shape_a));
+        shape_text(b, shape_b, sizeof(shape_b));
+        if (strcmp(a->name, b->name) != 0)
+                snprintf(
+                        text, size,
+                        "parameter %u is \"%s\" on %s but \"%s\" on %s: register the same parameters in the same order",
+                        index, b->name, name_b, a->name, name_a);
+        else if (a->dtype != b->dtype)
+                snprintf(text, size, "parameter %u \"%s\" is %s on %s but %s on %s", index, a->name,
+                         dtype_name(b->dtype), name_b, dtype_name(a->dtype), name_a);
+        else if (a->bucket == b->bucket || strcmp(shape_a, shape_b) != 0)
+                snprintf(text, size, "parameter %u \"%s\" has shape %s on %s but %s on %s", index, a->name,
+                         shape_b, name_b, shape_a, name_a);
+        else
+                snprintf(
+                        text, size,
+                        "parameter %u \"%s\" is in bucket %u on %s but in %u on %s: use the same bucket sizes",
+                        index, a->name, b->bucket, name_b, a->bucket, name_a);
+}
+
+/* Where the buckets lie must be the same too: one place is taken for all arenas. */
+static bool equal_layout(const struct description *a, const char *name_a, const struct description *b,
+                         const char *name_b, char *text, size_t size) {
+        for (uint32_t i = 0; i < a->n_buckets; i++) {
+                const struct description_bucket *left = &a->bucket[i], *right = &b->bucket[i];
+
+                if (left->bytes == right->bytes && left->offset == right->offset)
+                        continue;
+                snprintf(text, size,
+                         "bucket %u has %" PRIu64 " bytes at %" PRIu64 " on %s but %" PRIu64 " at %" PRIu64
+                         " on %s: use the same library version",
+                         i, right->bytes, right->offset, name_b, left->bytes, left->offset, name_a);
+                return false;
+        }
+        if (a->arena_bytes == b->arena_bytes && a->diagnosis_bytes == b->diagnosis_bytes)
+                return true;
+        snprintf(text, size,
+                 "the arena has %" PRIu64 " bytes on %s but %" PRIu64 " on %s: use the same library version",
+                 b->arena_bytes, name_b, a->arena_bytes, name_a);
+        return false;
+}
+
+bool description_equal(const struct description *a, const char *name_a, const struct description *b,
+                       const char *name_b, char *text, size_t size) {
+        uint32_t common = a->n_params < b->n_params ? a->n_params : b->n_params;
+
+        for (uint32_t i = 0; i < common; i++)
+                if (!equal_param(&a->param[i], &b->param[i])) {
+                        describe_difference(i, &a->param[i], name_a, &b->param[i], name_b, text, size);
+                        return false;
+                }
+        if (a->n_params != b->n_params) {
+                bool more = b->n_params > a->n_params;
+
+                snprintf(text, size,
+                         "%s has %u parameters, %s has %u; the first one too many is parameter %u \"%s\"",
+                         name_b, b->n_params, name_a, a->n_params, common,
+                         more ? b->param[common].name : a->param[common].name);
+                return false;
+        }
+        if (a->n_buckets != b->n_buckets) {
+                snprintf(text, size,
+                         "%s cuts the plan into %u buckets, %s into %u: use the same bucket sizes", name_b,
+                         b->n_buckets, name_a, a->n_buckets);
+                return false;
+        }
+        if (a->reduce != b->reduce) {
+                snprintf(text, size, "%s wants the %s, %s the %s", name_b, reduce_name(b->reduce), name_a,
+                         reduce_name(a->reduce));
+                return false;
+        }
+        return equal_layout(a, name_a, b, name_b, text, size);
+}

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One job: its members come, form, are lost, go; and what a loss means for its plans and operations. Who may
+ * come, with which rank, and whether the generation is broken is decided by the membership; this file carries
+ * it out.
+ */
+#include "job/job.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "gradsync.pb-c.h"
+#include "job/plan.h"
+#include "job/private.h"
+#include "job/step.h"
+
+const char *cause_text(uint32_t cause) {
+        switch (cause) {
+        case WIRE__CAUSE__EXITED:
+                return "its process ended";
+        case WIRE__CAUSE__CLOSED:
+                return "it closed its connection";
+        case WIRE__CAUSE__EVICTED:
+                return "it was evicted";
+        case WIRE__CAUSE__LEAVING:
+                return "it left the job";
+        case WIRE__CAUSE__SUPERSEDED:
+                return "a newer incarnation of the job has started";
+        case WIRE__CAUSE__SHUTDOWN:
+                return "gradsyncd is stopping";
+        default:
+                return "unknown cause";
+        }
+}
+
+static void settle(void *data);
+
+int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, struct refusal *refusal) {
+        struct job *job;
+        int r;
+
+        job = calloc(1, sizeof(*job));
+        if (job == NULL)
+                return -ENOMEM;
+        list_init(&job->members);
+        list_init(&job->plans);
+        r = charge_take(&job->charge, jobs->config.accounts, join->uid, ACCOUNT_JOBS, 1, refusal);
+        if (r == 0) {
+                job->name = strdup(join->name);
+                job->rank = calloc(LIMIT_WORLD, sizeof(*job->rank));
+        }
+        if (job->name == NULL || job->rank == NULL) {
+                charge_release(&job->charge);
+                free(job->rank);
+                free(job->name);
+                free(job);
+                return r != 0 ? r : -ENOMEM;
+        }
+        job->table = jobs;
+        job->id = ++jobs->next_job;
+        job->uid = join->uid;
+        job->open = true;
+        job->settle = (struct loop_deferred){ .fn = settle, .data = job };
+        membership_init(&job->membership, job->name, join->membership.incarnation);
+        list_append(&jobs->list, &job->link);
+        *ret = job;
+        return 0;
+}
+
+static void member_free(struct member *member) {
+        list_remove(&member->link);
+        list_remove(&member->owner_link);
+        staging_deinit(&member->staging);
+        free(member);
+}
+
+struct job *job_free(struct job *job) {
+        struct member *member, *spare;
+        struct plan *plan, *spare_plan;
+
+        list_for_each_safe(plan, spare_plan, &job->plans, link)
+                plan_free(plan);
+        operation_deinit(job);
+        list_for_each_safe(member, spare, &job->members, link) {
+                assert(member->owner == NULL);
+                member_free(member);
+        }
+        loop_defer_cancel(job->table->config.loop, &job->settle);
+        charge_release(&job->charge);
+        list_remove(&job->link);
+        free(job->rank);
+        free(job->name);
+        free(job);
+        return NULL;
+}
+
+int job_add(struct job *job, const struct job_join *join, struct refusal *refusal) {
+        struct membership_request request = join->membership;
+        struct member *member;
+        int r;
+
+        request.member = ++job->table->next_member;
+        request.pid = (int32_t)join->pid;
+        member = calloc(1, sizeof(*member));
+        if (member == NULL)
+                return -ENOMEM;
+        r = membership_join(&job->membership, &request, clock_now(), refusal);
+        if (r != 0) {
+                free(member);
+                return r;
+        }
+        member->job = job;
+        member->id = request.member;
+        member->pid = join->pid;
+        member->joined = clock_now();
+        member->client = join->client;
+        member->rank = request.rank;
+        member->has_rank = request.has_rank;
+        member->join_request = join->request;
+        member->owner = join->owner;
+        snprintf(member->program, sizeof(member->program), "%s", join->program);
+        list_append(&job->members, &member->link);
+        list_append(join->owner_members, &member->owner_link);
+        job_settle_later(job);
+        return 0;
+}
+
+static struct member *find_member(const struct job *job, uint64_t id) {
+        struct member *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->id == id)
+                        return member;
+        return NULL;
+}
+
+void job_settle_later(struct job *job) {
+        loop_defer(job->table->config.loop, &job->settle);
+}
+
+/* Ranks are final: tells everybody. */
+static void formed(struct job *job) {
+        const struct membership *m = &job->membership;
+        struct log_context context = LOG_CONTEXT_NONE;
+
+        job->state = JOB_RUNNING;
+        for (uint32_t rank = 0; rank < m->n; rank++) {
+                struct member *member = find_member(job, m->member[rank].request.member);
+
+                member->rank = rank;
+                member->has_rank = true;
+                member->local_rank = m->member[rank].slot;
+                member->state = MEMBER_ACTIVE;
+                job->rank[rank] = member;
+        }
+        context.job = job->name;
+        context.generation = m->generation;
+        context.uid = job->uid;
+        log_write(LOG_INFO, &context, "job formed with %u members", m->n);
+        for (uint32_t rank = 0; rank < m->n; rank++)
+                job->table->config.events->joined(job->rank[rank]);
+}
+
+/* A join that came to nothing: the refusal is the end of the member. */
+static void answer_join(struct member *member, const struct refusal *refusal) {
+        member->job->table->config.events->refused(member, member->join_request, refusal);
+        member->owner = NULL;
+        member_free(member);
+}
+
+static bool quiet(const struct job *job) {
+        struct plan *plan;
+
+        if (job->operation.tasks > 0)
+                return false;
+        list_for_each(plan, &job->plans, link)
+                if (plan->state != STEP_IDLE)
+                        return false;
+        return true;
+}
+
+/* The backend has let go of everything: the others hear of the loss, and the memory of those who are gone is
+ * given back. */
+static void settle_lost(struct job *job) {
+        struct plan *plan;
+
+        if (!quiet(job))
+                return;
+        for (uint32_t rank = 0; rank < job_world(job); rank++) {
+                if (job->rank[rank]->owner != NULL)
+                        continue;
+                list_for_each(plan, &job->plans, link)
+                        plan_release(plan, rank);
+                staging_deinit(&job->rank[rank]->staging);
+        }
+        if (job->loss_told)
+                return;
+        job->loss_told = true;
+        job->table->config.events->lost(job, &job->membership.loss, job->loss_text);
+}
+
+static bool abandoned(const struct job *job) {
+        struct member *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->owner != NULL)
+                        return false;
+        return true;
+}
+
+/* End of a loop pass in which something about the job changed. */
+static void settle(void *data) {
+        struct job *job = data;
+        struct refusal refusal;
+        uint64_t member;
+
+        for (;;) {
+                enum membership_event event =
+                        membership_tick(&job->membership, clock_now(), &member, &refusal);
+
+                if (event == MEMBERSHIP_NOTHING)
+                        break;
+                if (event == MEMBERSHIP_HAS_FORMED)
+                        formed(job);
+                else
+                        answer_join(find_member(job, member), &refusal);
+        }
+        if (job->state == JOB_LOST)
+                settle_lost(job);
+        if (abandoned(job) && quiet(job))
+                job_free(job);
+        else
+                jobs_watch(job->table);
+}
+
+static void log_loss(const struct job *job, const struct membership_loss *loss) {
+        struct log_context context = LOG_CONTEXT_NONE;
+
+        context.job = job->name;
+        context.generation = job->membership.generation;
+        context.rank = loss->rank;
+        context.pid = loss->pid;
+        context.uid = job->uid;
+        context.step = (int64_t)job->last_step;
+        log_write(loss->cause == WIRE__CAUSE__LEAVING ? LOG_INFO : LOG_WARNING, &context, "%s",
+                  job->loss_text);
+}
+
+/* The generation is over. What waits for others is told now, steps when the backend has let go of them. */
+static void broken(struct job *job) {
+        const struct membership_loss *loss = &job->membership.loss;
+        struct plan *plan, *spare;
+        struct refusal refusal;
+
+        job->state = JOB_LOST;
+        job->open = false;
+        log_loss(job, loss);
+        refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
+                   "%s; leave the job and join it anew", job->loss_text);
+        operation_break(job, &refusal);
+        list_for_each_safe(plan, spare, &job->plans, link) {
+                plan_break(plan, &refusal);
+                if (plan->agreed)
+                        step_break(plan);
+        }
+}
+
+void job_end(struct job *job, uint32_t cause) {
+        struct member *member, *spare;
+        struct refusal refusal;
+
+        if (job->state == JOB_LOST)
+                return;                 /* of something else: that stays the reason */
+        snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has ended after step %llu: %s", job->name,
+                 (unsigned long long)job->last_step, cause_text(cause));
+        job->open = false;
+        if (job->state == JOB_FORMING) {
+                refuse(&refusal, WIRE__CODE__STALE, "%s", job->loss_text);
+                list_for_each_safe(member, spare, &job->members, link) {
+                        membership_remove(&job->membership, member->id, cause);
+                        answer_join(member, &refusal);
+                }
+                job_settle_later(job);
+        } else if (membership_end(&job->membership, cause)) {
+                broken(job);
+                job_settle_later(job);
+        }
+}
+
+void member_gone(struct member *member, uint32_t cause) {
+        struct job *job = member->job;
+        bool forming = job->state == JOB_FORMING;
+
+        list_remove(&member->owner_link);
+        member->owner = NULL;
+        member->state = cause == WIRE__CAUSE__LEAVING ? MEMBER_LEFT : MEMBER_LOST;
+        if (membership_remove(&job->membership, member->id, cause)) {
+                snprintf(job->loss_text, sizeof(job->loss_text),
+                         "job '%s' lost rank %u (pid %d) after step %llu: %s", job->name, member->rank,
+                         (int)member->pid, (unsigned long long)job->last_step, cause_text(cause));
+                broken(job);
+        }
+        if (forming)
+                member_free(member);
+        job_settle_later(job);
+}
+
+int member_check(const struct member *member, struct refusal *refusal) {
+        const struct job *job = member->job;
+        const struct membership_loss *loss = &job->membership.loss;
+
+        if (job->state == JOB_FORMING)
+                return refuse(refusal, WIRE__CODE__STATE, "job '%s' has not formed yet", job->name);
+        if (job->state == JOB_LOST)
+                return refuse_for(refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
+                                  "%s; leave the job and join it anew", job->loss_text);
+        return 0;
+}
+
+int job_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, struct refusal *refusal) {
+        struct backend *backend = job->table->config.backend;
+        int r = backend->ops->arena_new(backend, bytes, ret);
+
+        if (r == -EMFILE || r == -ENFILE || r == -ENOSPC || r == -ENOMEM)
+                return refuse(refusal, WIRE__CODE__QUOTA,
+                              "job '%s': gradsyncd has no room for %" PRIu64 " bytes of shared memory: %s",
+                              job->name, bytes, strerror(-r));
+        return r;
+}
+
+/* The ranks that nobody holds, as far as they are known: members that asked for none are taken to get the
+ * lowest free ones. */
+static unsigned join_waits(struct job *job, struct job_wait *waits, unsigned max) {
+        const struct membership *m = &job->membership;
+        bool taken[LIMIT_WORLD] = { false };
+        uint32_t unasked = 0;
+        unsigned n = 0;
+
+        if (list_empty(&job->members))
+                return 0;
+        for (uint32_t i = 0; i < m->n; i++)
+                if (m->member[i].request.has_rank)
+                        taken[m->member[i].request.rank] = true;
+                else
+                        unasked++;
+        for (uint32_t rank = 0; rank < m->max_world && n < max; rank++) {
+                if (taken[rank])
+                        continue;
+                if (unasked > 0)
+                        unasked--;
+                else
+                        waits[n++] = (struct job_wait){
+                                .what = "join", .rank = rank, .process_state = "", .parameter = "",
+                                .since = list_entry(job->members.next, struct member, link)->joined
+                        };
+        }
+        return n;
+}
+
+unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max) {
+        struct plan *plan;
+        unsigned n = 0;
+
+        if (job->state == JOB_FORMING)
+                return join_waits(job, waits, max);
+        if (job->state != JOB_RUNNING)
+                return 0;
+        list_for_each(plan, &job->plans, link)
+                n += plan_waits(plan, waits + n, max - n);
+        return n + operation_waits(job, waits + n, max - n);
+}

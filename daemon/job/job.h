@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Jobs on this daemon: a named group of members of one uid that average gradients together. This header is
+ * what the session layer sees: the table of jobs, a job, a member, and the calls that come back up.
+ * Everything happens on the loop thread. A client's mistake is a positive code with a refusal, never an end
+ * of anything but that client.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "backend/backend.h"
+#include "base/account.h"
+#include "base/hist.h"
+#include "base/list.h"
+#include "base/loop.h"
+#include "job/operation.h"
+#include "rendezvous/membership.h"
+
+struct job;
+struct jobs;
+struct member;
+struct plan;
+
+/* Whom somebody waits for. Strings live until the next call into the job layer. */
+struct job_wait {
+        const char *what;               /* "step", "plan", "operation", "join" */
+        struct member *member;          /* the one who is missing; NULL for "join": it has not come */
+        uint32_t rank;                  /* "join" only */
+        const char *process_state;
+        uint32_t plan, bucket;
+        const char *parameter;          /* "" if not known */
+        uint64_t step;
+        uint64_t since;                 /* clock_now() at which the wait began */
+};
+
+/* Calls up into the session layer. None of them may call back into the job layer. */
+struct jobs_events {
+        void (*joined)(struct member *member);
+        /* The answer to an open request of the member. For its join request it is also the end of the
+         * member. */
+        void (*refused)(struct member *member, uint32_t request, const struct refusal *refusal);
+        void (*plan_agreed)(struct member *member, uint32_t request, const struct plan *plan);
+        void (*operation_done)(struct member *member, uint32_t request, uint64_t sequence);
+        /* One bucket of the open step is done for all members. `unused` (NULL, or a bitmap of the bucket's
+         * parameters). */
+        void (*result)(struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                       const uint8_t *unused, size_t unused_bytes);
+        /* The step has ended: `step` is its number; loss is NULL when it is committed. Comes after the
+         * daemon's last access. */
+        void (*outcome)(struct plan *plan, uint64_t step, const struct membership_loss *loss,
+                        const char *text);
+        void (*lost)(struct job *job, const struct membership_loss *loss, const char *text);
+        void (*stall)(struct job *job, const struct job_wait *wait, const char *text);
+        /* The member broke a rule that cannot be answered otherwise: its session must end (later, not inside
+         * this call). */
+        void (*evict)(struct member *member, const struct refusal *refusal);
+};
+
+enum member_state {
+        MEMBER_JOINING,
+        MEMBER_ACTIVE,
+        MEMBER_LEFT,
+        MEMBER_LOST,
+};
+
+struct member {
+        struct list link;               /* job->members */
+        struct list owner_link;         /* the session's list; unlinked once the member is gone */
+        struct job *job;
+        enum member_state state;
+        uint64_t id;
+        pid_t pid;
+        uint64_t client;                /* id of the client, for status */
+        char program[64];
+        uint32_t rank, local_rank;      /* rank: the requested one while joining, if has_rank */
+        bool has_rank;
+        uint32_t join_request;
+        uint64_t joined;                /* clock_now() */
+        uint32_t plans;                 /* parts it holds */
+        uint64_t last_step;             /* last committed step it took part in */
+        void *owner;                    /* the session; NULL once the member is gone */
+        struct staging staging;
+        struct operation_part operation;
+};
+
+enum job_state {
+        JOB_FORMING,
+        JOB_RUNNING,
+        JOB_LOST,                       /* lost or left by a member: its survivors can only leave */
+};
+
+struct job {
+        struct list link;
+        struct jobs *table;
+        uint32_t id;
+        char *name;
+        uid_t uid;
+        bool open;                      /* found by name: further members may come */
+        enum job_state state;
+        struct membership membership;
+        struct list members;            /* in order of arrival */
+        struct member **rank;           /* by rank, once formed */
+        struct list plans;
+        struct operation operation;
+        struct charge charge;
+        char loss_text[512];
+        bool loss_told;
+        struct loop_deferred settle;
+        /* what status shows */
+        struct hist steps;              /* durations of committed steps, first READY to commit */
+        uint64_t last_step, bytes_reduced, void_steps, operations;
+        double norm;
+        uint64_t nonfinite;
+};
+
+/* A slot for results of the backend: the upper half of a task id names it, so that a result never carries a
+ * pointer. */
+struct task_owner {
+        void (*done)(struct task_owner *owner, uint32_t index, const struct backend_result *result);
+        uint32_t slot;                  /* 0: none */
+};
+
+struct jobs_config {
+        struct loop *loop;
+        struct backend *backend;
+        struct accounts *accounts;
+        const struct jobs_events *events;
+        uint64_t step_deadline, stall_notice, staging_bytes;
+};
+
+struct jobs {
+        struct jobs_config config;
+        struct list list;
+        uint32_t next_job;
+        uint64_t next_member;
+        struct task_owner **slot;
+        uint32_t n_slots;
+        struct loop_timer *tick;
+        bool ticking, draining;
+};
+
+int jobs_new(const struct jobs_config *config, struct jobs **ret);
+struct jobs *jobs_free(struct jobs *jobs);       /* all members must be gone; what they left is reaped here */
+void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice);
+/* Results of the backend come in here. */
+void jobs_done(void *jobs, const struct backend_result *result);
+/* No new step opens from now on; jobs_busy() tells whether one is still open. */
+void jobs_drain(struct jobs *jobs);
+bool jobs_busy(const struct jobs *jobs);
+void jobs_end(struct jobs *jobs); /* all jobs are told that the daemon stops; open steps become void */
+
+int jobs_slot_take(struct jobs *jobs, struct task_owner *owner);        /* 0 or -ENOMEM */
+void jobs_slot_give(struct jobs *jobs, struct task_owner *owner);
+
+struct job_join {
+        const char *name;
+        uid_t uid;
+        pid_t pid;
+        uint64_t client;
+        const char *program;
+        uint32_t request;
+        struct membership_request membership;
+        void *owner;
+        struct list *owner_members;     /* the member's owner_link is appended here */
+};
+/* The answer comes through events, at the end of the loop pass at the earliest. 0, a code with *refusal, or
+ * -ENOMEM. */
+int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *refusal);
+
+/* The member is gone for good (WIRE__CAUSE__…); the pointer must not be used afterwards. */
+void member_gone(struct member *member, uint32_t cause);
+/* One sentence about a loss, for people. */
+const char *cause_text(uint32_t cause);
+/* 0, or MEMBER_LOST with the loss in *refusal, if the job cannot go on; STATE while it forms. */
+int member_check(const struct member *member, struct refusal *refusal);
+
+static inline uint32_t job_world(const struct job *job) {
+        return job->membership.n;
+}
+void job_settle_later(struct job *job);
+/* Everybody whom the job waits for now, at most `max`. */
+unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of jobs: finding one by its owner and name, handing results of the backend to whom they belong,
+ * and the clock tick. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "gradsync.pb-c.h"
+#include "job/plan.h"
+#include "job/private.h"
+
+#define TICK (100 * USEC_PER_MSEC)      /* resolution of join and plan time-outs and of stall notices */
+
+static void tick(void *data) {
+        struct jobs *jobs = data;
+        uint64_t now = clock_now();
+        struct job *job, *spare;
+        struct plan *plan, *spare_plan;
+
+        jobs->ticking = false;
+        list_for_each_safe(job, spare, &jobs->list, link) {
+                list_for_each_safe(plan, spare_plan, &job->plans, link)
+                        if (!plan->agreed)
+                                plan_expire(plan, now);
+                stall_check(job, now);
+                if (now >= membership_deadline(&job->membership))
+                        job_settle_later(job);
+        }
+        jobs_watch(jobs);
+}
+
+void jobs_watch(struct jobs *jobs) {
+        if (jobs->ticking || list_empty(&jobs->list))
+                return;
+        jobs->ticking = loop_timer_arm(jobs->tick, TICK) >= 0;
+}
+
+int jobs_new(const struct jobs_config *config, struct jobs **ret) {
+        struct jobs *jobs = calloc(1, sizeof(*jobs));
+        int r;
+
+        if (jobs == NULL)
+                return -ENOMEM;
+        jobs->config = *config;
+        list_init(&jobs->list);
+        r = loop_timer_new(config->loop, tick, jobs, &jobs->tick);
+        if (r < 0) {
+                free(jobs);
+                return r;
+        }
+        *ret = jobs;
+        return 0;
+}
+
+struct jobs *jobs_free(struct jobs *jobs) {
+        struct job *job, *spare;
+
+        if (jobs == NULL)
+                return NULL;
+        list_for_each_safe(job, spare, &jobs->list, link)
+                job_free(job);
+        loop_timer_free(jobs->tick);
+        free(jobs->slot);
+        free(jobs);
+        return NULL;
+}
+
+void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice) {
+        jobs->config.step_deadline = step_deadline;
+        jobs->config.stall_notice = stall_notice;
+}
+
+int jobs_slot_take(struct jobs *jobs, struct task_owner *owner) {
+        struct task_owner **grown;
+        uint32_t slot = 1;
+
+        while (slot < jobs->n_slots && jobs->slot[slot] != NULL)
+                slot++;
+        if (slot >= jobs->n_slots) {
+                uint32_t n = jobs->n_slots > 0 ? jobs->n_slots * 2 : 16;
+
+                grown = realloc(jobs->slot, n * sizeof(struct task_owner *));
+                if (grown == NULL)
+                        return -ENOMEM;
+                memset(grown + jobs->n_slots, 0, (n - jobs->n_slots) * sizeof(struct task_owner *));
+                jobs->slot = grown;
+                jobs->n_slots = n;
+        }
+        jobs->slot[slot] = owner;
+        owner->slot = slot;
+        return 0;
+}
+
+void jobs_slot_give(struct jobs *jobs, struct task_owner *owner) {
+        if (owner->slot == 0)
+                return;
+        jobs->slot[owner->slot] = NULL;
+        owner->slot = 0;
+}
+
+void jobs_done(void *data, const struct backend_result *result) {
+        struct jobs *jobs = data;
+        uint32_t slot = (uint32_t)(result->id >> 32);
+
+        assert(slot < jobs->n_slots && jobs->slot[slot] != NULL);
+        jobs->slot[slot]->done(jobs->slot[slot], (uint32_t)result->id, result);
+}
+
+static struct job *find(const struct jobs *jobs, uid_t uid, const char *name) {
+        struct job *job;
+
+        list_for_each(job, &jobs->list, link)
+                if (job->open && job->uid == uid && strcmp(job->name, name) == 0)
+                        return job;
+        return NULL;
+}
+
+int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *refusal) {
+        struct job *job = find(jobs, join->uid, join->name);
+        bool fresh;
+        int r;
+
+        if (jobs->draining)
+                return refuse(refusal, WIRE__CODE__DAEMON_LOST,
+                              "gradsyncd is stopping and takes no more members");
+        if (job != NULL && join->membership.incarnation > job->membership.incarnation) {
+                job_end(job, WIRE__CAUSE__SUPERSEDED);
+                job = NULL;
+        }
+        fresh = job == NULL;
+        if (fresh) {
+                r = job_new(jobs, join, &job, refusal);
+                if (r != 0)
+                        return r;
+        }
+        r = job_add(job, join, refusal);
+        if (r != 0 && fresh)
+                job_free(job);
+        jobs_watch(jobs);
+        return r;
+}
+
+void jobs_drain(struct jobs *jobs) {
+        jobs->draining = true;
+}
+
+void jobs_end(struct jobs *jobs) {
+        struct job *job, *spare;
+
+        list_for_each_safe(job, spare, &jobs->list, link)
+                job_end(job, WIRE__CAUSE__SHUTDOWN);
+}
+
+bool jobs_busy(const struct jobs *jobs) {
+        struct job *job;
+        struct plan *plan;
+
+        list_for_each(job, &jobs->list, link) {
+                if (job->operation.tasks > 0)
+                        return true;
+                list_for_each(plan, &job->plans, link)
+                        if (plan->state != STEP_IDLE)
+                                return true;
+        }
+        return false;
+}

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations outside steps. A job gathers one call of each member with the same sequence number, compares
+ * them, and turns them into combinations for the backend: one for a broadcast or an allreduce, one per member
+ * for an allgather or a reduce-scatter.
+ */
+#include "job/operation.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/proc.h"
+#include "gradsync.pb-c.h"
+#include "job/private.h"
+#include "proto/names.h"
+
+static const struct backend_ops *backend_of(const struct job *job) {
+        return job->table->config.backend->ops;
+}
+
+int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct refusal *refusal) {
+        const struct jobs_config *config = &member->job->table->config;
+        struct staging *staging = &member->staging;
+        int r;
+
+        if (staging->arena != NULL)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "rank %u of job '%s' has its staging memory already", member->rank,
+                              member->job->name);
+        r = charge_take(&staging->arenas, config->accounts, member->job->uid, ACCOUNT_ARENAS, 1, refusal);
+        if (r == 0)
+                r = charge_take(&staging->bytes, config->accounts, member->job->uid, ACCOUNT_BYTES,
+                                config->staging_bytes, refusal);
+        if (r == 0)
+                r = job_arena_new(member->job, config->staging_bytes, &staging->arena, refusal);
+        if (r != 0) {
+                staging_deinit(staging);
+                return r;
+        }
+        *ret_fd = config->backend->ops->arena_fd(staging->arena);
+        *ret_bytes = config->staging_bytes;
+        return 0;
+}
+
+int staging_attach(struct member *member, struct refusal *refusal) {
+        struct staging *staging = &member->staging;
+        int r;
+
+        if (staging->arena == NULL || staging->attached)
+                return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no staging memory to map",
+                              member->rank, member->job->name);
+        r = backend_of(member->job)->arena_attach(staging->arena, refusal);
+        if (r == 0)
+                staging->attached = true;
+        return r;
+}
+
+/* The backend's table is reached through the arena's owner: staging lives inside a member, whose job
+ * has it. */
+void staging_deinit(struct staging *staging) {
+        struct member *member = list_entry(staging, struct member, staging);
+
+        if (staging->arena != NULL)
+                staging->arena = backend_of(member->job)->arena_free(staging->arena);
+        charge_release(&staging->arenas);
+        charge_release(&staging->bytes);
+        staging->attached = false;
+}
+
+static bool is_reduction(unsigned kind) {
+        return kind == WIRE__OPERATION_KIND__ALLREDUCE || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
+}
+
+/* Bytes that the call reads and writes in the member's staging memory. */
+static void extent(const struct job *job, const struct operation_request *call, uint64_t *ret_input,
+                   uint64_t *ret_output) {
+        uint64_t world = job_world(job);
+
+        *ret_input = call->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER ? world * call->bytes : call->bytes;
+        *ret_output = call->kind == WIRE__OPERATION_KIND__ALLGATHER ? world * call->bytes : call->bytes;
+}
+
+static int check_ranges(const struct member *member, const struct operation_request *call,
+                        struct refusal *refusal) {
+        uint64_t size = member->job->table->config.staging_bytes;
+        uint64_t input, output;
+
+        if (!member->staging.attached)
+                return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no staging memory yet",
+                              member->rank, member->job->name);
+        if (call->bytes == 0 || call->bytes > size || call->input > size || call->output > size ||
+            call->input % ARENA_ALIGN != 0 || call->output % ARENA_ALIGN != 0)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "%s of job '%s': %" PRIu64 " bytes from %" PRIu64 " to %" PRIu64
+                              " do not fit a staging memory of %" PRIu64,
+                              operation_name(call->kind), member->job->name, call->bytes, call->input,
+                              call->output, size);
+        extent(member->job, call, &input, &output);
+        if (input > size - call->input || output > size - call->output)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "%s of job '%s': %" PRIu64
+                              " bytes for each of %u members do not fit a staging memory of %" PRIu64,
+                              operation_name(call->kind), member->job->name, call->bytes,
+                              job_world(member->job), size);
+        if (call->input == call->output && input == output)
+                return 0;
+        if (call->input < call->output + output && call->output < call->input + input)
+                return refuse(refusal, WIRE__CODE__INVALID, "%s of job '%s': input and output overlap",
+                              operation_name(call->kind), member->job->name);
+        return 0;
+}
+
+static int check_call(const struct member *member, const struct operation_request *call,
+                      struct refusal *refusal) {
+        const char *job = member->job->name;
+
+        if (member->operation.pending)
+                return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' is in an operation already",
+                              member->rank, job);
+        if (call->sequence != member->operation.next)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "rank %u of job '%s': operation %" PRIu64 " came while %" PRIu64 " is the next",
+                              member->rank, job, call->sequence, member->operation.next);
+        if (call->kind == WIRE__OPERATION_KIND__BARRIER)
+                return 0;
+        if (call->kind == WIRE__OPERATION_KIND__OPERATION_NONE ||
+            call->kind > WIRE__OPERATION_KIND__ALLREDUCE)
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': unknown operation %u", job,
+                              call->kind);
+        if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= job_world(member->job))
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': broadcast from rank %u of %u", job,
+                              call->root, job_world(member->job));
+        if (is_reduction(call->kind)) {
+                if (dtype_size(call->dtype) == 0 || !reduce_valid(call->reduce, call->dtype))
+                        return refuse(refusal, WIRE__CODE__INVALID, "job '%s': the %s of %s is not defined",
+                                      job, reduce_name(call->reduce), dtype_name(call->dtype));
+                if (call->bytes % ARENA_ALIGN != 0 && call->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER)
+                        return refuse(refusal, WIRE__CODE__INVALID,
+                                      "job '%s': a part of a reduce-scatter is a multiple of %u bytes", job,
+                                      ARENA_ALIGN);
+                if (call->bytes % dtype_size(call->dtype) != 0)
+                        return refuse(refusal, WIRE__CODE__INVALID,
+                                      "job '%s': %" PRIu64 " bytes are no whole number of elements of %s",
+                                      job, call->bytes, dtype_name(call->dtype));
+        }
+        if (call->kind == WIRE__OPERATION_KIND__ALLGATHER && call->bytes % ARENA_ALIGN != 0)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s': a part of an allgather is a multiple of %u bytes", job, ARENA_ALIGN);
+        return check_ranges(member, call, refusal);
+}
+
+static bool same_call(const struct operation_request *a, const struct operation_request *b) {
+        if (a->kind != b->kind || a->bytes != b->bytes || a->total != b->total)
+                return false;
+        if (a->kind == WIRE__OPERATION_KIND__BROADCAST)
+                return a->root == b->root;
+        return !is_reduction(a->kind) || (a->dtype == b->dtype && a->reduce == b->reduce);
+}
+
+static void call_text(const struct operation_request *call, char *text, size_t size) {
+        if (call->kind == WIRE__OPERATION_KIND__BARRIER)
+                snprintf(text, size, "barrier");
+        else if (call->kind == WIRE__OPERATION_KIND__BROADCAST)
+                snprintf(text, size, "broadcast of %" PRIu64 " bytes from rank %u", call->total, call->root);
+        else if (is_reduction(call->kind))
+                snprintf(text, size, "%s of %" PRIu64 " bytes of %s, %s", operation_name(call->kind),
+                         call->total, dtype_name(call->dtype), reduce_name(call->reduce));
+        else
+                snprintf(text, size, "%s of %" PRIu64 " bytes", operation_name(call->kind), call->total);
+}
+
+static struct member *first_caller(const struct job *job) {
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                if (job->rank[rank]->operation.pending)
+                        return job->rank[rank];
+        return NULL;
+}
+
+static void answer_refused(struct member *member, const struct refusal *refusal) {
+        uint32_t request = member->operation.request;
+
+        member->operation.pending = false;
+        member->operation.next++;
+        if (member->owner != NULL)
+                member->job->table->config.events->refused(member, request, refusal);
+}
+
+/* Everybody who has called hears it; the job is free for the next operation. */
+static void refuse_pending(struct job *job, const struct refusal *refusal) {
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                if (job->rank[rank]->operation.pending)
+                        answer_refused(job->rank[rank], refusal);
+        job->operation.n_calls = 0;
+}
+
+/* The call differs from those gathered: it fails for all of them, and for those who come to it later. */
+static void mismatch(struct job *job, struct member *member, const struct operation_request *call) {
+        struct operation *operation = &job->operation;
+        const struct member *other = first_caller(job);
+        char mine[128], theirs[128];
+
+        call_text(call, mine, sizeof(mine));
+        call_text(&operation->first, theirs, sizeof(theirs));
+        refuse_for(&operation->refusal, WIRE__CODE__OPERATION_MISMATCH, member->rank, (int32_t)member->pid,
+                   "job '%s', operation %" PRIu64 ": rank %u (pid %d) calls %s, rank %u (pid %d) calls %s",
+                   job->name, call->sequence, member->rank, (int)member->pid, mine, other->rank,
+                   (int)other->pid, theirs);
+        operation->dead = call->sequence + 1;
+        refuse_pending(job, &operation->refusal);
+}
+
+static void finish(struct job *job) {
+        for (uint32_t rank = 0; rank < job_world(job); rank++) {
+                struct member *member = job->rank[rank];
+
+                member->operation.pending = false;
+                member->operation.next++;
+                if (member->owner != NULL)
+                        job->table->config.events->operation_done(member, member->operation.request,
+                                                                  member->operation.call.sequence);
+        }
+        job->operation.n_calls = 0;
+        job->operations++;
+        if (job->state == JOB_LOST)
+                job_settle_later(job);
+}
+
+/* The last task has ended. */
+static void conclude(struct job *job) {
+        if (!job->operation.failed) {
+                finish(job);
+                return;
+        }
+        refuse_pending(job, &job->operation.refusal);
+        if (job->state == JOB_LOST)
+                job_settle_later(job);
+}
+
+struct operation_owner {
+        struct task_owner owner;
+        struct job *job;
+};
+
+static void operation_done(struct task_owner *owner, uint32_t index, const struct backend_result *result) {
+        struct job *job = list_entry(owner, struct operation_owner, owner)->job;
+
+        if (--job->operation.tasks == 0)
+                conclude(job);
+}
+
+static int take_owner(struct job *job) {
+        struct operation_owner *owner;
+        int r;
+
+        if (job->operation.owner != NULL)
+                return 0;
+        owner = calloc(1, sizeof(*owner));
+        if (owner == NULL)
+                return -ENOMEM;
+        owner->job = job;
+        owner->owner.done = operation_done;
+        r = jobs_slot_take(job->table, &owner->owner);
+        if (r < 0) {
+                free(owner);
+                return r;
+        }
+        job->operation.owner = &owner->owner;
+        return 0;
+}
+
+void operation_deinit(struct job *job) {
+        assert(job->operation.tasks == 0);
+        if (job->operation.owner == NULL)
+                return;
+        jobs_slot_give(job->table, job->operation.owner);
+        free(list_entry(job->operation.owner, struct operation_owner, owner));
+        job->operation.owner = NULL;
+}
+
+/* Inputs and outputs of one combination, as ranges of the members' staging memories. */
+struct combination {
+        struct backend_range input[LIMIT_WORLD], output[LIMIT_WORLD];
+        unsigned n_inputs, n_outputs;
+};
+
+static void combine(const struct job *job, uint32_t part, struct combination *c) {
+        const struct operation_request *first = &job->operation.first;
+        uint32_t world = job_world(job);
+        uint64_t shift = part * first->bytes;
+
+        c->n_inputs = c->n_outputs = 0;
+        for (uint32_t rank = 0; rank < world; rank++) {
+                const struct operation_request *call = &job->rank[rank]->operation.call;
+                struct backend_arena *arena = job->rank[rank]->staging.arena;
+                bool scatter = first->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
+                bool gather = first->kind == WIRE__OPERATION_KIND__ALLGATHER;
+                bool broadcast = first->kind == WIRE__OPERATION_KIND__BROADCAST;
+
+                if (broadcast ? rank == first->root : gather ? rank == part : true)
+                        c->input[c->n_inputs++] =
+                                (struct backend_range){ arena, call->input + (scatter ? shift : 0) };
+                if (broadcast ? rank != first->root : scatter ? rank == part : true)
+                        c->output[c->n_outputs++] =
+                                (struct backend_range){ arena, call->output + (gather ? shift : 0) };
+        }
+}
+
+static int submit(struct job *job, uint32_t part) {
+        const struct operation_request *first = &job->operation.first;
+        struct backend *backend = job->table->config.backend;
+        bool reduction = is_reduction(first->kind);
+        struct backend_result result;
+        struct combination c;
+        unsigned dtype = reduction ? first->dtype : WIRE__DTYPE__U8;
+        int r;
+
+        combine(job, part, &c);
+        if (c.n_outputs == 0)
+                return 0;
+        r = backend->ops->submit(backend, &(struct backend_task){
+                .id = (uint64_t)job->operation.owner->slot << 32 | part,
+                .turn = job->id,
+                .dtype = dtype,
+                .reduce = reduction ? first->reduce : WIRE__REDUCE__REDUCE_NONE,
+                .divisor = job_world(job),
+                .elements = first->bytes / dtype_size(dtype),
+                .n_inputs = c.n_inputs,
+                .n_outputs = c.n_outputs,
+                .inputs = c.input,
+                .outputs = c.output,
+        }, &result);
+        if (r == 0)
+                job->operation.tasks++;
+        return r < 0 ? r : 0;
+}
+
+/* Everybody is here. The tasks are counted from one, so that results which come at once do not end it
+ * early. */
+static int run(struct job *job) {
+        unsigned kind = job->operation.first.kind;
+        bool per_member =
+                kind == WIRE__OPERATION_KIND__ALLGATHER || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
+        uint32_t parts = per_member ? job_world(job) : 1;
+        int r;
+
+        if (kind == WIRE__OPERATION_KIND__BARRIER) {
+                finish(job);
+                return 0;
+        }
+        r = take_owner(job);
+        if (r < 0) {
+                job->operation.n_calls--;
+                return r;
+        }
+        job->operation.tasks++;
+        for (uint32_t part = 0; part < parts && r == 0; part++)
+                r = submit(job, part);
+        if (r < 0) {
+                job->operation.failed = true;
+                refuse(&job->operation.refusal, WIRE__CODE__SYSTEM,
+                       "job '%s': gradsyncd could not start the %s: %s", job->name, operation_name(kind),
+                       strerror(-r));
+        }
+        if (--job->operation.tasks == 0)
+                conclude(job);
+        return 0;
+}
+
+int operation_call(struct member *member, uint32_t request, const struct operation_request *call,
+                   struct refusal *refusal) {
+        struct job *job = member->job;
+        struct operation *operation = &job->operation;
+        int r;
+
+        r = check_call(member, call, refusal);
+        if (r != 0)
+                return r;
+        if (call->sequence >= operation->dead && operation->n_calls > 0 &&
+            !same_call(&operation->first, call))
+                mismatch(job, member, call);
+        if (call->sequence < operation->dead) {
+                member->operation.next++;
+                *refusal = operation->refusal;
+                return (int)refusal->code;
+        }
+        if (operation->n_calls++ == 0) {
+                operation->first = *call;
+                operation->since = clock_now();
+                operation->failed = operation->stall_told = false;
+        }
+        member->operation.call = *call;
+        member->operation.pending = true;
+        member->operation.request = request;
+        return operation->n_calls == job_world(job) ? run(job) : 0;
+}
+
+void operation_break(struct job *job, const struct refusal *refusal) {
+        if (job->operation.tasks == 0)
+                refuse_pending(job, refusal);
+}
+
+unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) {
+        unsigned n = 0;
+
+        if (job->operation.n_calls == 0 || job->operation.tasks > 0)
+                return 0;
+        for (uint32_t rank = 0; rank < job_world(job) && n < max; rank++)
+                if (!job->rank[rank]->operation.pending)
+                        waits[n++] = (struct job_wait){ .what = "operation", .member = job->rank[rank],
+                                                        .parameter = "", .since = job->operation.since,
+                                                        .process_state = proc_state(job->rank[rank]->pid) };
+        return n;
+}

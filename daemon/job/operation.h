@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations outside steps (barrier, broadcast, allgather, reduce-scatter, allreduce): one at a time per job,
+ * in the order of their sequence numbers, over a staging memory that each member gets on first use. Compared
+ * across members before any payload moves.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/account.h"
+#include "backend/backend.h"
+
+struct job;
+struct member;
+
+struct staging {
+        struct backend_arena *arena;    /* NULL until asked for */
+        bool attached;
+        struct charge arenas, bytes;
+};
+
+struct operation_request {
+        uint64_t sequence;
+        unsigned kind, dtype, reduce;
+        uint32_t root;
+        uint64_t bytes, input, output;
+        uint64_t total;                 /* bytes of the caller's whole call, of which this is a part */
+};
+
+struct operation_part {                 /* a member's call */
+        bool pending;
+        uint32_t request;
+        uint64_t next;                  /* sequence expected from it next */
+        struct operation_request call;
+};
+
+/* The operation that is being gathered or carried out; embedded in its job. */
+struct operation {
+        struct operation_request first; /* of the first member that called: what the others are compared
+                                           with */
+        uint64_t dead;                  /* calls below this sequence have failed, also for who comes later */
+        uint64_t since;                 /* clock_now() at the first call */
+        bool stall_told;
+        uint32_t n_calls;
+        uint32_t tasks;                 /* of the backend, unfinished */
+        bool failed;                    /* the backend refused a task of it */
+        struct refusal refusal;         /* why it failed, or why the last one that differed did */
+        struct task_owner *owner;       /* takes the backend's results; NULL until the first payload */
+};
+
+/* Gives the member its staging memory; the fd stays ours. */
+int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct refusal *refusal);
+int staging_attach(struct member *member, struct refusal *refusal);
+void staging_deinit(struct staging *staging);
+
+/* A member calls. The answer comes through events. 0, or a code with *refusal. */
+int operation_call(struct member *member, uint32_t request, const struct operation_request *call,
+                   struct refusal *refusal);
+
+/* The job has lost a member: whoever waits for others is told. A running operation ends by itself. */
+void operation_break(struct job *job, const struct refusal *refusal);
+void operation_deinit(struct job *job);
+struct job_wait;
+unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max);

@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gathering, comparing and agreeing on a plan, and giving its memory back. The open step is step.c's. */
+#include "job/plan.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/proc.h"
+#include "job/private.h"
+#include "job/step.h"
+#include "proto/diagnosis.h"
+
+struct plan *plan_find(struct job *job, uint32_t ordinal) {
+        struct plan *plan;
+
+        list_for_each(plan, &job->plans, link)
+                if (plan->ordinal == ordinal)
+                        return plan;
+        return NULL;
+}
+
+static const struct backend_ops *backend_of(const struct job *job) {
+        return job->table->config.backend->ops;
+}
+
+static struct member *member_of(const struct plan *plan, uint32_t rank) {
+        return plan->job->rank[rank];
+}
+
+/* A plan that failed stays until each member has met it, so one member alone could pile them up. */
+static int check_room(const struct job *job, struct refusal *refusal) {
+        const struct list *link;
+        unsigned n = 0;
+
+        for (link = job->plans.next; link != &job->plans; link = link->next)
+                n++;
+        if (n < 2 * LIMIT_PLANS)
+                return 0;
+        return refuse(refusal, WIRE__CODE__QUOTA,
+                      "job '%s' has %u plans, of which some members have not heard yet; no more are possible",
+                      job->name, n);
+}
+
+static int plan_new(struct job *job, uint32_t ordinal, struct plan **ret, struct refusal *refusal) {
+        uint64_t parts = job_world(job) * sizeof(struct plan_part);
+        struct plan *plan;
+        int r;
+
+        r = check_room(job, refusal);
+        if (r != 0)
+                return r;
+        plan = calloc(1, sizeof(*plan));
+        if (plan == NULL)
+                return -ENOMEM;
+        r = charge_take(&plan->self, job->table->config.accounts, job->uid, ACCOUNT_BYTES,
+                        sizeof(*plan) + parts, refusal);
+        if (r == 0)
+                plan->part = calloc(1, parts);
+        if (plan->part == NULL) {
+                charge_release(&plan->self);
+                free(plan);
+                return r != 0 ? r : -ENOMEM;
+        }
+        plan->job = job;
+        plan->ordinal = ordinal;
+        plan->owner.done = step_done;
+        list_append(&job->plans, &plan->link);
+        *ret = plan;
+        return 0;
+}
+
+struct plan *plan_free(struct plan *plan) {
+        if (plan == NULL)
+                return NULL;
+        assert(plan->tasks == 0);
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                plan_release(plan, rank);
+        if (plan->bucket != NULL)
+                for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
+                        free(plan->bucket[b].absent);
+        jobs_slot_give(plan->job->table, &plan->owner);
+        description_free(plan->reference);
+        charge_release(&plan->charge);
+        charge_release(&plan->self);
+        list_remove(&plan->link);
+        free(plan->bucket);
+        free(plan->part);
+        free(plan);
+        return NULL;
+}
+
+void plan_release(struct plan *plan, uint32_t rank) {
+        struct plan_part *part = &plan->part[rank];
+
+        if (part->state == PART_NONE || part->state == PART_DROPPED)
+                return;
+        part->description = description_free(part->description);
+        part->arena = backend_of(plan->job)->arena_free(part->arena);
+        charge_release(&part->arenas);
+        charge_release(&part->bytes);
+        free(part->ready);
+        part->ready = NULL;
+        part->request = 0;
+        part->state = PART_DROPPED;
+        plan->dropped = true;
+        member_of(plan, rank)->plans--;
+}
+
+/* Nobody holds a part of it, and whoever should hear that it failed has heard it. */
+static bool plan_over(const struct plan *plan) {
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                if (plan->part[rank].state != PART_DROPPED)
+                        return false;
+        return true;
+}
+
+static void refuse_part(struct plan *plan, uint32_t rank, const struct refusal *refusal) {
+        struct plan_part *part = &plan->part[rank];
+        struct member *member = member_of(plan, rank);
+        uint32_t request = part->request;
+
+        plan_release(plan, rank);
+        if (request != 0 && member->owner != NULL)
+                plan->job->table->config.events->refused(member, request, refusal);
+}
+
+/* The members that hold an unanswered request are told now, the others when they come. */
+static void plan_fail(struct plan *plan, const struct refusal *refusal) {
+        plan->failed = true;
+        plan->refusal = *refusal;
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                if (plan->part[rank].request != 0)
+                        refuse_part(plan, rank, refusal);
+}
+
+/* A member met a plan that has failed: it hears why, and its part is over. */
+static int answer_failed(struct plan *plan, uint32_t rank, struct refusal *refusal) {
+        *refusal = plan->refusal;
+        plan_release(plan, rank);
+        if (plan_over(plan))
+                plan_free(plan);
+        return (int)refusal->code;
+}
+
+/* The member cannot bring the plan, so nobody will have it: whoever waits for it hears why. */
+static int lose_part(struct plan *plan, struct member *member, const struct refusal *why) {
+        struct refusal refusal;
+
+        plan->part[member->rank].request = 0;
+        if (!plan->agreed && !plan->failed) {
+                refuse_for(&refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
+                           "plan %u of job '%s': rank %u (pid %d) cannot bring it: %s", plan->ordinal,
+                           plan->job->name, member->rank, (int)member->pid, why->text);
+                plan_fail(plan, &refusal);
+        }
+        plan_release(plan, member->rank);
+        if (plan_over(plan))
+                plan_free(plan);
+        return (int)why->code;
+}
+
+int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refusal *refusal) {
+        struct job *job = member->job;
+        struct plan *plan = plan_find(job, begin->plan);
+        struct plan_part *part;
+        int r;
+
+        if (begin->generation != job->membership.generation)
+                return refuse(refusal, WIRE__CODE__STALE, "job '%s' is in generation %u, the plan is for %u",
+                              job->name, job->membership.generation, begin->generation);
+        if (member->plans >= LIMIT_PLANS)
+                return refuse(refusal, WIRE__CODE__QUOTA,
+                              "rank %u of job '%s' has %u live plans, no more are possible; free one",
+                              member->rank, job->name, member->plans);
+        if (plan == NULL) {
+                r = plan_new(job, begin->plan, &plan, refusal);
+                if (r != 0)
+                        return r;
+        }
+        part = &plan->part[member->rank];
+        if (part->state != PART_NONE)
+                return refuse(refusal, WIRE__CODE__STATE, "plan %u of job '%s' exists on rank %u already",
+                              begin->plan, job->name, member->rank);
+        part->state = PART_DESCRIBING;
+        part->timeout = clock_from_ms(begin->timeout_ms);
+        part->deadline = begin->timeout_ms > 0 ? clock_now() + part->timeout : UINT64_MAX;
+        member->plans++;
+        r = description_new(begin, job->table->config.accounts, job->uid, &part->description, refusal);
+        return r > 0 ? lose_part(plan, member, refusal) : r;
+}
+
+/* The plan that the member is describing; NULL, with *refusal, if there is none. */
+static struct plan *describing(struct member *member, uint32_t ordinal, struct refusal *refusal) {
+        struct plan *plan = plan_find(member->job, ordinal);
+
+        if (plan != NULL && plan->part[member->rank].state == PART_DESCRIBING)
+                return plan;
+        refuse(refusal, WIRE__CODE__STATE, "plan %u of job '%s' is not being described by rank %u", ordinal,
+               member->job->name, member->rank);
+        return NULL;
+}
+
+int plan_params(struct member *member, const Wire__PlanParams *chunk, struct refusal *refusal) {
+        struct plan *plan = describing(member, chunk->plan, refusal);
+        int r;
+
+        if (plan == NULL)
+                return WIRE__CODE__STATE;
+        r = description_add_params(plan->part[member->rank].description, chunk, refusal);
+        return r > 0 ? lose_part(plan, member, refusal) : r;
+}
+
+int plan_buckets(struct member *member, const Wire__PlanBuckets *chunk, struct refusal *refusal) {
+        struct plan *plan = describing(member, chunk->plan, refusal);
+        int r;
+
+        if (plan == NULL)
+                return WIRE__CODE__STATE;
+        r = description_add_buckets(plan->part[member->rank].description, chunk, refusal);
+        return r > 0 ? lose_part(plan, member, refusal) : r;
+}
+
+static void member_text(const struct member *member, char *text, size_t size) {
+        snprintf(text, size, "rank %u (pid %d)", member->rank, (int)member->pid);
+}
+
+/* The first description becomes the reference; each other one is compared and then given back. */
+static int compare(struct plan *plan, struct member *member, struct refusal *refusal) {
+        struct plan_part *part = &plan->part[member->rank];
+        char reference[48], other[48], difference[700];
+
+        if (plan->reference == NULL) {
+                plan->reference = part->description;
+                plan->reference_rank = member->rank;
+                part->description = NULL;
+                return 0;
+        }
+        member_text(member_of(plan, plan->reference_rank), reference, sizeof(reference));
+        member_text(member, other, sizeof(other));
+        if (!description_equal(plan->reference, reference, part->description, other, difference,
+                               sizeof(difference)))
+                return refuse_for(refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
+                                  "plan %u of job '%s': %s", plan->ordinal, plan->job->name, difference);
+        part->description = description_free(part->description);
+        return 0;
+}
+
+static int allocate(struct plan *plan, struct member *member, struct refusal *refusal) {
+        struct plan_part *part = &plan->part[member->rank];
+        const struct jobs_config *config = &plan->job->table->config;
+        const struct description *d = plan->reference;
+        uint64_t marks = d->n_buckets * sizeof(uint64_t);
+        int r;
+
+        r = charge_take(&part->arenas, config->accounts, plan->job->uid, ACCOUNT_ARENAS, 1, refusal);
+        if (r == 0)
+                r = charge_take(&part->bytes, config->accounts, plan->job->uid, ACCOUNT_BYTES,
+                                d->arena_bytes + marks, refusal);
+        if (r != 0)
+                return r;
+        part->ready = calloc(d->n_buckets, sizeof(uint64_t));
+        if (part->ready == NULL)
+                return -ENOMEM;
+        return job_arena_new(plan->job, d->arena_bytes, &part->arena, refusal);
+}
+
+/* Everybody else hears it as an answer to what they have open; the caller as the answer to this request. */
+static int fail_for(struct plan *plan, struct member *member, const struct refusal *refusal) {
+        plan->part[member->rank].request = 0;
+        plan_fail(plan, refusal);
+        plan_release(plan, member->rank);
+        if (plan_over(plan))
+                plan_free(plan);
+        return (int)refusal->code;
+}
+
+int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *ret_bytes,
+                struct refusal *refusal) {
+        struct plan *plan = describing(member, ordinal, refusal);
+        struct plan_part *part;
+        int r;
+
+        if (plan == NULL)
+                return WIRE__CODE__STATE;
+        part = &plan->part[member->rank];
+        r = description_complete(part->description, refusal);
+        if (r != 0)
+                return r > 0 ? lose_part(plan, member, refusal) : r;
+        if (plan->failed)
+                return answer_failed(plan, member->rank, refusal);
+        r = compare(plan, member, refusal);
+        if (r == 0)
+                r = allocate(plan, member, refusal);
+        if (r > 0)
+                return fail_for(plan, member, refusal);
+        if (r < 0)
+                return r;
+        part->state = PART_COMPLETE;
+        *ret_fd = backend_of(plan->job)->arena_fd(part->arena);
+        *ret_bytes = plan->reference->arena_bytes;
+        return 0;
+}
+
+static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
+        const struct jobs_config *config = &plan->job->table->config;
+        uint32_t n = plan->reference->n_buckets;
+        int r;
+
+        r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_BYTES,
+                        n * sizeof(struct bucket), refusal);
+        if (r != 0)
+                return r;
+        plan->bucket = calloc(n, sizeof(*plan->bucket));
+        if (plan->bucket == NULL)
+                return -ENOMEM;
+        return jobs_slot_take(plan->job->table, &plan->owner);
+}
+
+static bool all_mapped(const struct plan *plan) {
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                if (plan->part[rank].state != PART_MAPPED)
+                        return false;
+        return true;
+}
+
+static void agree(struct plan *plan) {
+        plan->agreed = true;
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++) {
+                struct plan_part *part = &plan->part[rank];
+                uint32_t request = part->request;
+
+                part->request = 0;
+                part->deadline = UINT64_MAX;
+                plan->job->table->config.events->plan_agreed(member_of(plan, rank), request, plan);
+        }
+}
+
+int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {
+        struct plan *plan = plan_find(member->job, ordinal);
+        struct plan_part *part;
+        int r;
+
+        if (plan == NULL || plan->part[member->rank].state != PART_COMPLETE)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "plan %u of job '%s' has no arena to map on rank %u", ordinal,
+                              member->job->name, member->rank);
+        part = &plan->part[member->rank];
+        if (plan->failed)
+                return answer_failed(plan, member->rank, refusal);
+        r = backend_of(plan->job)->arena_attach(part->arena, refusal);
+        if (r != 0)
+                return r > 0 ? fail_for(plan, member, refusal) : r;
+        part->state = PART_MAPPED;
+        part->mapped = clock_now();
+        part->request = request;
+        if (!all_mapped(plan))
+                return 0;
+        r = prepare_buckets(plan, refusal);
+        if (r != 0)
+                return r > 0 ? fail_for(plan, member, refusal) : r;
+        agree(plan);
+        return 0;
+}
+
+int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal) {
+        struct plan *plan = plan_find(member->job, ordinal);
+        struct plan_part *part = plan != NULL ? &plan->part[member->rank] : NULL;
+
+        if (part == NULL || part->state == PART_NONE || part->state == PART_DROPPED)
+                return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no plan %u", member->rank,
+                              member->job->name, ordinal);
+        if (plan->state != STEP_IDLE)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "plan %u of job '%s' has an open step; finish it before the plan is freed",
+                              ordinal, member->job->name);
+        lose_part(plan, member, &(struct refusal){ .text = "it gave the plan up" });
+        return 0;
+}
+
+void plan_expire(struct plan *plan, uint64_t now) {
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++) {
+                struct plan_part *part = &plan->part[rank];
+                struct refusal refusal;
+                char missing[200] = "";
+                size_t used = 0;
+
+                if (part->request == 0 || now < part->deadline)
+                        continue;
+                for (uint32_t other = 0; other < job_world(plan->job) && used + 40 < sizeof(missing); other++)
+                        if (plan->part[other].state != PART_MAPPED)
+                                used += (size_t)snprintf(missing + used, sizeof(missing) - used,
+                                                         "%srank %u (pid %d)", used > 0 ? ", " : "", other,
+                                                         (int)member_of(plan, other)->pid);
+                refuse(&refusal, WIRE__CODE__TIMEOUT,
+                       "plan %u of job '%s' was not agreed within %.1f s: %s did not bring it", plan->ordinal,
+                       plan->job->name, (double)part->timeout / 1e6, missing);
+                plan_fail(plan, &refusal);
+                return;
+        }
+}
+
+void plan_break(struct plan *plan, const struct refusal *refusal) {
+        if (!plan->agreed && !plan->failed)
+                plan_fail(plan, refusal);
+}
+
+static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
+        uint64_t since = UINT64_MAX;
+        unsigned n = 0;
+
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                if (plan->part[rank].request != 0 && plan->part[rank].mapped < since)
+                        since = plan->part[rank].mapped;
+        if (since == UINT64_MAX)
+                return 0;
+        for (uint32_t rank = 0; rank < job_world(plan->job) && n < max; rank++)
+                if (plan->part[rank].state < PART_MAPPED)
+                        waits[n++] =
+                                (struct job_wait){ .what = "plan", .member = member_of(plan, rank),
+                                                   .plan = plan->ordinal, .parameter = "", .since = since,
+                                                   .process_state = proc_state(member_of(plan, rank)->pid) };
+        return n;
+}
+
+/*
+ * The first parameter of the bucket that the member's library has not marked ready. For diagnosis: the page
+ * is the member's to write. The marks of a member that has not come to this step yet are those of the step
+ * before.
+ */
+static const char *missing_parameter(const struct plan *plan, uint32_t rank, uint32_t index) {
+        const struct description_bucket *bucket = &plan->reference->bucket[index];
+        const struct backend_arena *arena = plan->part[rank].arena;
+        uint64_t step;
+
+        backend_of(plan->job)->arena_read(arena, offsetof(struct diagnosis, step), &step, sizeof(step));
+        for (uint32_t i = 0; i < bucket->n; i++) {
+                uint32_t param = plan->reference->order[bucket->first + i];
+                uint8_t bits;
+
+                backend_of(plan->job)->arena_read(arena, DIAGNOSIS_BITMAP + param / 8, &bits, 1);
+                if (step != plan->step + 1 || (bits >> param % 8 & 1) == 0)
+                        return plan->reference->param[param].name;
+        }
+        return "";
+}
+
+/* The first bucket that some members are ready in and others are not. */
+static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
+        uint32_t world = job_world(plan->job);
+        uint32_t index = 0;
+        unsigned n = 0;
+
+        while (index < plan->reference->n_buckets &&
+               (plan->bucket[index].n_ready == 0 || plan->bucket[index].n_ready == world))
+                index++;
+        if (index == plan->reference->n_buckets)
+                return 0;
+        for (uint32_t rank = 0; rank < world && n < max; rank++) {
+                struct plan_part *part = &plan->part[rank];
+                struct member *member = member_of(plan, rank);
+
+                if (part->state != PART_MAPPED || part->ready[index] == plan->step + 1)
+                        continue;
+                waits[n++] = (struct job_wait){ .what = "step", .member = member,
+                                                .process_state = proc_state(member->pid),
+                                                .plan = plan->ordinal, .bucket = index,
+                                                .parameter = missing_parameter(plan, rank, index),
+                                                .step = plan->step + 1,
+                                                .since = plan->bucket[index].since };
+        }
+        return n;
+}
+
+unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
+        if (!plan->agreed)
+                return agreement_waits(plan, waits, max);
+        return plan->state == STEP_OPEN ? step_waits(plan, waits, max) : 0;
+}
+
+double plan_exposed(const struct plan *plan, uint32_t rank) {
+        const struct plan_part *part = &plan->part[rank];
+        uint64_t times[2];
+
+        if (!plan->agreed || part->state != PART_MAPPED)
+                return -1;
+        backend_of(plan->job)->arena_read(part->arena, 0, times, sizeof(times));
+        if (times[1] == 0 || times[0] > times[1])
+                return -1;
+        return (double)times[0] / (double)times[1];
+}

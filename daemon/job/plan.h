@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A plan of a job: one part per member (its description until all were compared, its arena), the buckets, and
+ * the open step. Members meet in a plan by its ordinal. Nothing is reduced before all parts were compared
+ * equal and mapped.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "base/account.h"
+#include "base/list.h"
+#include "job/bucket.h"
+#include "job/description.h"
+#include "job/job.h"
+
+enum plan_part_state {
+        PART_NONE,              /* this member has not begun the plan */
+        PART_DESCRIBING,        /* chunks are coming in */
+        PART_COMPLETE,          /* compared; the arena is with the member */
+        PART_MAPPED,            /* the member has mapped and touched it */
+        PART_DROPPED,           /* the member gave it up, or is gone */
+};
+
+struct plan_part {              /* of the member with this rank */
+        enum plan_part_state state;
+        uint32_t request;       /* to be answered when all agree; 0: none open */
+        uint64_t deadline, timeout;     /* of the agreement; UINT64_MAX: none */
+        uint64_t mapped;        /* clock_now() when it was */
+        struct description *description;        /* own one, while describing */
+        struct backend_arena *arena;
+        struct charge arenas, bytes;
+        uint64_t *ready;        /* per bucket: number of the last step for which READY came */
+        uint32_t n_ready;       /* buckets of the open step */
+};
+
+enum step_state {
+        STEP_IDLE,
+        STEP_OPEN,              /* some READY has come */
+        STEP_VOIDING,           /* lost; the backend still holds tasks of it */
+};
+
+struct plan {
+        struct list link;
+        struct job *job;
+        uint32_t ordinal;
+        struct plan_part *part; /* by rank */
+        struct description *reference;  /* what all members agreed on; whose it was: */
+        uint32_t reference_rank;
+        bool agreed, failed, dropped;
+        struct refusal refusal; /* why it failed */
+        struct task_owner owner;
+        /* the step */
+        enum step_state state;
+        uint64_t step;          /* last committed */
+        uint64_t opened;        /* clock_now() at the first READY */
+        bool stall_told;
+        uint32_t divisor;       /* of the open step; 0: nobody has said it yet */
+        struct bucket *bucket;
+        uint32_t n_full;        /* buckets that all members are ready in */
+        uint32_t n_done;
+        uint32_t tasks;         /* of the backend, unfinished */
+        double sum_squares;     /* of the results so far */
+        uint64_t nonfinite;
+        struct charge self;     /* for itself and its parts */
+        struct charge charge;   /* for buckets and ready marks */
+};
+
+struct plan *plan_find(struct job *job, uint32_t ordinal);
+
+/* What a member asks for. 0, a code with *refusal, or a negative errno. */
+int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refusal *refusal);
+int plan_params(struct member *member, const Wire__PlanParams *chunk, struct refusal *refusal);
+int plan_buckets(struct member *member, const Wire__PlanBuckets *chunk, struct refusal *refusal);
+/* On success the arena's fd (it stays ours) and size; a difference from the others fails the plan for all of
+ * them. */
+int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *ret_bytes,
+                struct refusal *refusal);
+int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal);
+int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal);
+
+/* For the rest of the job layer. */
+void plan_expire(struct plan *plan, uint64_t now);     /* answers whose deadline for the agreement has come */
+void plan_break(struct plan *plan, const struct refusal *refusal);      /* the job has lost a member: no
+                                                                           agreement any more */
+void plan_release(struct plan *plan, uint32_t rank);            /* the part of a member that is gone; its
+                                                                   tasks have ended */
+struct plan *plan_free(struct plan *plan);
+/* Members without whom the plan is not agreed, or the step not complete. */
+unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
+/* Share of its time that the member was blocked, as its library says; negative if not known. */
+double plan_exposed(const struct plan *plan, uint32_t rank);

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The stall watch. A step that waits for somebody longer than max(stall_notice, 3 x the median step) is
+ * logged and told to the members once, an operation outside steps is logged; what waits beyond the step
+ * deadline loses those it waits for, unless a debugger holds them.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "gradsync.pb-c.h"
+#include "job/plan.h"
+#include "job/private.h"
+#include "proto/names.h"
+
+#define NAMED 16u                       /* members named in one notice */
+
+static bool of_step(const struct job_wait *wait) {
+        return strcmp(wait->what, "step") == 0;
+}
+
+static void describe(const struct job *job, const struct job_wait *wait, uint64_t now, char *text,
+                     size_t size) {
+        const struct operation_request *call = &job->operation.first;
+        const struct member *member = wait->member;
+        char what[64], where[LIMIT_NAME + 64] = "";
+
+        if (of_step(wait))
+                snprintf(what, sizeof(what), "step %" PRIu64, wait->step);
+        else
+                snprintf(what, sizeof(what), "operation %" PRIu64 ", %s", call->sequence,
+                         operation_name(call->kind));
+        if (of_step(wait) && wait->parameter[0] != '\0')
+                snprintf(where, sizeof(where), ": bucket %u, parameter \"%s\"", wait->bucket,
+                         wait->parameter);
+        else if (of_step(wait))
+                snprintf(where, sizeof(where), ": bucket %u", wait->bucket);
+        snprintf(text, size, "job '%s', %s: waiting %.1f s for rank %u (pid %d, %s)%s", job->name, what,
+                 (double)(now - wait->since) / 1e6, member->rank, (int)member->pid, wait->process_state,
+                 where);
+}
+
+static void tell(struct job *job, const struct job_wait *wait, uint64_t now) {
+        struct log_context context = LOG_CONTEXT_NONE;
+        char text[700];
+
+        describe(job, wait, now, text, sizeof(text));
+        context.job = job->name;
+        context.rank = wait->member->rank;
+        context.pid = wait->member->pid;
+        context.generation = job->membership.generation;
+        context.parameter = wait->parameter[0] != '\0' ? wait->parameter : NULL;
+        context.uid = job->uid;
+        if (of_step(wait)) {
+                context.step = (int64_t)wait->step;
+                context.bucket = wait->bucket;
+        }
+        log_write(LOG_WARNING, &context, "%s", text);
+        if (of_step(wait))
+                job->table->config.events->stall(job, wait, text);
+}
+
+static void give_up(struct job *job, const struct job_wait *wait, uint64_t now) {
+        struct refusal refusal;
+        char text[700];
+
+        if (strcmp(wait->process_state, "traced") == 0 || wait->member->owner == NULL)
+                return;
+        describe(job, wait, now, text, sizeof(text));
+        refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, wait->member->rank, (int32_t)wait->member->pid,
+                   "%s; the step deadline of %.0f s has passed", text,
+                   (double)job->table->config.step_deadline / 1e6);
+        job->table->config.events->evict(wait->member, &refusal);
+}
+
+static void act(struct job *job, const struct job_wait *waits, unsigned n, bool *told, uint64_t now) {
+        for (unsigned i = 0; i < n; i++) {
+                if (!*told)
+                        tell(job, &waits[i], now);
+                if (now - waits[i].since >= job->table->config.step_deadline)
+                        give_up(job, &waits[i], now);
+        }
+        *told = true;
+}
+
+static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
+        uint64_t patience = hist_median(&job->steps) * 3;
+        struct job_wait waits[NAMED];
+        unsigned n;
+
+        if (patience < job->table->config.stall_notice)
+                patience = job->table->config.stall_notice;
+        if (plan->state != STEP_OPEN || now - plan->opened < patience)
+                return;
+        n = plan_waits(plan, waits, NAMED);
+        if (n > 0 && now - waits[0].since >= patience)
+                act(job, waits, n, &plan->stall_told, now);
+}
+
+static void check_operation(struct job *job, uint64_t now) {
+        struct job_wait waits[NAMED];
+        unsigned n = operation_waits(job, waits, NAMED);
+
+        if (n > 0 && now - waits[0].since >= job->table->config.stall_notice)
+                act(job, waits, n, &job->operation.stall_told, now);
+}
+
+void stall_check(struct job *job, uint64_t now) {
+        struct plan *plan;
+
+        if (job->state != JOB_RUNNING)
+                return;
+        list_for_each(plan, &job->plans, link)
+                if (plan->agreed)
+                        check_plan(job, plan, now);
+        check_operation(job, now);
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The open step of a plan. The hot path of the daemon: one call per READY, nothing allocated unless a
+ * parameter is absent. */
+#include "job/step.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/cleanup.h"
+#include "proto/names.h"
+
+static void open_step(struct plan *plan, uint64_t now) {
+        assert(plan->state == STEP_IDLE);
+        plan->state = STEP_OPEN;
+        plan->opened = now;
+        plan->stall_told = false;
+        plan->divisor = 0;
+        plan->n_full = plan->n_done = 0;
+        plan->sum_squares = 0;
+        plan->nonfinite = 0;
+}
+
+static void close_step(struct plan *plan) {
+        for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
+                bucket_reset(&plan->bucket[b]);
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                plan->part[rank].n_ready = 0;
+        plan->state = STEP_IDLE;
+}
+
+static void commit(struct plan *plan, uint64_t now) {
+        struct job *job = plan->job;
+
+        plan->step++;
+        hist_add(&job->steps, now - plan->opened, now);
+        job->last_step = plan->step > job->last_step ? plan->step : job->last_step;
+        job->bytes_reduced += plan->reference->payload;
+        job->norm = sqrt(plan->sum_squares);
+        job->nonfinite = plan->nonfinite;
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                job->rank[rank]->last_step = job->last_step;
+        close_step(plan);
+        job->table->config.events->outcome(plan, plan->step, NULL, NULL);
+        if (job->state == JOB_LOST)
+                job_settle_later(job);
+}
+
+static void void_step(struct plan *plan) {
+        struct job *job = plan->job;
+
+        job->void_steps++;
+        close_step(plan);
+        job->table->config.events->outcome(plan, plan->step + 1, &job->membership.loss, job->loss_text);
+        job_settle_later(job);
+}
+
+/* Bits of parameters that no member used, or NULL if each was used by somebody. */
+static const uint8_t *unused_of(const struct bucket *bucket, size_t bytes) {
+        if (bucket->used || bucket->absent == NULL)
+                return NULL;
+        for (size_t i = 0; i < bytes; i++)
+                if (bucket->absent[i] != 0)
+                        return bucket->absent;
+        return NULL;
+}
+
+static void bucket_done(struct plan *plan, uint32_t index, const struct backend_result *result) {
+        struct bucket *bucket = &plan->bucket[index];
+        size_t bytes = (plan->reference->bucket[index].n + 7) / 8;
+        uint64_t now = clock_now();
+
+        bucket_set_state(bucket, BUCKET_DONE, now);
+        plan->sum_squares += result->sum_squares;
+        for (unsigned i = 0; i < result->n_inputs; i++)
+                plan->nonfinite += result->input_nonfinite[i];
+        plan->job->table->config.events->result(plan, index, result, unused_of(bucket, bytes), bytes);
+        if (++plan->n_done == plan->reference->n_buckets)
+                commit(plan, now);
+}
+
+void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result) {
+        struct plan *plan = container_of(owner, struct plan, owner);
+
+        plan->tasks--;
+        if (plan->state == STEP_VOIDING) {
+                if (plan->tasks == 0)
+                        void_step(plan);
+                return;
+        }
+        bucket_done(plan, bucket, result);
+}
+
+/* All members are ready: hands the bucket to the backend, ranks in order. */
+static int launch(struct plan *plan, uint32_t index) {
+        const struct description_bucket *place = &plan->reference->bucket[index];
+        struct backend *backend = plan->job->table->config.backend;
+        struct backend_range range[LIMIT_WORLD];
+        struct backend_result result;
+        uint32_t world = job_world(plan->job);
+        int r;
+
+        for (uint32_t rank = 0; rank < world; rank++)
+                range[rank] =
+                        (struct backend_range){ .arena = plan->part[rank].arena, .offset = place->offset };
+        bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, clock_now());
+        r = backend->ops->submit(backend, &(struct backend_task){
+                .id = (uint64_t)plan->owner.slot << 32 | index,
+                .turn = plan->job->id,
+                .dtype = place->dtype,
+                .reduce = plan->reference->reduce,
+                .divisor = plan->divisor,
+                .elements = place->bytes / dtype_size(place->dtype),
+                .n_inputs = world,
+                .n_outputs = world,
+                .inputs = range,
+                .outputs = range,
+                .statistics = true,
+        }, &result);
+        if (r < 0)
+                return r;
+        if (r == 0)
+                plan->tasks++;
+        else
+                bucket_done(plan, index, &result);
+        return 0;
+}
+
+/* Keeps, per bucket, which parameters have been absent on all members so far. */
+static int note_absent(struct plan *plan, uint32_t index, const ProtobufCBinaryData *absent,
+                       struct refusal *refusal) {
+        struct bucket *bucket = &plan->bucket[index];
+        uint32_t n = plan->reference->bucket[index].n;
+        size_t bytes = (n + 7) / 8;
+
+        if (absent->len != bytes || (n % 8 != 0 && absent->data[bytes - 1] >> n % 8 != 0))
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "bucket %u has %u parameters, but its map of absent ones has %zu bytes or bits "
+                              "beyond them",
+                              index, n, absent->len);
+        if (plan->reference->reduce != WIRE__REDUCE__AVG && plan->reference->reduce != WIRE__REDUCE__SUM)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "plan %u computes the %s, to which an absent parameter contributes nothing "
+                              "that is defined",
+                              plan->ordinal, reduce_name(plan->reference->reduce));
+        if (bucket->absent == NULL) {
+                bucket->absent = calloc(1, bytes);
+                if (bucket->absent == NULL)
+                        return -ENOMEM;
+        }
+        if (bucket->n_ready == 0)
+                memset(bucket->absent, 0xff, bytes);
+        for (size_t i = 0; i < bytes; i++)
+                bucket->absent[i] &= absent->data[i];
+        return 0;
+}
+
+static int note_divisor(struct plan *plan, const struct member *member, const Wire__Ready *ready,
+                        struct refusal *refusal) {
+        uint32_t divisor = ready->has_divisor && ready->divisor > 0 ? ready->divisor : job_world(plan->job);
+
+        if (plan->divisor == 0)
+                plan->divisor = divisor;
+        if (plan->divisor != divisor)
+                return refuse_for(refusal, WIRE__CODE__OPERATION_MISMATCH, member->rank, (int32_t)member->pid,
+                                  "job '%s', step %llu: rank %u (pid %d) divides by %u, the others by %u; "
+                                  "set the same divisor on all members",
+                                  plan->job->name, (unsigned long long)plan->step + 1, member->rank,
+                                  (int)member->pid, divisor, plan->divisor);
+        return 0;
+}
+
+/* What makes a READY wrong, apart from its contents. */
+static int check_place(const struct plan *plan, const struct member *member, const Wire__Ready *ready,
+                       struct refusal *refusal) {
+        const char *job = member->job->name;
+
+        if (plan == NULL || plan->part[member->rank].state != PART_MAPPED || !plan->agreed)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "job '%s', rank %u: READY for plan %u, which is not agreed", job, member->rank,
+                              ready->plan);
+        if (plan->dropped)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "job '%s', rank %u: READY for plan %u, which another member has freed", job,
+                              member->rank, ready->plan);
+        if (ready->generation != member->job->membership.generation)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "job '%s', rank %u: READY for generation %u while the job is in %u", job,
+                              member->rank, ready->generation, member->job->membership.generation);
+        if (ready->bucket >= plan->reference->n_buckets)
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s', rank %u: READY for bucket %u of %u",
+                              job, member->rank, ready->bucket, plan->reference->n_buckets);
+        if (ready->step != plan->step + 1)
+                return refuse(
+                        refusal, WIRE__CODE__STATE,
+                        "job '%s', rank %u: READY for bucket %u of step %llu while step %llu is the next",
+                        job, member->rank, ready->bucket, (unsigned long long)ready->step,
+                        (unsigned long long)plan->step + 1);
+        if (plan->part[member->rank].ready[ready->bucket] == ready->step)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "job '%s', rank %u: second READY for bucket %u in step %llu; it is gradsyncd's "
+                              "until DONE",
+                              job, member->rank, ready->bucket, (unsigned long long)ready->step);
+        return 0;
+}
+
+int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *refusal) {
+        struct job *job = member->job;
+        struct plan *plan;
+        struct plan_part *part;
+        struct bucket *bucket;
+        uint64_t now;
+        int r;
+
+        if (ready->generation < job->membership.generation || job->state == JOB_LOST)
+                return 0;
+        plan = plan_find(job, ready->plan);
+        r = check_place(plan, member, ready, refusal);
+        if (r != 0)
+                return r;
+        if (plan->state == STEP_IDLE && job->table->draining)
+                return 0;
+        now = clock_now();
+        if (plan->state == STEP_IDLE)
+                open_step(plan, now);
+        part = &plan->part[member->rank];
+        bucket = &plan->bucket[ready->bucket];
+        r = note_divisor(plan, member, ready, refusal);
+        if (r == 0 && ready->has_absent)
+                r = note_absent(plan, ready->bucket, &ready->absent, refusal);
+        if (r != 0)
+                return r;
+        if (!ready->has_absent)
+                bucket->used = true;
+        part->ready[ready->bucket] = ready->step;
+        part->n_ready++;
+        if (bucket->n_ready++ == 0)
+                bucket->since = now;
+        if (bucket->n_ready < job_world(job))
+                return 0;
+        plan->n_full++;
+        r = launch(plan, ready->bucket);
+        if (r < 0)
+                plan->n_full--;         /* so that the loss of this member voids the step */
+        return r;
+}
+
+void step_break(struct plan *plan) {
+        struct backend *backend = plan->job->table->config.backend;
+
+        if (plan->state != STEP_OPEN || plan->n_full == plan->reference->n_buckets)
+                return;
+        plan->state = STEP_VOIDING;
+        for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
+                if (plan->bucket[b].state == BUCKET_REDUCING)
+                        backend->ops->cancel(backend, (uint64_t)plan->owner.slot << 32 | b);
+        if (plan->tasks == 0)
+                void_step(plan);
+}
