@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the job layer reports, turned into frames for the members' clients. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "job/plan.h"
+#include "session/private.h"
+
+static void joined(struct member *member) {
+        struct session *session = member->owner;
+        Wire__Joined message = WIRE__JOINED__INIT;
+
+        if (session == NULL)
+                return;
+        message.has_job = message.has_generation = message.has_rank = message.has_local_rank =
+                message.has_world = true;
+        message.has_member = message.has_incarnation = true;
+        message.job = member->job->id;
+        message.generation = member->job->membership.generation;
+        message.rank = member->rank;
+        message.local_rank = member->local_rank;
+        message.world = job_world(member->job);
+        message.member = member->id;
+        message.incarnation = member->job->membership.incarnation;
+        session_send(session, WIRE__MESSAGE_TYPE__JOINED, member->join_request, -1, &message.base);
+}
+
+static void refused(struct member *member, uint32_t request, const struct refusal *refusal) {
+        if (member->owner != NULL)
+                session_send_refused(member->owner, request, refusal);
+}
+
+static void plan_agreed(struct member *member, uint32_t request, const struct plan *plan) {
+        Wire__PlanAgreed message = WIRE__PLAN_AGREED__INIT;
+
+        if (member->owner == NULL)
+                return;
+        message.has_job = message.has_generation = message.has_plan = message.has_step = true;
+        message.job = member->job->id;
+        message.generation = member->job->membership.generation;
+        message.plan = plan->ordinal;
+        message.step = plan->step;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_AGREED, request, -1, &message.base);
+}
+
+static void operation_done(struct member *member, uint32_t request, uint64_t sequence) {
+        Wire__OperationDone message = WIRE__OPERATION_DONE__INIT;
+
+        if (member->owner == NULL)
+                return;
+        message.has_job = message.has_sequence = true;
+        message.job = member->job->id;
+        message.sequence = sequence;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__OPERATION_DONE, request, -1, &message.base);
+}
+
+/* Any member that is still there leads to the sessions; without one there is nobody to tell. */
+static struct sessions *sessions_of(const struct job *job) {
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                if (job->rank[rank]->owner != NULL)
+                        return ((struct session *)job->rank[rank]->owner)->sessions;
+        return NULL;
+}
+
+static void result(struct plan *plan, uint32_t bucket, const struct backend_result *from,
+                   const uint8_t *unused, size_t unused_bytes) {
+        struct sessions *sessions = sessions_of(plan->job);
+
+        if (sessions != NULL)
+                report_result(&sessions->report, plan, bucket, from, unused, unused_bytes);
+}
+
+static void outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss, const char *text) {
+        struct sessions *sessions = sessions_of(plan->job);
+
+        if (sessions != NULL)
+                report_outcome(&sessions->report, plan, step, loss, text);
+}
+
+static void to_members(const struct job *job, uint16_t type, const ProtobufCMessage *message) {
+        struct sessions *sessions = sessions_of(job);
+
+        if (sessions == NULL)
+                return;
+        report_flush(&sessions->report);        /* outcomes come before what follows them */
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                if (job->rank[rank]->owner != NULL)
+                        session_send(job->rank[rank]->owner, type, 0, -1, message);
+}
+
+static void lost(struct job *job, const struct membership_loss *loss, const char *text) {
+        Wire__Lost message = WIRE__LOST__INIT;
+
+        message.has_job = message.has_generation = message.has_cause = true;
+        message.job = job->id;
+        message.generation = job->membership.generation;
+        message.has_rank = message.has_pid = loss->pid != 0;
+        message.rank = loss->rank;
+        message.pid = loss->pid;
+        message.cause = loss->cause;
+        message.text = (char *)text;
+        to_members(job, WIRE__MESSAGE_TYPE__LOST, &message.base);
+}
+
+static void stall(struct job *job, const struct job_wait *wait, const char *text) {
+        Wire__Stall message = WIRE__STALL__INIT;
+
+        message.has_job = message.has_generation = message.has_plan = message.has_step = message.has_rank =
+                true;
+        message.has_pid = message.has_bucket = message.has_since_ms = true;
+        message.job = job->id;
+        message.generation = job->membership.generation;
+        message.plan = wait->plan;
+        message.step = wait->step;
+        message.rank = wait->member->rank;
+        message.pid = (int32_t)wait->member->pid;
+        message.process_state = (char *)wait->process_state;
+        message.bucket = wait->bucket;
+        message.parameter = (char *)wait->parameter;
+        message.since_ms = (clock_now() - wait->since) / USEC_PER_MSEC;
+        message.text = (char *)text;
+        to_members(job, WIRE__MESSAGE_TYPE__STALL, &message.base);
+}
+
+static void evict(struct member *member, const struct refusal *refusal) {
+        if (member->owner != NULL)
+                session_evict(member->owner, refusal);
+}
+
+const struct jobs_events sessions_events = {
+        .joined = joined,
+        .refused = refused,
+        .plan_agreed = plan_agreed,
+        .operation_done = operation_done,
+        .result = result,
+        .outcome = outcome,
+        .lost = lost,
+        .stall = stall,
+        .evict = evict,
+};

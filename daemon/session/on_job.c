@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests of the handshake, of joining and leaving, and of plans: each checks what it was given and calls
+ * the job layer. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/proc.h"
+#include "job/plan.h"
+#include "proto/names.h"
+#include "session/private.h"
+
+/* Keeps the client's pidfd if the kernel gave us none; a pidfd of somebody else is an attempt to deceive. */
+static int take_pidfd(struct session *session, struct request *request) {
+        int r;
+
+        if (request->n_fds == 0)
+                return 0;
+        if (!proc_pidfd_is(request->fds[0], session->peer.pid))
+                return refuse(&request->refusal, WIRE__CODE__INVALID,
+                              "the fd with HELLO is no pidfd of process %d", (int)session->peer.pid);
+        if (session->pidfd >= 0)
+                return 0;
+        r = session_watch_pidfd(session, request->fds[0]);
+        if (r == 0)
+                request->fds[0] = -1;
+        return r;
+}
+
+/* What a client says of itself is for people: one line, and whole characters where it has to be cut. */
+static void take_text(char *to, size_t size, const char *from) {
+        size_t length = (size_t)snprintf(to, size, "%s", from != NULL ? from : "");
+
+        if (length >= size)
+                for (length = size - 1; !utf8_valid(to, length); length--)
+                        to[length - 1] = '\0';
+        for (char *at = to; *at != '\0'; at++)
+                if ((unsigned char)*at < 0x20 || *at == 0x7f)
+                        *at = ' ';
+}
+
+static uint32_t lower(uint32_t a, uint32_t b) {
+        return a < b ? a : b;
+}
+
+int on_hello(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Hello *hello = CAST(Wire__Hello, message);
+        const struct sessions_config *config = &session->sessions->config;
+        Wire__Welcome welcome = WIRE__WELCOME__INIT;
+        int r;
+
+        r = take_pidfd(session, request);
+        if (r > 0)
+                session_evict(session, &request->refusal);
+        if (r != 0)
+                return r > 0 ? 0 : r;
+        session->minor = lower(hello->minor, FRAME_MINOR);
+        session->admin = hello->admin;
+        take_text(session->program, sizeof(session->program), hello->program);
+        take_text(session->library, sizeof(session->library), hello->library);
+        session->state = SESSION_OPEN;
+        session->deadline = loop_timer_free(session->deadline);
+        welcome.has_minor = welcome.has_instance = welcome.has_staging_bytes = true;
+        welcome.minor = session->minor;
+        welcome.instance = config->instance;
+        welcome.device = (char *)config->device;
+        welcome.version = (char *)GRADSYNC_RELEASE;
+        welcome.staging_bytes = config->staging_bytes;
+        session_send(session, WIRE__MESSAGE_TYPE__WELCOME, request->id, -1, &welcome.base);
+        return 0;
+}
+
+static unsigned count_members(const struct session *session) {
+        const struct list *link;
+        unsigned n = 0;
+
+        for (link = session->members.next; link != &session->members; link = link->next)
+                n++;
+        return n;
+}
+
+/* A job is addressed by its handle, so one connection can hold one place in it. */
+static bool has_joined(const struct session *session, const char *job) {
+        const struct member *member;
+
+        list_for_each(member, &session->members, owner_link)
+                if (member->job->open && strcmp(member->job->name, job) == 0)
+                        return true;
+        return false;
+}
+
+static int check_join(const struct session *session, const Wire__Join *join, struct refusal *refusal) {
+        if (join->job == NULL || !name_valid_job(join->job))
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "a job's name is 1 to %u bytes of UTF-8 without control characters and '/'",
+                              LIMIT_NAME);
+        if (join->min_world < 1 || join->min_world > join->max_world || join->max_world > LIMIT_WORLD)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s': a world of %u to %u members is not possible; 1 to %u are", join->job,
+                              join->min_world, join->max_world, LIMIT_WORLD);
+        if (has_joined(session, join->job))
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "this connection is a member of job '%s' already; open another one for another member",
+                              join->job);
+        if (count_members(session) >= SESSION_MEMBERS)
+                return refuse(refusal, WIRE__CODE__QUOTA, "one connection can be member of %u jobs",
+                              SESSION_MEMBERS);
+        return 0;
+}
+
+int on_join(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Join *join = CAST(Wire__Join, message);
+        int r;
+
+        r = check_join(session, join, &request->refusal);
+        if (r == 0 && request->id == 0)
+                r = refuse(&request->refusal, WIRE__CODE__INVALID, "JOIN needs a request number");
+        if (r != 0)
+                return r;
+        return jobs_join(session->sessions->config.jobs, &(struct job_join){
+                .name = join->job,
+                .uid = session->peer.uid,
+                .pid = session->peer.pid,
+                .client = session->id,
+                .program = session->program,
+                .request = request->id,
+                .membership = {
+                        .min_world = join->min_world,
+                        .max_world = join->max_world,
+                        .has_rank = join->has_rank,
+                        .has_slot = join->has_slot,
+                        .rank = join->rank,
+                        .slot = join->slot,
+                        .incarnation = join->incarnation,
+                        .timeout = clock_from_ms(join->timeout_ms),
+                        .last_call = clock_from_ms(join->last_call_ms),
+                },
+                .owner = session,
+                .owner_members = &session->members,
+        }, &request->refusal);
+}
+
+int on_leave(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Leave *leave = CAST(Wire__Leave, message);
+        struct member *member = session_member(session, leave->job, &request->refusal);
+        Wire__Left left = WIRE__LEFT__INIT;
+
+        if (member == NULL)
+                return (int)request->refusal.code;
+        report_flush(&session->sessions->report);
+        member_gone(member, WIRE__CAUSE__LEAVING);
+        left.has_job = true;
+        left.job = leave->job;
+        session_send(session, WIRE__MESSAGE_TYPE__LEFT, request->id, -1, &left.base);
+        return 0;
+}
+
+/* A plan is one request in several frames, so it is refused once. */
+static int refuse_plan(struct session *session, const struct request *request, int r) {
+        if (r > 0)
+                session->refused_plan = request->id;
+        return r;
+}
+
+static bool refused_before(const struct session *session, const struct request *request) {
+        return request->id != 0 && request->id == session->refused_plan;
+}
+
+int on_plan_begin(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__PlanBegin *begin = CAST(Wire__PlanBegin, message);
+        struct member *member = session_active(session, begin->job, request);
+
+        session->refused_plan = 0;
+        return refuse_plan(session, request,
+                           member != NULL ? plan_begin(member, begin, &request->refusal)
+                                          : (int)request->refusal.code);
+}
+
+int on_plan_params(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__PlanParams *chunk = CAST(Wire__PlanParams, message);
+        struct member *member;
+
+        if (refused_before(session, request))
+                return 0;
+        member = session_active(session, chunk->job, request);
+        return refuse_plan(session, request,
+                           member != NULL ? plan_params(member, chunk, &request->refusal)
+                                          : (int)request->refusal.code);
+}
+
+int on_plan_buckets(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__PlanBuckets *chunk = CAST(Wire__PlanBuckets, message);
+        struct member *member;
+
+        if (refused_before(session, request))
+                return 0;
+        member = session_active(session, chunk->job, request);
+        return refuse_plan(session, request,
+                           member != NULL ? plan_buckets(member, chunk, &request->refusal)
+                                          : (int)request->refusal.code);
+}
+
+int on_plan_commit(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__PlanCommit *commit = CAST(Wire__PlanCommit, message);
+        Wire__PlanArena arena = WIRE__PLAN_ARENA__INIT;
+        struct member *member;
+        int fd, r;
+
+        if (refused_before(session, request))
+                return 0;
+        member = session_active(session, commit->job, request);
+        if (member == NULL)
+                return refuse_plan(session, request, (int)request->refusal.code);
+        r = plan_commit(member, commit->plan, &fd, &arena.bytes, &request->refusal);
+        if (r != 0)
+                return refuse_plan(session, request, r);
+        arena.has_job = arena.has_plan = arena.has_bytes = true;
+        arena.job = commit->job;
+        arena.plan = commit->plan;
+        session_send(session, WIRE__MESSAGE_TYPE__PLAN_ARENA, request->id, fd, &arena.base);
+        return 0;
+}
+
+int on_plan_mapped(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__PlanMapped *mapped = CAST(Wire__PlanMapped, message);
+        struct member *member = session_active(session, mapped->job, request);
+
+        if (member != NULL && request->id == 0)
+                return refuse(&request->refusal, WIRE__CODE__INVALID, "PLAN_MAPPED needs a request number");
+        return member != NULL ? plan_mapped(member, mapped->plan, request->id, &request->refusal)
+                              : (int)request->refusal.code;
+}
+
+int on_plan_drop(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__PlanDrop *drop = CAST(Wire__PlanDrop, message);
+        struct member *member = session_active(session, drop->job, request);
+        Wire__PlanDropped dropped = WIRE__PLAN_DROPPED__INIT;
+        int r;
+
+        if (member == NULL)
+                return (int)request->refusal.code;
+        r = plan_drop(member, drop->plan, &request->refusal);
+        if (r != 0)
+                return r;
+        dropped.has_job = dropped.has_plan = true;
+        dropped.job = drop->job;
+        dropped.plan = drop->plan;
+        session_send(session, WIRE__MESSAGE_TYPE__PLAN_DROPPED, request->id, -1, &dropped.base);
+        return 0;
+}

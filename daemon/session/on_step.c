@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests of the running job: READY, which is the hot path, and operations outside steps. */
+#include "job/operation.h"
+#include "job/step.h"
+#include "session/private.h"
+
+int on_ready(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Ready *ready = CAST(Wire__Ready, message);
+        struct member *member = session_member(session, ready->job, &request->refusal);
+
+        if (member == NULL)
+                return (int)request->refusal.code;
+        if (member->state == MEMBER_JOINING)
+                return member_check(member, &request->refusal);
+        return step_ready(member, ready, &request->refusal);
+}
+
+int on_staging(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Staging *staging = CAST(Wire__Staging, message);
+        struct member *member = session_active(session, staging->job, request);
+        Wire__StagingArena arena = WIRE__STAGING_ARENA__INIT;
+        int fd, r;
+
+        if (member == NULL)
+                return (int)request->refusal.code;
+        r = staging_new(member, &fd, &arena.bytes, &request->refusal);
+        if (r != 0)
+                return r;
+        arena.has_job = arena.has_bytes = true;
+        arena.job = staging->job;
+        session_send(session, WIRE__MESSAGE_TYPE__STAGING_ARENA, request->id, fd, &arena.base);
+        return 0;
+}
+
+int on_staging_mapped(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__StagingMapped *mapped = CAST(Wire__StagingMapped, message);
+        struct member *member = session_active(session, mapped->job, request);
+        Wire__StagingReady ready = WIRE__STAGING_READY__INIT;
+        int r;
+
+        if (member == NULL)
+                return (int)request->refusal.code;
+        r = staging_attach(member, &request->refusal);
+        if (r != 0)
+                return r;
+        ready.has_job = true;
+        ready.job = mapped->job;
+        session_send(session, WIRE__MESSAGE_TYPE__STAGING_READY, request->id, -1, &ready.base);
+        return 0;
+}
+
+int on_operation(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Operation *operation = CAST(Wire__Operation, message);
+        struct member *member = session_active(session, operation->job, request);
+
+        if (member == NULL)
+                return (int)request->refusal.code;
+        if (request->id == 0)
+                return refuse(&request->refusal, WIRE__CODE__INVALID, "OPERATION needs a request number");
+        if (operation->generation != member->job->membership.generation)
+                return refuse(&request->refusal, WIRE__CODE__STALE,
+                              "job '%s' is in generation %u, the operation is for %u", member->job->name,
+                              member->job->membership.generation, operation->generation);
+        return operation_call(member, request->id, &(struct operation_request){
+                .sequence = operation->sequence,
+                .kind = (unsigned)operation->kind,
+                .dtype = (unsigned)operation->dtype,
+                .reduce = (unsigned)operation->reduce,
+                .root = operation->root,
+                .bytes = operation->bytes,
+                .input = operation->input,
+                .output = operation->output,
+                .total = operation->has_total ? operation->total : operation->bytes,
+        }, &request->refusal);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the session layer share among themselves. */
+#pragma once
+
+#include "base/error.h"
+#include "gradsync.pb-c.h"
+#include "session/report.h"
+#include "session/session.h"
+
+#define SESSION_MEMBERS 64u             /* memberships of one client */
+
+enum session_state {
+        SESSION_GREETING,               /* HELLO has not come */
+        SESSION_OPEN,
+        SESSION_ENDING,                 /* hears nothing and says nothing any more */
+};
+
+struct sessions {
+        struct sessions_config config;
+        struct list list;
+        unsigned n;
+        uint64_t next_id, started;
+        struct codec codec;             /* one message at a time is unpacked, on one thread */
+        uint8_t frame[FRAME_MAX];
+        struct report report;
+};
+
+struct session {
+        struct list link;
+        struct sessions *sessions;
+        const struct session_link *ops;
+        void *transport;
+        enum session_state state;
+        uint64_t id, connected;
+        struct session_peer peer;
+        int pidfd;
+        struct loop_io *pidfd_io;
+        struct loop_timer *deadline;    /* of the handshake */
+        struct loop_deferred ending;
+        uint32_t cause;                 /* WIRE__CAUSE__… with which its members go */
+        struct list members;
+        uint32_t minor;
+        uint32_t refused_plan;          /* request of the last plan that was refused: what still comes of
+                                           it is not answered again */
+        bool admin;
+        char program[64], library[64];
+};
+
+/* What a handler gets; fds that it keeps are set to -1. */
+struct request {
+        uint32_t id;
+        int *fds;
+        unsigned n_fds;
+        struct refusal refusal;
+};
+
+void session_send(struct session *session, uint16_t type, uint32_t request, int fd,
+                  const ProtobufCMessage *message);
+void session_send_refused(struct session *session, uint32_t request, const struct refusal *refusal);
+/* Says why (request 0) and ends the session at the end of the pass. */
+void session_evict(struct session *session, const struct refusal *refusal);
+void session_protocol_error(struct session *session, const char *what, const char *why);
+int session_watch_pidfd(struct session *session, int pidfd);
+/* The membership with this handle; NULL, with *refusal, if there is none. */
+struct member *session_member(struct session *session, uint32_t job, struct refusal *refusal);
+
+/* The same, if its job is running; NULL, with the refusal, otherwise. */
+struct member *session_active(struct session *session, uint32_t job, struct request *request);
+/* A message that codec_unpack() has checked to be of this type. */
+#define CAST(type, from) (const type *)(const void *)(from)
+
+/* Handlers: 0; a code with request->refusal, answered with REFUSED; a negative errno ends the session. */
+typedef int (*session_handler)(struct session *session, struct request *request,
+                               const ProtobufCMessage *message);
+int on_hello(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_join(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_leave(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_plan_begin(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_plan_params(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_plan_buckets(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_plan_commit(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_plan_mapped(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_plan_drop(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_ready(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_staging(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_staging_mapped(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_operation(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_status(struct session *session, struct request *request, const ProtobufCMessage *message);

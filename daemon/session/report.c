@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gathers bucket results and outcomes of one plan's step into a STEP frame. */
+#include "session/report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "job/plan.h"
+#include "session/private.h"
+
+#define RESULT_BYTES 48u                /* of a result without its per-rank values, at most */
+#define TAIL_BYTES 1024u                /* kept free for the outcome and its text */
+
+static void deferred(void *data) {
+        report_flush(data);
+}
+
+void report_init(struct report *report, struct sessions *sessions) {
+        report->sessions = sessions;
+        report->flush = (struct loop_deferred){ .fn = deferred, .data = report };
+        report->job = 0;
+        for (unsigned i = 0; i < LIMIT_RESULTS; i++)
+                report->results[i] = &report->result[i];
+}
+
+void report_deinit(struct report *report) {
+        loop_defer_cancel(report->sessions->config.loop, &report->flush);
+}
+
+static struct job *find_job(const struct jobs *jobs, uint32_t id) {
+        struct job *job;
+
+        list_for_each(job, &jobs->list, link)
+                if (job->id == id)
+                        return job;
+        return NULL;
+}
+
+void report_flush(struct report *report) {
+        struct sessions *sessions = report->sessions;
+        struct job *job = find_job(sessions->config.jobs, report->job);
+        ssize_t size;
+
+        if (report->job == 0)
+                return;
+        report->job = 0;
+        if (job == NULL)
+                return;
+        size = codec_pack(sessions->frame, WIRE__MESSAGE_TYPE__STEP, 0, 0, &report->step.base);
+        for (uint32_t rank = 0; rank < job_world(job); rank++) {
+                struct session *session = job->rank[rank]->owner;
+
+                if (session != NULL && session->state == SESSION_OPEN)
+                        session->ops->send(session->transport, sessions->frame, (size_t)size, -1);
+        }
+}
+
+/* Makes the report one of this step, sending what it held of another one. */
+static void turn_to(struct report *report, const struct plan *plan, uint64_t step) {
+        bool same = report->job == plan->job->id && report->step.plan == plan->ordinal &&
+                    report->step.step == step;
+
+        if (same && !report->step.has_outcome)
+                return;
+        report_flush(report);
+        wire__step__init(&report->step);
+        report->job = plan->job->id;
+        report->step.has_job = report->step.has_generation = report->step.has_plan = report->step.has_step =
+                true;
+        report->step.job = plan->job->id;
+        report->step.generation = plan->job->membership.generation;
+        report->step.plan = plan->ordinal;
+        report->step.step = step;
+        report->step.result = report->results;
+        report->used_numbers = report->used_unused = report->used_bytes = 0;
+        loop_defer(report->sessions->config.loop, &report->flush);
+}
+
+static bool fits(const struct report *report, uint32_t n_inputs, size_t unused_bytes, uint32_t bytes) {
+        return report->step.n_result < LIMIT_RESULTS && report->used_numbers + n_inputs <= REPORT_NUMBERS &&
+               report->used_unused + unused_bytes <= REPORT_UNUSED &&
+               report->used_bytes + bytes + TAIL_BYTES <= FRAME_PAYLOAD_MAX;
+}
+
+static bool any(const uint64_t *values, unsigned n) {
+        for (unsigned i = 0; i < n; i++)
+                if (values[i] != 0)
+                        return true;
+        return false;
+}
+
+void report_result(struct report *report, const struct plan *plan, uint32_t bucket,
+                   const struct backend_result *result, const uint8_t *unused, size_t unused_bytes) {
+        bool counts = any(result->input_nonfinite, result->n_inputs);
+        uint32_t bytes = RESULT_BYTES + result->n_inputs * (counts ? 18 : 8) +
+                         (unused != NULL ? (uint32_t)unused_bytes : 0);
+        Wire__BucketResult *entry;
+
+        turn_to(report, plan, plan->step + 1);
+        if (!fits(report, result->n_inputs, unused != NULL ? unused_bytes : 0, bytes)) {
+                report_flush(report);
+                turn_to(report, plan, plan->step + 1);
+        }
+        entry = report->results[report->step.n_result++];
+        wire__bucket_result__init(entry);
+        entry->has_bucket = entry->has_sum_squares = true;
+        entry->bucket = bucket;
+        entry->sum_squares = result->sum_squares;
+        entry->n_rank_sum_squares = result->n_inputs;
+        entry->rank_sum_squares = memcpy(report->sums + report->used_numbers, result->input_sum_squares,
+                                         result->n_inputs * sizeof(double));
+        if (counts) {
+                entry->n_rank_nonfinite = result->n_inputs;
+                entry->rank_nonfinite = memcpy(report->counts + report->used_numbers, result->input_nonfinite,
+                                               result->n_inputs * sizeof(uint64_t));
+        }
+        report->used_numbers += result->n_inputs;
+        if (unused != NULL) {
+                entry->has_unused = true;
+                entry->unused.len = unused_bytes;
+                entry->unused.data = memcpy(report->unused + report->used_unused, unused, unused_bytes);
+                report->used_unused += (uint32_t)unused_bytes;
+        }
+        report->used_bytes += bytes;
+}
+
+void report_outcome(struct report *report, const struct plan *plan, uint64_t step,
+                    const struct membership_loss *loss, const char *text) {
+        turn_to(report, plan, step);
+        report->step.has_outcome = true;
+        report->step.outcome = loss != NULL ? WIRE__OUTCOME__VOID : WIRE__OUTCOME__COMMITTED;
+        if (loss == NULL)
+                return;
+        snprintf(report->text, sizeof(report->text), "%s", text);
+        report->step.text = report->text;
+        report->step.has_cause = true;
+        report->step.cause = loss->cause;
+        report->step.has_rank = report->step.has_pid = loss->pid != 0;
+        report->step.rank = loss->rank;
+        report->step.pid = loss->pid;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Results of a step on their way to the members. All members of a job hear the same, so a STEP frame is
+ * gathered once per loop pass, packed once, and sent to each of them.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "gradsync.pb-c.h"
+#include "job/job.h"
+#include "proto/frame.h"
+
+#define REPORT_NUMBERS 8192u            /* per-rank values in one frame: more would not fit it */
+#define REPORT_UNUSED 16384u            /* bytes of unused maps in one frame */
+
+struct sessions;
+
+struct report {
+        struct sessions *sessions;
+        struct loop_deferred flush;
+        uint32_t job;                   /* 0: empty */
+        Wire__Step step;
+        Wire__BucketResult result[LIMIT_RESULTS];
+        Wire__BucketResult *results[LIMIT_RESULTS];
+        double sums[REPORT_NUMBERS];
+        uint64_t counts[REPORT_NUMBERS];
+        uint8_t unused[REPORT_UNUSED];
+        uint32_t used_numbers, used_unused, used_bytes;
+        char text[512];
+};
+
+void report_init(struct report *report, struct sessions *sessions);
+void report_deinit(struct report *report);
+void report_result(struct report *report, const struct plan *plan, uint32_t bucket,
+                   const struct backend_result *result, const uint8_t *unused, size_t unused_bytes);
+void report_outcome(struct report *report, const struct plan *plan, uint64_t step,
+                    const struct membership_loss *loss, const char *text);
+/* Sends what has been gathered. */
+void report_flush(struct report *report);

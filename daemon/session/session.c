@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of one client's session, from its connection to the end of its memberships. */
+#include "session/session.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/proc.h"
+#include "session/private.h"
+
+int sessions_new(const struct sessions_config *config, struct sessions **ret) {
+        struct sessions *sessions = calloc(1, sizeof(*sessions));
+        int r;
+
+        if (sessions == NULL)
+                return -ENOMEM;
+        sessions->config = *config;
+        sessions->started = clock_now();
+        list_init(&sessions->list);
+        r = codec_init(&sessions->codec);
+        if (r < 0) {
+                free(sessions);
+                return r;
+        }
+        report_init(&sessions->report, sessions);
+        *ret = sessions;
+        return 0;
+}
+
+struct sessions *sessions_free(struct sessions *sessions) {
+        if (sessions == NULL)
+                return NULL;
+        assert(list_empty(&sessions->list));
+        report_deinit(&sessions->report);
+        codec_deinit(&sessions->codec);
+        free(sessions);
+        return NULL;
+}
+
+void sessions_set_jobs(struct sessions *sessions, struct jobs *jobs) {
+        sessions->config.jobs = jobs;
+}
+
+void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us) {
+        sessions->config.handshake_timeout = us;
+}
+
+unsigned sessions_count(const struct sessions *sessions) {
+        return sessions->n;
+}
+
+void sessions_shutdown(struct sessions *sessions, const char *why) {
+        struct session *session, *spare;
+
+        report_flush(&sessions->report);
+        list_for_each_safe(session, spare, &sessions->list, link) {
+                session->cause = WIRE__CAUSE__SHUTDOWN;
+                session_refuse(session, WIRE__CODE__DAEMON_LOST, why);
+        }
+}
+
+/* Its members go, then the connection. Runs at the end of a pass, outside every callback. */
+static void end(void *data) {
+        struct session *session = data;
+
+        while (!list_empty(&session->members))
+                member_gone(list_entry(session->members.next, struct member, owner_link), session->cause);
+        session->ops->hangup(session->transport);
+}
+
+static void begin_end(struct session *session, uint32_t cause) {
+        if (session->state == SESSION_ENDING)
+                return;
+        session->state = SESSION_ENDING;
+        if (session->cause == WIRE__CAUSE__CAUSE_NONE)
+                session->cause = cause;
+        loop_defer(session->sessions->config.loop, &session->ending);
+}
+
+static void handshake_late(void *data) {
+        struct session *session = data;
+
+        log_warning("client pid %d, uid %u sent no HELLO within %.1f s", (int)session->peer.pid,
+                    (unsigned)session->peer.uid, (double)session->sessions->config.handshake_timeout / 1e6);
+        session_refuse(session, WIRE__CODE__TIMEOUT, "no HELLO came in time");
+}
+
+static void process_ended(void *data, int fd, unsigned events) {
+        struct session *session = data;
+
+        session->cause = WIRE__CAUSE__EXITED;
+        session->ops->drain(session->transport);
+        begin_end(session, WIRE__CAUSE__EXITED);
+}
+
+int session_watch_pidfd(struct session *session, int pidfd) {
+        int r = loop_io_new(session->sessions->config.loop, pidfd, LOOP_READ, process_ended, session,
+                            &session->pidfd_io);
+
+        if (r < 0)
+                return r;
+        session->pidfd = pidfd;
+        return 0;
+}
+
+int session_new(struct sessions *sessions, const struct session_link *ops, void *link,
+                const struct session_peer *peer, int pidfd, struct session **ret) {
+        struct session *session = calloc(1, sizeof(*session));
+        int r = -ENOMEM;
+
+        if (session == NULL)
+                goto fail;
+        session->sessions = sessions;
+        session->ops = ops;
+        session->transport = link;
+        session->peer = *peer;
+        session->id = ++sessions->next_id;
+        session->connected = clock_now();
+        session->pidfd = -1;
+        session->ending = (struct loop_deferred){ .fn = end, .data = session };
+        list_init(&session->members);
+        if (pidfd >= 0) {
+                r = session_watch_pidfd(session, pidfd);
+                if (r < 0)
+                        goto fail;
+                pidfd = -1;
+        }
+        r = loop_timer_new(sessions->config.loop, handshake_late, session, &session->deadline);
+        if (r < 0)
+                goto fail;
+        r = loop_timer_arm(session->deadline, sessions->config.handshake_timeout);
+        if (r < 0)
+                goto fail;
+        list_append(&sessions->list, &session->link);
+        sessions->n++;
+        *ret = session;
+        return 0;
+
+fail:
+        closep(&pidfd);
+        if (session != NULL) {
+                loop_timer_free(session->deadline);
+                loop_io_free(session->pidfd_io);
+                fd_close(session->pidfd);
+        }
+        free(session);
+        return r;
+}
+
+struct session *session_free(struct session *session) {
+        if (session == NULL)
+                return NULL;
+        assert(list_empty(&session->members));
+        loop_defer_cancel(session->sessions->config.loop, &session->ending);
+        loop_timer_free(session->deadline);
+        loop_io_free(session->pidfd_io);
+        fd_close(session->pidfd);
+        list_remove(&session->link);
+        session->sessions->n--;
+        free(session);
+        return NULL;
+}
+
+void session_send(struct session *session, uint16_t type, uint32_t request, int fd,
+                  const ProtobufCMessage *message) {
+        struct sessions *sessions = session->sessions;
+        ssize_t size;
+
+        if (session->state == SESSION_ENDING)
+                return;
+        size = codec_pack(sessions->frame, type, request, fd >= 0 ? 1 : 0, message);
+        if (size < 0)
+                log_error("a %s for pid %d does not fit a frame", codec_type_name(type),
+                          (int)session->peer.pid);
+        else
+                session->ops->send(session->transport, sessions->frame, (size_t)size, fd);
+}
+
+void session_send_refused(struct session *session, uint32_t request, const struct refusal *refusal) {
+        Wire__Refused refused = WIRE__REFUSED__INIT;
+
+        refused.has_code = true;
+        refused.code = (Wire__Code)refusal->code;
+        refused.text = (char *)refusal->text;
+        refused.has_rank = refused.has_pid = refusal->has_culprit;
+        refused.rank = refusal->rank;
+        refused.pid = refusal->pid;
+        session_send(session, WIRE__MESSAGE_TYPE__REFUSED, request, -1, &refused.base);
+}
+
+void session_evict(struct session *session, const struct refusal *refusal) {
+        session_send_refused(session, 0, refusal);
+        begin_end(session, WIRE__CAUSE__EVICTED);
+}
+
+void session_refuse(struct session *session, uint32_t code, const char *text) {
+        struct refusal refusal;
+
+        refuse(&refusal, code, "%s", text);
+        session_evict(session, &refusal);
+}
+
+void session_protocol_error(struct session *session, const char *what, const char *why) {
+        struct refusal refusal;
+
+        if (session->state == SESSION_ENDING)
+                return;
+        log_warning("client pid %d, uid %u is disconnected: %s%s%s", (int)session->peer.pid,
+                    (unsigned)session->peer.uid, what, why[0] != '\0' ? ": " : "", why);
+        refuse(&refusal, WIRE__CODE__PROTOCOL, "%s%s%s", what, why[0] != '\0' ? ": " : "", why);
+        session_evict(session, &refusal);
+}
+
+void session_bad_packet(struct session *session, const char *why) {
+        session_protocol_error(session, why, "");
+}
+
+/* A process that is being killed closes its socket before its pidfd tells: what is known now decides the
+ * words. */
+void session_closed(struct session *session) {
+        struct pollfd poll_fd = { .fd = session->pidfd, .events = POLLIN };
+        bool ended = session->pidfd >= 0 && poll(&poll_fd, 1, 0) > 0;
+
+        begin_end(session,
+                  ended || proc_exiting(session->peer.pid) ? WIRE__CAUSE__EXITED : WIRE__CAUSE__CLOSED);
+}
+
+void session_given_up(struct session *session) {
+        begin_end(session, WIRE__CAUSE__EVICTED);
+}
+
+struct member *session_member(struct session *session, uint32_t job, struct refusal *refusal) {
+        struct member *member;
+
+        list_for_each(member, &session->members, owner_link)
+                if (member->job->id == job)
+                        return member;
+        refuse(refusal, WIRE__CODE__INVALID, "this connection is no member of a job with handle %u", job);
+        return NULL;
+}
+
+struct member *session_active(struct session *session, uint32_t job, struct request *request) {
+        struct member *member = session_member(session, job, &request->refusal);
+
+        if (member == NULL || member_check(member, &request->refusal) != 0)
+                return NULL;
+        return member;
+}

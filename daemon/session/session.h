@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One client: handshake, requests, memberships. The session knows messages and members, not sockets: the
+ * socket layer hands it whole packets and gives it two functions to answer with. Nothing a client sends ends
+ * more than its own session.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/list.h"
+#include "base/loop.h"
+#include "job/job.h"
+#include "proto/codec.h"
+
+struct session;
+struct sessions;
+
+/* How a session answers. */
+struct session_link {
+        /* Sends or queues one frame; `fd` (-1: none) is duplicated by the kernel. A link that cannot take it
+         * ends the session by itself. */
+        void (*send)(void *link, const void *frame, size_t size, int fd);
+        /* Hands over whatever has arrived already: the client is dead, and what it said before counts. */
+        void (*drain)(void *link);
+        /* The session is over: close, and free both at the end of the pass. */
+        void (*hangup)(void *link);
+};
+
+struct session_peer {
+        uid_t uid;
+        gid_t gid;
+        pid_t pid;
+};
+
+struct sessions_config {
+        struct loop *loop;
+        struct backend *backend;
+        struct accounts *accounts;
+        struct jobs *jobs;              /* set with sessions_set_jobs(), as each needs the other */
+        const char *device, *socket;
+        uint64_t instance;
+        uint64_t handshake_timeout;
+        uint64_t staging_bytes;
+};
+
+int sessions_new(const struct sessions_config *config, struct sessions **ret);
+struct sessions *sessions_free(struct sessions *sessions);      /* all sessions must be gone */
+void sessions_set_jobs(struct sessions *sessions, struct jobs *jobs);
+void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us);
+unsigned sessions_count(const struct sessions *sessions);
+/* Tells every client why the daemon goes, and hangs up. */
+void sessions_shutdown(struct sessions *sessions, const char *why);
+extern const struct jobs_events sessions_events;
+
+/* `pidfd` (or -1) is taken over. The link's send may be called from now on. */
+int session_new(struct sessions *sessions, const struct session_link *ops, void *link,
+                const struct session_peer *peer, int pidfd, struct session **ret);
+struct session *session_free(struct session *session);
+/* One packet with its fds: all of them are taken over. */
+void session_packet(struct session *session, const void *packet, size_t size, int *fds, unsigned n_fds);
+/* The packet could not be taken: truncated, or with more fds than are allowed. */
+void session_bad_packet(struct session *session, const char *why);
+/* The peer has hung up, or the link has failed. */
+void session_closed(struct session *session);
+/* The link has given up a client that takes nothing more; it is not told. */
+void session_given_up(struct session *session);
+/* What the socket layer says about it in its own refusals. */
+void session_refuse(struct session *session, uint32_t code, const char *text);

@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The answer to STATUS: a snapshot of the daemon, its clients and jobs, as a row of small frames. A caller
+ * sees the clients and jobs of its own uid; root sees all.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/account.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/proc.h"
+#include "job/plan.h"
+#include "proto/names.h"
+#include "session/private.h"
+
+#define WAITS 64u                       /* named in one answer, per job */
+
+struct answer {
+        struct session *to;
+        uint32_t request;
+        uint64_t now;
+};
+
+static bool sees(const struct session *session, uid_t uid) {
+        return session->peer.uid == 0 || session->peer.uid == uid;
+}
+
+static void send_row(const struct answer *answer, uint16_t type, const ProtobufCMessage *row) {
+        session_send(answer->to, type, answer->request, -1, row);
+}
+
+static unsigned visible_jobs(const struct session *session) {
+        struct job *job;
+        unsigned n = 0;
+
+        list_for_each(job, &session->sessions->config.jobs->list, link)
+                n += sees(session, job->uid);
+        return n;
+}
+
+static unsigned visible_clients(const struct session *session) {
+        struct session *other;
+        unsigned n = 0;
+
+        list_for_each(other, &session->sessions->list, link)
+                n += sees(session, other->peer.uid) && !other->admin && other->state == SESSION_OPEN;
+        return n;
+}
+
+static void send_daemon(const struct answer *answer) {
+        const struct sessions_config *config = &answer->to->sessions->config;
+        const struct backend_ops *ops = config->backend->ops;
+        Wire__StatusDaemon row = WIRE__STATUS_DAEMON__INIT;
+
+        row.has_pid = row.has_uptime_ms = row.has_instance = row.has_clients = row.has_jobs =
+                row.has_workers = true;
+        row.has_arena_bytes = row.has_arenas = row.has_loop_cpu_us = row.has_worker_cpu_us = row.has_uid =
+                row.has_complete = true;
+        row.device = (char *)config->device;
+        row.version = (char *)GRADSYNC_RELEASE;
+        row.socket = (char *)config->socket;
+        row.simd = (char *)ops->simd(config->backend);
+        row.pid = (int32_t)getpid();
+        row.uid = geteuid();
+        row.uptime_ms = (answer->now - answer->to->sessions->started) / USEC_PER_MSEC;
+        row.instance = config->instance;
+        row.clients = visible_clients(answer->to);
+        row.jobs = visible_jobs(answer->to);
+        row.workers = ops->workers(config->backend);
+        row.arenas = (uint32_t)accounts_total(config->accounts, ACCOUNT_ARENAS);
+        row.arena_bytes = accounts_total(config->accounts, ACCOUNT_BYTES);
+        row.loop_cpu_us = clock_thread_cpu();
+        row.worker_cpu_us = ops->cpu_us(config->backend);
+        row.complete = answer->to->peer.uid == 0;
+        send_row(answer, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &row.base);
+}
+
+static void send_client(const struct answer *answer, const struct session *client) {
+        Wire__StatusClient row = WIRE__STATUS_CLIENT__INIT;
+        const struct list *link;
+
+        row.has_id = row.has_pid = row.has_uid = row.has_gid = row.has_minor = row.has_connected_ms =
+                row.has_admin = row.has_jobs = true;
+        row.id = client->id;
+        row.pid = (int32_t)client->peer.pid;
+        row.uid = client->peer.uid;
+        row.gid = client->peer.gid;
+        row.program = (char *)client->program;
+        row.library = (char *)client->library;
+        row.minor = client->minor;
+        row.connected_ms = (answer->now - client->connected) / USEC_PER_MSEC;
+        row.admin = client->admin;
+        for (link = client->members.next; link != &client->members; link = link->next)
+                row.jobs++;
+        send_row(answer, WIRE__MESSAGE_TYPE__STATUS_CLIENT, &row.base);
+}
+
+static double member_exposed(const struct member *member) {
+        struct plan *plan;
+        double sum = 0;
+        unsigned n = 0;
+
+        if (member->owner == NULL || member->state != MEMBER_ACTIVE)
+                return -1;
+        list_for_each(plan, &member->job->plans, link) {
+                double share = plan_exposed(plan, member->rank);
+
+                if (share < 0)
+                        continue;
+                sum += share;
+                n++;
+        }
+        return n > 0 ? sum / n : -1;
+}
+
+static double job_exposed(const struct job *job) {
+        struct member *member;
+        double sum = 0;
+        unsigned n = 0;
+
+        list_for_each(member, &job->members, link) {
+                double share = member_exposed(member);
+
+                if (share < 0)
+                        continue;
+                sum += share;
+                n++;
+        }
+        return n > 0 ? sum / n : -1;
+}
+
+static const char *job_state_text(const struct job *job, unsigned n_waits, uint64_t since, uint64_t now) {
+        switch (job->state) {
+        case JOB_FORMING:
+                return "forming";
+        case JOB_LOST:
+                return job->membership.loss.cause == WIRE__CAUSE__LEAVING ? "ended" : "lost";
+        default:
+                return n_waits > 0 && now - since >= job->table->config.stall_notice ? "stalled" : "running";
+        }
+}
+
+static void send_job(const struct answer *answer, const struct job *job, const struct job_wait *waits,
+                     unsigned n_waits) {
+        Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
+        struct plan *plan;
+
+        row.has_job = row.has_uid = row.has_generation = row.has_world = row.has_step = row.has_buckets =
+                row.has_bytes = true;
+        row.has_bytes_reduced = row.has_step_rate = row.has_norm = row.has_nonfinite = row.has_void_steps =
+                true;
+        row.has_incarnation = row.has_operations = true;
+        row.job = job->id;
+        row.name = job->name;
+        row.uid = job->uid;
+        row.state = (char *)job_state_text(job, n_waits, n_waits > 0 ? waits[0].since : 0, answer->now);
+        row.generation = job->membership.generation;
+        row.world = job->state == JOB_FORMING ? job->membership.max_world : job_world(job);
+        row.step = job->last_step;
+        list_for_each(plan, &job->plans, link)
+                if (plan->agreed) {
+                        row.buckets += plan->reference->n_buckets;
+                        row.bytes += plan->reference->payload;
+                }
+        row.bytes_reduced = job->bytes_reduced;
+        row.step_rate = hist_rate(&job->steps, answer->now);
+        row.exposed = job_exposed(job);
+        row.has_exposed = row.exposed >= 0;
+        row.norm = job->norm;
+        row.nonfinite = job->nonfinite;
+        row.void_steps = job->void_steps;
+        row.incarnation = job->membership.incarnation;
+        row.operations = job->operations;
+        row.text = (char *)job->loss_text;
+        send_row(answer, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
+}
+
+static bool is_waited_for(const struct member *member, const struct job_wait *waits, unsigned n_waits) {
+        for (unsigned i = 0; i < n_waits; i++)
+                if (waits[i].member == member)
+                        return true;
+        return false;
+}
+
+/* Between agreed plans: has the member sent everything it can in some open step? */
+static bool has_sent_all(const struct member *member) {
+        struct plan *plan;
+
+        list_for_each(plan, &member->job->plans, link)
+                if (plan->agreed && plan->state == STEP_OPEN &&
+                    plan->part[member->rank].n_ready == plan->reference->n_buckets)
+                        return true;
+        return member->operation.pending;
+}
+
+static bool has_plan(const struct member *member) {
+        struct plan *plan;
+
+        list_for_each(plan, &member->job->plans, link)
+                if (plan->agreed && plan->part[member->rank].state == PART_MAPPED)
+                        return true;
+        return false;
+}
+
+static const char *member_state_text(const struct member *member, const char *process_state, bool late) {
+        switch (member->state) {
+        case MEMBER_JOINING:
+                return "joining";
+        case MEMBER_LEFT:
+                return "left";
+        case MEMBER_LOST:
+                return "lost";
+        default:
+                break;
+        }
+        if (strcmp(process_state, "stopped") == 0)
+                return "stopped";
+        if (late)
+                return "late";
+        if (has_sent_all(member))
+                return "waiting";
+        return has_plan(member) ? "computing" : "planning";
+}
+
+static void send_member(const struct answer *answer, const struct member *member, bool late) {
+        Wire__StatusMember row = WIRE__STATUS_MEMBER__INIT;
+        const char *process_state = proc_state(member->pid);
+
+        row.has_job = row.has_rank = row.has_local_rank = row.has_pid = row.has_uid = row.has_step =
+                row.has_member = row.has_client = true;
+        row.has_unranked = true;
+        row.job = member->job->id;
+        row.rank = member->rank;
+        row.local_rank = member->local_rank;
+        row.pid = (int32_t)member->pid;
+        row.uid = member->job->uid;
+        row.process_state = (char *)process_state;
+        row.state = (char *)member_state_text(member, process_state, late);
+        row.step = member->last_step;
+        row.member = member->id;
+        row.client = member->client;
+        row.program = (char *)member->program;
+        row.exposed = member_exposed(member);
+        row.has_exposed = row.exposed >= 0;
+        row.unranked = member->job->state == JOB_FORMING;
+        send_row(answer, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
+}
+
+static void send_plan(const struct answer *answer, const struct plan *plan) {
+        Wire__StatusPlan row = WIRE__STATUS_PLAN__INIT;
+
+        if (!plan->agreed)
+                return;
+        row.has_job = row.has_plan = row.has_step = row.has_params = row.has_buckets = row.has_bytes =
+                row.has_arena_bytes = row.has_open = true;
+        row.job = plan->job->id;
+        row.plan = plan->ordinal;
+        row.step = plan->step;
+        row.params = plan->reference->n_params;
+        row.buckets = plan->reference->n_buckets;
+        row.bytes = plan->reference->payload;
+        row.arena_bytes = plan->reference->arena_bytes;
+        row.reduce = (char *)reduce_name(plan->reference->reduce);
+        row.open = plan->state != STEP_IDLE;
+        send_row(answer, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
+}
+
+static void send_wait(const struct answer *answer, const struct job *job, const struct job_wait *wait) {
+        Wire__StatusWait row = WIRE__STATUS_WAIT__INIT;
+
+        row.has_job = row.has_rank = row.has_plan = row.has_bucket = row.has_since_ms = row.has_step = true;
+        row.has_pid = wait->member != NULL;
+        row.job = job->id;
+        row.rank = wait->member != NULL ? wait->member->rank : wait->rank;
+        row.pid = wait->member != NULL ? (int32_t)wait->member->pid : 0;
+        row.process_state = (char *)wait->process_state;
+        row.plan = wait->plan;
+        row.bucket = wait->bucket;
+        row.parameter = (char *)wait->parameter;
+        row.since_ms = answer->now > wait->since ? (answer->now - wait->since) / USEC_PER_MSEC : 0;
+        row.what = (char *)wait->what;
+        row.step = wait->step;
+        send_row(answer, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
+}
+
+static void send_whole_job(const struct answer *answer, struct job *job) {
+        struct job_wait waits[WAITS];
+        unsigned n_waits = job_waits(job, waits, WAITS);
+        struct member *member;
+        struct plan *plan;
+
+        send_job(answer, job, waits, n_waits);
+        if (job->state == JOB_FORMING)
+                list_for_each(member, &job->members, link)
+                        send_member(answer, member, false);
+        else
+                for (uint32_t rank = 0; rank < job_world(job); rank++)
+                        send_member(answer, job->rank[rank], is_waited_for(job->rank[rank], waits, n_waits));
+        list_for_each(plan, &job->plans, link)
+                send_plan(answer, plan);
+        for (unsigned i = 0; i < n_waits; i++)
+                send_wait(answer, job, &waits[i]);
+}
+
+/* NAME, or UID/NAME. */
+static bool is_asked_for(const struct job *job, const char *asked) {
+        const char *slash = asked != NULL ? strchr(asked, '/') : NULL;
+        char uid[16];
+
+        if (asked == NULL || asked[0] == '\0')
+                return true;
+        if (slash == NULL)
+                return strcmp(job->name, asked) == 0;
+        snprintf(uid, sizeof(uid), "%u", (unsigned)job->uid);
+        return strlen(uid) == (size_t)(slash - asked) && strncmp(uid, asked, strlen(uid)) == 0 &&
+               strcmp(job->name, slash + 1) == 0;
+}
+
+int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Status *status = CAST(Wire__Status, message);
+        struct answer answer = { .to = session, .request = request->id, .now = clock_now() };
+        Wire__StatusEnd end = WIRE__STATUS_END__INIT;
+        struct session *client;
+        struct job *job;
+
+        send_daemon(&answer);
+        list_for_each(client, &session->sessions->list, link)
+                if (sees(session, client->peer.uid) && client->state == SESSION_OPEN)
+                        send_client(&answer, client);
+        end.has_found = true;
+        end.found = status->job == NULL || status->job[0] == '\0';
+        list_for_each(job, &session->sessions->config.jobs->list, link) {
+                if (!sees(session, job->uid) || !is_asked_for(job, status->job))
+                        continue;
+                end.found = true;
+                send_whole_job(&answer, job);
+        }
+        send_row(&answer, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
+        return 0;
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading drains the socket in batches; what cannot be sent at once is queued, charged to the
+ * client's uid. */
+#include "socket/conn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/proc.h"
+#include "gradsync.pb-c.h"
+
+#define BATCHES 4u                      /* read from one client before the others get their turn */
+#define DRAIN_BATCHES 64u               /* more packets than a socket's buffer holds */
+
+struct packet {                         /* waiting to be sent */
+        struct list link;
+        struct charge charge;
+        int fd;
+        size_t size;
+        uint8_t data[];
+};
+
+struct conn {
+        struct list link;
+        struct conns *conns;
+        int sock;
+        struct loop_io *io;
+        struct session *session;
+        struct session_peer peer;
+        struct charge charge;
+        struct list queue;
+        size_t queued;
+        bool dead;                      /* the session has been told; nothing more is read or sent */
+        struct loop_deferred reap;
+};
+
+int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct accounts *accounts) {
+        *conns = (struct conns){ .loop = loop, .sessions = sessions, .accounts = accounts };
+        list_init(&conns->list);
+        conns->buffers = malloc((size_t)FDPASS_BATCH * FRAME_MAX);
+        return conns->buffers != NULL ? 0 : -ENOMEM;
+}
+
+static void packet_free(struct packet *packet) {
+        list_remove(&packet->link);
+        charge_release(&packet->charge);
+        fd_close(packet->fd);
+        free(packet);
+}
+
+static void conn_free(struct conn *conn) {
+        struct packet *packet, *spare;
+
+        if (conn == NULL)
+                return;
+        loop_defer_cancel(conn->conns->loop, &conn->reap);
+        session_free(conn->session);
+        list_for_each_safe(packet, spare, &conn->queue, link)
+                packet_free(packet);
+        loop_io_free(conn->io);
+        fd_close(conn->sock);
+        charge_release(&conn->charge);
+        list_remove(&conn->link);
+        free(conn);
+}
+
+void conns_deinit(struct conns *conns) {
+        struct conn *conn, *spare;
+
+        if (conns->buffers == NULL)
+                return;
+        list_for_each_safe(conn, spare, &conns->list, link)
+                conn_free(conn);
+        free(conns->buffers);
+        conns->buffers = NULL;
+}
+
+static void reap(void *data) {
+        conn_free(data);
+}
+
+static void hangup(void *link) {
+        struct conn *conn = link;
+
+        conn->dead = true;
+        loop_io_set(conn->io, 0);
+        loop_defer(conn->conns->loop, &conn->reap);
+}
+
+/* The link has failed: the session ends itself and hangs up. */
+static void fail(struct conn *conn) {
+        if (conn->dead)
+                return;
+        conn->dead = true;
+        loop_io_set(conn->io, 0);
+        session_closed(conn->session);
+}
+
+/* Not the client ends this, but we do. */
+static void give_up(struct conn *conn) {
+        conn->dead = true;
+        loop_io_set(conn->io, 0);
+        session_given_up(conn->session);
+}
+
+static void enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
+        struct packet *packet;
+        struct refusal refusal;
+
+        if (conn->queued + size > CONN_QUEUE_MAX) {
+                log_warning("client pid %d, uid %u is disconnected: it does not read what is sent to it (%zu "
+                            "bytes wait)",
+                            (int)conn->peer.pid, (unsigned)conn->peer.uid, conn->queued);
+                give_up(conn);
+                return;
+        }
+        packet = calloc(1, sizeof(*packet) + size);
+        if (packet == NULL || charge_take(&packet->charge, conn->conns->accounts, conn->peer.uid,
+                                          ACCOUNT_BYTES, sizeof(*packet) + size, &refusal) != 0) {
+                log_warning("client pid %d, uid %u is disconnected: no room for what waits to be sent to it",
+                            (int)conn->peer.pid, (unsigned)conn->peer.uid);
+                free(packet);
+                give_up(conn);
+                return;
+        }
+        list_init(&packet->link);
+        packet->fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+        if (fd >= 0 && packet->fd < 0) {
+                log_error("client pid %d, uid %u is disconnected: no file descriptor is left to keep one for "
+                          "it: %s", (int)conn->peer.pid, (unsigned)conn->peer.uid, strerror(errno));
+                packet_free(packet);
+                give_up(conn);
+                return;
+        }
+        packet->size = size;
+        memcpy(packet->data, frame, size);
+        list_append(&conn->queue, &packet->link);
+        conn->queued += size;
+        loop_io_set(conn->io, LOOP_WRITE);
+}
+
+static void transmit(void *link, const void *frame, size_t size, int fd) {
+        struct conn *conn = link;
+        int r;
+
+        if (conn->dead)
+                return;
+        if (!list_empty(&conn->queue)) {
+                enqueue(conn, frame, size, fd);
+                return;
+        }
+        r = fdpass_send(conn->sock, frame, size, &fd, fd >= 0 ? 1 : 0);
+        if (r == -EAGAIN)
+                enqueue(conn, frame, size, fd);
+        else if (r < 0)
+                fail(conn);
+}
+
+static void flush(struct conn *conn) {
+        while (!list_empty(&conn->queue)) {
+                struct packet *packet = list_entry(conn->queue.next, struct packet, link);
+                int r = fdpass_send(conn->sock, packet->data, packet->size, &packet->fd,
+                                    packet->fd >= 0 ? 1 : 0);
+
+                if (r == -EAGAIN)
+                        return;
+                if (r < 0) {
+                        fail(conn);
+                        return;
+                }
+                conn->queued -= packet->size;
+                packet_free(packet);
+        }
+        loop_io_set(conn->io, LOOP_READ);
+}
+
+static const char *packet_error(int error) {
+        switch (error) {
+        case -EMSGSIZE:
+                return "a packet is larger than a frame can be";
+        case -E2BIG:
+                return "a packet carries more fds than a frame can";
+        default:
+                return "the fds of a packet were cut off";
+        }
+}
+
+/* False once there is nothing more to read from it. */
+static bool take(struct conn *conn, struct fdpass_packet *packet) {
+        if (conn->dead) {
+                fdpass_close(packet);
+                return false;
+        }
+        if (packet->error != 0) {
+                session_bad_packet(conn->session, packet_error(packet->error));
+                fdpass_close(packet);
+                return false;
+        }
+        if (packet->size == 0) {
+                fail(conn);
+                return false;
+        }
+        session_packet(conn->session, packet->data, packet->size, packet->fds, packet->n_fds);
+        return true;
+}
+
+/* One batch; whether there may be more. */
+static bool receive(struct conn *conn) {
+        struct fdpass_packet packets[FDPASS_BATCH];
+        bool more = true;
+        int n;
+
+        for (unsigned i = 0; i < FDPASS_BATCH; i++)
+                packets[i] = (struct fdpass_packet){ .data = conn->conns->buffers + (size_t)i * FRAME_MAX };
+        n = fdpass_receive(conn->sock, packets, FDPASS_BATCH);
+        if (n < 0 && n != -EAGAIN)
+                fail(conn);
+        for (int i = 0; i < n; i++)
+                more = take(conn, &packets[i]) && more;
+        return more && n == (int)FDPASS_BATCH;
+}
+
+/* A dead client sends nothing more, but a child of it may: what a socket can hold is enough. */
+static void drain(void *link) {
+        struct conn *conn = link;
+
+        for (unsigned batch = 0; batch < DRAIN_BATCHES; batch++)
+                if (conn->dead || !receive(conn))
+                        break;
+}
+
+static const struct session_link link_ops = {
+        .send = transmit,
+        .drain = drain,
+        .hangup = hangup,
+};
+
+static void ready(void *data, int fd, unsigned events) {
+        struct conn *conn = data;
+
+        if ((events & LOOP_WRITE) != 0 && !conn->dead)
+                flush(conn);
+        for (unsigned batch = 0; (events & LOOP_READ) != 0 && batch < BATCHES; batch++)
+                if (conn->dead || !list_empty(&conn->queue) || !receive(conn))
+                        break;
+}
+
+static int peer_of(int sock, struct session_peer *ret) {
+        struct ucred credentials;
+        socklen_t size = sizeof(credentials);
+
+        if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
+                return -errno;
+        *ret = (struct session_peer){ .uid = credentials.uid, .gid = credentials.gid,
+                                      .pid = credentials.pid };
+        return 0;
+}
+
+static int start(struct conn *conn) {
+        int pidfd = proc_peer_pidfd(conn->sock);
+        int r;
+
+        r = loop_io_new(conn->conns->loop, conn->sock, LOOP_READ, ready, conn, &conn->io);
+        if (r < 0) {
+                closep(&pidfd);
+                return r;
+        }
+        return session_new(conn->conns->sessions, &link_ops, conn, &conn->peer, pidfd >= 0 ? pidfd : -1,
+                           &conn->session);
+}
+
+/* Too many clients of this uid: it hears why, without a session. */
+static void turn_away(int sock, const struct session_peer *peer, const struct refusal *refusal) {
+        Wire__Refused refused = WIRE__REFUSED__INIT;
+        _cleanup_(freep) uint8_t *frame = malloc(FRAME_MAX);
+        ssize_t size;
+
+        log_warning("client pid %d, uid %u is turned away: %s", (int)peer->pid, (unsigned)peer->uid,
+                    refusal->text);
+        if (frame == NULL)
+                return;
+        refused.has_code = true;
+        refused.code = (Wire__Code)refusal->code;
+        refused.text = (char *)refusal->text;
+        size = codec_pack(frame, WIRE__MESSAGE_TYPE__REFUSED, 0, 0, &refused.base);
+        if (size > 0)
+                fdpass_send(sock, frame, (size_t)size, NULL, 0);
+}
+
+void conn_accept(struct conns *conns, int sock) {
+        struct conn *conn = calloc(1, sizeof(*conn));
+        struct refusal refusal;
+        int r;
+
+        if (conn == NULL) {
+                close(sock);
+                return;
+        }
+        conn->conns = conns;
+        conn->sock = sock;
+        conn->reap = (struct loop_deferred){ .fn = reap, .data = conn };
+        list_init(&conn->queue);
+        list_append(&conns->list, &conn->link);
+        r = peer_of(sock, &conn->peer);
+        if (r == 0)
+                r = charge_take(&conn->charge, conns->accounts, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
+        if (r > 0)
+                turn_away(sock, &conn->peer, &refusal);
+        if (r == 0)
+                r = start(conn);
+        if (r < 0)
+                log_error("a client could not be accepted: %s", strerror(-r));
+        if (r != 0)
+                conn_free(conn);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One connected SOCK_SEQPACKET socket: packets in, packets out, back-pressure. It knows bytes and fds, not
+ * messages. While something is queued for a client it is not read from; a client that lets too much pile up
+ * is disconnected.
+ */
+#pragma once
+
+#include "base/account.h"
+#include "base/list.h"
+#include "base/loop.h"
+#include "proto/fdpass.h"
+#include "session/session.h"
+
+#define CONN_QUEUE_MAX (4u << 20)       /* bytes queued for one client */
+
+struct conns {                          /* what all connections share */
+        struct loop *loop;
+        struct sessions *sessions;
+        struct accounts *accounts;
+        struct list list;
+        uint8_t *buffers;               /* FDPASS_BATCH times FRAME_MAX: packets are handled before the
+                                           next ones are read */
+};
+
+struct conn;
+
+int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct accounts *accounts);
+void conns_deinit(struct conns *conns);         /* closes all */
+
+/* Takes the socket over, also on failure. The charge for the client is taken from its uid. */
+void conn_accept(struct conns *conns, int sock);

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Binding, accepting, and getting by when no fd is left: a spare one lets the daemon accept and close, so
+ * nobody hangs in connect(). */
+#include "socket/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+#define ACCEPTS 64u                     /* in one pass */
+
+struct listener {
+        struct loop *loop;
+        struct conns *conns;
+        int fd, spare;
+        char *path;                     /* of an own socket file, else NULL */
+        struct loop_io *io;
+        bool told_full;
+};
+
+static int fail(int r, const char *path, const char *what, char *error, size_t size) {
+        snprintf(error, size, "%s %s: %s", what, path, strerror(-r));
+        return r;
+}
+
+/* Parent directories that are missing, 0755 as mkdir -p does. */
+static int make_parents(const char *path) {
+        _cleanup_(freep) char *copy = strdup(path);
+
+        if (copy == NULL)
+                return -ENOMEM;
+        for (char *slash = strchr(copy + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+                *slash = '\0';
+                if (mkdir(copy, 0755) < 0 && errno != EEXIST)
+                        return -errno;
+                *slash = '/';
+        }
+        return 0;
+}
+
+/* A socket file that nobody listens on any more may go; anything else stays. */
+static int remove_stale(const struct sockaddr_un *address) {
+        _cleanup_(closep) int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        struct stat st;
+
+        if (probe < 0)
+                return -errno;
+        if (lstat(address->sun_path, &st) < 0)
+                return errno == ENOENT ? 0 : -errno;
+        if (!S_ISSOCK(st.st_mode))
+                return -EEXIST;
+        if (connect(probe, (const struct sockaddr *)address, sizeof(*address)) == 0 || errno != ECONNREFUSED)
+                return -EADDRINUSE;
+        return unlink(address->sun_path) < 0 ? -errno : 0;
+}
+
+static int set_access(const struct listener_config *config, char *error, size_t size) {
+        struct group *group = NULL;
+
+        if (config->group != NULL && config->group[0] != '\0') {
+                group = getgrnam(config->group);
+                if (group == NULL) {
+                        snprintf(error, size, "socket_group: there is no group '%s'", config->group);
+                        return -ENOENT;
+                }
+                if (chown(config->path, (uid_t)-1, group->gr_gid) < 0)
+                        return fail(-errno, config->path, "cannot give the group", error, size);
+        }
+        if (chmod(config->path, config->mode) < 0)
+                return fail(-errno, config->path, "cannot set the mode of", error, size);
+        return 0;
+}
+
+static int bind_own(struct listener *listener, const struct listener_config *config, char *error,
+                    size_t size) {
+        struct sockaddr_un address = { .sun_family = AF_UNIX };
+        mode_t mask;
+        int r;
+
+        if (strlen(config->path) >= sizeof(address.sun_path)) {
+                snprintf(error, size, "socket path %s is longer than the %zu bytes a Unix socket can have",
+                         config->path, sizeof(address.sun_path) - 1);
+                return -ENAMETOOLONG;
+        }
+        strcpy(address.sun_path, config->path);
+        r = make_parents(config->path);
+        if (r < 0)
+                return fail(r, config->path, "cannot make the directory of", error, size);
+        r = remove_stale(&address);
+        if (r == -EADDRINUSE) {
+                snprintf(error, size, "another gradsyncd listens on %s", config->path);
+                return r;
+        }
+        if (r < 0)
+                return fail(r, config->path, "cannot replace", error, size);
+        listener->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (listener->fd < 0)
+                return fail(-errno, config->path, "cannot make a socket for", error, size);
+        mask = umask(0177);             /* nobody gets in before the mode is set */
+        r = bind(listener->fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
+        umask(mask);
+        if (r < 0)
+                return fail(r, config->path, "cannot bind", error, size);
+        listener->path = strdup(config->path);
+        if (listener->path == NULL)
+                return fail(-ENOMEM, config->path, "cannot bind", error, size);
+        r = set_access(config, error, size);
+        if (r < 0)
+                return r;
+        if (listen(listener->fd, SOMAXCONN) < 0)
+                return fail(-errno, config->path, "cannot listen on", error, size);
+        return 0;
+}
+
+/* Out of fds: takes the connection with the spare one and closes it, so that the client sees an end instead
+ * of silence. */
+static bool shed(struct listener *listener) {
+        int sock;
+
+        listener->spare = fd_close(listener->spare);
+        sock = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+        closep(&sock);
+        listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (sock < 0)
+                return false;           /* nobody waits: the kernel asks for an fd first */
+        if (!listener->told_full)
+                log_error("no file descriptors left: new clients are turned away; raise LimitNOFILE");
+        listener->told_full = true;
+        return true;
+}
+
+static void incoming(void *data, int fd, unsigned events) {
+        struct listener *listener = data;
+
+        for (unsigned i = 0; i < ACCEPTS; i++) {
+                int sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+                if (sock >= 0) {
+                        listener->told_full = false;
+                        conn_accept(listener->conns, sock);
+                } else if (errno == EMFILE || errno == ENFILE) {
+                        if (!shed(listener))
+                                return;
+                } else if (errno != EINTR && errno != ECONNABORTED) {
+                        return;
+                }
+        }
+}
+
+int listener_new(struct loop *loop, struct conns *conns, const struct listener_config *config,
+                 struct listener **ret, char *error, size_t size) {
+        struct listener *listener = calloc(1, sizeof(*listener));
+        int r = 0;
+
+        if (listener == NULL)
+                return fail(-ENOMEM, config->path, "cannot listen on", error, size);
+        listener->loop = loop;
+        listener->conns = conns;
+        listener->fd = config->fd;
+        listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (listener->fd < 0)
+                r = bind_own(listener, config, error, size);
+        else if (fcntl(listener->fd, F_SETFL, fcntl(listener->fd, F_GETFL) | O_NONBLOCK) < 0)
+                r = fail(-errno, config->path, "cannot use the passed socket", error, size);
+        if (r == 0) {
+                r = loop_io_new(loop, listener->fd, LOOP_READ, incoming, listener, &listener->io);
+                if (r < 0)
+                        fail(r, config->path, "cannot watch", error, size);
+        }
+        if (r < 0) {
+                listener_free(listener);
+                return r;
+        }
+        *ret = listener;
+        return 0;
+}
+
+struct listener *listener_free(struct listener *listener) {
+        if (listener == NULL)
+                return NULL;
+        loop_io_free(listener->io);
+        if (listener->path != NULL)
+                unlink(listener->path);
+        free(listener->path);
+        fd_close(listener->fd);
+        fd_close(listener->spare);
+        free(listener);
+        return NULL;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The listening socket: one that a service manager passed, or an own one at a path. A stale socket file is
+ * replaced, a live daemon's never.
+ */
+#pragma once
+
+#include "socket/conn.h"
+
+struct listener;
+
+struct listener_config {
+        int fd;                         /* passed one, or -1; taken over */
+        const char *path;
+        const char *group;              /* "" or NULL: leave */
+        mode_t mode;
+};
+
+/* On failure a sentence for people is in `error`. */
+int listener_new(struct loop *loop, struct conns *conns, const struct listener_config *config,
+                 struct listener **ret, char *error, size_t size);
+struct listener *listener_free(struct listener *listener);      /* removes a socket file of its own */
