@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where settings come from, and in which order: defaults, the file, its drop-ins by name, the command line.
+ * What the keys are and which values they take is in options.c.
+ */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <ini.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "options.h"
+
+#define DEFAULT_FILE "/etc/gradsync/gradsyncd.conf"
+#define FILE_MAX (1024 * 1024)          /* a configuration beyond that is a mistake */
+#define FLAG_MAX 64                     /* flags in the table of getopt, and bytes of a flag's name */
+
+static void set_default(const struct option_row *row, struct config *config, int *r) {
+        char text[64], error[256];
+        const char *value = row->fallback;
+
+        if (*r < 0)
+                return;
+        if (!value) {                   /* bytes_per_uid */
+                uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+                snprintf(text, sizeof(text), "%llu", (unsigned long long)memory / 2);
+                value = text;
+        }
+        *r = option_set(row, config, value, error, sizeof(error));
+}
+
+int config_init(struct config *config) {
+        int r = 0;
+
+        *config = (struct config){ 0 };
+        for (unsigned i = 0; i < option_count; i++)
+                set_default(&option_rows[i], config, &r);
+        if (r < 0)
+                config_deinit(config);
+        return r;
+}
+
+void config_deinit(struct config *config) {
+        free(config->device);
+        free(config->socket);
+        free(config->socket_group);
+        *config = (struct config){ 0 };
+}
+
+/* One buffer on its way through the INI parser. The parser counts the calls of its reader as lines, and so do
+ * we. */
+struct parse {
+        const char *at, *end;
+        int line;
+        struct config *config;
+        char *error;            /* the first one that we found, of line `line` */
+        size_t error_size;
+        int result;
+};
+
+static void fail(struct parse *parse, int result, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
+static void fail(struct parse *parse, int result, const char *format, ...) {
+        va_list arguments;
+
+        if (parse->result < 0)
+                return;
+        parse->result = result;
+        va_start(arguments, format);
+        vsnprintf(parse->error, parse->error_size, format, arguments);
+        va_end(arguments);
+}
+
+static bool has_control_character(const char *line, size_t length) {
+        for (size_t i = 0; i < length; i++) {
+                unsigned char c = (unsigned char)line[i];
+                if ((c < 0x20 && c != '\t' && !(c == '\r' && i + 1 == length)) || c == 0x7F)
+                        return true;
+        }
+        return false;
+}
+
+/* Hands the parser one line, without the indentation that it would take for a continuation. It would cut what
+ * does not fit into its `size` bytes without a word, and stop at a NUL: both are errors here. */
+static char *next_line(char *line, int size, void *data) {
+        struct parse *parse = data;
+
+        if (parse->result < 0 || parse->at == parse->end)
+                return NULL;
+        parse->line++;
+
+        const char *newline = memchr(parse->at, '\n', (size_t)(parse->end - parse->at));
+        const char *end = newline ? newline : parse->end, *start = parse->at;
+        parse->at = newline ? newline + 1 : parse->end;
+        while (start < end && (*start == ' ' || *start == '\t'))
+                start++;
+
+        size_t length = (size_t)(end - start);
+        if (length + 2 > (size_t)size) {        /* with its newline and the end of the string */
+                fail(parse, -EINVAL, "the line is longer than %d bytes", size - 2);
+                return NULL;
+        }
+        if (has_control_character(start, length)) {
+                fail(parse, -EINVAL, "the line holds a control character");
+                return NULL;
+        }
+        memcpy(line, start, length);
+        memcpy(line + length, "\n", 2);
+        return line;
+}
+
+static int on_value(void *data, const char *section, const char *key, const char *value) {
+        struct parse *parse = data;
+        char error[256];
+
+        const struct option_row *row = option_find(section, key);
+        if (!row) {
+                if (!*section)
+                        fail(parse, -EINVAL, "key '%s' stands before the first section", key);
+                else if (!option_section_known(section))
+                        fail(parse, -EINVAL, "unknown section [%s]", section);
+                else
+                        fail(parse, -EINVAL, "unknown key '%s' in section [%s]", key, section);
+                return 0;
+        }
+        int r = option_set(row, parse->config, value, error, sizeof(error));
+        if (r < 0)
+                fail(parse, r, "%s: %s", key, error);
+        return r == 0;
+}
+
+int config_parse_buffer(const char *text, size_t length, const char *name, struct config *config, char *error,
+                        size_t error_size) {
+        char sentence[512] = "";
+        struct parse parse = { .at = text, .end = text + length, .config = config,
+                               .error = sentence, .error_size = sizeof(sentence) };
+
+        int line = ini_parse_stream(next_line, &parse, on_value, &parse);
+        if (line < 0) {
+                snprintf(error, error_size, "%s: out of memory", name);
+                return -ENOMEM;
+        }
+        if (line > 0 && (parse.result == 0 || line < parse.line)) {
+                snprintf(error, error_size, "%s:%d: neither a section nor 'key = value'", name, line);
+                return -EINVAL;
+        }
+        if (parse.result < 0)
+                snprintf(error, error_size, "%s:%d: %s", name, parse.line, sentence);
+        return parse.result;
+}
+
+/* Reads a file of bounded size. -ENOENT is silent: the caller knows whether the file had to be there. */
+static int read_file(const char *path, char **ret, size_t *ret_length, char *error, size_t error_size) {
+        _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        _cleanup_(freep) char *text = fd < 0 ? NULL : malloc(FILE_MAX + 1);
+        size_t used = 0;
+        ssize_t n = fd < 0 ? -1 : 1;
+
+        if (fd >= 0 && !text)
+                return -ENOMEM;
+        while (n > 0 && used <= FILE_MAX) {
+                n = read(fd, text + used, FILE_MAX + 1 - used);
+                used += n > 0 ? (size_t)n : 0;
+        }
+        if (n < 0 || used > FILE_MAX) {
+                int r = n < 0 ? -errno : -EFBIG;
+                snprintf(error, error_size, "%s: %s", path, strerror(-r));
+                return r;
+        }
+        *ret = pointer_steal(text);
+        *ret_length = used;
+        return 0;
+}
+
+static int load_file(struct config *config, const char *path, bool required, char *error, size_t error_size) {
+        _cleanup_(freep) char *text = NULL;
+        size_t length = 0;
+
+        int r = read_file(path, &text, &length, error, error_size);
+        if (r == -ENOENT && !required)
+                return 0;
+        if (r < 0)
+                return r;
+        return config_parse_buffer(text, length, path, config, error, error_size);
+}
+
+static int is_drop_in(const struct dirent *entry) {
+        size_t length = strlen(entry->d_name);
+        return entry->d_name[0] != '.' && length > 5 && strcmp(entry->d_name + length - 5, ".conf") == 0;
+}
+
+static int by_name(const struct dirent **left, const struct dirent **right) {
+        return strcmp((*left)->d_name, (*right)->d_name);
+}
+
+/* The files of the folder PATH.d in the order of their names. */
+static int load_drop_ins(struct config *config, const char *path, char *error, size_t error_size) {
+        _cleanup_(freep) char *folder = NULL;
+        struct dirent **entries = NULL;
+        int r = 0;
+
+        if (asprintf(&folder, "%s.d", path) < 0) {
+                folder = NULL;
+                return -ENOMEM;
+        }
+        int count = scandir(folder, &entries, is_drop_in, by_name);
+        if (count < 0) {
+                r = errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
+                if (r < 0)
+                        snprintf(error, error_size, "%s: %s", folder, strerror(-r));
+                return r;
+        }
+        for (int i = 0; i < count; i++) {
+                _cleanup_(freep) char *file = NULL;
+                if (r == 0 && asprintf(&file, "%s/%s", folder, entries[i]->d_name) < 0) {
+                        file = NULL;
+                        r = -ENOMEM;
+                }
+                if (r == 0)
+                        r = load_file(config, file, true, error, error_size);
+                free(entries[i]);
+        }
+        free(entries);
+        return r;
+}
+
+enum { FLAG_HELP = FLAG_MAX, FLAG_VERSION, FLAG_CONFIG };
+
+struct flags {
+        struct option option[FLAG_MAX + 4];
+        char name[FLAG_MAX][FLAG_MAX];
+};
+
+static void flags_init(struct flags *flags) {
+        unsigned i;
+
+        *flags = (struct flags){ 0 };
+        for (i = 0; i < option_count; i++) {
+                snprintf(flags->name[i], sizeof(flags->name[i]), "%s", option_rows[i].key);
+                for (char *c = flags->name[i]; *c; c++)
+                        *c = *c == '_' ? '-' : *c;
+                flags->option[i] = (struct option){ flags->name[i], required_argument, NULL, (int)i };
+        }
+        flags->option[i++] = (struct option){ "help", no_argument, NULL, FLAG_HELP };
+        flags->option[i++] = (struct option){ "version", no_argument, NULL, FLAG_VERSION };
+        flags->option[i] = (struct option){ "config", required_argument, NULL, FLAG_CONFIG };
+}
+
+/* What the command line says besides settings. */
+struct command {
+        enum config_action action;
+        const char *file;
+};
+
+/* Walks the command line; settings are applied only where `config` is given: the files have to come before
+ * them. */
+static int walk_flags(const struct config_source *source, struct config *config, struct command *command,
+                      char *error, size_t error_size) {
+        struct flags flags;
+        char why[256];
+        int flag;
+
+        flags_init(&flags);
+        optind = 0;                     /* from the start, also at a reload */
+        opterr = 0;
+        while ((flag = getopt_long(source->argc, source->argv, "+:", flags.option, NULL)) >= 0) {
+                if (flag == FLAG_HELP || flag == FLAG_VERSION) {
+                        command->action = flag == FLAG_HELP ? CONFIG_HELP : CONFIG_VERSION;
+                        return 0;
+                } else if (flag == FLAG_CONFIG) {
+                        command->file = optarg;
+                } else if (flag == ':' || flag == '?') {
+                        const char *at = source->argv[optind - 1];
+                        if (*at != '-')   /* inside a cluster of short flags, which getopt has not left yet */
+                                at = source->argv[optind];
+                        snprintf(error, error_size, "%s '%s'; see --help",
+                                 flag == ':' ? "a value is missing after" : "cannot understand", at);
+                        return -EINVAL;
+                } else if (config) {
+                        int r = option_set(&option_rows[flag], config, optarg, why, sizeof(why));
+                        if (r < 0) {
+                                snprintf(error, error_size, "--%s: %s", flags.name[flag], why);
+                                return r;
+                        }
+                }
+        }
+        if (optind < source->argc) {
+                snprintf(error, error_size, "cannot understand '%s'; see --help", source->argv[optind]);
+                return -EINVAL;
+        }
+        return 0;
+}
+
+int config_default_socket(const char *device, char **ret) {
+        const char *folder = geteuid() == 0 ? "/run" : getenv("XDG_RUNTIME_DIR");
+
+        if (!folder || folder[0] != '/')
+                return -ENOENT;
+        return asprintf(ret, "%s/gradsync/%s/socket", folder, device) < 0 ? -ENOMEM : 0;
+}
+
+static int fill_socket(struct config *config, char *error, size_t error_size) {
+        char *path = NULL;
+
+        if (*config->socket)
+                return 0;
+        int r = config_default_socket(config->device, &path);
+        if (r == -ENOENT)
+                snprintf(error, error_size,
+                         "there is no XDG_RUNTIME_DIR to put the socket into: set it, or say --socket PATH");
+        if (r < 0)
+                return r;
+        free(config->socket);
+        config->socket = path;
+        if (strlen(path) < sizeof(((struct sockaddr_un *)NULL)->sun_path))
+                return 0;
+        snprintf(error, error_size, "%s is too long for a Unix socket: say --socket PATH", path);
+        return -EINVAL;
+}
+
+int config_load(struct config *config, const struct config_source *source, enum config_action *ret_action,
+                char *error, size_t error_size) {
+        struct command command = { .action = CONFIG_RUN };
+
+        snprintf(error, error_size, "out of memory");   /* whoever fails for another reason says so */
+        int r = walk_flags(source, NULL, &command, error, error_size);
+        if (r < 0)
+                return r;
+        *ret_action = command.action;
+        if (command.action != CONFIG_RUN)
+                return 0;
+
+        const char *file = command.file ? command.file : DEFAULT_FILE;
+        r = load_file(config, file, command.file != NULL, error, error_size);
+        if (r == 0)
+                r = load_drop_ins(config, file, error, error_size);
+        if (r == 0)
+                r = walk_flags(source, config, &command, error, error_size);
+        return r == 0 ? fill_socket(config, error, error_size) : r;
+}
+
+void config_reload(struct config *config, struct config *fresh, char *ignored, size_t ignored_size) {
+        size_t used = 0;
+
+        if (ignored_size > 0)
+                ignored[0] = '\0';
+        for (unsigned i = 0; i < option_count; i++) {
+                const struct option_row *row = &option_rows[i];
+                char now[4096], then[4096];
+                if (row->reloads) {
+                        option_copy(row, config, fresh);
+                        continue;
+                }
+                option_format(row, config, now, sizeof(now));
+                option_format(row, fresh, then, sizeof(then));
+                if (strcmp(now, then) == 0 || used >= ignored_size)
+                        continue;
+                int n = snprintf(ignored + used, ignored_size - used, "%s%s", used ? ", " : "", row->key);
+                used += n > 0 ? (size_t)n : 0;
+        }
+}
+
+static void help_row(FILE *to, const struct option_row *row, const char *flag,
+                     const struct config *defaults) {
+        char left[96], value[64];
+
+        snprintf(left, sizeof(left), "--%s %s", flag, row->what);
+        option_format(row, defaults, value, sizeof(value));
+        fprintf(to, "  %-26s  %s", left, row->help);
+        fprintf(to, *value ? " [%s]\n" : "\n", value);
+}
+
+void config_help(FILE *to) {
+        struct config defaults;
+        struct flags flags;
+        const char *section = "";
+
+        if (config_init(&defaults) < 0)
+                return;
+        flags_init(&flags);
+        fputs("Usage: gradsyncd [OPTION]...\n"
+              "Averages gradients for the training processes that attach to its socket. Stays in the "
+              "foreground."
+              "\n\n"
+              "  --config FILE               read FILE and the folder FILE.d instead of the default "
+              "[" DEFAULT_FILE "]\n"
+              "  --help                      this text\n"
+              "  --version                   the version\n\n"
+              "Each of the following is also a key of the configuration file, with underscores. Flags win "
+              "over "
+              "drop-ins, drop-ins\n"
+              "over the file. Times: 500ms, 5s, 2min, or seconds. Sizes: bytes, or 64K, 8M, 2G. Defaults in "
+              "brackets.\n",
+              to);
+        for (unsigned i = 0; i < option_count; i++) {
+                if (strcmp(section, option_rows[i].section) != 0)
+                        fprintf(to, "\n[%s]\n", option_rows[i].section);
+                section = option_rows[i].section;
+                help_row(to, &option_rows[i], flags.name[i], &defaults);
+        }
+        config_deinit(&defaults);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Settings of the daemon: defaults, then /etc/gradsync/gradsyncd.conf and the files of gradsyncd.conf.d/
+ * beside it in the order of their names, then the command line. INI; an unknown key, a value out of range or
+ * a line the parser would cut is an error that names file and line. One table of keys drives the parser,
+ * --help and the reload.
+ */
+#pragma once
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "base/account.h"
+
+struct config {
+        char *device;                   /* "cpu" or "cpu:LABEL" */
+        char *socket;                   /* path; default: see config_default_socket() */
+        char *socket_group;             /* "" : leave */
+        mode_t socket_mode;             /* 0660 */
+        unsigned workers;               /* 0: as many as the CPU limit allows */
+        bool has_affinity;
+        cpu_set_t affinity;
+        int log_priority;
+        uint64_t drain_timeout;         /* all times in microseconds */
+        uint64_t handshake_timeout;
+        uint64_t step_deadline;
+        uint64_t stall_notice;          /* least time before a stall is logged */
+        uint64_t limits[ACCOUNT_SLOTS];
+        uint64_t staging_bytes;         /* of one member */
+};
+
+enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION };
+
+struct config_source {                  /* what the command line said, kept for reloads */
+        int argc;
+        char **argv;
+};
+
+int config_init(struct config *config);         /* defaults; 0 or -ENOMEM */
+void config_deinit(struct config *config);
+
+/* Reads files and flags. On failure a sentence for people is in `error` and a negative errno is returned. */
+int config_load(struct config *config, const struct config_source *source, enum config_action *ret_action,
+                char *error, size_t error_size);
+/* Takes over from `fresh` what may change at run time; returns, in `ignored`, the comma-separated keys that
+ * differ but need a restart ("" if none). */
+void config_reload(struct config *config, struct config *fresh, char *ignored, size_t ignored_size);
+/* Pure: takes the settings of one INI text into `config`. `name` stands for the file in `error` ("NAME:LINE:
+ * …"). The parser reads at most so many bytes a line as inih was built for and would cut the rest; such a
+ * line is refused. A fuzzer calls this. */
+int config_parse_buffer(const char *text, size_t length, const char *name, struct config *config, char *error,
+                        size_t error_size);
+void config_help(FILE *to);                     /* every flag and key with its default */
+
+/* Where the socket of a device is when nothing is said: "/run/gradsync/DEVICE/socket" for root, else
+ * "$XDG_RUNTIME_DIR/gradsync/DEVICE/socket". -ENOENT where there is neither. */
+int config_default_socket(const char *device, char **ret);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gradsyncd: reads its settings, builds the server, runs it. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "core/config.h"
+#include "core/server.h"
+
+static int run(struct config *config, const struct config_source *source) {
+        struct server *server;
+        char error[512];
+        int status;
+
+        signal(SIGPIPE, SIG_IGN);
+        log_open(config->log_priority);
+        if (server_new(config, source, &server, error, sizeof(error)) < 0) {
+                log_error("%s", error);
+                return EXIT_FAILURE;
+        }
+        status = server_run(server);
+        server_free(server);
+        return status;
+}
+
+int main(int argc, char **argv) {
+        struct config_source source = { .argc = argc, .argv = argv };
+        enum config_action action = CONFIG_RUN;
+        struct config config;
+        char error[512] = "out of memory";
+        int status = EXIT_SUCCESS;
+
+        if (config_init(&config) < 0 || config_load(&config, &source, &action, error, sizeof(error)) < 0) {
+                fprintf(stderr, "gradsyncd: %s\n", error);
+                config_deinit(&config);
+                return EXIT_FAILURE;
+        }
+        if (action == CONFIG_HELP)
+                config_help(stdout);
+        else if (action == CONFIG_VERSION)
+                printf("gradsyncd %s\n", GRADSYNC_RELEASE);
+        else
+                status = run(&config, &source);
+        config_deinit(&config);
+        return status;
+}

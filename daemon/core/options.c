@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of settings and the forms of their values. Reads no files and knows no order of precedence. */
+#include "options.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <syslog.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/cpus.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * KIB)
+#define GIB (KIB * MIB)
+#define MINUTE (60 * USEC_PER_SEC)
+#define HOUR (60 * MINUTE)
+
+static const struct unit {
+        const char *name;
+        uint64_t factor;
+} time_units[] = {
+        { "h", HOUR }, { "min", MINUTE }, { "s", USEC_PER_SEC }, { "ms", USEC_PER_MSEC }, { "us", 1 },
+}, size_units[] = {
+        { "T", KIB * GIB }, { "G", GIB }, { "M", MIB }, { "K", KIB }, { "", 1 },
+}, levels[] = {
+        { "emerg", LOG_EMERG }, { "alert", LOG_ALERT }, { "crit", LOG_CRIT }, { "err", LOG_ERR },
+        { "warning", LOG_WARNING }, { "notice", LOG_NOTICE }, { "info", LOG_INFO }, { "debug", LOG_DEBUG },
+};
+
+/* Digits at `*text`; leaves it behind them. False without a digit or on overflow. */
+static bool read_digits(const char **text, uint64_t *ret) {
+        uint64_t value = 0;
+
+        if (**text < '0' || **text > '9')
+                return false;
+        for (; **text >= '0' && **text <= '9'; (*text)++)
+                if (__builtin_mul_overflow(value, UINT64_C(10), &value) ||
+                    __builtin_add_overflow(value, (uint64_t)(**text - '0'), &value))
+                        return false;
+        *ret = value;
+        return true;
+}
+
+static uint64_t factor_of(const struct unit *units, size_t count, const char *name) {
+        for (size_t i = 0; i < count; i++)
+                if (strcmp(units[i].name, name) == 0)
+                        return units[i].factor;
+        return 0;
+}
+
+/* "500ms", "1.5s", "2min"; a bare number counts seconds. */
+static bool read_time(const char *text, uint64_t *ret) {
+        uint64_t whole, tenths = 0, place = 1;
+
+        if (!read_digits(&text, &whole))
+                return false;
+        if (*text == '.') {
+                const char *first = ++text;
+                if (!read_digits(&text, &tenths) || text - first > 6)
+                        return false;
+                for (; first < text; first++)
+                        place *= 10;
+        }
+        text += *text == ' ';
+
+        uint64_t factor = factor_of(time_units, array_size(time_units), *text ? text : "s");
+        if (factor == 0 || __builtin_mul_overflow(whole, factor, &whole))
+                return false;
+        return !__builtin_add_overflow(whole, tenths * factor / place, ret);
+}
+
+/* "64K", "8M", "2G", also "8MiB"; a bare number counts bytes. */
+static bool read_size(const char *text, uint64_t *ret) {
+        uint64_t value;
+        char unit[2] = "";
+
+        if (!read_digits(&text, &value))
+                return false;
+        text += *text == ' ';
+        if (*text) {
+                unit[0] = *text++;
+                if (strcmp(text, "") != 0 && strcmp(text, "iB") != 0)
+                        return false;
+        }
+        uint64_t factor = factor_of(size_units, array_size(size_units), unit);
+        return factor != 0 && !__builtin_mul_overflow(value, factor, ret);
+}
+
+/* The largest unit that divides the value: "8M", "10s", "30min". */
+static void format_unit(const struct unit *units, size_t count, uint64_t value, char *text, size_t size) {
+        const struct unit *last = &units[count - 1];
+        const struct unit *unit = units;
+
+        while (unit < last && (value == 0 || value % unit->factor != 0))
+                unit++;
+        snprintf(text, size, "%" PRIu64 "%s", value / unit->factor, unit->name);
+}
+
+static void format_time(const void *field, char *text, size_t size) {
+        if (*(const uint64_t *)field == 0)
+                snprintf(text, size, "0s");
+        else
+                format_unit(time_units, array_size(time_units), *(const uint64_t *)field, text, size);
+}
+
+static void format_size(const void *field, char *text, size_t size) {
+        format_unit(size_units, array_size(size_units), *(const uint64_t *)field, text, size);
+}
+
+static void format_count(const void *field, char *text, size_t size) {
+        snprintf(text, size, "%" PRIu64, *(const uint64_t *)field);
+}
+
+static void format_number(const void *field, char *text, size_t size) {
+        snprintf(text, size, "%u", *(const unsigned *)field);
+}
+
+static void format_mode(const void *field, char *text, size_t size) {
+        snprintf(text, size, "%04o", (unsigned)*(const mode_t *)field);
+}
+
+static void format_level(const void *field, char *text, size_t size) {
+        snprintf(text, size, "%s", levels[*(const int *)field].name);
+}
+
+static void format_text(const void *field, char *text, size_t size) {
+        snprintf(text, size, "%s", *(char *const *)field ?: "");
+}
+
+/* The affinity has two parts in the configuration; its row's offset is that of the set, and an empty set is
+ * "none". */
+static void format_affinity(const void *field, char *text, size_t size) {
+        const cpu_set_t *set = field;
+        size_t used = 0;
+
+        text[0] = '\0';
+        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+                if (!CPU_ISSET(cpu, set))
+                        continue;
+                int last = cpu;
+                while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set))
+                        last++;
+                int n = snprintf(text + used, size - used, last > cpu ? "%s%d-%d" : "%s%d", used ? "," : "",
+                                 cpu, last);
+                if (n < 0 || (size_t)n >= size - used)
+                        return;
+                used += (size_t)n;
+                cpu = last;
+        }
+}
+
+static int complain(char *error, size_t size, const char *value, const char *wanted) {
+        snprintf(error, size, "'%.128s' is not %s", value, wanted);
+        return -EINVAL;
+}
+
+static int out_of_range(const struct option_row *row, const char *value, char *error, size_t size) {
+        void (*format)(const void *, char *, size_t) =
+                row->format == format_number ? format_count : row->format;
+        char min[32], max[32];
+
+        format(&row->min, min, sizeof(min));
+        format(&row->max, max, sizeof(max));
+        snprintf(error, size, "'%.128s' is out of range, %s to %s are accepted", value, min, max);
+        return -EINVAL;
+}
+
+static int set_time(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
+        uint64_t time;
+
+        if (!read_time(value, &time))
+                return complain(error, size, value, "a time such as 5s, 500ms, 2min or a number of seconds");
+        if (time < row->min || time > row->max)
+                return out_of_range(row, value, error, size);
+        *(uint64_t *)field = time;
+        return 0;
+}
+
+static int set_size(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
+        uint64_t bytes;
+
+        if (!read_size(value, &bytes))
+                return complain(error, size, value, "a size in bytes such as 65536, 64K, 8M or 2G");
+        if (bytes < row->min || bytes > row->max)
+                return out_of_range(row, value, error, size);
+        *(uint64_t *)field = bytes;
+        return 0;
+}
+
+static int set_pages(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
+        uint64_t bytes;
+        int r = set_size(row, &bytes, value, error, size);
+
+        if (r < 0)
+                return r;
+        if (bytes % 4096 != 0)
+                return complain(error, size, value, "a multiple of 4096 bytes");
+        *(uint64_t *)field = bytes;
+        return 0;
+}
+
+static int read_count(const struct option_row *row, const char *value, uint64_t *ret, char *error,
+                      size_t size) {
+        const char *end = value;
+
+        if (!read_digits(&end, ret) || *end)
+                return complain(error, size, value, "a number");
+        if (*ret < row->min || *ret > row->max)
+                return out_of_range(row, value, error, size);
+        return 0;
+}
+
+static int set_count(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
+        uint64_t count;
+        int r = read_count(row, value, &count, error, size);
+
+        if (r == 0)
+                *(uint64_t *)field = count;
+        return r;
+}
+
+static int set_number(const struct option_row *row, void *field, const char *value, char *error,
+                      size_t size) {
+        uint64_t count;
+        int r = read_count(row, value, &count, error, size);
+
+        if (r == 0)
+                *(unsigned *)field = (unsigned)count;
+        return r;
+}
+
+static int set_mode(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
+        unsigned mode = 0;
+        size_t digits = strspn(value, "01234567");
+
+        if (digits == 0 || digits > 4 || value[digits] || sscanf(value, "%o", &mode) != 1 || mode > 0777)
+                return complain(error, size, value, "an octal file mode such as 0660");
+        *(mode_t *)field = (mode_t)mode;
+        return 0;
+}
+
+static int set_level(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
+        for (unsigned i = 0; i < array_size(levels); i++)
+                if (strcmp(levels[i].name, value) == 0 || (value[0] == (char)('0' + i) && !value[1])) {
+                        *(int *)field = (int)i;
+                        return 0;
+                }
+        return complain(error, size, value,
+                        "a log level: emerg, alert, crit, err, warning, notice, info, debug, or 0 to 7");
+}
+
+static int set_affinity(const struct option_row *row, void *field, const char *value, char *error,
+                        size_t size) {
+        cpu_set_t set;
+
+        CPU_ZERO(&set);
+        if (*value && !cpus_parse(value, &set))
+                return complain(error, size, value, "a list of CPUs such as 0-3,8");
+        *(cpu_set_t *)field = set;
+        return 0;
+}
+
+static int replace_text(void *field, const char *value) {
+        char *copy = strdup(value);
+
+        if (!copy)
+                return -ENOMEM;
+        free(*(char **)field);
+        *(char **)field = copy;
+        return 0;
+}
+
+static int set_device(const struct option_row *row, void *field, const char *value, char *error,
+                      size_t size) {
+        static const char *const allowed =
+                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+        const char *label = strncmp(value, "cpu:", 4) == 0 ? value + 4 : NULL;
+
+        if (strcmp(value, "cpu") != 0 &&
+            (!label || strspn(label, allowed) != strlen(label) || strlen(label) < 1 || strlen(label) > 32))
+                return complain(error, size, value,
+                                "a device: cpu, or cpu:LABEL with up to 32 letters, digits, dots, dashes or "
+                                "underscores");
+        return replace_text(field, value);
+}
+
+static int set_socket(const struct option_row *row, void *field, const char *value, char *error,
+                      size_t size) {
+        if (strlen(value) >= sizeof(((struct sockaddr_un *)NULL)->sun_path)) {
+                snprintf(error, size, "the path has %zu bytes, a Unix socket's path at most %zu",
+                         strlen(value), sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1);
+                return -EINVAL;
+        }
+        return replace_text(field, value);
+}
+
+static int set_group(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
+        return replace_text(field, value);
+}
+
+#define SIZE_OF(name) sizeof(((struct config *)NULL)->name)
+#define FIELD(name) .offset = offsetof(struct config, name), .field_size = SIZE_OF(name)
+#define OWNED(name) .offset = offsetof(struct config, name)
+#define TIME .what = "TIME", .set = set_time, .format = format_time
+#define LIMIT(slot) .section = "limits", .reloads = true, FIELD(limits[slot])
+
+const struct option_row option_rows[] = {
+        { "daemon", "device", "DEVICE", "what to serve: cpu, or cpu:LABEL to tell several apart", "cpu",
+          .set = set_device, .format = format_text, OWNED(device) },
+        { "daemon", "socket", "PATH",
+          "socket to listen on (default: by device, below /run/gradsync or $XDG_RUNTIME_DIR)", "",
+          .set = set_socket, .format = format_text, OWNED(socket) },
+        { "daemon", "socket_group", "GROUP", "group that the socket is given to (default: leave it)", "",
+          .set = set_group, .format = format_text, OWNED(socket_group) },
+        { "daemon", "socket_mode", "MODE", "permissions of the socket", "0660", .set = set_mode,
+          .format = format_mode, FIELD(socket_mode) },
+        { "daemon", "workers", "N", "threads that reduce; 0: as many as the CPUs and the cgroup allow", "0",
+          .set = set_number, .format = format_number, .max = 256, FIELD(workers) },
+        { "daemon", "affinity", "CPUS", "CPUs for the workers, such as 0-3,8 (default: leave it)", "",
+          .set = set_affinity, .format = format_affinity, OWNED(affinity) },
+        { "daemon", "log_level", "LEVEL", "least urgent level to log: err, warning, notice, info, debug",
+          "info", .set = set_level, .format = format_level, .reloads = true, FIELD(log_priority) },
+        { "daemon", "drain_timeout", TIME, .help = "how long open steps may go on after SIGTERM",
+          .fallback = "10s", .max = HOUR, .reloads = true, FIELD(drain_timeout) },
+        { "daemon", "handshake_timeout", TIME,
+          .help = "how long a new connection may take to introduce itself", .fallback = "5s",
+          .min = 10 * USEC_PER_MSEC, .max = HOUR, .reloads = true, FIELD(handshake_timeout) },
+        { "daemon", "step_deadline", TIME,
+          .help = "how long a step or collective may wait for a member before it is given up", .fallback = "30min",
+          .min = 10 * USEC_PER_MSEC, .max = 24 * 30 * HOUR, .reloads = true, FIELD(step_deadline) },
+        { "daemon", "stall_notice", TIME,
+          .help = "least time a step waits before it is logged and members are told", .fallback = "1s",
+          .min = 10 * USEC_PER_MSEC, .max = HOUR, .reloads = true, FIELD(stall_notice) },
+        { "daemon", "staging_bytes", "SIZE", "staging memory of one member, for collectives outside steps",
+          "8M", .set = set_pages, .format = format_size, .min = 64 * KIB, .max = GIB, FIELD(staging_bytes) },
+        { .key = "clients_per_uid", .what = "N", .help = "open connections of one user", .fallback = "256",
+          .set = set_count, .format = format_count, .min = 1, .max = 1000000, LIMIT(ACCOUNT_CLIENTS) },
+        { .key = "jobs_per_uid", .what = "N", .help = "open jobs of one user", .fallback = "64",
+          .set = set_count, .format = format_count, .min = 1, .max = 1000000, LIMIT(ACCOUNT_JOBS) },
+        { .key = "arenas_per_uid", .what = "N", .help = "arenas and staging memories of one user",
+          .fallback = "1024", .set = set_count, .format = format_count, .min = 1, .max = 1000000,
+          LIMIT(ACCOUNT_ARENAS) },
+        { .key = "bytes_per_uid", .what = "SIZE",
+          .help = "bytes of them, and of plans, of one user: half of the machine's memory", .set = set_size,
+          .format = format_size, .min = 4096, .max = UINT64_C(1) << 60, LIMIT(ACCOUNT_BYTES) },
+};
+const unsigned option_count = array_size(option_rows);
+
+int option_set(const struct option_row *row, struct config *config, const char *value, char *error,
+               size_t size) {
+        int r = row->set(row, (char *)config + row->offset, value, error, size);
+
+        if (r == -ENOMEM)
+                snprintf(error, size, "out of memory");
+        config->has_affinity = CPU_COUNT(&config->affinity) > 0;
+        return r;
+}
+
+void option_format(const struct option_row *row, const struct config *config, char *text, size_t size) {
+        row->format((const char *)config + row->offset, text, size);
+}
+
+void option_copy(const struct option_row *row, struct config *to, const struct config *from) {
+        memcpy((char *)to + row->offset, (const char *)from + row->offset, row->field_size);
+}
+
+const struct option_row *option_find(const char *section, const char *key) {
+        for (unsigned i = 0; i < option_count; i++)
+                if (strcmp(option_rows[i].section, section) == 0 && strcmp(option_rows[i].key, key) == 0)
+                        return &option_rows[i];
+        return NULL;
+}
+
+bool option_section_known(const char *section) {
+        for (unsigned i = 0; i < option_count; i++)
+                if (strcmp(option_rows[i].section, section) == 0)
+                        return true;
+        return false;
+}

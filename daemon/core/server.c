@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stopping has three phases, looked at by one timer: draining (open steps may end, no new ones open), ending
+ * (the deadline has come: what is still open becomes void), leaving (clients are told and hung up). Then the
+ * loop ends.
+ */
+#include "core/server.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "core/notify.h"
+#include "socket/listener.h"
+
+#define STOP_LOOK (5 * USEC_PER_MSEC)
+#define STATUS_INTERVAL (2 * USEC_PER_SEC)
+
+enum phase { RUNNING, DRAINING, ENDING, LEAVING };
+
+struct server {
+        struct config config;
+        const struct config_source *source;
+        enum phase phase;
+        uint64_t drain_deadline;
+        struct loop *loop;
+        struct accounts *accounts;
+        struct backend *backend;
+        struct loop_io *backend_io;
+        struct sessions *sessions;
+        struct jobs *jobs;
+        struct conns conns;
+        struct listener *listener;
+        struct loop_signal *signal[3];
+        struct loop_timer *stop, *watchdog, *status;
+        uint64_t watchdog_interval;
+        unsigned told_clients;
+        bool feeding;                   /* the watchdog was fed the last time */
+};
+
+static int fail(int r, const char *what, char *error, size_t size) {
+        snprintf(error, size, "%s: %s", what, strerror(-r));
+        return r;
+}
+
+/* Every client costs two or three fds; the hard limit is what the administrator granted. */
+static void raise_file_limit(void) {
+        struct rlimit limit;
+
+        if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+                limit.rlim_cur = limit.rlim_max;
+                setrlimit(RLIMIT_NOFILE, &limit);
+        }
+}
+
+static void backend_ready(void *data, int fd, unsigned events) {
+        struct server *server = data;
+
+        server->backend->ops->dispatch(server->backend);
+}
+
+static int open_backend(struct server *server, char *error, size_t size) {
+        struct backend_config config = {
+                .workers = server->config.workers,
+                .has_affinity = server->config.has_affinity,
+                .affinity = server->config.affinity,
+                .done = jobs_done,
+        };
+        struct jobs_config jobs = {
+                .loop = server->loop,
+                .accounts = server->accounts,
+                .events = &sessions_events,
+                .step_deadline = server->config.step_deadline,
+                .stall_notice = server->config.stall_notice,
+                .staging_bytes = server->config.staging_bytes,
+        };
+        int r;
+
+        r = jobs_new(&jobs, &server->jobs);
+        if (r < 0)
+                return fail(r, "cannot set up the table of jobs", error, size);
+        config.owner = server->jobs;
+        r = backend_host.open(&config, &server->backend);
+        if (r == -ENOTSUP)
+                return fail(
+                        r,
+                        "GRADSYNC_SIMD names an instruction set that this CPU, or this build, does not have",
+                        error, size);
+        if (r < 0)
+                return fail(r, "cannot start the worker threads", error, size);
+        server->jobs->config.backend = server->backend;
+        r = loop_io_new(server->loop, server->backend->ops->fd(server->backend), LOOP_READ, backend_ready,
+                        server, &server->backend_io);
+        return r < 0 ? fail(r, "cannot watch the worker threads", error, size) : 0;
+}
+
+static int open_sessions(struct server *server, char *error, size_t size) {
+        struct sessions_config config = {
+                .loop = server->loop,
+                .backend = server->backend,
+                .accounts = server->accounts,
+                .jobs = server->jobs,
+                .device = server->config.device,
+                .socket = server->config.socket,
+                .handshake_timeout = server->config.handshake_timeout,
+                .staging_bytes = server->config.staging_bytes,
+        };
+        int r;
+
+        if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
+                return fail(-errno, "cannot draw an instance id", error, size);
+        r = sessions_new(&config, &server->sessions);
+        if (r == 0)
+                r = conns_init(&server->conns, server->loop, server->sessions, server->accounts);
+        return r < 0 ? fail(r, "cannot set up sessions", error, size) : 0;
+}
+
+static int open_listener(struct server *server, char *error, size_t size) {
+        struct listener_config config = {
+                .path = server->config.socket,
+                .group = server->config.socket_group,
+                .mode = server->config.socket_mode,
+        };
+        int fd = notify_listen_fd(error, (unsigned)size);
+
+        if (fd < 0 && fd != -ENOENT)
+                return fd;
+        config.fd = fd < 0 ? -1 : fd;
+        return listener_new(server->loop, &server->conns, &config, &server->listener, error, size);
+}
+
+static void tell_status(struct server *server) {
+        unsigned clients = sessions_count(server->sessions);
+
+        if (clients == server->told_clients)
+                return;
+        server->told_clients = clients;
+        notify_status("%s: %u clients, %llu jobs", server->config.device, clients,
+                      (unsigned long long)accounts_total(server->accounts, ACCOUNT_JOBS));
+}
+
+static void status_due(void *data) {
+        struct server *server = data;
+
+        tell_status(server);
+        loop_timer_arm(server->status, STATUS_INTERVAL);
+}
+
+/* The loop is alive, or this would not run; the workers are if each has answered the last ping. */
+static void watchdog_due(void *data) {
+        struct server *server = data;
+        unsigned silent = server->backend->ops->ping(server->backend);
+
+        if (silent == 0)
+                notify_watchdog();
+        else if (server->feeding)
+                log_error("%u of %u worker threads do not answer; the watchdog is not fed any more", silent,
+                          server->backend->ops->workers(server->backend));
+        server->feeding = silent == 0;
+        loop_timer_arm(server->watchdog, server->watchdog_interval);
+}
+
+static int start_timers(struct server *server) {
+        int r;
+
+        r = loop_timer_new(server->loop, status_due, server, &server->status);
+        if (r == 0)
+                r = loop_timer_arm(server->status, STATUS_INTERVAL);
+        server->watchdog_interval = notify_watchdog_interval() / 4;
+        if (r < 0 || server->watchdog_interval == 0)
+                return r;
+        server->feeding = true;
+        r = loop_timer_new(server->loop, watchdog_due, server, &server->watchdog);
+        return r < 0 ? r : loop_timer_arm(server->watchdog, server->watchdog_interval);
+}
+
+static void look_at_stop(void *data) {
+        struct server *server = data;
+        bool busy = jobs_busy(server->jobs);
+
+        if (server->phase == DRAINING && busy && clock_now() >= server->drain_deadline) {
+                log_warning("steps are still open after the drain timeout of %.1f s: they become void",
+                            (double)server->config.drain_timeout / 1e6);
+                server->phase = ENDING;
+                jobs_end(server->jobs);
+        } else if (server->phase < LEAVING && !busy) {
+                server->phase = LEAVING;
+                sessions_shutdown(server->sessions, "gradsyncd is stopping; start it again and rejoin");
+        } else if (server->phase == LEAVING && sessions_count(server->sessions) == 0) {
+                loop_exit(server->loop, 0);
+                return;
+        }
+        loop_timer_arm(server->stop, STOP_LOOK);
+}
+
+/* The first signal drains; a second one makes what is open void at once. */
+static void stop(struct server *server, int signal) {
+        server->drain_deadline = server->phase == RUNNING ? clock_now() + server->config.drain_timeout : 0;
+        if (server->phase != RUNNING)
+                return;
+        server->phase = DRAINING;
+        log_info("%s: stopping, open steps have %.1f s to end", strsignal(signal),
+                 (double)server->config.drain_timeout / 1e6);
+        notify_stopping();
+        notify_extend(server->config.drain_timeout + 5 * USEC_PER_SEC);
+        server->listener = listener_free(server->listener);
+        jobs_drain(server->jobs);
+        loop_timer_arm(server->stop, 1);
+}
+
+static void apply(struct server *server) {
+        log_set_priority(server->config.log_priority);
+        accounts_set_limits(server->accounts, server->config.limits);
+        jobs_set_times(server->jobs, server->config.step_deadline, server->config.stall_notice);
+        sessions_set_handshake_timeout(server->sessions, server->config.handshake_timeout);
+}
+
+static void reload(struct server *server) {
+        enum config_action action;
+        struct config fresh;
+        char text[512] = "out of memory";
+
+        notify_reloading();
+        if (config_init(&fresh) < 0 || config_load(&fresh, server->source, &action, text, sizeof(text)) < 0) {
+                log_error("configuration not reloaded, the old one stays: %s", text);
+        } else {
+                config_reload(&server->config, &fresh, text, sizeof(text));
+                apply(server);
+                log_info("configuration reloaded%s%s", text[0] != '\0' ? "; these need a restart: " : "",
+                         text);
+        }
+        config_deinit(&fresh);
+        notify_ready(NULL);
+}
+
+static void on_signal(void *data, int signal) {
+        if (signal == SIGHUP)
+                reload(data);
+        else
+                stop(data, signal);
+}
+
+static int watch_signals(struct server *server) {
+        static const int signals[] = { SIGTERM, SIGINT, SIGHUP };
+
+        for (size_t i = 0; i < array_size(signals); i++) {
+                int r = loop_signal_new(server->loop, signals[i], on_signal, server, &server->signal[i]);
+
+                if (r < 0)
+                        return r;
+        }
+        return loop_timer_new(server->loop, look_at_stop, server, &server->stop);
+}
+
+static int start(struct server *server, char *error, size_t size) {
+        int r;
+
+        r = loop_new(&server->loop);
+        if (r == 0)
+                r = accounts_new(server->config.limits, &server->accounts);
+        if (r == 0)
+                r = watch_signals(server);
+        if (r < 0)
+                return fail(r, "cannot start", error, size);
+        r = open_backend(server, error, size);
+        if (r == 0)
+                r = open_sessions(server, error, size);
+        if (r == 0)
+                r = open_listener(server, error, size);
+        if (r < 0)
+                return r;
+        r = start_timers(server);
+        return r < 0 ? fail(r, "cannot start", error, size) : 0;
+}
+
+int server_new(struct config *config, const struct config_source *source, struct server **ret, char *error,
+               size_t size) {
+        struct server *server = calloc(1, sizeof(*server));
+        int r;
+
+        if (server == NULL)
+                return fail(-ENOMEM, "cannot start", error, size);
+        server->config = *config;
+        *config = (struct config){ 0 };
+        server->source = source;
+        raise_file_limit();
+        r = start(server, error, size);
+        if (r < 0) {
+                server_free(server);
+                return r;
+        }
+        *ret = server;
+        return 0;
+}
+
+int server_run(struct server *server) {
+        const struct backend_ops *ops = server->backend->ops;
+        int r;
+
+        log_info("gradsyncd %s serves device %s on %s: %u worker threads, %s", GRADSYNC_RELEASE,
+                 server->config.device, server->config.socket, ops->workers(server->backend),
+                 ops->simd(server->backend));
+        notify_ready("no clients");
+        r = loop_run(server->loop);
+        if (r < 0)
+                log_error("the event loop failed: %s", strerror(-r));
+        return r == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+struct server *server_free(struct server *server) {
+        if (server == NULL)
+                return NULL;
+        listener_free(server->listener);
+        conns_deinit(&server->conns);
+        loop_io_free(server->backend_io);
+        jobs_free(server->jobs);
+        if (server->backend != NULL)
+                server->backend->ops->close(server->backend);
+        sessions_free(server->sessions);
+        for (size_t i = 0; i < array_size(server->signal); i++)
+                loop_signal_free(server->signal[i]);
+        loop_timer_free(server->stop);
+        loop_timer_free(server->watchdog);
+        loop_timer_free(server->status);
+        accounts_free(server->accounts);
+        loop_free(server->loop);
+        config_deinit(&server->config);
+        free(server);
+        return NULL;
+}

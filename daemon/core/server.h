@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The running daemon: owns one of each layer, wires them, starts them in order and stops them in the opposite
+ * one. Signals, reload, draining and the watchdog live here.
+ */
+#pragma once
+
+#include "core/config.h"
+
+struct server;
+
+/* Takes over the contents of `config`; `source` must outlive the server. On failure a sentence for people is
+ * in `error`. */
+int server_new(struct config *config, const struct config_source *source, struct server **ret, char *error,
+               size_t size);
+/* Runs until it is told to stop; the exit status of the process. */
+int server_run(struct server *server);
+struct server *server_free(struct server *server);
