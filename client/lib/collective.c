@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations outside steps. The caller's data passes through the staging memory that this member shares with the daemon,
+ * in chunks of what fits there. One call of a job at a time; an interrupted one goes on when it is called again with the
+ * same arguments.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/lib/clock.h"
+#include "client/lib/fail.h"
+#include "client/lib/job.h"
+#include "proto/names.h"
+
+struct call { /* what the caller asks for */
+        unsigned kind, dtype, reduce;
+        uint32_t root;
+        const void *in;
+        void *out;
+        uint64_t bytes; /* of one member's part */
+};
+
+static struct gradsync_job *job_of(struct request *request) {
+        return (struct gradsync_job *)((char *)request - offsetof(struct gradsync_job, collective.request));
+}
+
+static uint64_t align_up(uint64_t bytes) {
+        return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static bool scattered(unsigned kind) {
+        return kind == WIRE__OPERATION_KIND__ALLGATHER || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
+}
+
+/* Bytes of one member's part that one operation can carry: of the parts of all members and the own one, where those differ. */
+static uint64_t chunk_max(const struct gradsync_job *job, unsigned kind) {
+        uint64_t parts = scattered(kind) ? job->world + 1 : 1;
+
+        return job->staging.bytes / parts / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static int take_staging(struct request *request, const ProtobufCMessage *message,
+                        struct fdpass_packet *packet) {
+        const Wire__StagingArena *arena = (const Wire__StagingArena *)message;
+        struct gradsync_job *job = job_of(request);
+
+        if (packet->n_fds != 1 || arena->bytes < ARENA_PAGE || arena->bytes > LIMIT_ARENA)
+                return fail(GRADSYNC_PROTOCOL,
+                            "job '%s': gradsyncd sent a staging memory of %llu bytes and %u fds", job->name,
+                            (unsigned long long)arena->bytes, packet->n_fds);
+        return memory_map(&job->staging, packet->fds[0], arena->bytes, "the staging memory", job->name);
+}
+
+/* The first collective of a job that carries data gets the memory for all. */
+static int ask_staging(struct gradsync_job *job) {
+        Wire__Staging staging = WIRE__STAGING__INIT;
+
+        staging.has_job = true;
+        staging.job = job->handle;
+        return request_call(job->gs, &job->collective.request, WIRE__MESSAGE_TYPE__STAGING, &staging.base,
+                            WIRE__MESSAGE_TYPE__STAGING_ARENA, take_staging, NEVER);
+}
+
+static int touch_staging(struct gradsync_job *job) {
+        int r;
+
+        pthread_mutex_unlock(&job->gs->link.lock);
+        r = memory_populate(&job->staging, "the staging memory", job->name);
+        pthread_mutex_lock(&job->gs->link.lock);
+        return r;
+}
+
+static int say_mapped(struct gradsync_job *job) {
+        Wire__StagingMapped mapped = WIRE__STAGING_MAPPED__INIT;
+
+        mapped.has_job = true;
+        mapped.job = job->handle;
+        return request_call(job->gs, &job->collective.request, WIRE__MESSAGE_TYPE__STAGING_MAPPED,
+                            &mapped.base, WIRE__MESSAGE_TYPE__STAGING_READY, NULL, NEVER);
+}
+
+static void copy_part(uint8_t *to, const uint8_t *from, uint64_t bytes, uint64_t stride) {
+        memcpy(to, from, bytes);
+        memset(to + bytes, 0, stride - bytes);
+}
+
+/* Fills the staging memory for the chunk at `at`. Parts of a chunk lie `stride` bytes apart there. */
+static void copy_in(const struct gradsync_job *job, uint64_t bytes, uint64_t stride) {
+        const struct collective *c = &job->collective;
+        const uint8_t *in = c->in;
+
+        if (c->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER) {
+                for (uint32_t rank = 0; rank < job->world; rank++)
+                        copy_part(job->staging.base + rank * stride, in + rank * c->bytes + c->at, bytes,
+                                  stride);
+        } else if (c->kind != WIRE__OPERATION_KIND__BROADCAST || c->root == job->rank) {
+                copy_part(job->staging.base, in + c->at, bytes, stride);
+        }
+}
+
+/* Where the outputs of the chunk begin. */
+static uint64_t output_offset(const struct gradsync_job *job, uint64_t stride) {
+        const struct collective *c = &job->collective;
+
+        if (c->kind == WIRE__OPERATION_KIND__ALLGATHER)
+                return stride;
+        return c->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER ? job->world * stride : 0;
+}
+
+static void copy_out(const struct gradsync_job *job, uint64_t bytes, uint64_t stride) {
+        const struct collective *c = &job->collective;
+        const uint8_t *from = job->staging.base + output_offset(job, stride);
+        uint8_t *out = c->out;
+
+        if (c->kind == WIRE__OPERATION_KIND__ALLGATHER) {
+                for (uint32_t rank = 0; rank < job->world; rank++)
+                        memcpy(out + rank * c->bytes + c->at, from + rank * stride, bytes);
+        } else if (c->kind != WIRE__OPERATION_KIND__BROADCAST || c->root != job->rank) {
+                memcpy(out + c->at, from, bytes);
+        }
+}
+
+static int operate(struct gradsync_job *job, uint64_t stride) {
+        struct collective *c = &job->collective;
+        Wire__Operation operation = WIRE__OPERATION__INIT;
+
+        operation.has_job = operation.has_generation = operation.has_sequence = operation.has_kind = true;
+        operation.job = job->handle;
+        operation.generation = job->generation;
+        operation.sequence = job->sequence;
+        operation.kind = (Wire__OperationKind)c->kind;
+        if (c->kind != WIRE__OPERATION_KIND__BARRIER) {
+                operation.has_bytes = operation.has_input = operation.has_output = operation.has_total = true;
+                operation.bytes = stride;
+                operation.total = c->bytes;
+                operation.output = output_offset(job, stride);
+        }
+        operation.has_dtype = operation.has_reduce = c->reduce != 0;
+        operation.dtype = (Wire__Dtype)c->dtype;
+        operation.reduce = (Wire__Reduce)c->reduce;
+        operation.has_root = c->kind == WIRE__OPERATION_KIND__BROADCAST;
+        operation.root = c->root;
+        return request_call(job->gs, &c->request, WIRE__MESSAGE_TYPE__OPERATION, &operation.base,
+                            WIRE__MESSAGE_TYPE__OPERATION_DONE, NULL, NEVER);
+}
+
+/* Copying takes long for large chunks, and the memory is this call's alone. */
+static void copy(struct gradsync_job *job, void (*how)(const struct gradsync_job *, uint64_t, uint64_t),
+                 uint64_t bytes, uint64_t stride) {
+        pthread_mutex_unlock(&job->gs->link.lock);
+        how(job, bytes, stride);
+        pthread_mutex_lock(&job->gs->link.lock);
+}
+
+/* The daemon counts an operation that has failed, but not one that it would not even begin. */
+static bool counted(int result) {
+        return result != GRADSYNC_INVALID && result != GRADSYNC_STATE && result != GRADSYNC_STALE;
+}
+
+static int run_chunk(struct gradsync_job *job, uint64_t bytes) {
+        struct collective *c = &job->collective;
+        /* the daemon wants parts that it splits to be aligned */
+        uint64_t stride = scattered(c->kind) ? align_up(bytes) : bytes;
+        int r;
+
+        if (c->chunk == 0 && bytes > 0) {
+                copy(job, copy_in, bytes, stride);
+                c->chunk = bytes;
+        }
+        r = operate(job, stride);
+        if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
+                return r;
+        job->sequence += counted(r);
+        c->chunk = 0;
+        if (r != GRADSYNC_OK)
+                return r;
+        if (bytes > 0)
+                copy(job, copy_out, bytes, stride);
+        c->at += bytes;
+        return GRADSYNC_OK;
+}
+
+static int run_chunks(struct gradsync_job *job) {
+        struct collective *c = &job->collective;
+        uint64_t most = chunk_max(job, c->kind);
+        int r;
+
+        if (most == 0 && c->bytes > 0)
+                return fail(
+                        GRADSYNC_UNSUPPORTED,
+                        "job '%s': a staging memory of %llu bytes is too small for the %s of %u members; raise staging_bytes "
+                        "of gradsyncd",
+                        job->name, (unsigned long long)job->staging.bytes, operation_name(c->kind),
+                        job->world);
+        do {
+                uint64_t left = c->bytes - c->at;
+
+                r = run_chunk(job, left < most ? left : most);
+        } while (r == GRADSYNC_OK && c->at < c->bytes);
+        return r;
+}
+
+static int advance(struct gradsync_job *job) {
+        struct collective *c = &job->collective;
+        int r = GRADSYNC_OK;
+
+        if (c->phase == COLLECTIVE_STAGING) {
+                r = ask_staging(job);
+                if (r == GRADSYNC_OK)
+                        c->phase = COLLECTIVE_TOUCH;
+        }
+        if (r == GRADSYNC_OK && c->phase == COLLECTIVE_TOUCH) {
+                r = touch_staging(job);
+                if (r == GRADSYNC_OK)
+                        c->phase = COLLECTIVE_MAPPED;
+        }
+        if (r == GRADSYNC_OK && c->phase == COLLECTIVE_MAPPED) {
+                r = say_mapped(job);
+                if (r == GRADSYNC_OK) {
+                        job->staging_agreed = true;
+                        c->phase = COLLECTIVE_CHUNKS;
+                }
+        }
+        return r != GRADSYNC_OK ? r : run_chunks(job);
+}
+
+static bool same_call(const struct collective *c, const struct call *call) {
+        return c->kind == call->kind && c->dtype == call->dtype && c->reduce == call->reduce &&
+               c->root == call->root && c->in == call->in && c->out == call->out && c->bytes == call->bytes;
+}
+
+static void begin(struct gradsync_job *job, const struct call *call) {
+        struct collective *c = &job->collective;
+
+        if (call->bytes == 0 || job->staging_agreed)
+                c->phase = COLLECTIVE_CHUNKS;
+        else
+                c->phase = job->staging.base == NULL ? COLLECTIVE_STAGING : COLLECTIVE_TOUCH;
+        c->kind = call->kind;
+        c->dtype = call->dtype;
+        c->reduce = call->reduce;
+        c->root = call->root;
+        c->in = call->in;
+        c->out = call->out;
+        c->bytes = call->bytes;
+        c->at = c->chunk = 0;
+}
+
+/* A world of one: what goes in comes out. */
+static int alone(const struct call *call) {
+        if (scattered(call->kind) && call->in != call->out && call->bytes > 0)
+                memmove(call->out, call->in, call->bytes);
+        return GRADSYNC_OK;
+}
+
+static int check(const struct gradsync_job *job, const struct call *call) {
+        if (call->kind != WIRE__OPERATION_KIND__BARRIER && call->bytes > 0 &&
+            (call->in == NULL || call->out == NULL))
+                return fail(GRADSYNC_INVALID, "job '%s': %s without data", job->name,
+                            operation_name(call->kind));
+        if (call->bytes > LIMIT_ARENA)
+                return fail(GRADSYNC_INVALID, "job '%s': %s of %llu bytes is too large", job->name,
+                            operation_name(call->kind), (unsigned long long)call->bytes);
+        if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= job->world)
+                return fail(GRADSYNC_INVALID, "job '%s': broadcast from rank %u of %u", job->name, call->root,
+                            job->world);
+        if (call->reduce != 0 && !reduce_valid(call->reduce, call->dtype))
+                return fail(GRADSYNC_INVALID, "job '%s': the %s of %s is not defined", job->name,
+                            reduce_name(call->reduce), dtype_name(call->dtype));
+        return GRADSYNC_OK;
+}
+
+/* Calls of no bytes are left out by every member alike, so nothing is sent for them. */
+static int collective(struct gradsync_job *job, const struct call *call, const char *name) {
+        struct collective *c;
+        int r = job_enter(job, name);
+
+        if (r != GRADSYNC_OK)
+                return r;
+        c = &job->collective;
+        r = check(job, call);
+        if (r == GRADSYNC_OK && c->phase != COLLECTIVE_IDLE && !same_call(c, call))
+                r = fail(
+                        GRADSYNC_STATE,
+                        "job '%s': a %s is under way; call it again with the same arguments until it has finished",
+                        job->name, operation_name(c->kind));
+        if (r != GRADSYNC_OK || (call->bytes == 0 && call->kind != WIRE__OPERATION_KIND__BARRIER))
+                return job_leave(job, r);
+        if (job->gs->standalone)
+                return job_leave(job, alone(call));
+        if (c->phase == COLLECTIVE_IDLE)
+                begin(job, call);
+        r = advance(job);
+        if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED)
+                c->phase = COLLECTIVE_IDLE;
+        return job_leave(job, r);
+}
+
+int gradsync_barrier(struct gradsync_job *job) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__BARRIER };
+
+        return collective(job, &call, "gradsync_barrier");
+}
+
+int gradsync_broadcast(struct gradsync_job *job, void *data, size_t bytes, uint32_t root) {
+        struct call call = {
+                .kind = WIRE__OPERATION_KIND__BROADCAST, .root = root, .in = data, .out = data, .bytes = bytes
+        };
+
+        return collective(job, &call, "gradsync_broadcast");
+}
+
+int gradsync_allgather(struct gradsync_job *job, const void *in, void *out, size_t bytes) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__ALLGATHER, .in = in, .out = out, .bytes = bytes };
+
+        return collective(job, &call, "gradsync_allgather");
+}
+
+/* Checks what check() cannot see any more: the element type, and the multiplication. */
+static int reduction(struct gradsync_job *job, struct call *call, size_t count, const char *name) {
+        size_t size = dtype_size(call->dtype);
+
+        if (size == 0 || call->reduce == 0)
+                return fail(GRADSYNC_INVALID, "%s(): element type %u or reduction %u is unknown", name,
+                            call->dtype, call->reduce);
+        if (count > LIMIT_ARENA / size)
+                return fail(GRADSYNC_INVALID, "%s(): %zu elements are too many", name, count);
+        call->bytes = count * size;
+        return collective(job, call, name);
+}
+
+int gradsync_reduce_scatter(struct gradsync_job *job, const void *in, void *out, size_t count,
+                            enum gradsync_dtype dtype, enum gradsync_reduce reduce) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__REDUCE_SCATTER,
+                             .dtype = (unsigned)dtype,
+                             .reduce = (unsigned)reduce,
+                             .in = in,
+                             .out = out };
+
+        return reduction(job, &call, count, "gradsync_reduce_scatter");
+}
+
+int gradsync_allreduce(struct gradsync_job *job, void *data, size_t count, enum gradsync_dtype dtype,
+                       enum gradsync_reduce reduce) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__ALLREDUCE,
+                             .dtype = (unsigned)dtype,
+                             .reduce = (unsigned)reduce,
+                             .in = data,
+                             .out = data };
+
+        return reduction(job, &call, count, "gradsync_allreduce");
+}

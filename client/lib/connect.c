@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From options and environment to a connection that has exchanged HELLO and WELCOME. Tries the sockets in their order and
+ * remembers what was tried, for the error that names them all.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "client/lib/clock.h"
+#include "client/lib/context.h"
+#include "client/lib/environ.h"
+#include "client/lib/fail.h"
+#include "proto/names.h"
+
+#define CONNECT_TIMEOUT_S 10 /* a daemon that is stopped neither accepts nor answers */
+
+static bool tried_before(int error) {
+        return error == ENOENT || error == ECONNREFUSED || error == ENOTDIR || error == ENOTSOCK;
+}
+
+static void note_tried(struct gradsync *gs, const char *path, int error) {
+        size_t used = strlen(gs->tried);
+
+        snprintf(gs->tried + used, sizeof(gs->tried) - used, "%s%s (%s)", used > 0 ? ", " : "", path,
+                 strerror(error));
+}
+
+/* The connected socket, or a negative errno. connect() on a full backlog waits, so it has a time-out. */
+static int connect_path(const char *path) {
+        struct sockaddr_un address = { .sun_family = AF_UNIX };
+        struct timeval timeout = { .tv_sec = CONNECT_TIMEOUT_S };
+        int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        int error;
+
+        if (sock < 0)
+                return -errno;
+        memcpy(address.sun_path, path, strlen(path) + 1);
+        setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+        while (connect(sock, (const struct sockaddr *)&address, sizeof(address)) < 0) {
+                error = errno;
+                if (error == EINTR)
+                        continue;
+                close(sock);
+                return error == EAGAIN ? -ETIMEDOUT : -error;
+        }
+        return sock;
+}
+
+static int connect_error(const struct gradsync *gs, const char *path, int error) {
+        if (error == EACCES || error == EPERM)
+                return fail(
+                        GRADSYNC_DENIED,
+                        "no permission to connect to %s; join the group of the socket, or ask for access (`gradsyncctl doctor` "
+                        "tells which)",
+                        path);
+        if (error == ETIMEDOUT)
+                return fail(GRADSYNC_NO_DAEMON,
+                            "gradsyncd at %s accepts no connection within %d s; it is stopped or overloaded",
+                            path, CONNECT_TIMEOUT_S);
+        if (error == EMFILE || error == ENFILE || error == ENOMEM)
+                return fail(GRADSYNC_SYSTEM, "no socket could be made: %s", strerror(error));
+        return fail(
+                GRADSYNC_NO_DAEMON,
+                "no gradsyncd is reachable; tried %s%s%s (%s). Start one (systemctl start gradsyncd@cpu, or gradsyncctl run), "
+                "or set GRADSYNC_SOCKET",
+                gs->tried, *gs->tried ? ", " : "", path, strerror(error));
+}
+
+/* The first socket on which somebody listens; -1 with *ret if there is none. */
+static int connect_first(struct gradsync *gs, const struct environ_sockets *sockets, int *ret) {
+        for (unsigned i = 0; i < sockets->n; i++) {
+                int sock = connect_path(sockets->path[i]);
+
+                snprintf(gs->link.path, sizeof(gs->link.path), "%s", sockets->path[i]);
+                if (sock >= 0)
+                        return sock;
+                *ret = connect_error(gs, sockets->path[i], -sock);
+                if (!tried_before(-sock))
+                        return -1;
+                note_tried(gs, sockets->path[i], -sock);
+        }
+        return -1;
+}
+
+/* Who listens. A service manager that opened the socket for the daemon is not it. */
+static pid_t daemon_pid(int sock) {
+        struct ucred peer;
+        socklen_t size = sizeof(peer);
+
+        if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.pid <= 1)
+                return 0;
+        return peer.pid;
+}
+
+static int take_welcome(struct request *request, const ProtobufCMessage *message,
+                        struct fdpass_packet *packet) {
+        const Wire__Welcome *welcome = (const Wire__Welcome *)message;
+        struct gradsync *gs = (struct gradsync *)((char *)request - offsetof(struct gradsync, hello));
+
+        if (welcome->minor > FRAME_MINOR)
+                return fail(
+                        GRADSYNC_VERSION,
+                        "gradsyncd %s answered with minor version %u, but libgradsync %s speaks %u at most",
+                        welcome->version ? welcome->version : "?", welcome->minor, GRADSYNC_RELEASE,
+                        FRAME_MINOR);
+        gs->staging_bytes = welcome->staging_bytes;
+        return GRADSYNC_OK;
+}
+
+static int send_hello(struct gradsync *gs, const char *program) {
+        Wire__Hello hello = WIRE__HELLO__INIT;
+        int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+        int r;
+
+        if (program == NULL)
+                program = program_invocation_short_name;
+        hello.has_minor = true;
+        hello.minor = FRAME_MINOR;
+        hello.program =
+                (char *)(utf8_valid(program, strlen(program)) && strlen(program) <= LIMIT_TEXT ? program
+                                                                                               : "?");
+        hello.library = (char *)"libgradsync " GRADSYNC_RELEASE;
+        hello.has_pid = true;
+        hello.pid = (int32_t)getpid();
+        request_open(gs, &gs->hello, WIRE__MESSAGE_TYPE__WELCOME, take_welcome);
+        r = link_send(&gs->link, WIRE__MESSAGE_TYPE__HELLO, gs->hello.id, &hello.base, pidfd);
+        if (pidfd >= 0)
+                close(pidfd);
+        return r;
+}
+
+/* There is no handle yet that a caller could come back with: a signal handler only makes it look again. */
+static int shake_hands(struct gradsync *gs, const char *program) {
+        uint64_t deadline = clock_after_ms(CONNECT_TIMEOUT_S * 1000);
+        int r = send_hello(gs, program);
+
+        if (r != GRADSYNC_OK)
+                return r;
+        do
+                r = request_wait(gs, &gs->hello, deadline);
+        while (r == GRADSYNC_INTERRUPTED);
+        if (r == GRADSYNC_DAEMON_LOST)
+                return fail(GRADSYNC_NO_DAEMON, "%s", gs->link.why);
+        return r;
+}
+
+int context_connect(struct gradsync *gs, const struct gradsync_options *options) {
+        struct environ_sockets sockets;
+        const char *variable = environ_launcher_variable();
+        int sock, r;
+
+        r = environ_sockets(&sockets, options->socket, options->device);
+        if (r != GRADSYNC_OK)
+                return r;
+        sock = connect_first(gs, &sockets, &r);
+        gs->standalone = sock < 0 && r == GRADSYNC_NO_DAEMON && !sockets.named && variable == NULL;
+        if (sock < 0 && !gs->standalone)
+                return variable ? fail(r, "%s (%s is set, so this process is not alone)", fail_text(),
+                                       variable)
+                                : r;
+        if (sock >= 0)
+                gs->link.daemon = daemon_pid(sock);
+        r = link_init(&gs->link, sock, route_message, context_room, gs);
+        if (r != GRADSYNC_OK || gs->standalone)
+                return r;
+        pthread_mutex_lock(&gs->link.lock);
+        return context_leave(gs, shake_hands(gs, options->program));
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing of a handle, the gate that every call passes, and the telling of stalls. */
+#include "client/lib/context.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/clock.h"
+#include "client/lib/fail.h"
+#include "client/lib/fork.h"
+#include "client/lib/job.h"
+#include "client/lib/options.h"
+
+#define OLDEST_OPTIONS (offsetof(struct gradsync_options, stall_data) + sizeof(void *))
+
+int context_enter(struct gradsync *gs) {
+        if (gs == NULL)
+                return fail_constant(GRADSYNC_INVALID, "the handle is NULL");
+        if (gs->epoch != fork_epoch())
+                return fail_constant(
+                        GRADSYNC_FORKED,
+                        "the handle was opened by another process, before fork(); a child opens its own, or leaves "
+                        "gradsync to its parent");
+        pthread_mutex_lock(&gs->link.lock);
+        return GRADSYNC_OK;
+}
+
+int context_leave(struct gradsync *gs, int r) {
+        pthread_mutex_unlock(&gs->link.lock);
+        return r;
+}
+
+/* The callback may call whatever does not free the job; the texts are copied, for they may change meanwhile. */
+static void tell(struct gradsync *gs, struct gradsync_job *job) {
+        struct stall copy = job->stall;
+        struct gradsync_stall stall = {
+                .size = sizeof(stall),
+                .step = copy.step,
+                .rank = copy.rank,
+                .pid = copy.pid,
+                .process_state = copy.process_state,
+                .bucket = copy.bucket,
+                .parameter = copy.parameter,
+                .since_ms = copy.since_ms,
+                .text = copy.text,
+        };
+
+        job->stall.pending = false;
+        job->telling = true;
+        job->teller = pthread_self();
+        pthread_mutex_unlock(&gs->link.lock);
+        gs->stall(gs->stall_data, job, &stall);
+        pthread_mutex_lock(&gs->link.lock);
+        job->telling = false;
+        link_notify(&gs->link);
+}
+
+static void tell_stalls(struct gradsync *gs) {
+        struct gradsync_job *job;
+
+        while (gs->stalls_pending) {
+                for (job = gs->jobs; job != NULL; job = job->next)
+                        if (job->stall.pending && !job->telling)
+                                break;
+                if (job == NULL)
+                        gs->stalls_pending = false;
+                else
+                        tell(gs, job);
+        }
+}
+
+int context_wait(struct gradsync *gs, uint64_t deadline) {
+        int r = link_wait(&gs->link, deadline);
+
+        if (gs->stalls_pending)
+                tell_stalls(gs);
+        return r;
+}
+
+static void context_free(struct gradsync *gs) {
+        while (gs->jobs != NULL)
+                job_free(gs->jobs);
+        link_deinit(&gs->link);
+        request_close(gs, &gs->hello);
+        free(gs);
+}
+
+static int check_options(const struct gradsync_options *options) {
+        if (options->reconnect_timeout_ms < 0)
+                return fail(GRADSYNC_INVALID, "reconnect_timeout_ms is negative");
+        if (options->reconnect_timeout_ms > 0)
+                return fail(
+                        GRADSYNC_UNSUPPORTED,
+                        "reconnect_timeout_ms is %lld: libgradsync %s cannot wait for a lost daemon; 0 is possible",
+                        (long long)options->reconnect_timeout_ms, GRADSYNC_RELEASE);
+        return GRADSYNC_OK;
+}
+
+int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
+        struct gradsync *gs;
+        int r;
+
+        if (ret == NULL)
+                return fail(GRADSYNC_INVALID, "gradsync_open(): no place for the handle");
+        r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given, "struct gradsync_options");
+        if (r == GRADSYNC_OK)
+                r = check_options(&options);
+        if (r != GRADSYNC_OK)
+                return r;
+        gs = calloc(1, sizeof(*gs));
+        if (gs == NULL)
+                return fail(GRADSYNC_NO_MEMORY, "no memory for a handle");
+        gs->stall = options.stall;
+        gs->stall_data = options.stall_data;
+        pthread_mutex_init(&gs->link.lock, NULL);
+        gs->link.sock = gs->link.epoll = gs->link.wake = -1;
+        if (fork_register(gs) != 0) {
+                free(gs);
+                return fail(GRADSYNC_NO_MEMORY, "no memory for the handlers of fork()");
+        }
+        r = context_connect(gs, &options);
+        if (r != GRADSYNC_OK) {
+                fork_unregister(gs);
+                context_free(gs);
+                return r;
+        }
+        gs->link.nonblocking = options.nonblocking;
+        *ret = gs;
+        return GRADSYNC_OK;
+}
+
+/* What a child inherited is its own copy of memory, and nothing else: the fds are closed, the arenas are not there. */
+static void context_forget(struct gradsync *gs) {
+        while (gs->jobs != NULL) {
+                struct gradsync_job *job = gs->jobs;
+
+                gs->jobs = job->next;
+                job_forget(job);
+        }
+        link_deinit(&gs->link);
+        free(gs);
+}
+
+void gradsync_close(struct gradsync *gs) {
+        if (gs == NULL)
+                return;
+        if (gs->epoch != fork_epoch()) {
+                context_forget(gs);
+                return;
+        }
+        fork_unregister(gs);
+        context_free(gs);
+}
+
+int gradsync_fd(const struct gradsync *gs) {
+        return gs == NULL || gs->epoch != fork_epoch() ? -1 : gs->link.epoll;
+}
+
+int gradsync_dispatch(struct gradsync *gs) {
+        int r = context_enter(gs);
+
+        if (r != GRADSYNC_OK)
+                return r;
+        if (!gs->standalone) {
+                link_dispatch(&gs->link);
+                tell_stalls(gs);
+        }
+        return context_leave(gs, gs->link.failed != 0 ? link_failure(&gs->link) : GRADSYNC_OK);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The launcher table and the places of the socket. Reads the environment, changes nothing. */
+#include "client/lib/environ.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/fail.h"
+#include "gradsync/gradsync.h"
+#include "proto/names.h"
+
+#define VARIABLES 5u
+
+struct row {
+        const char *launcher;
+        const char *needs[VARIABLES]; /* all of these */
+        const char *unless;           /* and not this one */
+        const char *world, *rank;
+        const char *local_rank, *incarnation; /* optional ones; NULL: none */
+        void (*name)(char *text, size_t size);
+};
+
+static const char *get(const char *name) {
+        const char *value = name ? getenv(name) : NULL;
+
+        return value != NULL && *value != 0 ? value : NULL;
+}
+
+static void name_gradsync(char *text, size_t size) {
+        snprintf(text, size, "%s", get("GRADSYNC_JOB"));
+}
+
+/* torchrun calls a job without a run id "none": its rendezvous address tells it from others. */
+static void name_torch(char *text, size_t size) {
+        const char *id = get("TORCHELASTIC_RUN_ID");
+        const char *address = get("MASTER_ADDR"), *port = get("MASTER_PORT");
+
+        if (strcmp(id, "none") == 0 && address != NULL && port != NULL)
+                snprintf(text, size, "%s:%s", address, port);
+        else
+                snprintf(text, size, "%s", id);
+}
+
+static void name_slurm(char *text, size_t size) {
+        snprintf(text, size, "%s.%s", get("SLURM_JOB_ID"), get("SLURM_STEP_ID"));
+}
+
+static const struct row rows[] = {
+        {
+                .launcher = "gradsyncctl run",
+                .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_RANK" },
+                .world = "GRADSYNC_WORLD_SIZE",
+                .rank = "GRADSYNC_RANK",
+                .local_rank = "GRADSYNC_LOCAL_RANK",
+                .incarnation = "GRADSYNC_INCARNATION",
+                .name = name_gradsync,
+        },
+        {
+                .launcher = "torchrun",
+                .needs = { "TORCHELASTIC_RUN_ID", "WORLD_SIZE", "RANK" },
+                .world = "WORLD_SIZE",
+                .rank = "RANK",
+                .local_rank = "LOCAL_RANK",
+                .incarnation = "TORCHELASTIC_RESTART_COUNT",
+                .name = name_torch,
+        },
+        {
+                .launcher = "srun",
+                .needs = { "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
+                           "SLURM_LOCALID" },
+                .world = "SLURM_STEP_NUM_TASKS",
+                .rank = "SLURM_PROCID",
+                .local_rank = "SLURM_LOCALID",
+                .incarnation = "SLURM_RESTART_COUNT",
+                .name = name_slurm,
+        },
+        {
+                .launcher = "a Kubernetes indexed job",
+                .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "JOB_COMPLETION_INDEX" },
+                .unless = "GRADSYNC_RANK",
+                .world = "GRADSYNC_WORLD_SIZE",
+                .rank = "JOB_COMPLETION_INDEX",
+                .name = name_gradsync,
+        },
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Number of the row's variables that are set, and the first that is not. */
+static unsigned row_set(const struct row *row, const char **ret_missing) {
+        unsigned n = 0;
+
+        *ret_missing = NULL;
+        for (unsigned i = 0; i < VARIABLES && row->needs[i] != NULL; i++) {
+                if (get(row->needs[i]) != NULL)
+                        n++;
+                else if (*ret_missing == NULL)
+                        *ret_missing = row->needs[i];
+        }
+        return n;
+}
+
+static const struct row *row_find(void) {
+        const char *missing;
+
+        for (size_t i = 0; i < COUNT(rows); i++) {
+                row_set(&rows[i], &missing);
+                if (missing == NULL && get(rows[i].unless) == NULL)
+                        return &rows[i];
+        }
+        return NULL;
+}
+
+static int number(const char *variable, uint64_t least, uint64_t most, uint64_t *ret) {
+        const char *text = get(variable);
+        char *end;
+
+        errno = 0;
+        *ret = strtoull(text, &end, 10);
+        if (text[0] < '0' || text[0] > '9' || *end != 0 || errno != 0 || *ret < least || *ret > most)
+                return fail(GRADSYNC_INVALID,
+                            "the environment variable %s is \"%.64s\", which is no number from %" PRIu64
+                            " to %" PRIu64,
+                            variable, utf8_valid(text, strlen(text)) ? text : "?", least, most);
+        return GRADSYNC_OK;
+}
+
+static int optional(const char *variable, uint64_t most, int64_t absent, int64_t *ret) {
+        uint64_t value = 0;
+        int r;
+
+        *ret = absent;
+        if (get(variable) == NULL)
+                return GRADSYNC_OK;
+        r = number(variable, 0, most, &value);
+        if (r == GRADSYNC_OK)
+                *ret = (int64_t)value;
+        return r;
+}
+
+static int row_take(const struct row *row, struct environ_job *ret) {
+        char name[2 * LIMIT_NAME];
+        uint64_t world, rank = 0;
+        int r;
+
+        row->name(name, sizeof(name));
+        if (!name_valid_job(name))
+                return fail(
+                        GRADSYNC_INVALID,
+                        "the name of the job from %s is not 1 to %u bytes of UTF-8 without '/' and control characters",
+                        row->needs[0], LIMIT_NAME);
+        snprintf(ret->name, sizeof(ret->name), "%.*s", (int)LIMIT_NAME, name);
+        r = number(row->world, 1, UINT32_MAX, &world);
+        if (r == GRADSYNC_OK)
+                r = number(row->rank, 0, world - 1, &rank);
+        if (r == GRADSYNC_OK)
+                r = optional(row->local_rank, UINT32_MAX, -1, &ret->local_rank);
+        if (r == GRADSYNC_OK)
+                r = optional(row->incarnation, INT64_MAX, 0, &ret->incarnation);
+        if (r != GRADSYNC_OK)
+                return r;
+        ret->world = (uint32_t)world;
+        ret->rank = (int64_t)rank;
+        ret->launcher = row->launcher;
+        return GRADSYNC_OK;
+}
+
+int environ_job(struct environ_job *ret) {
+        const struct row *row = row_find();
+
+        *ret = (struct environ_job){ .rank = -1, .local_rank = -1 };
+        return row == NULL ? GRADSYNC_OK : row_take(row, ret);
+}
+
+const char *environ_launcher_variable(void) {
+        static const char *const telling[] = {
+                "GRADSYNC_JOB",         "GRADSYNC_WORLD_SIZE",  "GRADSYNC_RANK",
+                "TORCHELASTIC_RUN_ID",  "WORLD_SIZE",           "RANK",
+                "SLURM_STEP_NUM_TASKS", "JOB_COMPLETION_INDEX",
+        };
+
+        for (size_t i = 0; i < COUNT(telling); i++)
+                if (get(telling[i]) != NULL)
+                        return telling[i];
+        return NULL;
+}
+
+void environ_missing(char *text, size_t size) {
+        const char *missing, *best = NULL, *set = NULL;
+        unsigned most = 0;
+
+        for (size_t i = 0; i < COUNT(rows); i++) {
+                unsigned n = row_set(&rows[i], &missing);
+
+                if (n <= most || missing == NULL)
+                        continue;
+                most = n;
+                best = missing;
+                for (unsigned k = 0; k < VARIABLES && rows[i].needs[k] != NULL; k++)
+                        if (get(rows[i].needs[k]) != NULL)
+                                set = rows[i].needs[k];
+        }
+        if (best != NULL)
+                snprintf(text, size, "%s is set but %s is not", set, best);
+        else
+                snprintf(text, size, "%s", "");
+}
+
+static int add_socket(struct environ_sockets *sockets, const char *what, const char *format, const char *a,
+                      const char *b) {
+        char *path = sockets->path[sockets->n];
+        int n = snprintf(path, sizeof(sockets->path[0]), format, a, b);
+
+        if (n < 1 || (size_t)n >= sizeof(sockets->path[0]))
+                return fail(GRADSYNC_INVALID, "the socket path from %s has %d bytes; 1 to %zu are possible",
+                            what, n, sizeof(sockets->path[0]) - 1);
+        sockets->n++;
+        return GRADSYNC_OK;
+}
+
+int environ_sockets(struct environ_sockets *ret, const char *socket, const char *device) {
+        const char *runtime = get("XDG_RUNTIME_DIR");
+        int r = GRADSYNC_OK;
+
+        *ret = (struct environ_sockets){ .named = true };
+        if (socket != NULL)
+                return add_socket(ret, "the socket option", "%s%s", socket, "");
+        if (get("GRADSYNC_SOCKET") != NULL)
+                return add_socket(ret, "GRADSYNC_SOCKET", "%s%s", get("GRADSYNC_SOCKET"), "");
+        ret->named = false;
+        if (device == NULL)
+                device = get("GRADSYNC_DEVICE") ? get("GRADSYNC_DEVICE") : "cpu";
+        if (!name_valid_job(device) || device[0] == '.')
+                return fail(GRADSYNC_INVALID,
+                            "\"%.64s\" is no name of a device; it is \"cpu\" or \"cpu:LABEL\"",
+                            utf8_valid(device, strlen(device)) ? device : "?");
+        if (runtime != NULL)
+                r = add_socket(ret, "XDG_RUNTIME_DIR", "%s/gradsync/%s/socket", runtime, device);
+        if (r == GRADSYNC_OK)
+                r = add_socket(ret, "the device", "/run/gradsync/%s/socket", device, "");
+        return r;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What launchers say in environment variables: which job this process belongs to, how many members it has, which rank is
+ * this one's. One row per launcher; the first whose variables are all set counts.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/frame.h"
+
+struct environ_job {
+        const char *launcher;           /* "gradsyncctl run", "torchrun", …; NULL: no row is complete */
+        char name[LIMIT_NAME + 1];
+        uint32_t world;
+        int64_t rank;                   /* -1: none */
+        int64_t local_rank;             /* -1: none */
+        int64_t incarnation;
+};
+
+/* GRADSYNC_OK (also if there is no launcher), or INVALID naming the variable. */
+int environ_job(struct environ_job *ret);
+
+/* A variable by which a launcher says that there are other processes; NULL if none is set. */
+const char *environ_launcher_variable(void);
+/* What is missing in the row that comes nearest: "GRADSYNC_JOB is set but GRADSYNC_RANK is not", or "". */
+void environ_missing(char *text, size_t size);
+
+#define ENVIRON_SOCKETS 2u
+struct environ_sockets {
+        unsigned n;
+        char path[ENVIRON_SOCKETS][108];
+        bool named;                     /* the caller or GRADSYNC_SOCKET named it: no other place will do */
+};
+
+/* Where to look for the daemon, in this order. NULL: not given by the caller. INVALID if a path cannot be a socket. */
+int environ_sockets(struct environ_sockets *ret, const char *socket, const char *device);

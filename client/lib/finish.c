@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of a step: waiting for it, its outcome, and what can be asked about it afterwards. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/lib/clock.h"
+#include "client/lib/fail.h"
+#include "client/lib/options.h"
+#include "client/lib/plan.h"
+
+#define OLDEST_INFO (offsetof(struct gradsync_info, cause) + sizeof(((struct gradsync_info *)NULL)->cause))
+
+static int void_result(const struct gradsync_plan *plan) {
+        const struct loss *loss = &plan->step.loss;
+
+        return fail(
+                GRADSYNC_VOID_RETRY,
+                "job '%s', step %llu is void on all members: rank %u (pid %d) was lost: %s. Its gradients are undefined; "
+                "compute the step again after joining anew",
+                plan->job->name, (unsigned long long)plan->step.number, loss->rank, (int)loss->pid,
+                loss->text);
+}
+
+/* Names the first parameters that nobody has marked. */
+static int missing_result(const struct gradsync_plan *plan) {
+        const struct step *step = &plan->step;
+        uint32_t left = plan->layout.n_params - step->marked;
+        char names[3 * (LIMIT_NAME + 4) + 1] = "";
+        uint32_t told = 0;
+        size_t used = 0;
+
+        if (plan->accumulating)
+                return fail(
+                        GRADSYNC_STATE,
+                        "job '%s', step %llu: gradients accumulate; switch that off (gradsync_accumulate) before the last backward "
+                        "of the step",
+                        plan->job->name, (unsigned long long)step->number);
+        for (uint32_t i = 0; i < plan->layout.n_params && told < 3; i++) {
+                if (step->mark[i] != MARK_NONE)
+                        continue;
+                used += (size_t)snprintf(names + used, sizeof(names) - used, "%s\"%s\"", told > 0 ? ", " : "",
+                                         plan->params.list[i].name);
+                told++;
+        }
+        return fail(
+                GRADSYNC_STATE,
+                "job '%s', rank %u, step %llu: %u of %u parameters are neither ready nor absent: %s%s. Mark them, then finish",
+                plan->job->name, plan->job->rank, (unsigned long long)step->number, left,
+                plan->layout.n_params, names, left > told ? ", …" : "");
+}
+
+/* Time in which at least one thread waits is exposed. */
+static void begin_waiting(struct gradsync_plan *plan) {
+        if (plan->waiters++ == 0)
+                plan->waiting_ns = clock_ns();
+}
+
+static void end_waiting(struct gradsync_plan *plan) {
+        uint64_t blocked;
+
+        if (--plan->waiters > 0)
+                return;
+        blocked = clock_ns() - plan->waiting_ns;
+        plan->step.blocked_ns += blocked;
+        plan->exposed_ns += blocked;
+}
+
+/* Launches what is left, and waits once. */
+static int wait_once(struct gradsync_plan *plan) {
+        int r = step_launch(plan);
+
+        if (r != GRADSYNC_OK || plan->step.outcome != WIRE__OUTCOME__OPEN)
+                return r;
+        begin_waiting(plan);
+        r = context_wait(plan->job->gs, NEVER);
+        end_waiting(plan);
+        return r;
+}
+
+int gradsync_wait(struct gradsync_plan *plan, uint32_t param) {
+        int r = plan_enter(plan, "gradsync_wait");
+
+        if (r != GRADSYNC_OK)
+                return r;
+        r = plan_check_param(plan, param, "gradsync_wait");
+        while (r == GRADSYNC_OK) {
+                if (plan->step.outcome == WIRE__OUTCOME__VOID) {
+                        r = void_result(plan);
+                        break;
+                }
+                if (plan->step.done[plan->layout.bucket_of[param]])
+                        break;
+                r = step_check_job(plan);
+                if (r == GRADSYNC_OK && plan->step.mark[param] == MARK_NONE)
+                        r = fail(GRADSYNC_STATE,
+                                 "job '%s', step %llu: parameter \"%s\" is waited for but not marked ready",
+                                 plan->job->name, (unsigned long long)plan->step.number,
+                                 plan->params.list[param].name);
+                if (r == GRADSYNC_OK)
+                        r = wait_once(plan);
+        }
+        return plan_leave(plan, r);
+}
+
+/* The answer of finish(): also after a loss, if the outcome came before. */
+static void conclude(struct gradsync_plan *plan, struct gradsync_info *info) {
+        struct step *step = &plan->step;
+        bool committed = step->outcome == WIRE__OUTCOME__COMMITTED;
+        uint64_t now = clock_ns();
+
+        info->step = step->number;
+        info->exposed_s = (double)step->blocked_ns / (double)NSEC_PER_SEC;
+        info->elapsed_s = (double)(now - plan->finished_ns) / (double)NSEC_PER_SEC;
+        if (committed) {
+                info->norm = results_norm(&plan->results[plan->current]);
+                info->nonfinite = results_nonfinite(&plan->results[plan->current], &info->nonfinite_rank);
+                info->bytes = plan->layout.payload;
+                plan->current ^= 1;
+        } else {
+                info->lost_rank = step->loss.rank;
+                info->lost_pid = step->loss.pid;
+                snprintf(info->cause, sizeof(info->cause), "%.*s", (int)sizeof(info->cause) - 1,
+                         step->loss.text);
+        }
+        plan->finished_ns = now;
+        __atomic_store_n(&plan->page->exposed_ns, plan->exposed_ns, __ATOMIC_RELAXED);
+        __atomic_store_n(&plan->page->elapsed_ns, now - plan->agreed_ns, __ATOMIC_RELAXED);
+        step_begin(plan, step->number + committed);
+}
+
+/* Waits for the outcome of the open step. */
+static int finish(struct gradsync_plan *plan) {
+        for (;;) {
+                int r;
+
+                if (plan->step.outcome == WIRE__OUTCOME__COMMITTED)
+                        return GRADSYNC_OK;
+                if (plan->step.outcome == WIRE__OUTCOME__VOID)
+                        return void_result(plan);
+                r = step_check_job(plan);
+                if (r == GRADSYNC_OK && plan->step.marked < plan->layout.n_params && !step_outcome_due(plan))
+                        r = missing_result(plan);
+                if (r == GRADSYNC_OK)
+                        r = wait_once(plan);
+                if (r != GRADSYNC_OK && plan->step.outcome == WIRE__OUTCOME__OPEN)
+                        return r;
+        }
+}
+
+int gradsync_finish(struct gradsync_plan *plan, struct gradsync_info *ret) {
+        struct gradsync_info info = GRADSYNC_INFO_INIT;
+        int r = ret == NULL ? GRADSYNC_OK : options_check(ret, OLDEST_INFO, "struct gradsync_info");
+
+        if (r == GRADSYNC_OK)
+                r = plan_enter(plan, "gradsync_finish");
+        if (r != GRADSYNC_OK)
+                return r;
+        r = finish(plan);
+        if (r == GRADSYNC_OK || r == GRADSYNC_VOID_RETRY) {
+                conclude(plan, &info);
+                if (ret != NULL)
+                        options_give(ret, &info, sizeof(info));
+        }
+        return plan_leave(plan, r);
+}
+
+bool gradsync_unused(const struct gradsync_plan *plan, uint32_t param) {
+        bool unused = false;
+
+        if (plan_enter(plan, "gradsync_unused") != GRADSYNC_OK)
+                return false;
+        if (plan_check_param(plan, param, "gradsync_unused") == GRADSYNC_OK)
+                unused = plan->results[plan->current ^ 1].unused[param];
+        plan_leave(plan, GRADSYNC_OK);
+        return unused;
+}
+
+static int bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int64_t rank,
+                        struct gradsync_bucket_stats *stats) {
+        const struct results *results = &plan->results[plan->current ^ 1];
+        const uint64_t *nonfinite;
+
+        if (bucket >= results->n_buckets || rank < GRADSYNC_RESULT_RANK || rank >= (int64_t)results->world)
+                return fail(
+                        GRADSYNC_INVALID,
+                        "gradsync_bucket_stats(): there is no bucket %u of rank %lld, the plan has %u buckets and %u ranks",
+                        bucket, (long long)rank, results->n_buckets, results->world);
+        nonfinite = results->rank_nonfinite + (size_t)bucket * results->world;
+        if (rank != GRADSYNC_RESULT_RANK) {
+                stats->norm = sqrt(results->rank_squares[(size_t)bucket * results->world + (size_t)rank]);
+                stats->nonfinite = nonfinite[rank];
+                return GRADSYNC_OK;
+        }
+        stats->norm = sqrt(results->sum_squares[bucket]);
+        for (uint32_t i = 0; i < results->world; i++)
+                stats->nonfinite += nonfinite[i];
+        return GRADSYNC_OK;
+}
+
+int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int64_t rank,
+                          struct gradsync_bucket_stats *ret) {
+        struct gradsync_bucket_stats stats = GRADSYNC_BUCKET_STATS_INIT;
+        int r;
+
+        if (ret == NULL)
+                return fail(GRADSYNC_INVALID, "gradsync_bucket_stats(): no place for the answer");
+        r = options_check(ret, sizeof(stats), "struct gradsync_bucket_stats");
+        if (r == GRADSYNC_OK)
+                r = plan_enter(plan, "gradsync_bucket_stats");
+        if (r != GRADSYNC_OK)
+                return r;
+        r = plan_leave(plan, bucket_stats(plan, bucket, rank, &stats));
+        if (r == GRADSYNC_OK)
+                options_give(ret, &stats, sizeof(stats));
+        return r;
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A membership from JOINED to LEFT: what it is, why it is over, and giving it back. join.c makes it. */
+#include "client/lib/job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/clock.h"
+#include "client/lib/fail.h"
+#include "client/lib/plan.h"
+
+void loss_set(struct loss *loss, uint32_t rank, int32_t pid, const char *text) {
+        loss->known = true;
+        loss->rank = rank;
+        loss->pid = pid;
+        snprintf(loss->text, sizeof(loss->text), "%s", text ? text : "no reason given");
+}
+
+int job_check(const struct gradsync_job *job) {
+        if (job->lost.known)
+                return fail(
+                        GRADSYNC_MEMBER_LOST,
+                        "job '%s' has lost rank %u (pid %d): %s. Leave the job, and join again to go on with the others",
+                        job->name, job->lost.rank, (int)job->lost.pid, job->lost.text);
+        if (job->gs->link.failed != 0)
+                return link_failure(&job->gs->link);
+        return GRADSYNC_OK;
+}
+
+static int enter_alone(struct gradsync_job *job, const char *call) {
+        int r;
+
+        if (job == NULL)
+                return fail(GRADSYNC_INVALID, "%s(): the job is NULL", call);
+        r = context_enter(job->gs);
+        if (r != GRADSYNC_OK)
+                return r;
+        if (job->busy)
+                return context_leave(
+                        job->gs, fail(GRADSYNC_STATE,
+                                      "%s(): another thread is in a call on job '%s' that only one may be in",
+                                      call, job->name));
+        job->busy = true;
+        return GRADSYNC_OK;
+}
+
+int job_enter(struct gradsync_job *job, const char *call) {
+        int r = enter_alone(job, call);
+
+        if (r != GRADSYNC_OK)
+                return r;
+        r = job_check(job);
+        return r == GRADSYNC_OK ? r : job_leave(job, r);
+}
+
+int job_leave(struct gradsync_job *job, int r) {
+        job->busy = false;
+        return context_leave(job->gs, r);
+}
+
+struct gradsync_job *job_find(struct gradsync *gs, uint32_t handle) {
+        struct gradsync_job *job = gs->jobs;
+
+        while (job != NULL && (!job->joined || job->handle != handle))
+                job = job->next;
+        return job;
+}
+
+void job_note_loss(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text) {
+        if (!job->lost.known)
+                loss_set(&job->lost, rank, pid, text);
+}
+
+/* gradsyncd says VOID for each step that it knows to be open before it says LOST. A step of which it has not seen a
+ * READY yet is void all the same once this member has marked something in it. */
+void job_lose(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text) {
+        job_note_loss(job, rank, pid, text);
+        job->over = true;
+        for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+                if (step_open(plan))
+                        step_void(plan, rank, pid, text);
+}
+
+void job_free(struct gradsync_job *job) {
+        struct gradsync *gs = job->gs;
+
+        for (struct gradsync_job **at = &gs->jobs; *at != NULL; at = &(*at)->next) {
+                if (*at != job)
+                        continue;
+                *at = job->next;
+                break;
+        }
+        request_close(gs, &job->request);
+        request_close(gs, &job->collective.request);
+        if (job->planning != NULL && job->planning->phase != PLAN_AGREED) {
+                request_close(gs, &job->planning->request);
+                plan_free(job->planning);
+        }
+        while (job->plans != NULL) {
+                struct gradsync_plan *plan = job->plans;
+
+                job->plans = plan->next;
+                request_close(gs, &plan->request);
+                plan_free(plan);
+        }
+        memory_unmap(&job->staging);
+        params_deinit(&job->params);
+        free(job);
+}
+
+void job_forget(struct gradsync_job *job) {
+        if (job->planning != NULL && job->planning->phase != PLAN_AGREED)
+                plan_forget(job->planning);
+        while (job->plans != NULL) {
+                struct gradsync_plan *plan = job->plans;
+
+                job->plans = plan->next;
+                plan_forget(plan);
+        }
+        params_deinit(&job->params);
+        free(job->request.text);
+        free(job->collective.request.text);
+        free(job);
+}
+
+/* The daemon may be gone already: the job is over then, and the caller hears of it. */
+static int tell_leave(struct gradsync_job *job) {
+        Wire__Leave leave = WIRE__LEAVE__INIT;
+
+        if (job->gs->standalone || !job->joined)
+                return GRADSYNC_OK;
+        leave.has_job = true;
+        leave.job = job->handle;
+        return request_call(job->gs, &job->request, WIRE__MESSAGE_TYPE__LEAVE, &leave.base,
+                            WIRE__MESSAGE_TYPE__LEFT, NULL, NEVER);
+}
+
+/* The callback of a stall may be running in another thread, with this job as its argument. */
+static int wait_teller(struct gradsync_job *job) {
+        int r = GRADSYNC_OK;
+
+        while (job->telling && r == GRADSYNC_OK) {
+                if (pthread_equal(job->teller, pthread_self()))
+                        return fail(GRADSYNC_STATE,
+                                    "gradsync_leave() cannot be called by the stall callback of that job");
+                r = link_sleep(&job->gs->link);
+        }
+        return r;
+}
+
+int gradsync_leave(struct gradsync_job *job) {
+        struct gradsync *gs;
+        int r = enter_alone(job, "gradsync_leave");
+
+        if (r != GRADSYNC_OK)
+                return r;
+        gs = job->gs;
+        r = wait_teller(job);
+        if (r != GRADSYNC_OK)
+                return job_leave(job, r);
+        r = tell_leave(job);
+        if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
+                return job_leave(job, r);
+        job_free(job);
+        return context_leave(gs, r);
+}
+
+int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim,
+                   const uint64_t *shape) {
+        int r = job_enter(job, "gradsync_param");
+
+        if (r != GRADSYNC_OK)
+                return r;
+        if (job->planning != NULL)
+                r = fail(GRADSYNC_STATE,
+                         "parameter \"%s\": a plan of job '%s' is being made; finish gradsync_plan() first",
+                         name ? name : "", job->name);
+        else
+                r = params_add(&job->params, name, (unsigned)dtype, ndim, shape);
+        return job_leave(job, r);
+}
+
+uint32_t gradsync_rank(const struct gradsync_job *job) {
+        return job ? job->rank : 0;
+}
+
+uint32_t gradsync_local_rank(const struct gradsync_job *job) {
+        return job ? job->local_rank : 0;
+}
+
+uint32_t gradsync_world_size(const struct gradsync_job *job) {
+        return job ? job->world : 0;
+}
+
+uint32_t gradsync_generation(const struct gradsync_job *job) {
+        return job ? job->generation : 0;
+}
+
+uint64_t gradsync_member_id(const struct gradsync_job *job) {
+        return job ? job->member : 0;
+}
+
+const char *gradsync_job_name(const struct gradsync_job *job) {
+        return job ? job->name : "";
+}

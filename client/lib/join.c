@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Joining: options and environment become one JOIN, and its answer a membership. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/lib/clock.h"
+#include "client/lib/environ.h"
+#include "client/lib/fail.h"
+#include "client/lib/job.h"
+#include "client/lib/options.h"
+#include "proto/names.h"
+
+#define OLDEST_OPTIONS (offsetof(struct gradsync_join_options, last_call_ms) + sizeof(int64_t))
+#define DEFAULT_TIMEOUT_MS (5 * 60 * 1000)
+#define DEFAULT_LAST_CALL_MS 2000
+#define ANSWER_GRACE_MS 10000 /* what the daemon may be late with its own time-out */
+
+struct wish { /* options and environment, put together */
+        char name[LIMIT_NAME + 1];
+        uint32_t min_world, max_world;
+        int64_t rank, local_rank, incarnation;
+        uint64_t timeout_ms, last_call_ms;
+};
+
+/* Fields that the options leave open come from the launcher, if it is asked at all. */
+static int wish_from_environment(struct wish *wish, bool named) {
+        struct environ_job found;
+        char missing[256];
+        int r = environ_job(&found);
+
+        if (r != GRADSYNC_OK)
+                return r;
+        if (found.launcher != NULL) {
+                if (!named)
+                        snprintf(wish->name, sizeof(wish->name), "%s", found.name);
+                if (wish->min_world == 0)
+                        wish->min_world = wish->max_world = found.world;
+                wish->rank = wish->rank >= 0 ? wish->rank : found.rank;
+                wish->local_rank = wish->local_rank >= 0 ? wish->local_rank : found.local_rank;
+                wish->incarnation = wish->incarnation >= 0 ? wish->incarnation : found.incarnation;
+                return GRADSYNC_OK;
+        }
+        if (environ_launcher_variable() == NULL && !named && wish->min_world <= 1) {
+                snprintf(wish->name, sizeof(wish->name), "alone.%d", (int)getpid());
+                wish->min_world = wish->max_world = 1;
+                return GRADSYNC_OK;
+        }
+        environ_missing(missing, sizeof(missing));
+        return fail(
+                GRADSYNC_INVALID,
+                "which job? Neither the join options nor the environment say its %s%s%s%s. Start the program with gradsyncctl "
+                "run, torchrun or srun, or set name and min_world",
+                named ? "world size" : "name", *missing ? " (" : "", missing, *missing ? ")" : "");
+}
+
+static int wish_check(const struct wish *wish) {
+        if (wish->min_world > wish->max_world)
+                return fail(GRADSYNC_INVALID, "job '%s': min_world %u is above max_world %u", wish->name,
+                            wish->min_world, wish->max_world);
+        if (wish->max_world > LIMIT_WORLD)
+                return fail(GRADSYNC_INVALID,
+                            "job '%s': %u members are too many, %u are possible on one daemon", wish->name,
+                            wish->max_world, LIMIT_WORLD);
+        if (wish->rank >= (int64_t)wish->max_world)
+                return fail(GRADSYNC_INVALID, "job '%s': rank %" PRId64 " does not exist among %u members",
+                            wish->name, wish->rank, wish->max_world);
+        if (wish->local_rank > (int64_t)UINT32_MAX)
+                return fail(GRADSYNC_INVALID, "job '%s': local rank %" PRId64 " does not exist", wish->name,
+                            wish->local_rank);
+        return GRADSYNC_OK;
+}
+
+static int wish_make(struct wish *wish, const struct gradsync_join_options *options) {
+        bool named = options->name != NULL;
+        int r = GRADSYNC_OK;
+
+        *wish = (struct wish){
+                .min_world = options->min_world,
+                .max_world = options->max_world,
+                .rank = options->rank,
+                .local_rank = options->local_rank,
+                .incarnation = options->incarnation,
+                .timeout_ms = options->timeout_ms == 0  ? DEFAULT_TIMEOUT_MS
+                              : options->timeout_ms < 0 ? 0
+                                                        : (uint64_t)options->timeout_ms,
+                .last_call_ms =
+                        options->last_call_ms <= 0 ? DEFAULT_LAST_CALL_MS : (uint64_t)options->last_call_ms,
+        };
+        if (named && !name_valid_job(options->name))
+                return fail(GRADSYNC_INVALID,
+                            "the name of a job is 1 to %u bytes of UTF-8 without '/' and control characters",
+                            LIMIT_NAME);
+        if (named)
+                snprintf(wish->name, sizeof(wish->name), "%.*s", (int)LIMIT_NAME, options->name);
+        if (wish->max_world == 0)
+                wish->max_world = wish->min_world;
+        if (wish->min_world == 0)
+                wish->min_world = wish->max_world;
+        if (!named || wish->min_world == 0)
+                r = wish_from_environment(wish, named);
+        if (wish->incarnation < 0)
+                wish->incarnation = 0;
+        return r != GRADSYNC_OK ? r : wish_check(wish);
+}
+
+static int take_joined(struct request *request, const ProtobufCMessage *message,
+                       struct fdpass_packet *packet) {
+        struct gradsync_job *job =
+                (struct gradsync_job *)((char *)request - offsetof(struct gradsync_job, request));
+        const Wire__Joined *joined = (const Wire__Joined *)message;
+
+        if (joined->world < 1 || joined->world > LIMIT_WORLD || joined->rank >= joined->world)
+                return fail(GRADSYNC_PROTOCOL, "job '%s': gradsyncd granted rank %u of %u", job->name,
+                            joined->rank, joined->world);
+        job->handle = joined->job;
+        job->generation = joined->generation;
+        job->rank = joined->rank;
+        job->local_rank = joined->local_rank;
+        job->world = joined->world;
+        job->member = joined->member;
+        job->joined = true;
+        return GRADSYNC_OK;
+}
+
+/* Sent once, by the first call; a call that goes on after an interruption only waits. */
+static int ask(struct gradsync *gs, struct gradsync_job *job, const struct wish *wish) {
+        Wire__Join join = WIRE__JOIN__INIT;
+
+        join.job = job->name;
+        join.has_min_world = join.has_max_world = join.has_incarnation = join.has_timeout_ms =
+                join.has_last_call_ms = true;
+        join.min_world = wish->min_world;
+        join.max_world = wish->max_world;
+        join.has_rank = wish->rank >= 0;
+        join.rank = (uint32_t)(wish->rank >= 0 ? wish->rank : 0);
+        join.has_slot = wish->local_rank >= 0;
+        join.slot = (uint32_t)(wish->local_rank >= 0 ? wish->local_rank : 0);
+        join.incarnation = (uint64_t)wish->incarnation;
+        join.timeout_ms = wish->timeout_ms;
+        join.last_call_ms = wish->last_call_ms;
+        return request_call(gs, &job->request, WIRE__MESSAGE_TYPE__JOIN, &join.base,
+                            WIRE__MESSAGE_TYPE__JOINED, take_joined, job->deadline);
+}
+
+static int join_alone(struct gradsync *gs, struct gradsync_job *job, const struct wish *wish) {
+        if (wish->min_world > 1 || wish->rank > 0)
+                return fail(
+                        GRADSYNC_NO_DAEMON,
+                        "job '%s' wants %u members, but no gradsyncd is reachable; tried %s. Start one (systemctl start "
+                        "gradsyncd@cpu, or gradsyncctl run), or set GRADSYNC_SOCKET",
+                        wish->name, wish->min_world, gs->tried);
+        job->world = 1;
+        job->generation = 1;
+        job->member = 1;
+        job->joined = true;
+        return GRADSYNC_OK;
+}
+
+static struct gradsync_job *find_name(struct gradsync *gs, const char *name) {
+        struct gradsync_job *job = gs->jobs;
+
+        while (job != NULL && strcmp(job->name, name) != 0)
+                job = job->next;
+        return job;
+}
+
+static int job_new(struct gradsync *gs, const struct wish *wish, struct gradsync_job **ret) {
+        struct gradsync_job *job = calloc(1, sizeof(*job));
+
+        if (job == NULL)
+                return fail(GRADSYNC_NO_MEMORY, "no memory for job '%s'", wish->name);
+        job->gs = gs;
+        memcpy(job->name, wish->name, sizeof(job->name));
+        job->timeout_ms = wish->timeout_ms;
+        job->deadline = wish->timeout_ms == 0 ? NEVER : clock_after_ms(wish->timeout_ms + ANSWER_GRACE_MS);
+        job->next = gs->jobs;
+        gs->jobs = job;
+        *ret = job;
+        return GRADSYNC_OK;
+}
+
+static int join(struct gradsync *gs, const struct wish *wish, struct gradsync_job **ret) {
+        struct gradsync_job *job = find_name(gs, wish->name);
+        int r = GRADSYNC_OK;
+
+        if (gs->link.failed != 0)
+                return link_failure(&gs->link);
+        if (job != NULL && (job->taken || job->busy))
+                return fail(
+                        GRADSYNC_STATE,
+                        "job '%s' has been joined over this handle already, or is being; a second member opens a handle of its own",
+                        wish->name);
+        if (job == NULL)
+                r = job_new(gs, wish, &job);
+        if (r != GRADSYNC_OK)
+                return r;
+        job->busy = true;
+        r = gs->standalone ? join_alone(gs, job, wish) : ask(gs, job, wish);
+        job->busy = false;
+        job->taken = r == GRADSYNC_OK;
+        if (r == GRADSYNC_OK)
+                *ret = job;
+        else if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED)
+                job_free(job);
+        return r;
+}
+
+int gradsync_join(struct gradsync *gs, const struct gradsync_join_options *given, struct gradsync_job **job) {
+        struct gradsync_join_options options = GRADSYNC_JOIN_OPTIONS_INIT;
+        struct wish wish;
+        int r;
+
+        if (job == NULL)
+                return fail(GRADSYNC_INVALID, "gradsync_join(): no place for the job");
+        r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given, "struct gradsync_join_options");
+        if (r == GRADSYNC_OK)
+                r = wish_make(&wish, &options);
+        if (r == GRADSYNC_OK)
+                r = context_enter(gs);
+        return r != GRADSYNC_OK ? r : context_leave(gs, join(gs, &wish, job));
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Nothing is queued here. A frame that does not fit the socket is the caller's to send again, so that no amount of
+ * unread frames costs memory; `full` makes poll() watch for room meanwhile.
+ */
+#include "client/lib/link.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "client/lib/clock.h"
+#include "client/lib/fail.h"
+#include "gradsync/gradsync.h"
+
+static int close_fd(int fd) {
+        if (fd >= 0)
+                close(fd);
+        return -1;
+}
+
+static void watch(struct link *link, int operation, int fd, uint32_t events) {
+        struct epoll_event event = { .events = events, .data.fd = fd };
+
+        epoll_ctl(link->epoll, operation, fd, &event);
+}
+
+static int open_fds(struct link *link) {
+        link->epoll = epoll_create1(EPOLL_CLOEXEC);
+        link->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (link->epoll < 0 || link->wake < 0)
+                return fail(
+                        GRADSYNC_SYSTEM,
+                        "no file descriptors for a connection: %s; look at the limit of open files (ulimit -n)",
+                        strerror(errno));
+        watch(link, EPOLL_CTL_ADD, link->wake, EPOLLIN);
+        if (link->sock >= 0)
+                watch(link, EPOLL_CTL_ADD, link->sock, EPOLLIN);
+        return GRADSYNC_OK;
+}
+
+int link_init(struct link *link, int sock, link_message_fn message, link_room_fn room, void *owner) {
+        int r;
+
+        link->sock = sock;
+        link->epoll = link->wake = -1;
+        link->message = message;
+        link->room = room;
+        link->owner = owner;
+        r = open_fds(link);
+        if (r != GRADSYNC_OK)
+                return r;
+        link->out = malloc(FRAME_MAX);
+        link->in = malloc(LINK_BATCH * FRAME_MAX);
+        if (link->out == NULL || link->in == NULL || codec_init(&link->codec) < 0)
+                return fail(GRADSYNC_NO_MEMORY, "no memory for the buffers of a connection");
+        return GRADSYNC_OK;
+}
+
+void link_deinit(struct link *link) {
+        link->sock = close_fd(link->sock);
+        link->epoll = close_fd(link->epoll);
+        link->wake = close_fd(link->wake);
+        free(link->out);
+        free(link->in);
+        codec_deinit(&link->codec);
+}
+
+void link_abandon(struct link *link) {
+        link->sock = close_fd(link->sock);
+        link->epoll = close_fd(link->epoll);
+        link->wake = close_fd(link->wake);
+}
+
+const char *link_peer(const struct link *link, char *text, size_t size) {
+        if (link->daemon > 0)
+                snprintf(text, size, "gradsyncd (pid %d, socket %s)", (int)link->daemon, link->path);
+        else
+                snprintf(text, size, "gradsyncd (socket %s)", link->path);
+        return text;
+}
+
+static void wake_sleepers(struct link *link) {
+        __atomic_fetch_add(&link->turn, 1, __ATOMIC_RELEASE);
+        if (link->sleepers > 0)
+                syscall(SYS_futex, &link->turn, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Makes poll() and epoll return. */
+static void wake_poller(struct link *link) {
+        if (link->woken)
+                return;
+        link->woken = true;
+        eventfd_write(link->wake, 1);
+}
+
+void link_notify(struct link *link) {
+        if (link->polling)
+                wake_poller(link);
+        wake_sleepers(link);
+}
+
+static void wake_clear(struct link *link) {
+        eventfd_t value;
+
+        if (!link->woken)
+                return;
+        link->woken = false;
+        eventfd_read(link->wake, &value);
+}
+
+void link_fail(struct link *link, int code) {
+        if (link->failed != 0)
+                return;
+        link->failed = code;
+        snprintf(link->why, sizeof(link->why), "%s", fail_text());
+        shutdown(link->sock,
+                 SHUT_RDWR); /* the fd stays readable, so that a caller's loop comes to hear of it */
+        link_notify(link);
+}
+
+int link_failure(const struct link *link) {
+        return fail(link->failed, "%s", link->why);
+}
+
+/* The peer is gone. If it said why, that is the story. */
+static void lost(struct link *link, int error) {
+        char peer[192], reason[160] = "";
+
+        link_peer(link, peer, sizeof(peer));
+        if (link->farewell_code != 0) {
+                fail(link->farewell_code, "%s ended the connection: %s", peer, link->farewell);
+                link_fail(link, link->farewell_code);
+                return;
+        }
+        if (error != 0)
+                snprintf(reason, sizeof(reason), " (%s)", strerror(error));
+        fail(GRADSYNC_DAEMON_LOST,
+             "%s closed the connection%s: it was stopped or has crashed; look at its log, start it again, then open, "
+             "join and plan anew",
+             peer, reason);
+        link_fail(link, GRADSYNC_DAEMON_LOST);
+}
+
+static void protocol_error(struct link *link, const char *why) {
+        char peer[192];
+
+        fail(GRADSYNC_PROTOCOL,
+             "%s sent something that libgradsync %s does not understand: %s; are both of the same release?",
+             link_peer(link, peer, sizeof(peer)), GRADSYNC_RELEASE, why);
+        link_fail(link, GRADSYNC_PROTOCOL);
+}
+
+static void set_full(struct link *link, bool full) {
+        if (link->full == full)
+                return;
+        link->full = full;
+        watch(link, EPOLL_CTL_MOD, link->sock, full ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        if (full && link->polling)
+                wake_poller(link);
+}
+
+int link_send(struct link *link, uint16_t type, uint32_t request, const ProtobufCMessage *message, int fd) {
+        ssize_t size;
+        int r;
+
+        if (link->failed != 0)
+                return link_failure(link);
+        size = codec_pack(link->out, type, request, fd >= 0, message);
+        if (size < 0)
+                return fail(GRADSYNC_INVALID, "a message %s would be larger than a frame",
+                            codec_type_name(type));
+        r = fdpass_send(link->sock, link->out, (size_t)size, &fd, fd >= 0);
+        if (r == 0)
+                return GRADSYNC_OK;
+        if (r == -EAGAIN || r == -ENOBUFS) {
+                set_full(link, true);
+                return fail_constant(GRADSYNC_AGAIN, "gradsyncd has not read what was sent so far");
+        }
+        link_receive(link); /* a farewell may be waiting */
+        lost(link, -r);
+        return link_failure(link);
+}
+
+/* REFUSED that answers nothing precedes the end of the connection. */
+static void keep_farewell(struct link *link, const ProtobufCMessage *message) {
+        const Wire__Refused *refused = (const Wire__Refused *)message;
+
+        if (link->farewell_code != 0)
+                return;
+        link->farewell_code = refused->code > 0 ? (int)refused->code : GRADSYNC_PROTOCOL;
+        snprintf(link->farewell, sizeof(link->farewell), "%s",
+                 refused->text ? refused->text : "no reason given");
+}
+
+static void handle(struct link *link, struct fdpass_packet *packet) {
+        const ProtobufCMessage *message;
+        struct frame_header header;
+        enum frame_verdict verdict = frame_decode(packet->data, packet->size, &header);
+        const char *why = "";
+        int r;
+
+        if (verdict != FRAME_OK || header.fds != packet->n_fds) {
+                protocol_error(link, verdict != FRAME_OK
+                                             ? frame_verdict_text(verdict)
+                                             : "a frame came with another number of fds than it announces");
+                return;
+        }
+        if (header.request == 0 && codec_descriptor(header.type) == NULL)
+                return; /* a notice of a newer minor version */
+        message = codec_unpack(&link->codec, header.type, packet->data + FRAME_HEADER, header.length, &why);
+        if (message == NULL) {
+                protocol_error(link, why);
+                return;
+        }
+        if (header.type == WIRE__MESSAGE_TYPE__REFUSED && header.request == 0) {
+                keep_farewell(link, message);
+                return;
+        }
+        r = link->message(link->owner, &header, message, packet);
+        if (r != GRADSYNC_OK)
+                link_fail(link, r);
+}
+
+/* One packet; false if it was the last thing to come. */
+static bool take(struct link *link, struct fdpass_packet *packet) {
+        if (packet->error != 0)
+                protocol_error(link, strerror(-packet->error));
+        else if (packet->size == 0)
+                lost(link, 0);
+        else
+                handle(link, packet);
+        return link->failed == 0;
+}
+
+unsigned link_receive(struct link *link) {
+        struct fdpass_packet packets[LINK_BATCH];
+        unsigned handled = 0;
+        int n = LINK_BATCH;
+
+        while (link->sock >= 0 && link->failed == 0 && n == (int)LINK_BATCH) {
+                for (unsigned i = 0; i < LINK_BATCH; i++)
+                        packets[i] = (struct fdpass_packet){ .data = link->in + i * FRAME_MAX };
+                n = fdpass_receive(link->sock, packets, LINK_BATCH);
+                if (n == -EAGAIN || n == -EINTR)
+                        break;
+                if (n < 0) {
+                        lost(link, -n);
+                        break;
+                }
+                for (int i = 0; i < n; i++) {
+                        if (link->failed == 0)
+                                take(link, &packets[i]);
+                        fdpass_close(&packets[i]);
+                }
+                handled += (unsigned)n;
+        }
+        return handled;
+}
+
+static void make_room(struct link *link) {
+        set_full(link, false);
+        link->room(link->owner);
+}
+
+static int sleep_turn(struct link *link, uint64_t deadline) {
+        uint64_t now = clock_ns();
+        uint64_t left = deadline == NEVER ? 3600 * NSEC_PER_SEC : deadline > now ? deadline - now : 0;
+        struct timespec timeout = { .tv_sec = (time_t)(left / NSEC_PER_SEC),
+                                    .tv_nsec = (long)(left % NSEC_PER_SEC) };
+        uint32_t turn = __atomic_load_n(&link->turn, __ATOMIC_ACQUIRE);
+        int error = 0;
+
+        link->sleepers++;
+        pthread_mutex_unlock(&link->lock);
+        if (syscall(SYS_futex, &link->turn, FUTEX_WAIT_PRIVATE, turn, &timeout, NULL, 0) < 0)
+                error = errno;
+        pthread_mutex_lock(&link->lock);
+        link->sleepers--;
+        if (error == EINTR)
+                return fail_constant(
+                        GRADSYNC_INTERRUPTED,
+                        "a signal handler ran while the call waited; call it again to go on waiting");
+        return error == ETIMEDOUT && deadline != NEVER ? GRADSYNC_TIMEOUT : GRADSYNC_OK;
+}
+
+int link_sleep(struct link *link) {
+        return sleep_turn(link, NEVER);
+}
+
+static int poll_timeout(uint64_t deadline) {
+        uint64_t now = clock_ns();
+        uint64_t ms;
+
+        if (deadline == NEVER)
+                return -1;
+        ms = deadline > now ? (deadline - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC : 0;
+        return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+static int poll_turn(struct link *link, uint64_t deadline) {
+        struct pollfd fds[2] = {
+                { .fd = link->sock, .events = (short)(POLLIN | (link->full ? POLLOUT : 0)) },
+                { .fd = link->wake, .events = POLLIN },
+        };
+        int n, error;
+
+        link->polling = true;
+        pthread_mutex_unlock(&link->lock);
+        n = poll(fds, 2, deadline == NEVER ? -1 : poll_timeout(deadline));
+        error = errno;
+        pthread_mutex_lock(&link->lock);
+        link->polling = false;
+        wake_clear(link);
+        if (n > 0 && (fds[0].revents & POLLOUT) != 0)
+                make_room(link);
+        if (n > 0 && (fds[0].revents & ~POLLOUT) != 0)
+                link_receive(link);
+        wake_sleepers(link);
+        if (n < 0 && error == EINTR)
+                return fail_constant(
+                        GRADSYNC_INTERRUPTED,
+                        "a signal handler ran while the call waited; call it again to go on waiting");
+        return n == 0 && deadline != NEVER && clock_ns() >= deadline ? GRADSYNC_TIMEOUT : GRADSYNC_OK;
+}
+
+/* Messages that are taken here, not in the caller's dispatch, may complete anything: epoll stays readable until it has
+ * looked. A full socket is left to dispatch as well, or nothing would watch for room while the caller's loop sleeps. */
+static int try_turn(struct link *link) {
+        if (link_receive(link) == 0 && link->failed == 0)
+                return fail_constant(
+                        GRADSYNC_AGAIN,
+                        "not finished yet: wait until gradsync_fd() is readable, dispatch, and call again");
+        wake_poller(link);
+        return GRADSYNC_OK;
+}
+
+int link_wait(struct link *link, uint64_t deadline) {
+        if (link->failed != 0)
+                return GRADSYNC_OK;
+        if (link->nonblocking)
+                return try_turn(link);
+        return link->polling ? sleep_turn(link, deadline) : poll_turn(link, deadline);
+}
+
+void link_dispatch(struct link *link) {
+        if (!link->polling) /* else it is for that thread */
+                wake_clear(link);
+        if (link->failed != 0)
+                return;
+        if (link->full)
+                make_room(link);
+        if (link_receive(link) > 0)
+                link_notify(link);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The list of parameters that a trainer registers before it makes a plan: names that are unique, shapes that can be
+ * counted. Pure; order of registration is the index by which the trainer names a parameter from then on.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "proto/frame.h"
+
+struct param {
+        char *name;
+        unsigned dtype;                 /* WIRE__DTYPE__… */
+        uint32_t dims;
+        uint64_t shape[LIMIT_DIMS];
+        uint64_t bytes;
+};
+
+struct params {
+        struct param *list;
+        uint32_t n, room;
+        uint32_t *index;                /* open addressing by name: number of a parameter plus one; 0: free */
+        uint32_t index_size;            /* a power of two, more than twice n */
+};
+
+/* GRADSYNC_OK, or INVALID, NO_MEMORY with the text; the list is unchanged then. */
+int params_add(struct params *params, const char *name, unsigned dtype, uint32_t dims, const uint64_t *shape);
+void params_deinit(struct params *params);      /* and empty again */

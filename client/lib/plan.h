@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * struct gradsync_plan: parameters laid out in an arena, and the open step over them. plan.c negotiates it with the daemon,
+ * step.c runs its steps, mark.c and finish.c are how the trainer drives them, results.c keeps what they brought.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/lib/job.h"
+#include "client/lib/layout.h"
+#include "client/lib/memory.h"
+#include "client/lib/results.h"
+#include "proto/diagnosis.h"
+
+enum plan_phase {
+        PLAN_DESCRIBE,                  /* sends its description */
+        PLAN_ARENA,                     /* waits for the arena */
+        PLAN_MAP,                       /* has it; maps and touches it */
+        PLAN_MAPPED,                    /* says so, and waits for all to agree */
+        PLAN_AGREED,
+};
+
+enum mark { MARK_NONE = 0, MARK_READY, MARK_ABSENT };
+
+struct step {                           /* the open one */
+        uint64_t number;
+        unsigned outcome;               /* WIRE__OUTCOME__… */
+        struct loss loss;               /* if that is VOID */
+        uint8_t *mark;                  /* enum mark, per parameter */
+        uint32_t *missing;              /* per bucket: parameters that are neither ready nor absent */
+        uint32_t *absent;               /* per bucket: absent ones */
+        uint8_t *done;                  /* per bucket: its result is here */
+        bool touched;                   /* some parameter was marked */
+        uint32_t marked;                /* parameters that are ready or absent */
+        uint32_t cursor;                /* the next bucket to launch */
+        uint32_t divisor;               /* 0: the world size */
+        uint64_t blocked_ns;            /* in finish and wait */
+};
+
+struct gradsync_plan {
+        struct gradsync_job *job;
+        struct gradsync_plan *next;
+        uint32_t ordinal;
+        unsigned reduce;
+        bool drop;                      /* being freed */
+        bool accumulating;
+        struct params params;
+        struct layout layout;
+        struct memory arena;
+        struct diagnosis *page;         /* at the start of the arena */
+        /* negotiation */
+        enum plan_phase phase;
+        uint32_t at;                    /* next parameter, then next bucket to describe */
+        bool begun;
+        int fd;                         /* of the arena, between PLAN_ARENA and its mapping; -1: none */
+        uint64_t deadline;
+        struct request request;
+        /* steps */
+        struct step step;
+        struct results results[2];      /* of the open step, and of the last finished one: */
+        unsigned current;               /* index of the open one's */
+        uint8_t *absent_map;            /* scratch of the launch */
+        uint64_t agreed_ns, finished_ns, exposed_ns;
+        uint32_t waiters;               /* threads in finish or wait; since when there are any: */
+        uint64_t waiting_ns;
+};
+
+void plan_free(struct gradsync_plan *plan);     /* local; its job does not know it any more */
+void plan_abandon(struct gradsync_plan *plan);  /* in a forked child, at once: an arena that is not mapped yet */
+void plan_forget(struct gradsync_plan *plan);   /* in a forked child: only memory */
+
+/* Gate of the calls on a plan, and its way out, which passes `r` through. */
+int plan_enter(const struct gradsync_plan *plan, const char *call);
+int plan_leave(const struct gradsync_plan *plan, int r);
+int plan_check_param(const struct gradsync_plan *plan, uint32_t param, const char *call);
+
+/* describe.c: sends what is left of the description. OK once the last frame is out, or an early refusal has come. */
+int plan_describe(struct gradsync_plan *plan);
+
+/* step.c */
+int step_init(struct gradsync_plan *plan);
+void step_deinit(struct gradsync_plan *plan);
+void step_begin(struct gradsync_plan *plan, uint64_t number);
+bool step_open(const struct gradsync_plan *plan);       /* something was marked, and finish() has not returned */
+/* Hands over every bucket whose turn it is, as far as the socket has room. OK, or the link has failed. */
+int step_launch(struct gradsync_plan *plan);
+int step_message(struct gradsync_plan *plan, const Wire__Step *message);
+void step_void(struct gradsync_plan *plan, uint32_t rank, int32_t pid, const char *text);
+/* Whether the job has lost a member, but this step was begun before and ends by its own outcome, which the notice of the
+ * loss follows. */
+bool step_outcome_due(const struct gradsync_plan *plan);
+/* job_check(), but OK while the outcome is due. */
+int step_check_job(const struct gradsync_plan *plan);
+
+/* standalone.c: the reduction of a world of one. */
+void standalone_reduce(struct gradsync_plan *plan, uint32_t bucket);

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests and their answers, found by id in a short list. */
+#include "client/lib/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/context.h"
+#include "client/lib/fail.h"
+#include "gradsync/gradsync.h"
+
+void request_open(struct gradsync *gs, struct request *request, uint16_t expects, request_answer_fn answer) {
+        if (++gs->last_request == 0)
+                gs->last_request = 1;
+        request->id = gs->last_request;
+        request->answered = false;
+        request->expects = expects;
+        request->answer = answer;
+        request->result = GRADSYNC_OK;
+        request->next = gs->requests;
+        gs->requests = request;
+}
+
+void request_close(struct gradsync *gs, struct request *request) {
+        for (struct request **at = &gs->requests; *at != NULL; at = &(*at)->next) {
+                if (*at != request)
+                        continue;
+                *at = request->next;
+                break;
+        }
+        request->id = 0;
+        free(request->text);
+        request->text = NULL;
+}
+
+int request_take(struct gradsync *gs, struct request *request) {
+        int r = request->result;
+
+        if (r != GRADSYNC_OK)
+                fail(r, "%s", request->text ? request->text : "(no memory for the text)");
+        request_close(gs, request);
+        return r;
+}
+
+int request_give_up(struct gradsync *gs) {
+        char peer[192];
+
+        fail(GRADSYNC_DAEMON_LOST,
+             "%s does not answer; it is stopped or overloaded. The connection was given up: look at the daemon, then open, "
+             "join and plan anew",
+             link_peer(&gs->link, peer, sizeof(peer)));
+        link_fail(&gs->link, GRADSYNC_DAEMON_LOST);
+        return GRADSYNC_DAEMON_LOST;
+}
+
+int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline) {
+        while (!request->answered) {
+                int r = gs->link.failed != 0 ? link_failure(&gs->link) : context_wait(gs, deadline);
+
+                if (request->answered)
+                        break; /* by another thread, or in the very moment of a signal */
+                if (r == GRADSYNC_TIMEOUT)
+                        return request_give_up(gs);
+                if (r != GRADSYNC_OK)
+                        return r;
+        }
+        return request_take(gs, request);
+}
+
+int request_call(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message,
+                 uint16_t expects, request_answer_fn answer, uint64_t deadline) {
+        while (request->id == 0) {
+                int r;
+
+                request_open(gs, request, expects, answer);
+                r = link_send(&gs->link, type, request->id, message, -1);
+                if (r == GRADSYNC_OK)
+                        break;
+                request_close(gs, request);
+                if (r != GRADSYNC_AGAIN)
+                        return r;
+                r = context_wait(gs, deadline);
+                if (r == GRADSYNC_TIMEOUT)
+                        return request_give_up(gs);
+                if (r != GRADSYNC_OK)
+                        return r;
+        }
+        return request_wait(gs, request, deadline);
+}
+
+static int take_refusal(struct request *request, const Wire__Refused *refused) {
+        request->result = refused->code > 0 ? (int)refused->code : GRADSYNC_PROTOCOL;
+        request->text = strdup(refused->text ? refused->text : "no reason given");
+        return GRADSYNC_OK;
+}
+
+int request_answered(struct gradsync *gs, const struct frame_header *header, const ProtobufCMessage *message,
+                     struct fdpass_packet *packet) {
+        struct request *request = gs->requests;
+
+        while (request != NULL && request->id != header->request)
+                request = request->next;
+        if (request == NULL || request->answered)
+                return GRADSYNC_OK; /* of a call that was given up */
+        request->answered = true;
+        if (header->type == WIRE__MESSAGE_TYPE__REFUSED)
+                return take_refusal(request, (const Wire__Refused *)message);
+        if (header->type != request->expects)
+                return fail(GRADSYNC_PROTOCOL, "gradsyncd answered %s where %s was due",
+                            codec_type_name(header->type), codec_type_name(request->expects));
+        if (request->answer == NULL)
+                return GRADSYNC_OK;
+        request->result = request->answer(request, message, packet);
+        if (request->result != GRADSYNC_OK)
+                request->text = strdup(fail_text());
+        return GRADSYNC_OK;
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One question to the daemon and its answer. A request outlives the call that asked it, so that a call which was
+ * interrupted, or would have blocked, can be repeated and goes on where it was.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <protobuf-c/protobuf-c.h>
+
+#include "proto/fdpass.h"
+
+struct gradsync;
+struct request;
+
+/* Takes what the answer says. GRADSYNC_OK, or the result of the request with its text. */
+typedef int (*request_answer_fn)(struct request *request, const ProtobufCMessage *message, struct fdpass_packet *packet);
+
+struct request {
+        struct request *next;           /* of those that are open */
+        uint32_t id;                    /* 0: not open */
+        bool answered;
+        uint16_t expects;               /* type of the answer that is not REFUSED */
+        request_answer_fn answer;       /* NULL: nothing in it is of interest */
+        int result;
+        char *text;                     /* of a refusal, owned */
+};
+
+/* Chooses an id; from now on the answer is recognised. */
+void request_open(struct gradsync *gs, struct request *request, uint16_t expects, request_answer_fn answer);
+/* Not open any more; whatever answer comes is dropped. Fine on one that is not open. */
+void request_close(struct gradsync *gs, struct request *request);
+/* Result of an answered request, with its text; it is closed. */
+int request_take(struct gradsync *gs, struct request *request);
+
+/* Asks and waits: opens and sends the request unless that has been done, waits for the answer, closes. AGAIN, INTERRUPTED:
+ * it stays open, call again. If nothing came by the deadline, the daemon is given up and the link has failed. */
+int request_call(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message, uint16_t expects,
+                 request_answer_fn answer, uint64_t deadline);
+/* Waits for the answer to a request that was opened and sent in another way. */
+int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline);
+
+/* The daemon has not answered in time: ends the connection, and says so. */
+int request_give_up(struct gradsync *gs);
+
+/* An answer has come. GRADSYNC_OK, or PROTOCOL with the text if it makes no sense. */
+int request_answered(struct gradsync *gs, const struct frame_header *header, const ProtobufCMessage *message, struct fdpass_packet *packet);
