@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The table of commands with their help, what is common to their options, and how usage mistakes are told.
+ * The man page says more; `gradsyncctl help COMMAND` is what fits on a screen.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "cli.h"
+#include "escape.h"
+
+static const char common_help[] =
+        "  -s, --socket PATH     talk to the daemon at this socket\n"
+        "  -d, --device DEVICE   talk to the daemon of this device, at its default place\n"
+        "  -h, --help            show this\n";
+
+static const struct command commands[] = {
+        { "status", "[JOB]", "Show the daemon, its jobs, and whom a waiting step waits for",
+          "JOB is NAME or UID/NAME. This is also what gradsyncctl does without a command.\n"
+          "\n"
+          "  -j, --json            one JSON document (schema_version 1)\n"
+          "  -w, --watch[=SECS]    show it again every SECS seconds (1) until interrupted;\n"
+          "                        with --json one document a line\n",
+          cmd_status },
+        { "list", "jobs|clients", "List jobs, or connected processes",
+          "  -j, --json            one JSON document (schema_version 1)\n", cmd_list },
+        { "doctor", "", "Check what usually goes wrong, and say how to repair it",
+          "Ends with 0 if nothing fails (warnings are no failure), else with 1.\n"
+          "\n"
+          "  -j, --json            one JSON document (schema_version 1)\n",
+          cmd_doctor },
+        { "run", "-n N -- CMD [ARG…]", "Start N processes as one job",
+          "Uses the daemon that is reachable, else a private one that ends with the job.\n"
+          "\n"
+          "  -n, --members N       number of processes, 1 to 256\n"
+          "      --job NAME        name of the job (run-PID)\n"
+          "      --private         start a private daemon even if another is reachable\n"
+          "      --daemon-arg ARG  pass ARG to the private daemon; may be repeated\n"
+          "      --keep-going      when a process fails, let the others go on\n"
+          "      --grace SECS      time between SIGTERM and SIGKILL (10)\n",
+          cmd_run },
+        { "help", "[COMMAND]", "Explain a command", "", cmd_help },
+};
+
+const struct command *cli_command_find(const char *name) {
+        for (size_t i = 0; i < array_size(commands); i++)
+                if (strcmp(commands[i].name, name) == 0)
+                        return &commands[i];
+        return NULL;
+}
+
+void cli_command_help(const struct command *command, FILE *to) {
+        fprintf(to, "Usage: gradsyncctl %s [OPTIONS] %s\n\n%s.\n", command->name, command->arguments,
+                command->summary);
+        if (*command->help)
+                fprintf(to, "%s%s", command->help[0] == ' ' ? "\n" : "", command->help);
+        fputs(strstr(command->help, "  -") ? "" : "\n", to);
+        fputs(common_help, to);
+}
+
+int cmd_help(struct cli *cli, int argc, char **argv) {
+        bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+
+        if (argc > 2)
+                return cli_usage_error(cli, "help takes one command at most");
+        if (argc > 1) {
+                const struct command *command = cli_command_find(help ? "help" : argv[1]);
+                if (!command)
+                        return cli_usage_error(cli, "there is no command \"%s\"", argv[1]);
+                cli_command_help(command, stdout);
+                return CLI_OK;
+        }
+        printf("Usage: gradsyncctl [OPTIONS] [COMMAND] [ARGUMENTS]\n\n"
+               "Shows and drives gradsync, the gradient synchronisation service.\n\n");
+        for (size_t i = 0; i < array_size(commands); i++)
+                printf("  %-8s %s\n", commands[i].name, commands[i].summary);
+        printf("\n%s  -V, --version         show the version\n\n"
+               "Exit status: 0 fine, 1 error, 2 wrong usage, 3 daemon not running, 4 unknown job.\n",
+               common_help);
+        return CLI_OK;
+}
+
+int cli_common_option(struct cli *cli, int option, char **argv) {
+        switch (option) {
+        case CLI_OPT_SOCKET: cli->socket = optarg; return 0;
+        case CLI_OPT_DEVICE: cli->device = optarg; return 0;
+        case CLI_OPT_HELP: cli_command_help(cli_command_find(cli->command), stdout); return 1 + CLI_OK;
+        case ':': return cli_refuse_option(cli, "option %s needs a value", argv[optind - 1]);
+        default:
+                if (optopt && optopt < CLI_OPT_OWN && !strchr(argv[optind - 1], '='))
+                        return cli_refuse_option(cli, "unknown option -%c", optopt);
+                return cli_refuse_option(cli, "option %s is unknown or takes no value", argv[optind - 1]);
+        }
+}
+
+static void complain(const char *format, va_list args) {
+        _cleanup_(freep) char *text = NULL, *shown = NULL;
+
+        if (vasprintf(&text, format, args) < 0)
+                text = NULL;
+        else
+                shown = escape_text(text);
+        fflush(stdout);
+        fprintf(stderr, "gradsyncctl: %s\n", shown ? shown : "out of memory");
+}
+
+void cli_complain(const char *format, ...) {
+        va_list args;
+
+        va_start(args, format);
+        complain(format, args);
+        va_end(args);
+}
+
+int cli_usage_error(const struct cli *cli, const char *format, ...) {
+        va_list args;
+
+        va_start(args, format);
+        complain(format, args);
+        va_end(args);
+        fprintf(stderr, "Try: gradsyncctl help%s%s\n", cli->command ? " " : "",
+                cli->command ? cli->command : "");
+        return CLI_USAGE;
+}
+
+bool cli_parse_number(const char *text, unsigned long min, unsigned long max, unsigned long *ret) {
+        char *end;
+
+        if (text[0] < '0' || text[0] > '9')
+                return false;
+        errno = 0;
+        unsigned long value = strtoul(text, &end, 10);
+        if (errno || *end || value < min || value > max)
+                return false;
+        *ret = value;
+        return true;
+}
+
+bool cli_parse_seconds(const char *text, unsigned long *ret_ms) {
+        char *end;
+
+        if (!strchr("0123456789.", text[0]))
+                return false;
+        double value = strtod(text, &end);
+        if (end == text || *end || !isfinite(value) || value < 0.01 || value > 1e6)
+                return false;
+        *ret_ms = (unsigned long)(value * 1000 + 0.5);
+        return true;
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Numbers for people: see format.h. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "format.h"
+
+char *format_bytes(char out[FORMAT_SIZE], uint64_t bytes) {
+        static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+        double value = (double)bytes / 1024;
+        unsigned unit = 0;
+
+        if (bytes < 1024) {
+                snprintf(out, FORMAT_SIZE, "%" PRIu64 " B", bytes);
+                return out;
+        }
+        /* What would be shown as 1024.0 belongs to the next unit. */
+        while (value >= 1023.95 && unit < 5) {
+                value /= 1024;
+                unit++;
+        }
+        snprintf(out, FORMAT_SIZE, value < 99.95 ? "%.1f %s" : "%.0f %s", value, units[unit]);
+        return out;
+}
+
+char *format_age(char out[FORMAT_SIZE], uint64_t ms) {
+        uint64_t s = ms / 1000;
+
+        if (s < 60)
+                snprintf(out, FORMAT_SIZE, "%" PRIu64 ".%" PRIu64 " s", s, ms % 1000 / 100);
+        else if (s < 3600)
+                snprintf(out, FORMAT_SIZE, "%" PRIu64 " min %" PRIu64 " s", s / 60, s % 60);
+        else if (s < 86400)
+                snprintf(out, FORMAT_SIZE, "%" PRIu64 " h %" PRIu64 " min", s / 3600, s % 3600 / 60);
+        else
+                snprintf(out, FORMAT_SIZE, "%" PRIu64 " d %" PRIu64 " h", s / 86400, s % 86400 / 3600);
+        return out;
+}
+
+char *format_rate(char out[FORMAT_SIZE], double per_second) {
+        snprintf(out, FORMAT_SIZE,
+                 per_second >= 99.95   ? "%.0f/s"
+                 : per_second >= 0.995 ? "%.1f/s"
+                                       : "%.2g/s",
+                 per_second);
+        return out;
+}
+
+char *format_share(char out[FORMAT_SIZE], double share) {
+        snprintf(out, FORMAT_SIZE, "%.1f %%", share * 100);
+        return out;
+}
+
+char *format_norm(char out[FORMAT_SIZE], double norm) {
+        snprintf(out, FORMAT_SIZE, "%.4g", norm);
+        return out;
+}

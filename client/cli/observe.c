@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Looks at all daemons that can be found: see observe.h. */
+#include <string.h>
+
+#include "find.h"
+#include "observe.h"
+
+struct attempt {
+        enum link_result result;
+        char error[1280];
+};
+
+static struct attempt look(const char *path, const char *job, struct snapshot *ret) {
+        struct attempt attempt = { 0 };
+        struct link link;
+
+        attempt.result = link_open(&link, path, LINK_TIMEOUT);
+        if (!attempt.result)
+                attempt.result = snapshot_fetch(&link, path, job, ret);
+        memcpy(attempt.error, link.error, sizeof attempt.error);
+        link_close(&link);
+        return attempt;
+}
+
+static void advise(const struct cli *cli, const struct places *places) {
+        const char *device = find_device(cli);
+
+        if (places->source == FIND_SOCKET_OPTION || places->source == FIND_SOCKET_VARIABLE) {
+                fprintf(stderr, "Start it:  gradsyncd --device %s --socket %s\n", device, places->path[0]);
+                return;
+        }
+        fprintf(stderr,
+                "Start one:  systemctl start 'gradsyncd@%s'\n"
+                "       or:  gradsyncd --device %s\n"
+                "       or:  gradsyncctl run -n 2 -- CMD, which starts a private one for its job\n",
+                device, device);
+}
+
+static int nobody(const struct cli *cli, const struct places *places, const struct attempt *attempts) {
+        bool denied = false;
+
+        for (size_t i = 0; i < places->n; i++)
+                denied = denied || attempts[i].result == LINK_DENIED;
+        if (denied)
+                cli_complain("no daemon may be asked by you; gradsyncctl doctor says more");
+        else
+                cli_complain("no daemon is running");
+        for (size_t i = 0; i < places->n; i++)
+                fprintf(stderr, "  tried %s: %s\n", places->path[i], attempts[i].error);
+        if (denied)
+                return CLI_ERROR;
+        advise(cli, places);
+        return CLI_NO_DAEMON;
+}
+
+/* Whether a failure is worth a word although others answered. */
+static bool notable(enum link_result result) {
+        return result != LINK_OK && result != LINK_ABSENT && result != LINK_DENIED;
+}
+
+static int judge(const struct cli *cli, const char *job, const struct places *places,
+                 const struct attempt *attempts, size_t tried, size_t answered, size_t kept) {
+        bool trouble = false;
+
+        for (size_t i = 0; i < tried; i++)
+                if (notable(attempts[i].result)) {
+                        cli_complain("%s: %s", places->path[i], attempts[i].error);
+                        trouble = true;
+                }
+        if (!answered && !trouble)
+                return nobody(cli, places, attempts);
+        if (answered && !kept) {
+                cli_complain("there is no job \"%s\"; gradsyncctl list jobs shows which there are", job);
+                return CLI_UNKNOWN_JOB;
+        }
+        return trouble ? CLI_ERROR : CLI_OK;
+}
+
+int observe(const struct cli *cli, const char *job, struct observation *ret) {
+        struct places places;
+        size_t answered = 0, tried = 0;
+
+        *ret = (struct observation){ 0 };
+        if (find_all(cli, &places) < 0) {
+                cli_complain("out of memory");
+                return CLI_ERROR;
+        }
+        _cleanup_(freep) struct attempt *attempts = calloc(places.n, sizeof *attempts);
+        ret->snapshot = calloc(places.n, sizeof *ret->snapshot);
+        for (size_t i = 0; attempts && ret->snapshot && i < places.n && !(places.one && answered); i++) {
+                tried = i + 1;
+                attempts[i] = look(places.path[i], job, &ret->snapshot[ret->n]);
+                if (attempts[i].result)
+                        continue;
+                answered++;
+                if (ret->snapshot[ret->n].found)
+                        ret->n++;
+                else
+                        snapshot_deinit(&ret->snapshot[ret->n]);
+        }
+        int code = CLI_ERROR;
+        if (attempts && ret->snapshot)
+                code = judge(cli, job, &places, attempts, tried, answered, ret->n);
+        places_deinit(&places);
+        return code;
+}
+
+void observation_deinit(struct observation *observation) {
+        for (size_t i = 0; i < observation->n; i++)
+                snapshot_deinit(&observation->snapshot[i]);
+        free(observation->snapshot);
+        *observation = (struct observation){ 0 };
+}

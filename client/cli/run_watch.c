@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The loop of `gradsyncctl run`: output of the members to ours, line by line; their ends, in the order in
+ * which they happened (epoll keeps it); signals to their process groups. See run.h.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "paint.h"
+#include "run.h"
+
+#define DRAIN_MS 2000 /* for what the members left running, once all of them have ended */
+#define CHUNK 4096    /* a pipe that is writable takes so much without blocking */
+
+/* What an epoll entry is about: rank << 2 | this. */
+enum { ABOUT_SIGNAL, ABOUT_DAEMON, ABOUT_MEMBER, ABOUT_OUTPUT };
+#define ABOUT(kind, rank, stream) ((uint64_t)(rank) << 8 | (uint64_t)(stream) << 4 | (uint64_t)(kind))
+
+int64_t run_now_ms(void) {
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void signal_members(struct run *run, int number) {
+        for (unsigned i = 0; i < run->n_members; i++)
+                kill(-run->member[i].pid, number);
+}
+
+static void kill_members(struct run *run) {
+        run->killed = true;
+        run->deadline = 0;
+        signal_members(run, SIGKILL);
+}
+
+/* Asks all members to end, stopped ones too, and gives them the grace time. */
+static void stop_members(struct run *run, int number, int result) {
+        if (run->stopping)
+                return;
+        run->stopping = true;
+        run->result = result;
+        run->deadline = run_now_ms() + (int64_t)run->options->grace_ms;
+        signal_members(run, number);
+        signal_members(run, SIGCONT);
+}
+
+/* Ctrl-Z stops the job and us; when we go on, so does the job. */
+static void suspend(struct run *run) {
+        signal_members(run, SIGSTOP);
+        raise(SIGSTOP);
+        signal_members(run, SIGCONT);
+}
+
+/* Orphans that became ours are reaped at once; the members themselves are kept for the end. */
+static void reap_orphans(const struct run *run) {
+        siginfo_t info = { 0 };
+
+        while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid > 0) {
+                for (unsigned i = 0; i < run->n_members; i++)
+                        if (run->member[i].pid == info.si_pid)
+                                return; /* it hides later ones until run_members_end() */
+                if (info.si_pid == run->daemon.pid)
+                        return;
+                waitpid(info.si_pid, NULL, 0);
+                info.si_pid = 0;
+        }
+}
+
+static void take_signals(struct run *run) {
+        struct signalfd_siginfo info;
+
+        while (read(run->signal_fd, &info, sizeof info) == sizeof info) {
+                int number = (int)info.ssi_signo;
+                if (number == SIGCHLD)
+                        reap_orphans(run);
+                else if (number == SIGTSTP)
+                        suspend(run);
+                else if (run->stopping && number != SIGHUP)
+                        kill_members(run);
+                else
+                        stop_members(run, number, 128 + number);
+        }
+}
+
+static void check_deadline(struct run *run) {
+        if (!run->deadline || run_now_ms() < run->deadline)
+                return;
+        if (!run->killed)
+                for (unsigned i = 0; i < run->n_members; i++)
+                        if (run->member[i].pidfd >= 0)
+                                cli_complain("rank %u (pid %d) has not ended: killed", run->member[i].rank,
+                                             run->member[i].pid);
+        kill_members(run);
+}
+
+static int time_left(const struct run *run) {
+        int64_t left = run->deadline - run_now_ms();
+
+        return !run->deadline ? -1 : left > 0 ? (int)left : 0;
+}
+
+/* Waits until `fd` takes bytes, with signals and deadlines still served; false if it is not worth waiting any
+ * more. */
+static bool wait_writable(struct run *run, int fd) {
+        for (;;) {
+                struct pollfd fds[2] = { { .fd = fd, .events = POLLOUT },
+                                         { .fd = run->signal_fd, .events = POLLIN } };
+                int n = poll(fds, 2, run->killed ? 0 : time_left(run));
+                if (n < 0 && errno != EINTR)
+                        return false;
+                if (n > 0 && fds[0].revents)
+                        return true;
+                if (run->killed)
+                        return false;
+                if (n > 0 && fds[1].revents)
+                        take_signals(run);
+                check_deadline(run);
+        }
+}
+
+static void write_out(struct run *run, int stream, const char *bytes, size_t n) {
+        int fd = stream == RUN_STDOUT ? STDOUT_FILENO : STDERR_FILENO;
+
+        while (n > 0 && !run->gone[stream]) {
+                if (!wait_writable(run, fd))
+                        return;
+                ssize_t written = write(fd, bytes, n < CHUNK ? n : CHUNK);
+                if (written >= 0) {
+                        bytes += written;
+                        n -= (size_t)written;
+                } else if (errno == EPIPE || (errno != EAGAIN && errno != EINTR)) {
+                        run->gone[stream] = true;
+                        if (errno != EPIPE)
+                                cli_complain("cannot write the output: %s", strerror(errno));
+                        stop_members(run, SIGTERM, errno == EPIPE ? 128 + SIGPIPE : CLI_ERROR);
+                }
+        }
+}
+
+struct giving {
+        struct run *run;
+        unsigned rank;
+        int stream;
+};
+
+static void give_line(void *data, const char *line, size_t length) {
+        static const char *const colors[] = { "\033[36m", "\033[35m", "\033[33m",
+                                              "\033[32m", "\033[34m", "\033[31m" };
+        static char out[LINES_MAX + 64];
+        const struct giving *giving = data;
+        bool color = giving->run->color[giving->stream];
+        int head = snprintf(out, 64, "%s[%u]%s ", color ? colors[giving->rank % array_size(colors)] : "",
+                            giving->rank, color ? "\033[0m" : "");
+
+        memcpy(out + head, line, length);
+        out[(size_t)head + length] = '\n';
+        write_out(giving->run, giving->stream, out, (size_t)head + length + 1);
+}
+
+/* One chunk of one pipe; at its end the unfinished line too. */
+static void relay(struct run *run, unsigned rank, int stream) {
+        struct run_member *member = &run->member[rank];
+        struct giving giving = { run, rank, stream };
+        char bytes[16384];
+        ssize_t n = read(member->pipe[stream], bytes, sizeof bytes);
+
+        if (n > 0)
+                lines_feed(&member->lines[stream], bytes, (size_t)n, give_line, &giving);
+        if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR)))
+                return;
+        lines_flush(&member->lines[stream], give_line, &giving);
+        close(member->pipe[stream]);
+        member->pipe[stream] = -1;
+}
+
+static void member_failed(struct run *run, const struct run_member *member, const siginfo_t *info) {
+        bool by_signal = info->si_code != CLD_EXITED;
+        int result = by_signal ? 128 + info->si_status : info->si_status;
+        const char *then =
+                run->options->keep_going || run->options->members == 1 ? "" : "; the others are stopped";
+
+        if (run->stopping)
+                return; /* not its own fault */
+        if (by_signal)
+                cli_complain("rank %u (pid %d) was killed by signal %d (%s)%s", member->rank, member->pid,
+                             info->si_status, strsignal(info->si_status), then);
+        else
+                cli_complain("rank %u (pid %d) ended with status %d%s", member->rank, member->pid,
+                             info->si_status, then);
+        if (run->options->keep_going)
+                run->result = run->result ? run->result : result;
+        else
+                stop_members(run, SIGTERM, result);
+}
+
+static void member_ended(struct run *run, unsigned rank) {
+        struct run_member *member = &run->member[rank];
+        siginfo_t info = { 0 };
+
+        if (waitid(P_PIDFD, (id_t)member->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0)
+                return;
+        close(member->pidfd);
+        member->pidfd = -1;
+        if (info.si_code != CLD_EXITED || info.si_status != 0)
+                member_failed(run, member, &info);
+}
+
+static void daemon_ended(struct run *run) {
+        epoll_ctl(run->epoll_fd, EPOLL_CTL_DEL, run->daemon.pidfd, NULL);
+        cli_complain("the private daemon (pid %d) has ended; the job cannot go on", run->daemon.pid);
+        run_daemon_show_log(&run->daemon);
+        stop_members(run, SIGTERM, CLI_ERROR);
+}
+
+static int follow(const struct run *run, int fd, uint64_t about) {
+        struct epoll_event event = { .events = EPOLLIN, .data.u64 = about };
+
+        return epoll_ctl(run->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+static int follow_all(struct run *run) {
+        int r = follow(run, run->signal_fd, ABOUT(ABOUT_SIGNAL, 0, 0));
+
+        if (r == 0 && run->daemon.pidfd >= 0)
+                r = follow(run, run->daemon.pidfd, ABOUT(ABOUT_DAEMON, 0, 0));
+        for (unsigned i = 0; i < run->n_members && r == 0; i++) {
+                r = follow(run, run->member[i].pidfd, ABOUT(ABOUT_MEMBER, i, 0));
+                for (int k = 0; k < RUN_STREAMS && r == 0; k++)
+                        r = follow(run, run->member[i].pipe[k], ABOUT(ABOUT_OUTPUT, i, k));
+        }
+        return r;
+}
+
+static void dispatch(struct run *run, uint64_t about) {
+        unsigned rank = (unsigned)(about >> 8);
+
+        switch (about & 15) {
+        case ABOUT_SIGNAL: take_signals(run); break;
+        case ABOUT_DAEMON: daemon_ended(run); break;
+        case ABOUT_MEMBER: member_ended(run, rank); break;
+        default: relay(run, rank, (int)(about >> 4 & 15));
+        }
+}
+
+static bool alive(const struct run *run) {
+        for (unsigned i = 0; i < run->n_members; i++)
+                if (run->member[i].pidfd >= 0)
+                        return true;
+        return false;
+}
+
+static bool has_output(const struct run *run) {
+        for (unsigned i = 0; i < run->n_members; i++)
+                if (run->member[i].pipe[RUN_STDOUT] >= 0 || run->member[i].pipe[RUN_STDERR] >= 0)
+                        return true;
+        return false;
+}
+
+/* Of pipes that somebody beyond our reach keeps open. */
+static void flush_all(struct run *run) {
+        for (unsigned i = 0; i < run->n_members; i++)
+                for (int k = 0; k < RUN_STREAMS; k++) {
+                        struct giving giving = { run, i, k };
+                        lines_flush(&run->member[i].lines[k], give_line, &giving);
+                }
+}
+
+void run_watch(struct run *run) {
+        struct epoll_event events[64];
+        bool draining = false;
+
+        if (follow_all(run) < 0) {
+                cli_complain("epoll: %s", strerror(errno));
+                run->result = CLI_ERROR;
+                return;
+        }
+        while (alive(run) || has_output(run)) {
+                int n = epoll_wait(run->epoll_fd, events, array_size(events), time_left(run));
+                for (int i = 0; i < n; i++)
+                        dispatch(run, events[i].data.u64);
+                check_deadline(run);
+                /* All have ended, but something they started still holds our pipes: it is asked to end too.
+                 * */
+                if (!alive(run) && !draining) {
+                        draining = true;
+                        run->deadline = run_now_ms() + DRAIN_MS;
+                        signal_members(run, SIGTERM);
+                } else if (draining && run->killed && !run->deadline) {
+                        flush_all(run);
+                        return;
+                }
+        }
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Status for people: see text.h. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "escape.h"
+#include "format.h"
+#include "paint.h"
+#include "text.h"
+
+#define MANY_MEMBERS 32 /* more than this and only those that stand out are listed */
+#define MANY_WAITS 4
+
+static const char *or_empty(const char *text) {
+        return text ? text : "";
+}
+
+static const char *plural(uint64_t n) {
+        return n == 1 ? "" : "s";
+}
+
+static void daemon_head(const struct snapshot *from, bool color, FILE *to) {
+        const Wire__StatusDaemon *d = from->daemon;
+        _cleanup_(freep) char *device = escape_text(d->device), *version = escape_text(d->version);
+        _cleanup_(freep) char *simd = escape_text(d->simd), *path = escape_text(from->path);
+        char up[FORMAT_SIZE], bytes[FORMAT_SIZE];
+
+        fprintf(to, "%sgradsyncd %s on %s%s, up %s, pid %d: %u client%s, %u job%s\n",
+                paint_on(color, PAINT_BOLD), or_empty(version), or_empty(device),
+                paint_off(color, PAINT_BOLD), format_age(up, d->uptime_ms), d->pid, d->clients,
+                plural(d->clients), d->jobs, plural(d->jobs));
+        fprintf(to, "%s%s, %u worker%s", paint_on(color, PAINT_DIM), or_empty(path), d->workers,
+                plural(d->workers));
+        if (simd && *simd)
+                fprintf(to, " (%s)", simd);
+        if (d->arenas)
+                fprintf(to, ", %s in %u arena%s", format_bytes(bytes, d->arena_bytes), d->arenas,
+                        plural(d->arenas));
+        fprintf(to, "%s\n", paint_off(color, PAINT_DIM));
+        if (d->has_complete && !d->complete)
+                fprintf(to, "%sonly your own jobs are shown%s\n", paint_on(color, PAINT_DIM),
+                        paint_off(color, PAINT_DIM));
+}
+
+static void job_head(const Wire__StatusJob *j, bool color, FILE *to) {
+        _cleanup_(freep) char *name = escape_text(j->name), *state = escape_text(j->state);
+        enum paint paint = paint_state(j->state);
+        char number[FORMAT_SIZE];
+
+        fprintf(to, "\n%s%s%s  %s%s%s, step %" PRIu64, paint_on(color, PAINT_BOLD), or_empty(name),
+                paint_off(color, PAINT_BOLD), paint_on(color, paint), or_empty(state),
+                paint_off(color, paint), j->step);
+        if (j->step_rate > 0)
+                fprintf(to, ", %s", format_rate(number, j->step_rate));
+        if (j->has_exposed)
+                fprintf(to, ", %s exposed", format_share(number, j->exposed));
+        if (j->has_norm && j->step > 0)
+                fprintf(to, ", gradient norm %s", format_norm(number, j->norm));
+        fputc('\n', to);
+}
+
+static void job_facts(const Wire__StatusJob *j, bool color, FILE *to) {
+        char bytes[FORMAT_SIZE], reduced[FORMAT_SIZE];
+
+        fprintf(to, "  world size %u, generation %u, uid %u", j->world, j->generation, j->uid);
+        if (j->buckets)
+                fprintf(to, ", %u bucket%s, %s a step, %s reduced", j->buckets, plural(j->buckets),
+                        format_bytes(bytes, j->bytes), format_bytes(reduced, j->bytes_reduced));
+        if (j->operations)
+                fprintf(to, ", %" PRIu64 " operation%s", j->operations, plural(j->operations));
+        if (j->void_steps)
+                fprintf(to, ", %s%" PRIu64 " void step%s%s", paint_on(color, PAINT_WARN), j->void_steps,
+                        plural(j->void_steps), paint_off(color, PAINT_WARN));
+        if (j->nonfinite)
+                fprintf(to, ", %s%" PRIu64 " non-finite value%s%s", paint_on(color, PAINT_BAD), j->nonfinite,
+                        plural(j->nonfinite), paint_off(color, PAINT_BAD));
+        fputc('\n', to);
+}
+
+static bool ordinary(const Wire__StatusMember *m) {
+        return m->state && (strcmp(m->state, "computing") == 0 || strcmp(m->state, "waiting") == 0);
+}
+
+static void member_line(struct libscols_table *table, const Wire__StatusMember *m) {
+        struct libscols_line *line = table_line(table);
+        char share[FORMAT_SIZE];
+        size_t cell = 0;
+
+        if (m->unranked)
+                table_text(line, &cell, "", PAINT_NONE);
+        else
+                table_printf(line, &cell, "%u", m->rank);
+        table_printf(line, &cell, "%d", m->pid);
+        table_printf(line, &cell, "%u", m->uid);
+        table_text(line, &cell, m->state, paint_state(m->state));
+        table_printf(line, &cell, "%" PRIu64, m->step);
+        table_text(line, &cell, m->has_exposed ? format_share(share, m->exposed) : "", PAINT_NONE);
+        table_text(line, &cell, m->program, PAINT_NONE);
+}
+
+static void job_members(const struct snapshot_job *job, bool whole, bool color, FILE *to) {
+        static const struct column columns[] = {
+                { "RANK", true }, { "PID", true },     { "UID", true },      { "STATE", false },
+                { "STEP", true }, { "EXPOSED", true }, { "PROGRAM", false },
+        };
+        size_t left_out = 0;
+
+        if (job->n_members == 0)
+                return;
+        struct libscols_table *table = table_new(columns, array_size(columns), color);
+        for (size_t i = 0; i < job->n_members; i++) {
+                if (!whole && job->n_members > MANY_MEMBERS && ordinary(job->member[i]))
+                        left_out++;
+                else
+                        member_line(table, job->member[i]);
+        }
+        if (left_out < job->n_members)
+                table_print(table, "  ", to);
+        else
+                scols_unref_table(table);
+        if (left_out)
+                fprintf(to, "  %zu member%s computing or waiting as usual\n", left_out, plural(left_out));
+}
+
+/* What somebody is waited for to do; "" for a step, whose bucket says it. */
+static const char *wait_purpose(const char *what) {
+        static const struct {
+                const char *what, *purpose;
+        } purposes[] = {
+                { "step", "" },
+                { "join", " to join" },
+                { "plan", " to agree on a plan" },
+                { "operation", " to take part in an operation" },
+        };
+
+        for (size_t i = 0; what && i < array_size(purposes); i++)
+                if (strcmp(purposes[i].what, what) == 0)
+                        return purposes[i].purpose;
+        return "";
+}
+
+bool text_wait_is_step(const Wire__StatusWait *wait) {
+        return !wait->what || strcmp(wait->what, "step") == 0;
+}
+
+char *text_wait(const Wire__StatusWait *wait) {
+        _cleanup_(freep) char *state = escape_text(wait->process_state),
+                              *parameter = escape_text(wait->parameter);
+        bool process = wait->has_pid && wait->pid > 0, bucket = wait->has_bucket && text_wait_is_step(wait);
+        char since[FORMAT_SIZE], *text = NULL;
+        size_t size;
+        FILE *to = open_memstream(&text, &size);
+
+        if (!to)
+                return NULL;
+        fprintf(to, "waiting %s for rank %u", format_age(since, wait->since_ms), wait->rank);
+        if (process)
+                fprintf(to, " (pid %d%s%s)", wait->pid, state && *state ? ", " : "", or_empty(state));
+        fputs(wait_purpose(wait->what), to);
+        if (bucket)
+                fprintf(to, ": bucket %u", wait->bucket);
+        if (parameter && *parameter)
+                fprintf(to, "%s parameter \"%s\"", bucket ? "," : ":", parameter);
+        fclose(to);
+        return text;
+}
+
+static void job_waits(const struct snapshot_job *job, bool color, FILE *to) {
+        for (size_t i = 0; i < job->n_waits && i < MANY_WAITS; i++) {
+                _cleanup_(freep) char *text = text_wait(job->wait[i]);
+                fprintf(to, "  %s%s%s\n", paint_on(color, PAINT_WARN), or_empty(text),
+                        paint_off(color, PAINT_WARN));
+        }
+        if (job->n_waits > MANY_WAITS)
+                fprintf(to, "  and for %zu more\n", job->n_waits - MANY_WAITS);
+}
+
+static void missing_members(const struct snapshot_job *job, bool color, FILE *to) {
+        const Wire__StatusJob *j = job->job;
+
+        if (j->state && strcmp(j->state, "forming") == 0 && j->world > job->n_members)
+                fprintf(to, "  %swaiting for %zu more member%s to join%s\n", paint_on(color, PAINT_WARN),
+                        j->world - job->n_members, plural(j->world - job->n_members),
+                        paint_off(color, PAINT_WARN));
+}
+
+static void job_text(const struct snapshot_job *job, bool whole, bool color, FILE *to) {
+        _cleanup_(freep) char *why = escape_text(job->job->text);
+
+        job_head(job->job, color, to);
+        job_facts(job->job, color, to);
+        job_members(job, whole, color, to);
+        if (why && *why)
+                fprintf(to, "  %s\n", why);
+        missing_members(job, color, to);
+        job_waits(job, color, to);
+}
+
+void text_status(const struct observation *observation, bool whole, bool color, FILE *to) {
+        for (size_t i = 0; i < observation->n; i++) {
+                const struct snapshot *snapshot = &observation->snapshot[i];
+                if (i > 0)
+                        fputc('\n', to);
+                daemon_head(snapshot, color, to);
+                for (size_t k = 0; k < snapshot->n_jobs; k++)
+                        job_text(&snapshot->job[k], whole, color, to);
+        }
+}
+
+static void jobs_line(struct libscols_table *table, const struct snapshot *from,
+                      const struct snapshot_job *job) {
+        struct libscols_line *line = table_line(table);
+        const Wire__StatusJob *j = job->job;
+        char number[FORMAT_SIZE];
+        size_t cell = 0;
+
+        table_text(line, &cell, j->name, PAINT_NONE);
+        table_printf(line, &cell, "%u", j->uid);
+        table_text(line, &cell, from->daemon->device, PAINT_NONE);
+        table_text(line, &cell, j->state, paint_state(j->state));
+        table_printf(line, &cell, "%zu/%u", job->n_members, j->world);
+        table_printf(line, &cell, "%u", j->generation);
+        table_printf(line, &cell, "%" PRIu64, j->step);
+        table_text(line, &cell, j->step_rate > 0 ? format_rate(number, j->step_rate) : "", PAINT_NONE);
+        table_text(line, &cell, format_bytes(number, j->bytes), PAINT_NONE);
+}
+
+void text_jobs(const struct observation *observation, bool color, FILE *to) {
+        static const struct column columns[] = {
+                { "JOB", false },   { "UID", true },     { "DEVICE", false },
+                { "STATE", false }, { "MEMBERS", true }, { "GENERATION", true },
+                { "STEP", true },   { "RATE", true },    { "BYTES", true },
+        };
+        struct libscols_table *table = table_new(columns, array_size(columns), color);
+
+        for (size_t i = 0; i < observation->n; i++)
+                for (size_t k = 0; k < observation->snapshot[i].n_jobs; k++)
+                        jobs_line(table, &observation->snapshot[i], &observation->snapshot[i].job[k]);
+        table_print(table, "", to);
+}
+
+void text_clients(const struct observation *observation, bool color, FILE *to) {
+        static const struct column columns[] = {
+                { "PID", true },      { "UID", true },       { "DEVICE", false }, { "PROGRAM", false },
+                { "LIBRARY", false }, { "CONNECTED", true }, { "JOBS", true },
+        };
+        struct libscols_table *table = table_new(columns, array_size(columns), color);
+
+        for (size_t i = 0; i < observation->n; i++)
+                for (size_t k = 0; k < observation->snapshot[i].n_clients; k++) {
+                        const Wire__StatusClient *c = observation->snapshot[i].client[k];
+                        struct libscols_line *line = table_line(table);
+                        char age[FORMAT_SIZE];
+                        size_t cell = 0;
+                        table_printf(line, &cell, "%d", c->pid);
+                        table_printf(line, &cell, "%u", c->uid);
+                        table_text(line, &cell, observation->snapshot[i].daemon->device, PAINT_NONE);
+                        table_text(line, &cell, c->program, PAINT_NONE);
+                        table_text(line, &cell, c->library, PAINT_NONE);
+                        table_text(line, &cell, format_age(age, c->connected_ms), PAINT_NONE);
+                        table_printf(line, &cell, "%u", c->jobs);
+                }
+        table_print(table, "", to);
+}
