@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The perceptron's arithmetic. The inner loops run over the outputs of a layer, which lie side by side in
+ * memory, so that a compiler turns them into vector instructions without being allowed to reorder sums; the
+ * one sum that needs reordering (backwards through the weights) does so by hand. All of it is deterministic:
+ * equal inputs give equal bits.
+ */
+#include "mlp.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DOT_LANES 8
+
+/* splitmix64: a full-period generator whose whole state is one counter. */
+static uint64_t random_next(uint64_t *state) {
+        uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+        z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+        return z ^ (z >> 31);
+}
+
+/* Uniform within ±sqrt(6 / in), which keeps the variance of ReLU layers level; biases start at zero. */
+static void layer_fill(struct mlp_layer *layer, uint64_t *state) {
+        float range = sqrtf(6.f / (float)layer->in);
+        for (size_t i = 0; i < layer->in * layer->out; i++) {
+                float unit = (float)(random_next(state) >> 40) * 0x1p-24f;
+                layer->weight[i] = (2.f * unit - 1.f) * range;
+        }
+}
+
+static float *take(float **memory, size_t count) {
+        float *taken = *memory;
+        *memory += count;
+        return taken;
+}
+
+int mlp_init(struct mlp *mlp, const size_t *widths, size_t layers, size_t batch, uint64_t seed) {
+        *mlp = (struct mlp){ .layers = layers, .batch = batch };
+        size_t outputs = 0;
+        for (size_t l = 0; l < layers; l++) {
+                mlp->params += (widths[l] + 1) * widths[l + 1];
+                outputs += widths[l + 1] * batch;
+        }
+        mlp->memory = calloc(2 * mlp->params + 2 * outputs, sizeof(float));
+        if (!mlp->memory)
+                return -1;
+
+        float *value = mlp->memory, *velocity = value + mlp->params, *pass = velocity + mlp->params;
+        for (size_t l = 0; l < layers; l++) {
+                struct mlp_layer *layer = &mlp->layer[l];
+                layer->in = widths[l];
+                layer->out = widths[l + 1];
+                layer->weight = take(&value, layer->in * layer->out);
+                layer->bias = take(&value, layer->out);
+                layer->weight_velocity = take(&velocity, layer->in * layer->out);
+                layer->bias_velocity = take(&velocity, layer->out);
+                layer->output = take(&pass, layer->out * batch);
+                layer->delta = take(&pass, layer->out * batch);
+                layer_fill(layer, &seed);
+        }
+        return 0;
+}
+
+void mlp_deinit(struct mlp *mlp) {
+        free(mlp->memory);
+        *mlp = (struct mlp){ 0 };
+}
+
+/* What a layer reads: the outputs of the one below it, or the images. */
+static const float *layer_input(const struct mlp *mlp, size_t l) {
+        return l ? mlp->layer[l - 1].output : mlp->input;
+}
+
+static void layer_forward(const struct mlp_layer *layer, const float *input, size_t rows) {
+        for (size_t r = 0; r < rows; r++) {
+                const float *in = input + r * layer->in;
+                float *restrict out = layer->output + r * layer->out;
+                memcpy(out, layer->bias, layer->out * sizeof(*out));
+                for (size_t i = 0; i < layer->in; i++) {
+                        const float *weight = layer->weight + i * layer->out;
+                        for (size_t o = 0; o < layer->out; o++)
+                                out[o] += in[i] * weight[o];
+                }
+        }
+}
+
+static void relu(float *value, size_t count) {
+        for (size_t i = 0; i < count; i++)
+                value[i] = value[i] > 0.f ? value[i] : 0.f;
+}
+
+/* Turns one row of the last layer's outputs into probabilities and returns the label's cross entropy. */
+static double softmax_row(float *out, size_t classes, uint8_t label) {
+        float top = out[0];
+        double sum = 0.;
+        for (size_t o = 1; o < classes; o++)
+                top = out[o] > top ? out[o] : top;
+        double label_score = (double)out[label] - top;
+        for (size_t o = 0; o < classes; o++) {
+                double e = exp((double)out[o] - top);
+                sum += e;
+                out[o] = (float)e;
+        }
+        for (size_t o = 0; o < classes; o++)
+                out[o] = (float)(out[o] / sum);
+        return log(sum) - label_score;
+}
+
+static void forward(struct mlp *mlp, const float *input, size_t rows) {
+        mlp->input = input;
+        mlp->rows = rows;
+        for (size_t l = 0; l < mlp->layers; l++) {
+                struct mlp_layer *layer = &mlp->layer[l];
+                layer_forward(layer, layer_input(mlp, l), rows);
+                if (l + 1 < mlp->layers)
+                        relu(layer->output, rows * layer->out);
+        }
+}
+
+double mlp_forward(struct mlp *mlp, const float *input, const uint8_t *label, size_t rows) {
+        struct mlp_layer *last = &mlp->layer[mlp->layers - 1];
+        double loss = 0.;
+
+        forward(mlp, input, rows);
+        for (size_t r = 0; r < rows; r++) {
+                float *out = last->output + r * last->out, *delta = last->delta + r * last->out;
+                loss += softmax_row(out, last->out, label[r]);
+                for (size_t o = 0; o < last->out; o++)
+                        delta[o] = (out[o] - (o == label[r] ? 1.f : 0.f)) / (float)rows;
+        }
+        return loss;
+}
+
+/* Sum of products in a fixed order that fills a vector register. */
+static float dot(const float *a, const float *b, size_t count) {
+        float lane[DOT_LANES] = { 0.f }, sum = 0.f;
+        size_t i = 0;
+        for (; i + DOT_LANES <= count; i += DOT_LANES)
+                for (size_t k = 0; k < DOT_LANES; k++)
+                        lane[k] += a[i + k] * b[i + k];
+        for (; i < count; i++)
+                sum += a[i] * b[i];
+        for (size_t k = 0; k < DOT_LANES; k++)
+                sum += lane[k];
+        return sum;
+}
+
+/* The delta of the layer below: back through the weights, and nothing where its ReLU was shut. */
+static void backward_delta(const struct mlp_layer *layer, struct mlp_layer *below, size_t rows) {
+        for (size_t r = 0; r < rows; r++) {
+                const float *delta = layer->delta + r * layer->out, *open = below->output + r * below->out;
+                float *into = below->delta + r * below->out;
+                for (size_t i = 0; i < layer->in; i++)
+                        into[i] =
+                                open[i] > 0.f ? dot(delta, layer->weight + i * layer->out, layer->out) : 0.f;
+        }
+}
+
+void mlp_backward(struct mlp *mlp, size_t l, float *weight_gradient, float *bias_gradient) {
+        struct mlp_layer *layer = &mlp->layer[l];
+        const float *input = layer_input(mlp, l);
+
+        memset(weight_gradient, 0, layer->in * layer->out * sizeof(float));
+        memset(bias_gradient, 0, layer->out * sizeof(float));
+        for (size_t r = 0; r < mlp->rows; r++) {
+                const float *in = input + r * layer->in, *delta = layer->delta + r * layer->out;
+                for (size_t i = 0; i < layer->in; i++) {
+                        float *restrict gradient = weight_gradient + i * layer->out;
+                        for (size_t o = 0; o < layer->out; o++)
+                                gradient[o] += in[i] * delta[o];
+                }
+                for (size_t o = 0; o < layer->out; o++)
+                        bias_gradient[o] += delta[o];
+        }
+        if (l)
+                backward_delta(layer, &mlp->layer[l - 1], mlp->rows);
+}
+
+static void descend(float *restrict value, float *restrict velocity, const float *gradient, size_t count,
+                    float rate, float momentum) {
+        for (size_t i = 0; i < count; i++) {
+                velocity[i] = momentum * velocity[i] + gradient[i];
+                value[i] -= rate * velocity[i];
+        }
+}
+
+void mlp_update(struct mlp *mlp, size_t l, const float *weight_gradient, const float *bias_gradient,
+                float rate, float momentum) {
+        struct mlp_layer *layer = &mlp->layer[l];
+        descend(layer->weight, layer->weight_velocity, weight_gradient, layer->in * layer->out, rate,
+                momentum);
+        descend(layer->bias, layer->bias_velocity, bias_gradient, layer->out, rate, momentum);
+}
+
+size_t mlp_correct(struct mlp *mlp, const float *input, const uint8_t *label, size_t rows) {
+        const struct mlp_layer *first = &mlp->layer[0], *last = &mlp->layer[mlp->layers - 1];
+        size_t correct = 0;
+
+        for (size_t start = 0; start < rows; start += mlp->batch) {
+                size_t n = rows - start < mlp->batch ? rows - start : mlp->batch;
+                forward(mlp, input + start * first->in, n);
+                for (size_t r = 0; r < n; r++) {
+                        const float *out = last->output + r * last->out;
+                        size_t best = 0;
+                        for (size_t o = 1; o < last->out; o++)
+                                best = out[o] > out[best] ? o : best;
+                        correct += best == label[start + r];
+                }
+        }
+        return correct;
+}
+
+/* FNV-1a over the parameters' bytes. */
+uint64_t mlp_hash(const struct mlp *mlp) {
+        const unsigned char *byte = (const unsigned char *)mlp->memory;
+        uint64_t hash = UINT64_C(0xcbf29ce484222325);
+        for (size_t i = 0; i < mlp->params * sizeof(float); i++)
+                hash = (hash ^ byte[i]) * UINT64_C(0x100000001b3);
+        return hash;
+}
