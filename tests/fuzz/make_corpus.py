@@ -1,0 +1,147 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes tests/fuzz/corpus: for each target the inputs from which a fuzzer best finds its way. The result is the same each time.
+
+Run it after a change of the schema or of the settings. It removes nothing: inputs that once found something stay beside these.
+"""
+import pathlib
+import struct
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "integration"))
+
+import wire  # noqa: E402  (lies in the folder added above)
+
+TEXTS = {"name": "layer4.0.conv1.weight", "job": "training", "process_state": "stopped", "device": "cpu", "state": "running"}
+
+
+def write(target, name, data):
+    folder = HERE / "corpus" / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+def value(field, index):
+    """A plausible value of a field; `index` makes neighbours differ."""
+    kind = field.cpp_type
+    if kind == field.CPPTYPE_STRING:
+        if field.type == field.TYPE_BYTES:
+            return bytes([1 << index % 8, 0x80])
+        return TEXTS.get(field.name, "text \u20ac")
+    if kind == field.CPPTYPE_ENUM:
+        numbers = [entry.number for entry in field.enum_type.values]
+        return numbers[(index + 1) % len(numbers)]
+    if kind == field.CPPTYPE_BOOL:
+        return True
+    if kind == field.CPPTYPE_DOUBLE:
+        return 0.5 * index - 1
+    if kind == field.CPPTYPE_INT32:
+        return 1000 + index if index % 2 else -1
+    return (1, 300, (1 << 32) - 1, 4096)[index % 4] if kind == field.CPPTYPE_UINT32 else (1, 300, (1 << 64) - 1, 1 << 40)[index % 4]
+
+
+def fill(message, repeat):
+    """Sets every field of a message, repeated ones `repeat` times."""
+    for index, field in enumerate(message.DESCRIPTOR.fields):
+        if field.label == field.LABEL_REPEATED:
+            target = getattr(message, field.name)
+            for turn in range(repeat if field.message_type or field.name != "shape" else min(repeat, 8)):
+                if field.message_type:
+                    fill(target.add(), repeat)
+                else:
+                    target.append(value(field, index + turn))
+        else:
+            setattr(message, field.name, value(field, index))
+    return message
+
+
+def codec():
+    for name, number in wire.pb.MessageType.items():
+        if number == 0:
+            continue
+        kind = struct.pack("<H", number)
+        low = name.lower()
+        write("codec", f"{low}-full", kind + fill(wire.message(name), 2).SerializeToString())
+        write("codec", f"{low}-newer", kind + wire.unknown_fields())
+    write("codec", "no-type", b"")
+    write("codec", "unknown-type", struct.pack("<H", 77) + b"\x08\x01")
+    wide = wire.pb.Step(result=[wire.pb.BucketResult(bucket=1, rank_sum_squares=[1.5] * 257, rank_nonfinite=[3] * 257)])
+    write("codec", "step-too-wide", struct.pack("<H", wire.pb.STEP) + wide.SerializeToString())
+    deep = wire.pb.PlanParams(param=[wire.pb.Param(name="p", shape=[1] * 9)])
+    write("codec", "params-too-deep", struct.pack("<H", wire.pb.PLAN_PARAMS) + deep.SerializeToString())
+    many = wire.pb.PlanBuckets(bucket=[wire.pb.Bucket(offset=4096 * turn) for turn in range(257)])
+    write("codec", "buckets-too-many", struct.pack("<H", wire.pb.PLAN_BUCKETS) + many.SerializeToString())
+    write("codec", "string-with-nul", struct.pack("<H", wire.pb.HELLO) + b"\x12\x03a\x00b")
+    write("codec", "string-not-utf8", struct.pack("<H", wire.pb.HELLO) + b"\x12\x02\xc3\x28")
+    write("codec", "absent-too-long", struct.pack("<H", wire.pb.READY) + wire.pb.Ready(absent=bytes(8193)).SerializeToString())
+    write("codec", "negative-in-five-bytes", struct.pack("<H", wire.pb.HELLO) + b"\x28\xff\xff\xff\xff\x0f")
+    write("codec", "field-zero", struct.pack("<H", wire.pb.PLAN_BUCKETS) + b"\x80\x00\x00")
+    write("codec", "shape-not-packed", struct.pack("<H", wire.pb.PLAN_PARAMS) + b"\x1a\x06\x18\x03\x18\x04\x18\x05")
+
+
+def frame():
+    write("frame", "empty", b"")
+    write("frame", "header-only", wire.frame("STATUS", request=1))
+    write("frame", "hello", wire.frame("HELLO", wire.message("HELLO", minor=0, program="trainer"), 1))
+    write("frame", "arena-with-fd", wire.frame("PLAN_ARENA", wire.message("PLAN_ARENA", job=1, plan=0, bytes=8192), 7, 1))
+    write("frame", "notice", wire.frame("LOST", wire.message("LOST", job=1, rank=3, text="gone")))
+    for what, data in wire.malformed().items():
+        if len(data) < 1024:
+            write("frame", "bad-" + what.replace(" ", "-"), data)
+
+
+def names():
+    good = ["a", "layer4.0.conv1.weight", "with space", "a/b", "g\u00fcte", "\u20ac", "\U0001f600", "\ud7ff", "\ue000", "\U0010ffff", "n" * 255]
+    for index, text in enumerate(good):
+        write("names", f"good-{index}", text.encode())
+    bad = [b"", b"n" * 256, b"a\nb", b"\x7f", b"\xc2\x80", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x82", b"\x80", b"a\x00b"]
+    for index, text in enumerate(bad):
+        write("names", f"bad-{index}", text)
+    shapes = [[3, 5, 7], [1 << 32, 1 << 31], [1 << 32, 1 << 32], [4, 0], [1] * 8, [1] * 9, [(1 << 64) - 1, 1]]
+    for index, shape in enumerate(shapes):
+        write("names", f"shape-{index}", struct.pack(f"<{len(shape)}Q", *shape))
+    for dtype in range(8):
+        write("names", f"numbers-{dtype}", struct.pack("<II", 1 + dtype % 5, dtype))
+
+
+def config():
+    full = """# every kind of value
+[daemon]
+device = cpu:left
+socket = /run/gradsync/left/socket
+socket_group = users
+socket_mode = 0600
+workers = 2
+affinity = 0-1
+log_level = debug
+drain_timeout = 1.5s
+handshake_timeout = 500ms
+step_deadline = 2min
+stall_notice = 1
+staging_bytes = 1M
+
+[limits]
+clients_per_uid = 10
+jobs_per_uid = 3
+arenas_per_uid = 7
+bytes_per_uid = 1G
+"""
+    texts = {
+        "full": full, "empty": "", "comment": "; nothing\n# at all\n", "no-newline": "[daemon]\nworkers = 1",
+        "windows": "[daemon]\r\nworkers = 1\r\n", "bom": "\ufeff[daemon]\nworkers = 1\n", "colon": "[daemon]\nworkers: 1\n",
+        "unknown-key": "[daemon]\nworker = 1\n", "unknown-section": "[demon]\nworkers = 1\n", "no-section": "workers = 1\n",
+        "no-value": "[daemon]\nworkers\n", "open-section": "[daemon\nworkers = 1\n", "twice": "[daemon]\nworkers = 1\nworkers = 2\n",
+        "indented": "[daemon]\n  workers = 1\n   2\n", "too-large": "[daemon]\nworkers = 99999999999999999999\n",
+        "long-line": "[daemon]\nsocket = /" + "x" * 300 + "\n", "nul": "[daemon]\nworkers = 1\x00\n", "time": "[daemon]\nstep_deadline = 1h\n",
+        "affinity": "[daemon]\naffinity = 0-3,5,7-\n", "comment-behind": "[daemon]\nworkers = 1 ; all\n",
+    }
+    for name, text in texts.items():
+        write("config", name, text.encode())
+
+
+if __name__ == "__main__":
+    frame()
+    codec()
+    names()
+    config()

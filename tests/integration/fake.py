@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon that says what a test wants: other versions, hostile names, states that are hard to bring about, or nothing."""
+import socket
+import threading
+
+import wire
+
+
+class FakeDaemon:
+    """Listens at `path` until closed, in a thread of the test. `answer` is a list of (kind, message) sent for each STATUS."""
+
+    def __init__(self, path, answer=(), version="0.1.0", device="cpu", major=wire.MAJOR, refuse=None):
+        self.path = str(path)
+        self.answer, self.version, self.device, self.major, self.refuse = list(answer), version, device, major, refuse
+        self.asked = []                 # jobs asked for
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        self.listener.bind(self.path)
+        self.listener.listen(8)
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
+        self.listener.close()
+
+    def _serve(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            with client:
+                try:
+                    self._talk(client)
+                except (ConnectionResetError, BrokenPipeError):
+                    pass                # it has heard enough
+
+    def _talk(self, client):
+        while True:
+            data = client.recv(wire.FRAME_MAX)
+            if not data:
+                return
+            head, message = wire.parse(data)
+            if self.refuse:
+                self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value(self.refuse[0]), text=self.refuse[1]))
+                return
+            if head.type == wire.pb.HELLO:
+                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=0, instance=1, device=self.device, version=self.version))
+            elif head.type == wire.pb.STATUS:
+                self.asked.append(message.job)
+                for kind, answer in [("STATUS_DAEMON", wire.pb.StatusDaemon(device=self.device, version=self.version, pid=1)),
+                                     *self.answer, ("STATUS_END", wire.pb.StatusEnd(found=True))]:
+                    self._send(client, head, kind, answer)
+
+    def _send(self, client, head, kind, message):
+        client.send(wire.frame(kind, message, request=head.request, major=self.major))

@@ -1,0 +1,799 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A trainer for tests: takes commands on standard input, one a line, calls the public API, and answers each with one line
+ * that starts with the name of the result. It knows nothing of what a test means by it.
+ *
+ * Words are separated by blanks; KEY=VALUE words may come in any order. `job K` and `slot K` choose which job and which plan the
+ * next commands are about. `poll COMMAND` repeats a call of a non-blocking handle until it is not AGAIN, sleeping on
+ * gradsync_fd() between. SIGUSR1 has a handler that only counts.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <gradsync/gradsync.h>
+
+#define SLOTS 8
+#define WORDS 2048
+
+struct planned {
+        struct gradsync_plan *plan;
+        uint32_t n; /* parameters */
+        uint64_t *elements;
+        unsigned *dtype;
+};
+
+static struct gradsync *gs;
+static struct gradsync_job *jobs[SLOTS];
+static struct planned plans[SLOTS], registered[SLOTS];
+static unsigned job_slot, plan_slot;
+static volatile sig_atomic_t signals;
+static char *word[WORDS];
+static int words;
+static char stall_text[4096];
+
+#define JOB jobs[job_slot]
+#define PLAN plans[plan_slot].plan
+
+static const char *value_of(const char *key, const char *otherwise) {
+        size_t n = strlen(key);
+
+        for (int i = 1; i < words; i++)
+                if (strncmp(word[i], key, n) == 0 && word[i][n] == '=')
+                        return word[i] + n + 1;
+        return otherwise;
+}
+
+static int64_t number_of(const char *key, int64_t otherwise) {
+        const char *text = value_of(key, NULL);
+
+        return text ? strtoll(text, NULL, 0) : otherwise;
+}
+
+static uint32_t index_at(int i) {
+        return i < words ? (uint32_t)strtoul(word[i], NULL, 0) : 0;
+}
+
+/* One line: the result, then what the command has to say, or the error text. */
+static void answer(int r, const char *details) {
+        printf("%s %s\n", gradsync_result_name(r), r == GRADSYNC_OK || *details ? details : gradsync_error());
+        fflush(stdout);
+}
+
+static size_t dtype_bytes(unsigned dtype) {
+        static const size_t bytes[] = { 0, 4, 8, 2, 2, 4, 8, 1 };
+
+        return bytes[dtype & 7];
+}
+
+static unsigned dtype_of(const char *name) {
+        static const char *const names[] = { "", "f32", "f64", "f16", "bf16", "i32", "i64", "u8" };
+
+        for (unsigned i = 1; i < 8; i++)
+                if (strcmp(name, names[i]) == 0)
+                        return i;
+        return (unsigned)strtoul(name, NULL, 0);
+}
+
+static unsigned reduce_of(const char *name) {
+        static const char *const names[] = { "", "avg", "sum", "min", "max", "prod" };
+
+        for (unsigned i = 1; i < 6; i++)
+                if (strcmp(name, names[i]) == 0)
+                        return i;
+        return (unsigned)strtoul(name, NULL, 0);
+}
+
+static void on_stall(void *data, struct gradsync_job *job, const struct gradsync_stall *stall) {
+        snprintf(stall_text, sizeof(stall_text),
+                 "job=%s step=%" PRIu64 " rank=%u pid=%d state=%s bucket=%u parameter=%s text=%s",
+                 gradsync_job_name(job), stall->step, stall->rank, (int)stall->pid, stall->process_state,
+                 stall->bucket, stall->parameter, stall->text);
+}
+
+static int do_open(char *out, size_t size) {
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
+
+        options.socket = value_of("socket", NULL);
+        options.device = value_of("device", NULL);
+        options.program = value_of("program", NULL);
+        options.nonblocking = number_of("nonblocking", 0) != 0;
+        options.reconnect_timeout_ms = number_of("reconnect", 0);
+        options.stall = on_stall;
+        options.size = (size_t)number_of("size", (int64_t)options.size);
+        return gradsync_open(&gs, &options);
+}
+
+static int do_join(char *out, size_t size) {
+        struct gradsync_join_options options = GRADSYNC_JOIN_OPTIONS_INIT;
+        int r;
+
+        options.name = value_of("name", NULL);
+        options.min_world = (uint32_t)number_of("world", number_of("min", 0));
+        options.max_world = (uint32_t)number_of("world", number_of("max", 0));
+        options.rank = number_of("rank", -1);
+        options.local_rank = number_of("local_rank", -1);
+        options.incarnation = number_of("incarnation", -1);
+        options.timeout_ms = number_of("timeout", 0);
+        options.last_call_ms = number_of("last_call", 0);
+        r = gradsync_join(gs, &options, &JOB);
+        if (r == GRADSYNC_OK)
+                snprintf(out, size, "name=%s rank=%u local_rank=%u world=%u generation=%u member=%" PRIu64,
+                         gradsync_job_name(JOB), gradsync_rank(JOB), gradsync_local_rank(JOB),
+                         gradsync_world_size(JOB), gradsync_generation(JOB), gradsync_member_id(JOB));
+        return r;
+}
+
+/* param NAME DTYPE [DIMENSION…] */
+static int do_param(char *out, size_t size) {
+        struct planned *list = &registered[job_slot];
+        uint64_t shape[16], elements = 1;
+        uint32_t dims = 0;
+        int r;
+
+        for (int i = 3; i < words && dims < 16; i++) {
+                shape[dims] = strtoull(word[i], NULL, 0);
+                elements *= shape[dims++];
+        }
+        r = gradsync_param(JOB, word[1], (enum gradsync_dtype)dtype_of(word[2]), dims, shape);
+        if (r != GRADSYNC_OK)
+                return r;
+        list->elements = realloc(list->elements, (list->n + 1) * sizeof(*list->elements));
+        list->dtype = realloc(list->dtype, (list->n + 1) * sizeof(*list->dtype));
+        list->elements[list->n] = elements;
+        list->dtype[list->n++] = dtype_of(word[2]);
+        return r;
+}
+
+static void forget(struct planned *planned) {
+        free(planned->elements);
+        free(planned->dtype);
+        *planned = (struct planned){ 0 };
+}
+
+static int do_plan(char *out, size_t size) {
+        struct gradsync_plan_options options = GRADSYNC_PLAN_OPTIONS_INIT;
+        struct gradsync_plan *plan;
+        int r;
+
+        options.reduce = (enum gradsync_reduce)reduce_of(value_of("reduce", "avg"));
+        options.first_bucket_bytes = (uint64_t)number_of("first", (int64_t)options.first_bucket_bytes);
+        options.bucket_bytes = (uint64_t)number_of("bucket", (int64_t)options.bucket_bytes);
+        r = gradsync_plan_with(JOB, &options, &plan);
+        if (r != GRADSYNC_OK && r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED && r != GRADSYNC_INVALID &&
+            r != GRADSYNC_STATE)
+                forget(&registered[job_slot]);
+        if (r != GRADSYNC_OK)
+                return r;
+        forget(&plans[plan_slot]);
+        plans[plan_slot] = registered[job_slot];
+        plans[plan_slot].plan = plan;
+        registered[job_slot] = (struct planned){ 0 };
+        snprintf(out, size, "params=%u buckets=%u bytes=%" PRIu64, gradsync_plan_params(plan),
+                 gradsync_plan_buckets(plan), gradsync_plan_bytes(plan));
+        return r;
+}
+
+static void store(void *at, unsigned dtype, uint64_t i, double value) {
+        float f = (float)value;
+        uint32_t bits;
+
+        switch (dtype) {
+        case GRADSYNC_F32: ((float *)at)[i] = f; break;
+        case GRADSYNC_F64: ((double *)at)[i] = value; break;
+        case GRADSYNC_BF16:
+                memcpy(&bits, &f, 4);
+                ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
+                break;
+        case GRADSYNC_I32: ((int32_t *)at)[i] = (int32_t)value; break;
+        case GRADSYNC_I64: ((int64_t *)at)[i] = (int64_t)value; break;
+        case GRADSYNC_U8: ((uint8_t *)at)[i] = (uint8_t)value; break;
+        default: abort();
+        }
+}
+
+static double load(const void *at, unsigned dtype, uint64_t i) {
+        uint32_t bits;
+        float f;
+
+        switch (dtype) {
+        case GRADSYNC_F32: return ((const float *)at)[i];
+        case GRADSYNC_F64: return ((const double *)at)[i];
+        case GRADSYNC_BF16:
+                bits = (uint32_t)((const uint16_t *)at)[i] << 16;
+                memcpy(&f, &bits, 4);
+                return f;
+        case GRADSYNC_I32: return ((const int32_t *)at)[i];
+        case GRADSYNC_I64: return (double)((const int64_t *)at)[i];
+        case GRADSYNC_U8: return ((const uint8_t *)at)[i];
+        default: abort();
+        }
+}
+
+/* fill VALUE [PARAMETER]: element j becomes VALUE + j % 4. */
+static int do_fill(char *out, size_t size) {
+        const struct planned *p = &plans[plan_slot];
+        double base = strtod(word[1], NULL);
+        uint32_t first = words > 2 ? index_at(2) : 0, end = words > 2 ? first + 1 : p->n;
+
+        for (uint32_t i = first; i < end; i++)
+                for (uint64_t j = 0; j < p->elements[i]; j++)
+                        store(gradsync_gradient(p->plan, i), p->dtype[i], j, base + (double)(j % 4));
+        return GRADSYNC_OK;
+}
+
+/* check VALUE [PARAMETER]: whether element j is VALUE + j % 4. */
+static int do_check(char *out, size_t size) {
+        const struct planned *p = &plans[plan_slot];
+        double base = strtod(word[1], NULL);
+        uint32_t first = words > 2 ? index_at(2) : 0, end = words > 2 ? first + 1 : p->n;
+
+        for (uint32_t i = first; i < end; i++) {
+                for (uint64_t j = 0; j < p->elements[i]; j++) {
+                        double is = load(gradsync_gradient(p->plan, i), p->dtype[i], j);
+
+                        if (is == base + (double)(j % 4))
+                                continue;
+                        snprintf(out, size, "wrong: parameter %u, element %" PRIu64 " is %.17g", i, j, is);
+                        return GRADSYNC_OK;
+                }
+        }
+        snprintf(out, size, "right");
+        return GRADSYNC_OK;
+}
+
+/* get PARAMETER ELEMENT */
+static int do_get(char *out, size_t size) {
+        const struct planned *p = &plans[plan_slot];
+
+        snprintf(out, size, "%.17g",
+                 load(gradsync_gradient(p->plan, index_at(1)), p->dtype[index_at(1)], index_at(2)));
+        return GRADSYNC_OK;
+}
+
+static int do_address(char *out, size_t size) {
+        snprintf(out, size, "%p", gradsync_gradient(PLAN, index_at(1)));
+        return GRADSYNC_OK;
+}
+
+static int mark_list(int (*how)(struct gradsync_plan *, uint32_t)) {
+        int r = GRADSYNC_OK;
+
+        for (int i = 1; i < words && r == GRADSYNC_OK; i++)
+                r = how(PLAN, index_at(i));
+        return r;
+}
+
+/* ready [PARAMETER…]: all of them, last to first, if none is named */
+static int do_ready(char *out, size_t size) {
+        int r = GRADSYNC_OK;
+
+        if (words > 1)
+                return mark_list(gradsync_ready);
+        for (uint32_t i = plans[plan_slot].n; i-- > 0 && r == GRADSYNC_OK;)
+                r = gradsync_ready(PLAN, i);
+        return r;
+}
+
+static int do_absent(char *out, size_t size) {
+        return mark_list(gradsync_absent);
+}
+
+static int do_accumulate(char *out, size_t size) {
+        return gradsync_accumulate(PLAN, index_at(1) != 0);
+}
+
+static int do_divisor(char *out, size_t size) {
+        return gradsync_divisor(PLAN, index_at(1));
+}
+
+static int do_wait(char *out, size_t size) {
+        return gradsync_wait(PLAN, index_at(1));
+}
+
+static int do_finish(char *out, size_t size) {
+        struct gradsync_info info = GRADSYNC_INFO_INIT;
+        int r = gradsync_finish(PLAN, &info);
+
+        if (r == GRADSYNC_OK)
+                snprintf(out, size,
+                         "step=%" PRIu64 " norm=%.17g nonfinite=%" PRIu64 " nonfinite_rank=%" PRId64
+                         " bytes=%" PRIu64 " exposed=%d elapsed=%d",
+                         info.step, info.norm, info.nonfinite, info.nonfinite_rank, info.bytes,
+                         info.exposed_s >= 0, info.elapsed_s >= info.exposed_s);
+        else if (r == GRADSYNC_VOID_RETRY)
+                snprintf(out, size, "step=%" PRIu64 " lost_rank=%u lost_pid=%d cause=%s text=%s", info.step,
+                         info.lost_rank, (int)info.lost_pid, info.cause, gradsync_error());
+        return r;
+}
+
+/* steps N: everything ready, finished, N times */
+static int do_steps(char *out, size_t size) {
+        int r = GRADSYNC_OK;
+
+        for (uint32_t k = index_at(1); k > 0 && r == GRADSYNC_OK; k--) {
+                for (uint32_t i = plans[plan_slot].n; i-- > 0 && r == GRADSYNC_OK;)
+                        r = gradsync_ready(PLAN, i);
+                if (r == GRADSYNC_OK)
+                        r = gradsync_finish(PLAN, NULL);
+        }
+        return r;
+}
+
+static int do_unused(char *out, size_t size) {
+        for (uint32_t i = 0; i < plans[plan_slot].n; i++)
+                snprintf(out + strlen(out), size - strlen(out), "%d", gradsync_unused(PLAN, i));
+        return GRADSYNC_OK;
+}
+
+/* stats BUCKET RANK */
+static int do_stats(char *out, size_t size) {
+        struct gradsync_bucket_stats stats = GRADSYNC_BUCKET_STATS_INIT;
+        int r = gradsync_bucket_stats(PLAN, index_at(1), strtoll(word[2], NULL, 0), &stats);
+
+        if (r == GRADSYNC_OK)
+                snprintf(out, size, "norm=%.17g nonfinite=%" PRIu64, stats.norm, stats.nonfinite);
+        return r;
+}
+
+static int do_bucket_of(char *out, size_t size) {
+        snprintf(out, size, "%u", gradsync_plan_bucket_of(PLAN, index_at(1)));
+        return GRADSYNC_OK;
+}
+
+struct marker {
+        pthread_t thread;
+        uint32_t first, stride, rounds;
+        int result;
+};
+
+static pthread_barrier_t round_begins, round_ends;
+
+static void note(struct marker *marker, int r) {
+        if (marker->result == GRADSYNC_OK)
+                marker->result = r;
+}
+
+static void *mark_some(void *data) {
+        struct marker *marker = data;
+
+        for (uint32_t k = 0; k < marker->rounds; k++) {
+                pthread_barrier_wait(&round_begins);
+                for (uint32_t i = marker->first; i < plans[plan_slot].n; i += marker->stride)
+                        note(marker, gradsync_ready(PLAN, i));
+                for (uint32_t i = marker->first; i < plans[plan_slot].n; i += 3 * marker->stride)
+                        note(marker, gradsync_wait(PLAN, i));
+                pthread_barrier_wait(&round_ends);
+        }
+        return NULL;
+}
+
+/* threads N STEPS: N threads mark what is theirs, some also wait for it; this one finishes */
+static int do_threads(char *out, size_t size) {
+        struct marker marker[16];
+        uint32_t n = index_at(1) > 16 ? 16 : index_at(1);
+        int result = GRADSYNC_OK;
+
+        pthread_barrier_init(&round_begins, NULL, n + 1);
+        pthread_barrier_init(&round_ends, NULL, n + 1);
+        for (uint32_t t = 0; t < n; t++) {
+                marker[t] = (struct marker){ .first = t, .stride = n, .rounds = index_at(2) };
+                if (pthread_create(&marker[t].thread, NULL, mark_some, &marker[t]) != 0)
+                        abort();
+        }
+        for (uint32_t k = 0; k < index_at(2); k++) {
+                int r;
+
+                pthread_barrier_wait(&round_begins);
+                pthread_barrier_wait(&round_ends);
+                r = gradsync_finish(PLAN, NULL);
+                result = result ? result : r;
+        }
+        for (uint32_t t = 0; t < n; t++) {
+                pthread_join(marker[t].thread, NULL);
+                result = result ? result : marker[t].result;
+        }
+        return result;
+}
+
+/* The bytes of the collectives' data, told by who brought them and where they lie. */
+static uint8_t pattern(uint32_t rank, uint64_t at) {
+        return (uint8_t)(rank * 37 + at * 11 + at / 251);
+}
+
+/* What a repeated call must find unchanged, so it lives as long as the program. */
+static uint8_t *in_memory, *out_memory;
+static bool under_way;
+
+static void prepare(uint64_t in, uint64_t out) {
+        if (under_way)
+                return;
+        free(in_memory);
+        free(out_memory);
+        in_memory = malloc(in ? in : 1);
+        out_memory = malloc(out ? out : 1);
+        memset(out_memory, 0xee, out);
+}
+
+static int done(int r) {
+        under_way = r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED;
+        return r;
+}
+
+static int do_barrier(char *out, size_t size) {
+        return gradsync_barrier(JOB);
+}
+
+/* broadcast BYTES ROOT */
+static int do_broadcast(char *out, size_t size) {
+        uint64_t bytes = strtoull(word[1], NULL, 0);
+        uint32_t root = index_at(2);
+        int r;
+
+        prepare(bytes, 0);
+        for (uint64_t i = 0; i < bytes && !under_way; i++)
+                in_memory[i] = gradsync_rank(JOB) == root ? pattern(root, i) : 0xee;
+        r = done(gradsync_broadcast(JOB, in_memory, bytes, root));
+        for (uint64_t i = 0; i < bytes && r == GRADSYNC_OK; i++)
+                if (in_memory[i] != pattern(root, i)) {
+                        snprintf(out, size, "wrong: byte %" PRIu64, i);
+                        return r;
+                }
+        if (r == GRADSYNC_OK)
+                snprintf(out, size, "right");
+        return r;
+}
+
+/* allgather BYTES */
+static int do_allgather(char *out, size_t size) {
+        uint64_t bytes = strtoull(word[1], NULL, 0), world = gradsync_world_size(JOB);
+        int r;
+
+        prepare(bytes, bytes * world);
+        for (uint64_t i = 0; i < bytes; i++)
+                in_memory[i] = pattern(gradsync_rank(JOB), i);
+        r = done(gradsync_allgather(JOB, in_memory, out_memory, bytes));
+        for (uint64_t i = 0; i < bytes * world && r == GRADSYNC_OK; i++)
+                if (out_memory[i] != pattern((uint32_t)(i / bytes), i % bytes)) {
+                        snprintf(out, size, "wrong: byte %" PRIu64, i);
+                        return r;
+                }
+        if (r == GRADSYNC_OK)
+                snprintf(out, size, "right");
+        return r;
+}
+
+/* What element i of rank r is, and what the members make of it: small numbers, so that every order of adding is exact. */
+static double element(uint32_t rank, uint64_t i) {
+        return (double)((rank + 1) * (i % 7 + 1));
+}
+
+static double expected(unsigned reduce, uint64_t i) {
+        uint32_t world = gradsync_world_size(JOB);
+        double value = element(0, i);
+
+        for (uint32_t rank = 1; rank < world; rank++) {
+                double next = element(rank, i);
+
+                value = reduce == GRADSYNC_MIN    ? (next < value ? next : value)
+                        : reduce == GRADSYNC_MAX  ? (next > value ? next : value)
+                        : reduce == GRADSYNC_PROD ? value * next
+                                                  : value + next;
+        }
+        return reduce == GRADSYNC_AVG ? value / world : value;
+}
+
+static bool right(const void *at, unsigned dtype, unsigned reduce, uint64_t count, uint64_t from, char *out,
+                  size_t size) {
+        for (uint64_t i = 0; i < count; i++)
+                if (load(at, dtype, i) != expected(reduce, from + i)) {
+                        snprintf(out, size, "wrong: element %" PRIu64 " is %.17g, not %.17g", i,
+                                 load(at, dtype, i), expected(reduce, from + i));
+                        return false;
+                }
+        snprintf(out, size, "right");
+        return true;
+}
+
+/* allreduce COUNT DTYPE REDUCE */
+static int do_allreduce(char *out, size_t size) {
+        uint64_t count = strtoull(word[1], NULL, 0);
+        unsigned dtype = dtype_of(word[2]), reduce = reduce_of(word[3]);
+        bool fresh = !under_way;
+        int r;
+
+        prepare(count * dtype_bytes(dtype), 0);
+        for (uint64_t i = 0; i < count && fresh; i++)
+                store(in_memory, dtype, i, element(gradsync_rank(JOB), i));
+        r = done(gradsync_allreduce(JOB, in_memory, count, (enum gradsync_dtype)dtype,
+                                    (enum gradsync_reduce)reduce));
+        if (r == GRADSYNC_OK)
+                right(in_memory, dtype, reduce, count, 0, out, size);
+        return r;
+}
+
+/* reduce_scatter COUNT DTYPE REDUCE */
+static int do_reduce_scatter(char *out, size_t size) {
+        uint64_t count = strtoull(word[1], NULL, 0), all = count * gradsync_world_size(JOB);
+        unsigned dtype = dtype_of(word[2]), reduce = reduce_of(word[3]);
+        int r;
+
+        prepare(all * dtype_bytes(dtype), count * dtype_bytes(dtype));
+        for (uint64_t i = 0; i < all; i++)
+                store(in_memory, dtype, i, element(gradsync_rank(JOB), i));
+        r = done(gradsync_reduce_scatter(JOB, in_memory, out_memory, count, (enum gradsync_dtype)dtype,
+                                         (enum gradsync_reduce)reduce));
+        if (r == GRADSYNC_OK)
+                right(out_memory, dtype, reduce, count, gradsync_rank(JOB) * count, out, size);
+        return r;
+}
+
+static int do_leave(char *out, size_t size) {
+        int r = gradsync_leave(JOB);
+
+        if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED && r != GRADSYNC_FORKED)
+                JOB = NULL;
+        return r;
+}
+
+static int do_plan_free(char *out, size_t size) {
+        int r = gradsync_plan_free(PLAN);
+
+        if (r == GRADSYNC_OK)
+                forget(&plans[plan_slot]);
+        return r;
+}
+
+static int do_close(char *out, size_t size) {
+        gradsync_close(gs);
+        gs = NULL;
+        return GRADSYNC_OK;
+}
+
+static int do_dispatch(char *out, size_t size) {
+        return gradsync_dispatch(gs);
+}
+
+static int do_job(char *out, size_t size) {
+        job_slot = index_at(1) % SLOTS;
+        return GRADSYNC_OK;
+}
+
+/* slot K: of plans */
+static int do_slot(char *out, size_t size) {
+        plan_slot = index_at(1) % SLOTS;
+        return GRADSYNC_OK;
+}
+
+static int do_signals(char *out, size_t size) {
+        snprintf(out, size, "%d", (int)signals);
+        return GRADSYNC_OK;
+}
+
+static int do_stall(char *out, size_t size) {
+        snprintf(out, size, "%s", stall_text);
+        return GRADSYNC_OK;
+}
+
+static int do_facts(char *out, size_t size) {
+        snprintf(out, size, "pid=%d fd=%d name=%s rank=%u local_rank=%u world=%u", (int)getpid(),
+                 gradsync_fd(gs), gradsync_job_name(JOB), gradsync_rank(JOB), gradsync_local_rank(JOB),
+                 gradsync_world_size(JOB));
+        return GRADSYNC_OK;
+}
+
+/* Every call on what a child has inherited, in one word each. */
+static void child_calls(char *out, size_t size) {
+        struct gradsync_job *job = NULL;
+        const int results[] = {
+                gradsync_ready(PLAN, 0),
+                gradsync_absent(PLAN, 0),
+                gradsync_wait(PLAN, 0),
+                gradsync_finish(PLAN, NULL),
+                gradsync_accumulate(PLAN, true),
+                gradsync_divisor(PLAN, 2),
+                gradsync_plan_free(PLAN),
+                gradsync_param(JOB, "child", GRADSYNC_F32, 0, NULL),
+                gradsync_plan(JOB, &plans[0].plan),
+                gradsync_barrier(JOB),
+                gradsync_broadcast(JOB, out, 1, 0),
+                gradsync_allreduce(JOB, out, 1, GRADSYNC_U8, GRADSYNC_SUM),
+                gradsync_leave(JOB),
+                gradsync_join(gs, NULL, &job),
+                gradsync_dispatch(gs),
+        };
+
+        for (size_t i = 0; i < sizeof(results) / sizeof(results[0]); i++)
+                snprintf(out + strlen(out), size - strlen(out), "%s ", gradsync_result_name(results[i]));
+        snprintf(out + strlen(out), size - strlen(out), "fd=%d", gradsync_fd(gs));
+}
+
+/* fork: what a child's calls return, and that it can close the handle and open its own. The child has ended when the answer comes. */
+static int do_fork(char *out, size_t size) {
+        int pipes[2], status;
+        ssize_t n;
+        pid_t pid;
+
+        if (pipe(pipes) < 0 || (pid = fork()) < 0)
+                abort();
+        if (pid == 0) {
+                struct gradsync *own = NULL;
+                char text[2048] = "";
+                int r;
+
+                child_calls(text, sizeof(text));
+                gradsync_close(gs);
+                r = gradsync_open(&own, NULL);
+                snprintf(text + strlen(text), sizeof(text) - strlen(text), " open=%s",
+                         gradsync_result_name(r));
+                gradsync_close(own);
+                _exit(write(pipes[1], text, strlen(text)) < 0);
+        }
+        close(pipes[1]);
+        n = read(pipes[0], out, size - 1);
+        out[n > 0 ? n : 0] = 0;
+        close(pipes[0]);
+        waitpid(pid, &status, 0);
+        snprintf(out + strlen(out), size - strlen(out), " status=%d", status);
+        return GRADSYNC_OK;
+}
+
+/* linger: a child that does nothing and lives on, as a data loader's worker does. Its fds are listed. */
+static int do_linger(char *out, size_t size) {
+        int pipes[2];
+        char byte;
+        pid_t pid;
+
+        if (pipe(pipes) < 0 || (pid = fork()) < 0)
+                abort();
+        if (pid == 0) {
+                if (write(pipes[1], "x", 1) != 1)
+                        _exit(1);
+                for (;;)
+                        pause();
+        }
+        if (read(pipes[0], &byte, 1) != 1)
+                abort();
+        close(pipes[0]);
+        close(pipes[1]);
+        snprintf(out, size, "%d", (int)pid);
+        return GRADSYNC_OK;
+}
+
+static int do_env(char *out, size_t size) {
+        for (int i = 1; i < words; i++) {
+                char *equals = strchr(word[i], '=');
+
+                if (equals == NULL) {
+                        unsetenv(word[i]);
+                        continue;
+                }
+                *equals = 0;
+                setenv(word[i], equals + 1, 1);
+        }
+        return GRADSYNC_OK;
+}
+
+static int do_version(char *out, size_t size) {
+        snprintf(out, size, "%s", gradsync_version());
+        return GRADSYNC_OK;
+}
+
+static const struct command {
+        const char *name;
+        int (*run)(char *out, size_t size);
+} commands[] = {
+        { "open", do_open },
+        { "join", do_join },
+        { "param", do_param },
+        { "plan", do_plan },
+        { "fill", do_fill },
+        { "check", do_check },
+        { "get", do_get },
+        { "address", do_address },
+        { "ready", do_ready },
+        { "absent", do_absent },
+        { "accumulate", do_accumulate },
+        { "divisor", do_divisor },
+        { "wait", do_wait },
+        { "finish", do_finish },
+        { "steps", do_steps },
+        { "unused", do_unused },
+        { "stats", do_stats },
+        { "bucket_of", do_bucket_of },
+        { "threads", do_threads },
+        { "barrier", do_barrier },
+        { "broadcast", do_broadcast },
+        { "allgather", do_allgather },
+        { "allreduce", do_allreduce },
+        { "reduce_scatter", do_reduce_scatter },
+        { "leave", do_leave },
+        { "plan_free", do_plan_free },
+        { "close", do_close },
+        { "dispatch", do_dispatch },
+        { "job", do_job },
+        { "slot", do_slot },
+        { "signals", do_signals },
+        { "stall", do_stall },
+        { "facts", do_facts },
+        { "fork", do_fork },
+        { "linger", do_linger },
+        { "env", do_env },
+        { "version", do_version },
+};
+
+static const struct command *find(const char *name) {
+        for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+                if (strcmp(commands[i].name, name) == 0)
+                        return &commands[i];
+        fprintf(stderr, "member: no command %s\n", name);
+        exit(2);
+}
+
+/* A caller's own loop: sleeps on the fd, dispatches, and calls again. Tells how often it had to. */
+static int poll_command(const struct command *command, char *out, size_t size) {
+        unsigned again = 0;
+        int r;
+
+        while ((r = command->run(out, size)) == GRADSYNC_AGAIN) {
+                struct pollfd fd = { .fd = gradsync_fd(gs), .events = POLLIN };
+
+                again++;
+                if (poll(&fd, 1, -1) < 0 && errno != EINTR)
+                        abort();
+                gradsync_dispatch(gs);
+        }
+        if (r == GRADSYNC_OK)
+                snprintf(out + strlen(out), size - strlen(out), "%sagain=%u", *out ? " " : "", again);
+        return r;
+}
+
+static void split(char *line) {
+        words = 0;
+        for (char *at = strtok(line, " \n"); at != NULL && words < WORDS; at = strtok(NULL, " \n"))
+                word[words++] = at;
+}
+
+static void on_signal(int number) {
+        signals++;
+}
+
+int main(int argc, char **argv) {
+        struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+        char *line = NULL;
+        size_t room = 0;
+
+        sigaction(SIGUSR1, &action, NULL);
+        while (getline(&line, &room, stdin) > 0) {
+                char out[8192] = "";
+                bool looped;
+                int r;
+
+                split(line);
+                if (words == 0)
+                        continue;
+                looped = strcmp(word[0], "poll") == 0;
+                if (looped)
+                        memmove(word, word + 1, (size_t)--words * sizeof(*word));
+                r = looped ? poll_command(find(word[0]), out, sizeof(out))
+                           : find(word[0])->run(out, sizeof(out));
+                answer(r, out);
+        }
+        free(line);
+        for (unsigned i = 0; i < SLOTS; i++) {
+                forget(&plans[i]);
+                forget(&registered[i]);
+        }
+        free(in_memory);
+        free(out_memory);
+        gradsync_close(gs);
+        return 0;
+}

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon with a healthy job on it: the witness that one client's trouble costs nobody else anything."""
+from harness import wait_until
+from peer import Child, Crew, Peer, small_plan
+
+
+class Served:
+    """See the fixture `serve` in conftest.py."""
+
+    def __init__(self, daemon, adopt):
+        self.daemon = daemon
+        self.adopt = adopt
+        self.others = []
+        self.judged = True
+        self.healthy = adopt(Crew(daemon.socket, "healthy", 2,
+                                  lambda ordinal: small_plan(3, ordinal=ordinal)))
+        self.healthy.go(3)
+        self.before = self.holdings()
+
+    @property
+    def path(self):
+        return self.daemon.socket
+
+    def peer(self, **options):
+        """One more connection, closed when the test ends."""
+        made = self.adopt(Peer(self.path, **options))
+        self.others.append(made)
+        return made
+
+    def crew(self, name, world=2, plan=small_plan, **options):
+        made = self.adopt(Crew(self.path, name, world, plan, **options))
+        self.others.append(made)
+        return made
+
+    def child(self, script, **options):
+        """A member in a process of its own."""
+        made = self.adopt(Child(self.path, script, **options))
+        self.others.append(made)
+        return made
+
+    def go(self, steps=3):
+        """The healthy job goes on."""
+        self.healthy.go(steps)
+
+    def holdings(self):
+        """What the daemon holds now: fds by kind, and its own account."""
+        told = self.healthy.peers[0].status()["STATUS_DAEMON"][0]
+        return {"fds": self.daemon.fds(), "clients": told.clients, "jobs": told.jobs, "arenas": told.arenas,
+                "bytes": told.arena_bytes}
+
+    def settled(self):
+        """Closes everything else, and waits until the daemon holds what it held at first."""
+        for other in self.others:
+            other.close()
+        self.others = []
+        seen = []
+
+        def back():
+            seen[:] = [self.holdings()]
+            return seen[0] == self.before
+
+        try:
+            wait_until(back, "return to what was held before", 20)
+        except AssertionError:
+            assert seen[0] == self.before
+        self.go()
+
+    def verify(self):
+        """End of the test: as settled(), and then nothing at all is left."""
+        if not self.judged:
+            return
+        assert self.daemon.program.process.poll() is None, f"gradsyncd has ended:\n{self.daemon.log[-8000:]}"
+        self.settled()
+        self.healthy.leave()
+        self.healthy.close()
+        watcher = self.adopt(Peer(self.path, program="watcher"))
+
+        def nothing():
+            told = watcher.status()["STATUS_DAEMON"][0]
+            return (told.clients, told.jobs, told.arenas, told.arena_bytes) == (1, 0, 0, 0)
+
+        wait_until(nothing, "an empty daemon", 20)
+        watcher.close()

@@ -1,0 +1,522 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes that are no frames, frames at the wrong moment, fds that nobody asked for, and peers that never
+listen.
+
+In every case the offender gets a reason and a hang-up, a healthy job on the same daemon goes on, and nothing
+leaks (fixture `serve`).
+"""
+import array
+import os
+import random
+import resource
+import select
+import socket
+import struct
+
+import pytest
+
+import wire
+from harness import sanitized, wait_until
+from peer import Hangup, Refused, connect, small_plan
+
+HEADER = struct.Struct("<HBBHHII")
+MAGIC, MAJOR = 0x5347, 1
+
+
+def header(kind=1, fds=0, length=0, request=7, magic=MAGIC, major=MAJOR, flags=0):
+    return HEADER.pack(magic, major, flags, kind, fds, length, request)
+
+
+def rejected(peer, *codes):
+    """The daemon says one of `codes` and hangs up."""
+    reason = peer.hangup()
+    assert reason is not None, "closed without a reason"
+    assert reason.code in (codes or ("PROTOCOL",)), reason
+    assert reason.text
+    return reason
+
+
+@pytest.mark.parametrize("greeted", [False, True], ids=["before-hello", "after-hello"])
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 64, 4096, 65536])
+def test_garbage(serve, size, greeted):
+    served = serve()
+    data = random.Random(size).randbytes(size)
+    peer = served.peer(hello=greeted)
+    peer.send_raw(data)
+    rejected(peer, "PROTOCOL", "VERSION")
+    served.go()
+
+
+BROKEN = {
+    "magic": header(magic=0x4753),
+    "flags": header(kind=50, flags=1),
+    "truncated": header(kind=50, length=10) + b"\x0a\x02",
+    "trailing": header(kind=50, length=0) + b"xyz",
+    "longest-length": header(kind=50, length=0xFFFFFFFF),
+    "too-long": header(kind=50, length=65536 - 16 + 1) + bytes(65536 - 16 + 1),
+    "short": header(kind=50)[:15],
+    "announced-fds": header(kind=50, fds=1),
+    "announced-many-fds": header(kind=50, fds=0xFFFF),
+    "unknown-type": header(kind=999),
+    "type-zero": header(kind=0),
+    "type-of-the-daemon": header(kind=2),
+}
+
+
+@pytest.mark.parametrize("greeted", [False, True], ids=["before-hello", "after-hello"])
+@pytest.mark.parametrize("what", sorted(BROKEN))
+def test_broken_frame(serve, what, greeted):
+    served = serve()
+    peer = served.peer(hello=greeted)
+    peer.send_raw(BROKEN[what])
+    rejected(peer)
+    served.go()
+
+
+def test_oversized_packet(serve):
+    """Longer than any frame may be, so that the daemon's buffer cannot take it."""
+    served = serve()
+    for size in (65537, 100000, 200000):
+        peer = served.peer()
+        peer.send_raw(header(kind=50, length=size - 16) + bytes(size - 16))
+        rejected(peer)
+    served.go()
+
+
+def test_empty_packet(serve):
+    """A packet of no bytes looks like the end of the connection, and is treated as one."""
+    served = serve()
+    peer = served.peer()
+    peer.send_raw(b"")
+    peer.hangup()
+    served.go()
+
+
+@pytest.mark.parametrize("major", [0, 2, 255])
+def test_wrong_major_version(serve, major):
+    served = serve()
+    peer = served.peer(hello=False)
+    peer.send_raw(header(major=major))
+    reason = rejected(peer, "VERSION")
+    assert str(MAJOR) in reason.text and str(major) in reason.text
+    served.go()
+
+
+def test_newer_minor_version_is_welcome(serve):
+    served = serve()
+    peer = served.peer(hello=False)
+    welcome = peer.ask("HELLO", "WELCOME", minor=99, program="newer")
+    assert welcome.minor == served.healthy.peers[0].welcome.minor
+    served.go()
+
+
+def test_unknown_fields_are_ignored(serve):
+    """A newer client may say more than this daemon understands."""
+    served = serve()
+    peer = served.peer(hello=False)
+    payload = wire.message("HELLO", minor=1, program="newer").SerializeToString()
+    payload += b"\xa2\x06\x03abc\xb8\x06\x05"
+    peer.send_raw(wire.frame("HELLO", payload, request=5))
+    peer.expect("WELCOME", 5)
+    served.go()
+
+
+# -- order
+
+def test_something_before_hello(serve):
+    served = serve()
+    for kind in ("JOIN", "STATUS", "LEAVE", "PLAN_BEGIN", "PLAN_COMMIT", "READY", "OPERATION", "STAGING"):
+        peer = served.peer(hello=False)
+        peer.send(kind)
+        rejected(peer)
+    served.go()
+
+
+def test_second_hello(serve):
+    served = serve()
+    peer = served.peer()
+    peer.send("HELLO", minor=0)
+    rejected(peer)
+    served.go()
+
+
+@pytest.mark.parametrize("kind, fields", [
+    ("LEAVE", {}),
+    ("PLAN_BEGIN", {"plan": 0, "params": 1, "buckets": 1, "arena_bytes": 8192, "diagnosis_bytes": 4096,
+                    "reduce": 1}),
+    ("PLAN_PARAMS", {"plan": 0}),
+    ("PLAN_BUCKETS", {"plan": 0}),
+    ("PLAN_COMMIT", {"plan": 0}),
+    ("PLAN_MAPPED", {"plan": 0}),
+    ("PLAN_DROP", {"plan": 0}),
+    ("STAGING", {}),
+    ("STAGING_MAPPED", {}),
+    ("OPERATION", {"sequence": 0, "kind": 1}),
+    ("READY", {"generation": 1, "plan": 0, "step": 1, "bucket": 0}),
+])
+def test_of_no_job(serve, kind, fields):
+    """A job that one has not joined cannot be used, even if it exists: the healthy job's handle is the
+    bait."""
+    served = serve()
+    for job in (served.healthy.peers[0].job, 0, 0xFFFFFFFF):
+        peer = served.peer()
+        request = peer.send(kind, job=job, **fields)
+        assert peer.refusal(request).code in ("INVALID", "STATE", "PROTOCOL")
+    served.go()
+
+
+@pytest.mark.parametrize("kind, fields", [
+    ("PLAN_PARAMS", {"plan": 0}), ("PLAN_BUCKETS", {"plan": 0}), ("PLAN_COMMIT", {"plan": 0}),
+    ("PLAN_MAPPED", {"plan": 0}), ("PLAN_DROP", {"plan": 0}), ("STAGING_MAPPED", {}),
+    ("READY", {"generation": 1, "plan": 0, "step": 1, "bucket": 0}),
+    ("OPERATION", {"generation": 1, "sequence": 0, "kind": 2, "bytes": 64, "input": 0, "output": 0}),
+])
+def test_without_what_must_come_first(serve, kind, fields):
+    served = serve()
+    crew = served.crew("unplanned", 1, plan=None)
+    peer = crew.peers[0]
+    request = peer.send(kind, job=peer.job, **fields)
+    assert peer.refusal(request).code in ("INVALID", "STATE", "PROTOCOL")
+    served.go()
+
+
+def test_required_fields_left_out(serve):
+    """proto2 has no required fields here: an empty payload of every message is well-formed, and still says
+    nothing that holds."""
+    served = serve()
+    for kind in ("JOIN", "LEAVE", "PLAN_BEGIN", "PLAN_PARAMS", "PLAN_BUCKETS", "PLAN_COMMIT", "PLAN_MAPPED",
+                 "PLAN_DROP", "READY",
+                 "STAGING", "STAGING_MAPPED", "OPERATION"):
+        crew = served.crew("terse", 1)
+        peer = crew.peers[0]
+        request = peer.send(kind)
+        assert peer.refusal(request).code in ("INVALID", "STATE", "PROTOCOL"), kind
+        crew.close()
+        wait_until(lambda: served.holdings()["jobs"] == served.before["jobs"], "the end of the job")
+    served.go()
+
+
+# -- payloads
+
+@pytest.mark.parametrize("kind", ["HELLO", "JOIN", "LEAVE", "PLAN_BEGIN", "PLAN_PARAMS", "PLAN_BUCKETS",
+                                  "PLAN_COMMIT", "PLAN_MAPPED", "PLAN_DROP",
+                                  "READY", "STAGING", "STAGING_MAPPED", "OPERATION", "STATUS"])
+def test_malformed_payload(serve, kind):
+    """A tag without its value, and a length beyond the end."""
+    served = serve()
+    for payload in (b"\x08", b"\x0a\xff\xff\xff\xff\x0f", b"\xff" * 11, b"\x0b\x0b\x0b"):
+        peer = served.peer(hello=kind != "HELLO")
+        peer.send_raw(wire.frame(kind, payload, request=3))
+        rejected(peer)
+    served.go()
+
+
+@pytest.mark.parametrize("name", [b"", b"a/b", b"x" * 256, b"\xff\xfe", b"a\nb", b"a\x1b[2Jb", b"\xc0\x80",
+                                  b"\xed\xa0\x80", b"a\x00b", b"\xc2\x9b1m"],
+                         ids=["empty", "slash", "long", "no-utf8", "newline", "escape", "overlong",
+                              "surrogate", "nul", "c1"])
+def test_bad_job_name(serve, name):
+    served = serve()
+    peer = served.peer()
+    fields = wire.message("JOIN", min_world=1, max_world=1).SerializeToString()
+    peer.send_raw(wire.frame("JOIN", b"\x0a" + wire.varint(len(name)) + name + fields, request=9))
+    assert peer.refusal(9).code in ("INVALID", "PROTOCOL")
+    served.go()
+
+
+@pytest.mark.parametrize("fields", [
+    {"min_world": 0, "max_world": 0}, {"min_world": 3, "max_world": 2}, {"min_world": 257, "max_world": 257},
+    {"min_world": 1, "max_world": 0xFFFFFFFF}, {"min_world": 2, "max_world": 2, "rank": 2},
+    {"min_world": 2, "max_world": 2, "rank": 0xFFFFFFFF},
+    {"min_world": 2, "max_world": 2, "slot": 0xFFFFFFFF},
+])
+def test_bad_world(serve, fields):
+    served = serve()
+    peer = served.peer()
+    request = peer.send("JOIN", job="odd", **fields)
+    assert peer.refusal(request).code == "INVALID"
+    assert peer.status()["STATUS_DAEMON"][0].jobs == 1          # and the connection goes on
+    served.go()
+
+
+# -- fds
+
+def spare_fds(count):
+    return [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) for _ in range(count)]
+
+
+def send_with(peer, data, fds):
+    peer.sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+
+
+@pytest.mark.parametrize("announced, sent", [(0, 1), (0, 2), (1, 2), (2, 1), (2, 2), (3, 3), (253, 253),
+                                             (1, 253), (0, 253)])
+def test_fds_nobody_asked_for(serve, announced, sent):
+    """A STATUS takes no fd. However many come, all are closed."""
+    served = serve()
+    fds = spare_fds(sent)
+    try:
+        for _ in range(5):
+            peer = served.peer()
+            send_with(peer, header(kind=50, fds=announced), fds)
+            rejected(peer)
+    finally:
+        for fd in fds:
+            os.close(fd)
+    served.go()
+
+
+def test_hello_with_something_else_than_a_pidfd(serve):
+    """The fd of a HELLO is checked, not believed: it is refused, or left unused."""
+    served = serve()
+    for path in ("/dev/null", "/proc/self/mem", "/"):
+        peer = served.peer(hello=False)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        peer.send("HELLO", fds=[fd], minor=0, program="liar")
+        os.close(fd)
+        try:
+            peer.expect("WELCOME")
+        except (Refused, Hangup):
+            pass
+    served.go()
+
+
+def test_pidfd_of_another_process(serve, program):
+    """The end of an unrelated process must not end this member, nor keep it alive."""
+    served = serve()
+    other = program("/bin/cat")
+    crew = served.crew("borrowed", 2, plan=None)
+    liar = served.peer(hello=False)
+    fd = os.pidfd_open(other.pid)
+    liar.send("HELLO", fds=[fd], minor=0, program="liar")
+    os.close(fd)
+    try:
+        liar.expect("WELCOME")
+    except (Refused, Hangup):
+        return
+    joined = liar.joined(liar.join_send("of-the-liar", 1))
+    assert joined.world == 1
+    other.kill()
+    assert liar.status()["STATUS_DAEMON"][0].clients == 5
+    liar.leave()
+    crew.leave()
+    served.go()
+
+
+def test_control_data_cut_by_the_open_files_limit(serve):
+    """With no room for the fds of a message the kernel cuts its control data. That connection ends; nothing
+    leaks."""
+    limit = 48
+    served = serve(nofile=limit, settings={"clients_per_uid": 200})
+    crowd = []
+    try:
+        while len(served.daemon.fds()) < limit - 1 and len(crowd) < limit:
+            sock = connect(served.path)
+            crowd.append(sock)
+            sock.send(wire.frame("HELLO", wire.message("HELLO", minor=0).SerializeToString(), request=1))
+            if not select.select([sock], [], [], 5)[0] or not sock.recv(4096):
+                break
+        fds = spare_fds(2)
+        for sock in crowd[:4]:
+            try:
+                sock.sendmsg([header(kind=50, fds=2)],
+                             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+            except OSError:             # closed already
+                continue
+            while sock.recv(4096):
+                pass
+        for fd in fds:
+            os.close(fd)
+        served.go()
+    finally:
+        for sock in crowd:
+            sock.close()
+    served.settled()
+    served.peer()                       # and there is room again
+
+
+def test_more_connections_than_open_files(serve):
+    """Whoever comes when no fd is left is turned away or waits; those inside go on, and later there is room
+    again."""
+    served = serve(nofile=40, settings={"clients_per_uid": 1000})
+    crowd = []
+    for _ in range(100):
+        sock = socket.socket(socket.AF_UNIX,
+                             socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        crowd.append(sock)
+        try:
+            sock.connect(served.path)
+        except BlockingIOError:         # the queue of the listener is full
+            break
+    served.go()
+    for sock in crowd:
+        sock.close()
+    served.settled()
+    served.peer()
+
+
+# -- time
+
+def test_handshake_deadline(serve):
+    served = serve(settings={"handshake_timeout": "100ms"})
+    silent = [served.peer(hello=False) for _ in range(5)]
+    for peer in silent:
+        rejected(peer, "TIMEOUT", "PROTOCOL")
+    served.go()
+    late = served.peer()                # one who speaks in time stays, however long it is silent afterwards
+    served.settled()
+    late.close()
+
+
+def test_gone_at_any_moment(serve):
+    """Closing the connection after each prefix of a member's first messages leaves nothing behind."""
+    served = serve()
+    plan = small_plan(2)
+
+    def hello(peer):
+        peer.ask("HELLO", "WELCOME", minor=0)
+
+    def join(peer):
+        peer.joined(peer.join_send("fleeting", 1))
+
+    def begin(peer):
+        peer.send("PLAN_BEGIN", 77, job=peer.job, generation=peer.generation, plan=0, params=2, buckets=2,
+                  arena_bytes=plan.bytes,
+                  diagnosis_bytes=plan.diagnosis, reduce=1)
+
+    def params(peer):
+        chunk = [wire.pb.Param(name=name, dtype=1, shape=shape, bucket=bucket)
+                 for name, shape, bucket in plan.params]
+        peer.send("PLAN_PARAMS", 77, job=peer.job, plan=0, param=chunk)
+
+    def buckets(peer):
+        chunk = [wire.pb.Bucket(dtype=1, offset=offset, bytes=size, payload=payload)
+                 for offset, size, payload in plan.buckets]
+        peer.send("PLAN_BUCKETS", 77, job=peer.job, plan=0, bucket=chunk)
+
+    def commit(peer):
+        peer.send("PLAN_COMMIT", 77, job=peer.job, plan=0)
+
+    def arena(peer):
+        peer.expect("PLAN_ARENA", 77)
+        os.close(peer.fds[0])
+
+    def staging(peer):
+        peer.ask("STAGING", "STAGING_ARENA", job=peer.job)
+        os.close(peer.fds[0])
+
+    life = [hello, join, begin, params, buckets, commit, arena, staging]
+    for length in range(len(life) + 1):
+        for hold in (False, True):
+            peer = served.peer(hello=False)
+            for part in life[:length]:
+                part(peer)
+            if hold:
+                served.go(1)            # lets the daemon take everything in
+            peer.close()
+        wait_until(lambda: served.holdings()["jobs"] == 1, "the end of the job")
+    served.go()
+
+
+def test_connections_that_say_nothing(serve):
+    served = serve()
+    for _ in range(300):
+        served.peer(hello=False).close()
+    served.go()
+    served.settled()
+
+
+# -- flood
+
+def test_a_peer_that_never_reads(serve, build):
+    """It is not read from any more once it does not take its answers; memory stays bounded, and nothing is
+    lost."""
+    served = serve()
+    flood = served.peer()
+    flood.sock.setblocking(False)
+    frame = header(kind=50)
+    sent = 0
+    idle = 0
+    while idle < 3 and sent < 200000:
+        try:
+            flood.sock.send(frame)
+            sent += 1
+            idle = 0
+        except BlockingIOError:
+            idle += 1
+            served.go(5)                # time for the daemon to read, if it still does
+    assert sent < 200000, "no back-pressure"
+    if not sanitized(build):
+        assert served.daemon.memory("RssAnon") < 20 << 20
+    flood.sock.setblocking(True)
+    ends = 0
+    while ends < sent:
+        if flood.receive().kind == "STATUS_END":
+            ends += 1
+    served.go()
+
+
+def test_a_flood_of_answered_requests(serve):
+    """Someone who asks without end takes turns with the others."""
+    served = serve()
+    flood = served.peer()
+    for _ in range(20):
+        requests = [flood.send("STATUS") for _ in range(20)]
+        served.go(1)
+        done = []
+        while len(done) < len(requests):
+            frame = flood.receive()
+            if frame.kind == "STATUS_END":
+                done.append(frame.request)
+        assert done == requests
+
+
+def test_a_member_that_never_reads_its_notices(serve):
+    """A member that sends READY and never takes its STEP frames ends up stalling its own job, which says so.
+    Once it reads, all that was sent to it is there and its job goes on."""
+    served = serve()
+    deaf = served.crew("deaf", 2, lambda ordinal: small_plan(2, ordinal=ordinal))
+    talker, listener = deaf.peers
+    mine, other = deaf.plans[0]
+
+    def told():
+        if select.select([listener.sock], [], [], 0)[0]:
+            return "step"
+        waits = [wait for wait in served.healthy.peers[0].status().get("STATUS_WAIT", [])
+                 if wait.rank == talker.rank]
+        return "stall" if waits and waits[0].since_ms > 300 else None
+
+    steps = 0
+    while steps < 5000:
+        for peer, plan in zip(deaf.peers, (mine, other)):
+            for bucket in range(2):
+                peer.ready(plan, bucket)
+        steps += 1
+        mine.step += 1
+        if wait_until(told) == "stall":
+            break
+        assert listener.outcome(other)[0] == "COMMITTED"
+    served.go()
+    taken, mine.step = mine.step, 1
+    while mine.step < taken:
+        assert talker.outcome(mine)[0] == "COMMITTED"
+    if other.step < taken:
+        assert listener.outcome(other)[0] == "COMMITTED"
+    deaf.go(3)
+
+
+def test_the_file_limit_of_this_test_is_enough():
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= 1024
+
+
+def test_two_jobs_of_one_connection(serve):
+    """One connection may be a member of several jobs; leaving one keeps the other."""
+    served = serve()
+    peer = served.peer()
+    first = peer.joined(peer.join_send("one", 1))
+    second = peer.joined(peer.join_send("two", 1))
+    assert first.job != second.job
+    peer.ask("LEAVE", "LEFT", job=first.job)
+    names = {job.name for job in peer.status()["STATUS_JOB"]}
+    assert names == {"two", "healthy"}
+    served.go()

@@ -1,0 +1,578 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that cannot be, plans that members disagree on, memory that was never touched, and READY at the wrong
+moment."""
+import copy
+import ctypes
+import fcntl
+import os
+
+import pytest
+
+import wire
+from harness import wait_until
+from peer import PAGE, Arena, Plan, Refused, small_plan
+
+TOP = (1 << 64) - 1
+
+
+def refused_plan(served, proposal, **changes):
+    """A job of one makes a proposal; it must be refused, and the connection must go on."""
+    crew = served.crew("odd", 1, plan=None)
+    peer = crew.peers[0]
+    try:
+        answer = peer.refusal(peer.plan_send(proposal, **changes))
+    except BrokenPipeError:             # the daemon hung up before it had all of the plan
+        answer = peer.hangup()
+    return peer, answer
+
+
+def still_usable(served, peer):
+    """The same connection can still agree on a proper plan, or was told that it is at an end."""
+    served.go(1)
+    assert peer.status()["STATUS_DAEMON"]
+
+
+# -- one member
+
+ODD_BEGIN = {
+    "params-above-limit": {"params": 65537},
+    "params-huge": {"params": 0xFFFFFFFF},
+    "no-params": {"params": 0},
+    "buckets-above-limit": {"buckets": 16385},
+    "buckets-huge": {"buckets": 0xFFFFFFFF},
+    "no-buckets": {"buckets": 0},
+    "arena-huge": {"arena_bytes": TOP},
+    "arena-almost-all": {"arena_bytes": TOP - PAGE + 1},
+    "arena-above-limit": {"arena_bytes": (1 << 46) + PAGE},
+    "arena-odd": {"arena_bytes": 12289},
+    "arena-none": {"arena_bytes": 0},
+    "arena-too-small": {"arena_bytes": PAGE},
+    "diagnosis-none": {"diagnosis_bytes": 0},
+    "diagnosis-odd": {"diagnosis_bytes": 5000},
+    "diagnosis-huge": {"diagnosis_bytes": TOP - PAGE + 1},
+    "diagnosis-all": {"diagnosis_bytes": 1 << 46},
+    "reduce-none": {"reduce": 0},
+    "ordinal-skipped": {"plan": 5},
+    "ordinal-huge": {"plan": 0xFFFFFFFF},
+    "generation-zero": {"generation": 0},
+    "generation-ahead": {"generation": 99},
+}
+
+
+@pytest.mark.parametrize("what", sorted(ODD_BEGIN))
+def test_odd_begin(serve, what):
+    served = serve()
+    peer, answer = refused_plan(served, small_plan(2), **ODD_BEGIN[what])
+    assert answer.code in ("INVALID", "STATE", "STALE", "QUOTA", "UNSUPPORTED", "PROTOCOL"), answer
+    assert answer.text
+    if answer.code != "PROTOCOL":
+        still_usable(served, peer)
+
+
+def odd(change):
+    plan = small_plan(3)
+    change(plan)
+    return plan
+
+
+def set_bucket(index, part, value):
+    def change(plan):
+        plan.buckets[index][part] = value
+    return change
+
+
+ODD_BUCKETS = {
+    "offset-unaligned": set_bucket(1, 0, 2 * PAGE + 64),
+    "offset-in-diagnosis": set_bucket(0, 0, 0),
+    "offset-beyond": set_bucket(2, 0, 1 << 40),
+    "offset-wraps": set_bucket(2, 0, TOP - PAGE + 1),
+    "bytes-beyond": set_bucket(2, 1, 1 << 40),
+    "bytes-wrap": set_bucket(2, 1, TOP),
+    "bytes-wrap-with-offset": set_bucket(2, 1, TOP - 2 * PAGE),
+    "bytes-none": set_bucket(1, 1, 0),
+    "bytes-too-few": set_bucket(1, 1, 512),
+    "payload-more-than-bytes": set_bucket(1, 2, 2048),
+    "payload-less-than-parameters": set_bucket(1, 2, 4),
+    "payload-huge": set_bucket(1, 2, TOP),
+    "overlap-same": set_bucket(2, 0, 2 * PAGE),
+    "overlap-through-length": set_bucket(0, 1, PAGE + 64),
+    "param-of-no-bucket": lambda plan: plan.params.__setitem__(1, ("p1", [256], 7)),
+    "param-of-huge-bucket": lambda plan: plan.params.__setitem__(1, ("p1", [256], 0xFFFFFFFF)),
+    "bucket-without-params": lambda plan: plan.params.__setitem__(1, ("p1", [256], 0)),
+    "shape-zero": lambda plan: plan.params.__setitem__(1, ("p1", [0], 1)),
+    "shape-wraps": lambda plan: plan.params.__setitem__(1, ("p1", [1 << 33, 1 << 33], 1)),
+    "shape-wraps-in-bytes": lambda plan: plan.params.__setitem__(1, ("p1", [1 << 62], 1)),
+    "shape-of-many-dimensions": lambda plan: plan.params.__setitem__(1, ("p1", [1] * 9, 1)),
+    "shape-larger-than-bucket": lambda plan: plan.params.__setitem__(1, ("p1", [1 << 20], 1)),
+    "name-empty": lambda plan: plan.params.__setitem__(1, ("", [256], 1)),
+    "name-long": lambda plan: plan.params.__setitem__(1, ("x" * 256, [256], 1)),
+    "name-control": lambda plan: plan.params.__setitem__(1, ("a\x1b[2J", [256], 1)),
+    "name-twice": lambda plan: plan.params.__setitem__(1, ("p0", [256], 1)),
+}
+
+
+@pytest.mark.parametrize("what", sorted(ODD_BUCKETS))
+def test_odd_layout(serve, what):
+    served = serve()
+    peer, answer = refused_plan(served, odd(ODD_BUCKETS[what]))
+    assert answer.code in ("INVALID", "QUOTA", "PROTOCOL"), answer
+    assert answer.text
+    if answer.code != "PROTOCOL":
+        still_usable(served, peer)
+
+
+def test_overflowing_chunks(serve):
+    """More parameters or buckets than announced, and fewer."""
+    served = serve()
+    for count in ({"params": 2}, {"params": 4}, {"buckets": 2}, {"buckets": 4}):
+        peer, answer = refused_plan(served, small_plan(3), **count)
+        assert answer.code in ("INVALID", "STATE", "PROTOCOL"), (count, answer)
+        peer.close()
+        wait_until(lambda: served.holdings()["jobs"] == 1, "the end of the job")
+
+
+def test_a_chunk_above_the_limit(serve):
+    served = serve()
+    crew = served.crew("wide", 1, plan=None)
+    peer = crew.peers[0]
+    request = peer.send("PLAN_BEGIN", job=peer.job, generation=peer.generation, plan=0, params=300, buckets=1,
+                        arena_bytes=1 << 20,
+                        diagnosis_bytes=PAGE, reduce=1)
+    peer.send("PLAN_PARAMS", request, job=peer.job, plan=0,
+              param=[wire.pb.Param(name=f"p{number}", dtype=1, shape=[1], bucket=0) for number in range(257)])
+    assert peer.refusal(request).code in ("INVALID", "PROTOCOL")
+    served.go()
+
+
+@pytest.mark.parametrize("dtype, reduce", [("I32", "AVG"), ("I64", "AVG"), ("U8", "AVG")])
+def test_average_of_integers(serve, dtype, reduce):
+    served = serve()
+    element = {"I32": 4, "I64": 8, "U8": 1}[dtype]
+    peer, answer = refused_plan(served, small_plan(1, dtype=dtype, reduce=reduce, element=element))
+    assert answer.code in ("INVALID", "UNSUPPORTED"), answer
+    still_usable(served, peer)
+
+
+def test_dtype_of_bucket_and_parameter_differ(serve):
+    served = serve()
+    crew = served.crew("mixed", 1, plan=None)
+    peer = crew.peers[0]
+    plan = small_plan(1)
+    request = peer.send("PLAN_BEGIN", job=peer.job, generation=peer.generation, plan=0, params=1, buckets=1,
+                        arena_bytes=plan.bytes,
+                        diagnosis_bytes=plan.diagnosis, reduce=1)
+    peer.send("PLAN_PARAMS", request, job=peer.job, plan=0,
+              param=[wire.pb.Param(name="p0", dtype=wire.pb.F32, shape=[256], bucket=0)])
+    offset, size, payload = plan.buckets[0]
+    peer.send("PLAN_BUCKETS", request, job=peer.job, plan=0,
+              bucket=[wire.pb.Bucket(dtype=wire.pb.F64, offset=offset, bytes=size, payload=payload)])
+    peer.send("PLAN_COMMIT", request, job=peer.job, plan=0)
+    assert peer.refusal(request).code == "INVALID"
+    served.go()
+
+
+def test_unpopulated_arena(serve):
+    """Pages that the member has not touched would be charged to the daemon: it does not take such an
+    arena."""
+    served = serve()
+    crew = served.crew("lazy", 1, plan=None)
+    peer = crew.peers[0]
+    plan = small_plan(4, elements=PAGE)
+    mapped = peer.plan_arena(plan, peer.plan_send(plan), populate=False)
+    answer = peer.refusal(mapped)
+    assert answer.code in ("INVALID", "STATE"), answer
+    served.go()
+
+
+def test_partly_populated_arena(serve):
+    """One page short is short."""
+    served = serve()
+    crew = served.crew("lazy", 1, plan=None)
+    peer = crew.peers[0]
+    plan = small_plan(4, elements=PAGE)
+    request = peer.plan_send(plan)
+    peer.expect("PLAN_ARENA", request)
+    plan.arena = Arena(peer.fds[0], plan.bytes, populate=False)
+    os.close(peer.fds[0])
+    peer.plans[0] = plan
+    for page in range(0, plan.bytes, PAGE):
+        if page != plan.bytes // PAGE // 2 * PAGE:
+            plan.arena.populate(page, page + PAGE)
+    answer = peer.refusal(peer.send("PLAN_MAPPED", job=peer.job, plan=0))
+    assert answer.code in ("INVALID", "STATE"), answer
+    served.go()
+
+
+def test_arena_is_sealed(serve):
+    """A member can neither shrink the arena under the daemon nor grow it."""
+    served = serve()
+    crew = served.crew("sealed", 1, plan=None)
+    peer = crew.peers[0]
+    plan = small_plan(1)
+    peer.expect("PLAN_ARENA", peer.plan_send(plan))
+    fd = peer.fds[0]
+    try:
+        for size in (0, PAGE, plan.bytes + PAGE):
+            with pytest.raises(PermissionError):
+                os.ftruncate(fd, size)
+        seals = fcntl.fcntl(fd, 1034)   # F_GET_SEALS
+        assert seals & 7 == 7           # SEAL, SHRINK, GROW
+    finally:
+        os.close(fd)
+    served.go()
+
+
+def test_holes_punched_into_an_arena_in_use(serve, build):
+    """A member that gives pages back after the agreement hurts its own job at most; the daemon goes on."""
+    served = serve()
+    crew = served.crew("holes", 2, lambda ordinal: small_plan(2, elements=64 * 1024, ordinal=ordinal))
+    peer, plan = crew.peers[0], crew.plans[0][0]
+    libc = ctypes.CDLL(None, use_errno=True)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(plan.arena.map))
+    assert libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(plan.bytes), 9) == 0         # MADV_REMOVE
+    for member, mine in zip(crew.peers, crew.plans[0]):
+        for bucket in range(2):
+            member.ready(mine, bucket)
+    for member, mine in zip(crew.peers, crew.plans[0]):
+        assert member.outcome(mine)[0] in ("COMMITTED", "VOID")
+    served.go()
+    assert peer.rank == 0
+
+
+# -- members that disagree
+
+def changed(change):
+    """The first plan, and a second one that differs by `change`."""
+    first = Plan([("a.weight", [16, 16], 1), ("a.bias", [16], 1), ("b.weight", [64], 0), ("b.bias", [8], 0)])
+    params = copy.deepcopy(first.params)
+    return first, change(params)
+
+
+def swap_order(params):
+    params[0], params[1] = params[1], params[0]
+    return Plan(params)
+
+
+def rename(params):
+    params[2] = ("b.weigth", [64], 0)
+    return Plan(params)
+
+
+def reshape(params):
+    params[0] = ("a.weight", [8, 32], 1)
+    return Plan(params)
+
+
+def shorter(params):
+    return Plan(params[:3])
+
+
+def longer(params):
+    return Plan([*params, ("c", [4], 0)])
+
+
+def other_buckets(params):
+    params[1] = ("a.bias", [16], 0)
+    return Plan(params)
+
+
+DIFFERENCES = {
+    "order": (swap_order, "a.bias|a.weight"), "name": (rename, "b.weigth|b.weight"),
+    "shape": (reshape, "a.weight"),
+    "fewer": (shorter, "b.bias"), "more": (longer, "c"), "buckets": (other_buckets, "a.bias"),
+}
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("what", sorted(DIFFERENCES))
+def test_plans_that_differ(serve, what, world):
+    """Everyone is told: which rank, which parameter."""
+    served = serve()
+    change, parameter = DIFFERENCES[what]
+    first, second = changed(change)
+    crew = served.crew("different", world, plan=None)
+    plans = [copy.deepcopy(first) for _ in range(world)]
+    culprit = world - 1
+    plans[culprit] = second
+    answers = disagree(crew, plans)
+    for answer in answers:
+        assert answer.code == "PLAN_MISMATCH", answer
+        assert any(name in answer.text for name in parameter.split("|")), answer
+        assert f"rank {culprit}" in answer.text and answer.rank == culprit, answer
+    served.go()
+
+
+def disagree(crew, plans):
+    """Every member proposes its plan, the last one when the others' arenas are there; returns the refusal
+    that each gets."""
+    answers, mapped = [], []
+    for peer, plan in zip(crew.peers[:-1], plans):
+        mapped.append(peer.plan_arena(plan, peer.plan_send(plan)))
+    for peer in crew.peers[:-1]:
+        peer.status()                   # answered: PLAN_MAPPED has been read
+    mapped.append(crew.peers[-1].plan_send(plans[-1]))
+    for peer, request in zip(crew.peers, mapped):
+        answers.append(peer.refusal(request))
+    return answers
+
+
+def test_the_odd_one_comes_first(serve):
+    """Then the others differ from it; whoever is named, both values are."""
+    served = serve()
+    first, second = changed(rename)
+    crew = served.crew("different", 2, plan=None)
+    for answer in disagree(crew, [second, first]):
+        assert answer.code == "PLAN_MISMATCH" and "rank 0" in answer.text, answer
+        assert "b.weigth" in answer.text and "b.weight" in answer.text
+    served.go()
+
+
+def test_all_at_once(serve):
+    """Nobody waits for anybody: each is told once, before or after it got its arena."""
+    served = serve()
+    first, second = changed(rename)
+    crew = served.crew("different", 4, plan=None)
+    plans = [copy.deepcopy(first), copy.deepcopy(first), second, copy.deepcopy(first)]
+    requests = [peer.plan_send(plan) for peer, plan in zip(crew.peers, plans)]
+    for peer, plan, request in zip(crew.peers, plans, requests):
+        try:
+            request = peer.plan_arena(plan, request)
+        except Refused as refused:
+            assert refused.code == "PLAN_MISMATCH"
+            continue
+        assert peer.refusal(request).code == "PLAN_MISMATCH"
+    served.go()
+
+
+def shifted(plan):
+    """The same parameters and buckets, at other places of a larger arena."""
+    for bucket in plan.buckets:
+        bucket[0] += PAGE
+    plan.places = [(at + PAGE, size) for at, size in plan.places]
+    plan.bytes += PAGE
+    return plan
+
+
+def shifted_within(plan):
+    """The same, in an arena of the same size: the first plan has a page to spare."""
+    shifted(plan)
+    plan.bytes -= PAGE
+    return plan
+
+
+def exchanged(plan):
+    """The same buckets, in each other's places."""
+    (first, size, _), (second, other, _) = plan.buckets
+    assert size <= PAGE and other <= PAGE
+    plan.buckets[0][0], plan.buckets[1][0] = second, first
+    return plan
+
+
+def stretched(plan):
+    """A bucket that is larger than its parameters need."""
+    plan.buckets[0][1] += 64
+    return plan
+
+
+@pytest.mark.parametrize("change", [shifted, shifted_within, exchanged, stretched])
+def test_layouts_that_differ(serve, change):
+    """Members of different library versions could lay their arenas out differently: either it is refused, or
+    the sums are right."""
+    served = serve()
+    crew = served.crew("different", 2, plan=None)
+    plans = [small_plan(2), small_plan(2)]
+    for plan in plans:
+        plan.bytes += PAGE
+    change(plans[1])
+    first = crew.peers[0].plan_arena(plans[0], crew.peers[0].plan_send(plans[0]))
+    try:
+        second = crew.peers[1].plan_arena(plans[1], crew.peers[1].plan_send(plans[1]))
+        for peer, request in zip(crew.peers, (first, second)):
+            peer.expect("PLAN_AGREED", request)
+    except Refused as refused:
+        assert refused.code in ("PLAN_MISMATCH", "INVALID"), refused
+    else:
+        if change is exchanged:
+            plans[1].places.reverse()
+        crew.plans = [plans]
+        crew.go(2)
+    served.go()
+
+
+def test_dtypes_that_differ(serve):
+    served = serve()
+    first, second = changed(lambda params: Plan(params, dtype="F64", element=8))
+    crew = served.crew("different", 2, plan=None)
+    for answer in disagree(crew, [first, second]):
+        assert answer.code == "PLAN_MISMATCH" and answer.rank == 1 and "a.weight" in answer.text, answer
+        assert "f32" in answer.text and "f64" in answer.text
+    served.go()
+
+
+def test_reductions_that_differ(serve):
+    served = serve()
+    first, second = changed(lambda params: Plan(params, reduce="SUM"))
+    crew = served.crew("different", 2, plan=None)
+    for answer in disagree(crew, [first, second]):
+        assert answer.code == "PLAN_MISMATCH" and answer.rank == 1, answer
+    served.go()
+
+
+def test_after_a_mismatch_the_members_can_agree(serve):
+    """The ordinal is spent; the next plan may be a proper one."""
+    served = serve()
+    crew = served.crew("second-thoughts", 2, plan=None)
+    first, second = changed(rename)
+    disagree(crew, [first, second])
+    plans = [small_plan(1, ordinal=1) for _ in crew.peers]
+    requests = [peer.plan_send(plan) for peer, plan in zip(crew.peers, plans)]
+    mapped = [peer.plan_arena(plan, request) for peer, plan, request in zip(crew.peers, plans, requests)]
+    for peer, request in zip(crew.peers, mapped):
+        peer.expect("PLAN_AGREED", request)
+    crew.plans = [None, plans]
+    crew.go(3, ordinal=1)
+    served.go()
+
+
+def test_plan_timeout_names_the_missing(serve):
+    served = serve()
+    crew = served.crew("waiting", 3, plan=None)
+    plan = small_plan(1)
+    peer = crew.peers[1]
+    mapped = peer.plan_arena(plan, peer.plan_send(plan, timeout_ms=150))
+    answer = peer.refusal(mapped)
+    assert answer.code == "TIMEOUT" and "0" in answer.text and "2" in answer.text, answer
+    served.go()
+
+
+def test_plans_up_to_the_limit(serve):
+    """A plan of 5,000 parameters and 1,000 buckets goes through its chunks."""
+    served = serve()
+    big = [(f"layer{number}", [4], number % 1000) for number in range(5000)]
+    crew = served.crew("large", 2, lambda ordinal: Plan(big, ordinal))
+    crew.go(2)
+    served.go()
+
+
+def test_too_many_plans(serve):
+    served = serve()
+    crew = served.crew("many", 1, plan=None)
+    peer = crew.peers[0]
+    for ordinal in range(64):
+        plan = small_plan(1, elements=4, ordinal=ordinal)
+        peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
+    answer = peer.refusal(peer.plan_send(small_plan(1, elements=4, ordinal=64)))
+    assert answer.code in ("QUOTA", "INVALID"), answer
+    peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=3)
+    plan = small_plan(1, elements=4, ordinal=64)
+    peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
+    served.go()
+
+
+def test_a_plan_is_not_dropped_in_its_step(serve):
+    served = serve()
+    crew = served.crew("busy", 2)
+    peer, plan = crew.peers[0], crew.plans[0][0]
+    peer.ready(plan, 0)
+    answer = peer.refusal(peer.send("PLAN_DROP", job=peer.job, plan=0))
+    assert answer.code == "STATE" and "step" in answer.text, answer
+    crew.peers[1].ready(crew.plans[0][1], 0)
+    for peer, plan in zip(crew.peers, crew.plans[0]):
+        assert peer.outcome(plan)[0] == "COMMITTED"
+        peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
+    served.go()
+
+
+def test_requests_need_a_number(serve):
+    """0 answers nothing, so it cannot ask."""
+    served = serve()
+    crew = served.crew("numbered", 1, plan=None)
+    peer = crew.peers[0]
+    for kind, fields in (("JOIN", {"min_world": 1, "max_world": 1}), ("PLAN_MAPPED", {"plan": 0}),
+                         ("OPERATION", {"generation": peer.generation, "sequence": 0, "kind": 1})):
+        fields = {"job": "nameless" if kind == "JOIN" else peer.job, **fields}
+        peer.send(kind, 0, **fields)
+        assert peer.refusal(0).code in ("INVALID", "PROTOCOL", "STATE"), kind
+    served.go()
+
+
+# -- READY
+
+def evicted(served, change, *codes):
+    """A member sends one wrong READY: it is told why and put out; the other one loses it."""
+    crew = served.crew("wrong", 2, lambda ordinal: small_plan(2, ordinal=ordinal))
+    crew.go(2)
+    change(*crew.peers, *crew.plans[0])
+    reason = crew.peers[0].hangup()
+    assert reason is not None and reason.code in codes, reason
+    lost = crew.peers[1].expect("LOST")
+    assert lost.rank == 0 and lost.cause == wire.pb.EVICTED and lost.text
+    served.go()
+    return reason
+
+
+def test_ready_twice(serve):
+    served = serve()
+
+    def twice(one, other, plan, same):
+        one.ready(plan, 0)
+        one.ready(plan, 0)
+
+    assert "0" in evicted(served, twice, "STATE", "INVALID").text
+
+
+@pytest.mark.parametrize("fields", [{"bucket": 2}, {"bucket": 0xFFFFFFFF}, {"step": 4}, {"step": 0},
+                                    {"step": TOP}, {"plan": 1}, {"plan": 0xFFFFFFFF},
+                                    {"generation": 99}, {"absent": b"\xff\xff"}, {"step": None}],
+                         ids=lambda fields: "-".join(f"{key}={value}" for key, value in fields.items()))
+def test_wrong_ready(serve, fields):
+    served = serve()
+
+    def wrong(one, other, plan, same):
+        said = {"job": one.job, "generation": one.generation, "plan": 0, "step": plan.step, "bucket": 0}
+        said.update(fields)
+        one.send("READY", 0, **{key: value for key, value in said.items() if value is not None})
+
+    evicted(served, wrong, "STATE", "INVALID", "STALE", "PROTOCOL")
+
+
+def test_ready_of_the_next_step_before_the_end_of_this_one(serve):
+    served = serve()
+
+    def ahead(one, other, plan, same):
+        one.ready(plan, 0)
+        one.ready(plan, 1)
+        one.ready(plan, 0, step=plan.step + 1)
+
+    evicted(served, ahead, "STATE", "INVALID")
+
+
+def test_ready_of_an_older_generation_is_absorbed(serve):
+    """Law 3: it is answered by nothing, and nothing happens."""
+    served = serve()
+    crew = served.crew("late", 2)
+    crew.peers[0].ready(crew.plans[0][0], 0, generation=0)
+    crew.go(3)
+    served.go()
+
+
+def test_divisors_that_differ(serve):
+    """Members that divide by different numbers would not get the average that either expects."""
+    served = serve()
+    crew = served.crew("divided", 2)
+    crew.peers[0].ready(crew.plans[0][0], 0, divisor=2)
+    crew.peers[0].status()
+    crew.peers[1].ready(crew.plans[0][1], 0, divisor=3)
+    reason = crew.peers[1].hangup()
+    assert reason is not None and reason.code in ("INVALID", "OPERATION_MISMATCH", "STATE"), reason
+    assert crew.peers[0].outcome(crew.plans[0][0])[0] == "VOID"
+    served.go()
+
+
+def test_absent_in_a_plan_that_has_no_neutral_element(serve):
+    served = serve()
+    crew = served.crew("lowest", 2, lambda ordinal: small_plan(1, ordinal=ordinal, reduce="MIN"))
+    crew.peers[0].ready(crew.plans[0][0], 0, absent=b"\x01")
+    reason = crew.peers[0].hangup()
+    assert reason is not None and reason.code == "INVALID", reason
+    served.go()

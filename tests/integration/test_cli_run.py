@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradsyncctl run: N processes as one job, their output and their ends, and nothing left behind."""
+import fcntl
+import json
+import os
+import pathlib
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+import harness
+from harness import process_state, wait_until
+from fake import FakeDaemon
+
+TELL = 'echo "$GRADSYNC_RANK $GRADSYNC_WORLD_SIZE $GRADSYNC_LOCAL_RANK $GRADSYNC_JOB $GRADSYNC_SOCKET"'
+
+
+class Runner:
+    """gradsyncctl run in a directory of its own, in which no daemon and no leftovers of others are found."""
+
+    def __init__(self, build, program, scratch):
+        self.build, self.program, self.scratch = build, program, scratch
+        self.env = {"TMPDIR": scratch / "tmp", "GRADSYNC_DEVICE": "cpu:run-test"}
+        (scratch / "tmp").mkdir()
+        self.ctl = build / harness.CTL
+
+    def start(self, *arguments, env=None, **options):
+        return self.program(harness.CTL, "run", *arguments, env={**self.env, **(env or {})}, **options)
+
+    def run(self, *arguments, code=0, stdin=subprocess.DEVNULL, **options):
+        made = self.start(*arguments, stdin=stdin, **options)
+        status = made.wait()
+        assert status == code, f"ended with {status}: {made.out}{made.err}"
+        assert not harness.SANITIZER.search(made.err), made.err
+        self.nothing_left()
+        return made
+
+    def private(self):
+        """Directories of private daemons."""
+        return [path for path in (self.scratch / "tmp").iterdir() if path.name.startswith("gradsync-")]
+
+    def processes(self):
+        """Processes that have our TMPDIR in their environment: everything that was started for a run."""
+        mark = f"TMPDIR={self.scratch / 'tmp'}".encode()
+        found = []
+        for path in pathlib.Path("/proc").iterdir():
+            if not path.name.isdigit():
+                continue
+            try:
+                if mark in (path / "environ").read_bytes().split(b"\0"):
+                    found.append(int(path.name))
+            except OSError:
+                continue
+        return found
+
+    def nothing_left(self):
+        assert self.private() == []
+        assert self.processes() == []
+
+
+@pytest.fixture
+def runner(build, program, scratch):
+    return Runner(build, program, scratch)
+
+
+def unread(pipe):
+    """Bytes that wait in a pipe."""
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, struct.pack("i", 0)))[0]
+
+
+def pending_signals(pid):
+    """Mask of the signals that a process has been sent and has not taken yet."""
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"^ShdPnd:\s*(\w+)", text, re.MULTILINE)[1], 16)
+
+
+def lines_of(text, rank):
+    return [line[len(f"[{rank}] "):] for line in text.splitlines() if line.startswith(f"[{rank}] ")]
+
+
+# -- what a member sees
+
+def test_each_process_learns_who_it_is(runner):
+    made = runner.run("-n", "3", "--", "sh", "-c", TELL)
+    told = [lines_of(made.out, rank) for rank in range(3)]
+    sockets = {line.split()[4] for line, in told}
+    job = f"run-{made.pid}"
+    assert [line.split()[:4] for line, in told] == [[str(rank), "3", str(rank), job] for rank in range(3)]
+    assert len(sockets) == 1 and re.fullmatch(rf"{runner.scratch}/tmp/gradsync-{os.geteuid()}\.\w{{6}}/socket", sockets.pop())
+    assert len(made.out.splitlines()) == 3
+
+
+def test_the_job_can_be_named(runner):
+    made = runner.run("-n", "1", "--job", "späte schicht", "sh", "-c", TELL)
+    assert lines_of(made.out, 0)[0].startswith("0 1 0 späte schicht ")
+
+
+def test_members_join_one_job_on_the_private_daemon(runner, build):
+    """Each process is a member of the job, as status sees it from inside."""
+    script = f"""
+import json, subprocess, sys, os
+sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+from peer import Peer
+peer = Peer(os.environ["GRADSYNC_SOCKET"])
+peer.joined(peer.join_send(os.environ["GRADSYNC_JOB"], int(os.environ["GRADSYNC_WORLD_SIZE"]), int(os.environ["GRADSYNC_RANK"])))
+job, = json.loads(subprocess.check_output([{str(build / harness.CTL)!r}, "--json"]))["jobs"]
+members = [(member["rank"], member["pid"]) for member in job["members"]]
+assert (peer.rank, os.getpid()) in members, members
+print(job["name"], job["world_size"], len(members))
+"""
+    made = runner.run("-n", "2", "--job", "seen", "--", sys.executable, "-c", script)
+    assert lines_of(made.out, 0)[0].split()[:2] == ["seen", "2"]
+
+
+def test_a_reachable_daemon_is_used(runner, daemon):
+    served = daemon()
+    for arguments, env in ((["--socket", served.socket], {}), ([], {"GRADSYNC_SOCKET": served.socket})):
+        made = runner.run(*arguments, "-n", "2", "sh", "-c", TELL + "; ls $TMPDIR", env=env)
+        assert lines_of(made.out, 1)[0].split()[4] == served.socket
+        assert len(made.out.splitlines()) == 2
+    made = runner.run("--private", "-n", "1", "sh", "-c", TELL, env={"GRADSYNC_SOCKET": served.socket})
+    assert lines_of(made.out, 0)[0].split()[4] != served.socket
+
+
+def test_a_named_daemon_must_be_there(runner, scratch):
+    made = runner.run("--socket", scratch / "nowhere", "-n", "1", "echo", "x", code=3)
+    assert made.out == "" and str(scratch / "nowhere") in made.err
+
+
+def test_a_stale_variable_is_told(runner, scratch):
+    """The environment names a daemon that is gone: a private one serves the job, and the user is told."""
+    made = runner.run("-n", "1", "sh", "-c", TELL, env={"GRADSYNC_SOCKET": scratch / "nowhere"})
+    assert str(scratch / "nowhere") in made.err and "private" in made.err
+    assert str(scratch / "nowhere") not in made.out
+
+
+def test_the_default_place_of_the_device_is_used(runner, scratch):
+    (scratch / "gradsync" / "cpu:mine").mkdir(parents=True)
+    served = FakeDaemon(scratch / "gradsync" / "cpu:mine" / "socket")
+    try:
+        made = runner.run("--device", "cpu:mine", "-n", "1", "sh", "-c", TELL, env={"XDG_RUNTIME_DIR": scratch})
+    finally:
+        served.close()
+    assert lines_of(made.out, 0)[0].split()[4] == served.path
+
+
+def test_arguments_reach_the_private_daemon(runner, scratch):
+    config = scratch / "conf"
+    config.write_text("[daemon]\nworkers = 3\n")
+    made = runner.run("--daemon-arg", "--config", "--daemon-arg", config, "-n", "1", "--", runner.ctl, "--json")
+    document = json.loads("\n".join(lines_of(made.out, 0)))
+    assert document["daemon"]["workers"] == 3 and document["daemon"]["device"] == "cpu:run-test"
+
+
+def test_a_daemon_that_does_not_notify(build, runner, scratch):
+    """Built without libsystemd it says nothing when it is ready: then its socket is waited for."""
+    ctl, mute = scratch / "gradsyncctl", scratch / "gradsyncd"
+    ctl.write_bytes((build / harness.CTL).read_bytes())
+    mute.write_text(f'#!/bin/sh\nunset NOTIFY_SOCKET\nexec {build / harness.DAEMON} "$@"\n')
+    for path in (ctl, mute):
+        path.chmod(0o755)
+    made = subprocess.run([ctl, "run", "-n", "2", "--", ctl, "status"], check=False, capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL, env=harness.environment(runner.env), timeout=harness.DEADLINE)
+    assert made.returncode == 0, made
+    assert [lines_of(made.stdout, rank)[0].split()[0] for rank in range(2)] == ["gradsyncd"] * 2, made
+    runner.nothing_left()
+
+
+# -- output
+
+def test_output_is_prefixed_and_kept_apart(runner):
+    made = runner.run("-n", "2", "sh", "-c", 'echo out; echo err >&2; printf "partial"; printf "10 %%\\r20 %%\\rend" >&2')
+    for rank in range(2):
+        assert lines_of(made.out, rank) == ["out", "partial"]
+        assert lines_of(made.err, rank) == ["err", "10 %", "20 %", "end"]
+    assert "\x1b" not in made.out + made.err
+
+
+def test_lines_of_several_ranks_are_never_mixed(runner):
+    count = 20000
+    script = f'i=0; while [ $i -lt {count} ]; do echo "$GRADSYNC_RANK line $i of rank $GRADSYNC_RANK"; i=$((i+1)); done'
+    made = runner.run("-n", "3", "sh", "-c", script)
+    for rank in range(3):
+        assert lines_of(made.out, rank) == [f"{rank} line {number} of rank {rank}" for number in range(count)]
+    assert len(made.out.splitlines()) == 3 * count
+
+
+def test_long_lines_and_bytes(runner):
+    made = runner.run("-n", "1", sys.executable, "-c", "import os; os.write(1, b'x' * 200000 + b'\\n\\xff\\x00y\\n')")
+    assert "".join(lines_of(made.out, 0)[:-1]) == "x" * 200000
+    assert lines_of(made.out, 0)[-1] == "\ufffd\x00y"
+
+
+def test_only_rank_0_reads_our_input(runner):
+    made = runner.start("-n", "2", "cat")
+    made.say("hello")
+    assert made.line() == "[0] hello"
+    made.process.stdin.close()
+    assert made.wait() == 0 and made.out == ""
+    runner.nothing_left()
+
+
+# -- how it ends
+
+def test_the_first_failure_ends_the_others(runner):
+    made = runner.run("-n", "3", "sh", "-c", 'if [ $GRADSYNC_RANK = 1 ]; then exit 7; fi; exec sleep 1000', code=7)
+    assert re.search(r"rank 1 \(pid \d+\) ended with status 7", made.err)
+    assert len(made.err.splitlines()) == 1, made.err
+
+
+def test_a_member_killed_by_a_signal(runner):
+    made = runner.run("-n", "2", "sh", "-c", 'if [ $GRADSYNC_RANK = 0 ]; then kill -9 $$; fi; exec sleep 1000', code=128 + 9)
+    assert re.search(r"rank 0 \(pid \d+\) was killed by signal 9", made.err)
+
+
+def test_the_others_may_go_on(runner, scratch):
+    """The survivor reads from a pipe that only we close, after the failure was told."""
+    made = runner.start("--keep-going", "-n", "2", "sh", "-c", 'if [ $GRADSYNC_RANK = 1 ]; then exit 5; fi; cat; echo survived')
+    wait_until(lambda: "rank 1" in made.err, "the failure told")
+    made.process.stdin.close()
+    assert made.wait() == 5
+    assert lines_of(made.out, 0) == ["survived"]
+    runner.nothing_left()
+
+
+def test_a_member_that_will_not_end_is_killed(runner):
+    os.mkfifo(runner.scratch / "tmp" / "go")
+    script = 'if [ $GRADSYNC_RANK = 1 ]; then read x < $TMPDIR/go; exit 3; fi; trap "" TERM; echo go > $TMPDIR/go; while :; do sleep 9; done'
+    made = runner.run("--grace", "0.1", "-n", "2", "sh", "-c", script, code=3)
+    assert re.search(r"rank 0 \(pid \d+\) has not ended: killed", made.err)
+
+
+def test_a_stopped_member_ends_too(runner):
+    made = runner.start("-n", "1", "sh", "-c", "echo $$; exec sleep 1000")
+    pid = int(lines_of(made.line(), 0)[0])
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: process_state(pid) == "T", "a stopped member")
+    made.signal(signal.SIGTERM)
+    assert made.wait() == 128 + signal.SIGTERM
+    runner.nothing_left()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_signals_reach_all_members(runner, number):
+    made = runner.start("-n", "2", "sh", "-c", f'trap "echo caught; exit 0" {number.value}; echo up; while :; do sleep 1000 & wait $!; done')
+    assert sorted((made.line(), made.line())) == ["[0] up", "[1] up"]
+    made.signal(number)
+    assert made.wait() == 128 + number
+    assert sorted(made.out.splitlines()) == ["[0] caught", "[1] caught"]
+    runner.nothing_left()
+
+
+def test_a_second_interrupt_kills(runner):
+    made = runner.start("-n", "2", "sh", "-c", 'trap "echo caught" INT; echo up; while :; do sleep 1000 & wait $!; done')
+    assert sorted((made.line(), made.line())) == ["[0] up", "[1] up"]
+    made.signal(signal.SIGINT)
+    assert sorted((made.line(), made.line())) == ["[0] caught", "[1] caught"]
+    made.signal(signal.SIGINT)
+    assert made.wait() == 128 + signal.SIGINT
+    runner.nothing_left()
+
+
+def test_suspended_and_continued_together(runner):
+    """Ctrl-Z stops the job, fg continues it."""
+    made = runner.start("-n", "2", "sh", "-c", "echo $$; exec sleep 1000")
+    pids = [made.pid, *(int(made.line().split()[1]) for _ in range(2))]
+    made.signal(signal.SIGTSTP)
+    wait_until(lambda: [process_state(pid) for pid in pids] == ["T"] * 3, "all stopped")
+    made.signal(signal.SIGCONT)
+    wait_until(lambda: "T" not in [process_state(pid) for pid in pids], "all going on")
+    made.signal(signal.SIGTERM)
+    assert made.wait() == 128 + signal.SIGTERM
+    runner.nothing_left()
+
+
+def test_an_interrupt_while_nobody_reads_our_output(runner):
+    """The pipe to the reader is full: we are stuck in writing, but not deaf."""
+    made = runner.start("-n", "1", "sh", "-c", 'trap "" INT; echo up; exec yes')
+    made.line()
+    wait_until(lambda: unread(made.process.stdout) > 60000, "a full pipe")
+    pidfd = os.pidfd_open(made.pid)
+    made.signal(signal.SIGINT)
+    wait_until(lambda: not pending_signals(made.pid), "the first interrupt taken")
+    made.signal(signal.SIGINT)
+    assert select.select([pidfd], [], [], harness.DEADLINE)[0]
+    os.close(pidfd)
+    runner.nothing_left()
+
+
+def test_a_reader_that_goes_away_ends_the_job(runner):
+    made = subprocess.run(["bash", "-c", f'{runner.ctl} run -n 2 yes | head -n 1; exit ${{PIPESTATUS[0]}}'], check=False,
+                          env=harness.environment(runner.env), stdin=subprocess.DEVNULL, capture_output=True, timeout=harness.DEADLINE)
+    assert made.returncode == 128 + signal.SIGPIPE and made.stdout in (b"[0] y\n", b"[1] y\n")
+    runner.nothing_left()
+
+
+def test_what_members_leave_behind_is_ended(runner):
+    """Background processes, one of them in a session of its own and deaf to SIGTERM."""
+    made = runner.run("-n", "2", "sh", "-c", 'sleep 1000 & setsid sh -c "trap \\"\\" TERM; echo away; sleep 1000" > $TMPDIR/away.$GRADSYNC_RANK & '
+                      'while [ ! -s $TMPDIR/away.$GRADSYNC_RANK ]; do sleep 0.01; done; echo main')
+    assert sorted(made.out.splitlines()) == ["[0] main", "[1] main"]
+
+
+def test_killed_itself_it_takes_everything_along(runner):
+    made = runner.start("-n", "2", "sh", "-c", "echo $$ $PPID; exec sleep 1000")
+    pids = [int(made.line().split()[1]) for _ in range(2)]
+    directory, = runner.private()
+    daemon = int((directory / "daemon.pid").read_text())
+    assert process_state(daemon) in "SR"
+    made.kill()
+    for pid in [*pids, daemon]:
+        wait_until(lambda: process_state(pid) in "-Z", f"end of {pid}")
+
+
+def test_the_end_of_the_private_daemon_ends_the_job(runner):
+    made = runner.start("-n", "2", "sh", "-c", "echo up; exec sleep 1000")
+    assert sorted((made.line(), made.line())) == ["[0] up", "[1] up"]
+    directory, = runner.private()
+    os.kill(int((directory / "daemon.pid").read_text()), signal.SIGKILL)
+    assert made.wait() == 1
+    assert "the private daemon" in made.err
+    runner.nothing_left()
+
+
+# -- what cannot start
+
+def test_a_command_that_is_not_there(runner):
+    assert "cannot run /nonexistent/trainer" in runner.run("-n", "2", "/nonexistent/trainer", code=127).err
+    assert "cannot run /etc/passwd" in runner.run("-n", "2", "/etc/passwd", code=126).err
+
+
+def test_a_private_daemon_that_cannot_start(runner):
+    made = runner.run("--daemon-arg", "--nonsense", "-n", "2", "echo", "x", code=1)
+    assert made.out == "" and "the private daemon could not start" in made.err and "[gradsyncd] " in made.err
+
+
+def test_no_place_for_a_private_daemon(runner, scratch):
+    assert "cannot make a directory" in runner.run("-n", "1", "true", code=1, env={"TMPDIR": scratch / "nowhere"}).err
+    long = scratch / ("x" * 100)
+    long.mkdir()
+    assert "too long" in runner.run("-n", "1", "true", code=1, env={"TMPDIR": long}).err

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradsyncctl status and list: what people and scripts see of daemons and jobs."""
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+
+import pytest
+
+import harness
+import wire
+from fake import FakeDaemon
+from peer import Crew, Peer, Plan, small_plan
+
+ALICE, BOB = 61001, 61002
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
+
+
+@pytest.fixture
+def ctl(program):
+    """ctl(*arguments, code=0, **options) -> the ended gradsyncctl, its exit status checked."""
+
+    def run(*arguments, code=0, **options):
+        made = program(harness.CTL, *arguments, stdin=subprocess.DEVNULL, **options)
+        status = made.wait()
+        assert status == code, f"gradsyncctl {arguments} ended with {status}: {made.out}{made.err}"
+        assert not harness.SANITIZER.search(made.err), made.err
+        return made
+
+    return run
+
+
+@pytest.fixture
+def fake(scratch):
+    """fake(name="socket", **options) -> a FakeDaemon, closed when the test ends."""
+    made = []
+
+    def start(name="socket", **options):
+        made.append(FakeDaemon(scratch / name, **options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+# -- text
+
+def test_one_screen(daemon, peers, ctl):
+    served = daemon()
+    crew = peers(Crew(served.socket, "digits", 2, lambda ordinal: small_plan(3, ordinal=ordinal)))
+    crew.go(4)
+    out = ctl(socket=served.socket).out
+    lines = out.splitlines()
+    assert re.fullmatch(rf"gradsyncd \S+ on cpu, up \d+\.\d s, pid {served.pid}: 2 clients, 1 job", lines[0]), out
+    assert lines[1].startswith(f"{served.socket}, ") and "worker" in lines[1] and "in 2 arenas" in lines[1], out
+    assert re.match(r"digits  running, step 4\b.*, gradient norm \d", lines[3]), out
+    assert re.match(r"  world size 2, generation \d+, uid \d+, 3 buckets, 3\.0 KiB a step, 12\.0 KiB reduced$", lines[4]), out
+    assert lines[5].split() == ["RANK", "PID", "UID", "STATE", "STEP", "EXPOSED", "PROGRAM"], out
+    for rank in (0, 1):
+        cells = lines[6 + rank].split()
+        assert cells[:3] == [str(rank), str(os.getpid()), str(os.geteuid())] and cells[4] == "4" and cells[-1] == "digits", out
+    assert len(lines) == 8, out
+    assert not re.search(r"\x1b", out)
+
+
+def test_status_is_the_bare_command(fake, ctl):
+    served = fake()
+    bare = ctl(socket=served.path).out
+    assert bare and bare == ctl("status", socket=served.path).out
+    assert json.loads(ctl("--json", socket=served.path).out) == json.loads(ctl("status", "--json", socket=served.path).out)
+    assert bare == ctl("--socket", served.path).out == ctl("status", f"--socket={served.path}").out == ctl("-s", served.path, "status").out
+
+
+def test_a_waiting_step_is_explained(serve, ctl):
+    """A stopped member is named with its pid, its state, the bucket and the first parameter that is missing."""
+    served = serve()
+    params = [("embed.weight", [64], 1), ("layer4.conv1.weight", [64], 0), ("layer4.conv1.bias", [64], 0)]
+
+    def script(peer, turn):
+        peer.joined(peer.join_send("waiting", 2, 1))
+        plan = Plan(params)
+        peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
+        peer.mark(plan, [2])
+        turn()
+        for bucket in range(2):
+            peer.ready(plan, bucket)
+        assert peer.outcome(plan)[0] == "COMMITTED"
+
+    child = served.child(script)
+    peer, plan = served.peer(), Plan(params)
+    peer.joined(peer.join_send("waiting", 2, 0))
+    peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
+    child.reached()
+    child.stop()
+    for bucket in range(2):
+        peer.ready(plan, bucket)
+    peer.silent()                       # the daemon has taken both
+    out = ctl("status", "waiting", socket=served.path).out
+    assert re.search(rf'^  waiting \d+\.\d s for rank 1 \(pid {child.pid}, stopped\): bucket 0, parameter "layer4\.conv1\.weight"$', out,
+                     re.MULTILINE), out
+    assert re.search(rf"^ +1 +{child.pid} +\d+ +stopped +0 ", out, re.MULTILINE), out
+    assert "healthy" not in out
+    wait, = json.loads(ctl("status", "waiting", "--json", socket=served.path).out)["jobs"][0]["waiting_for"]
+    assert (wait["rank"], wait["pid"], wait["process_state"]) == (1, child.pid, "stopped")
+    assert (wait["bucket"], wait["parameter"], wait["what"]) == (0, "layer4.conv1.weight", "step")
+    assert isinstance(wait["since_ms"], int)
+    child.signal(signal.SIGCONT)
+    child.proceed()
+    assert peer.outcome(plan)[0] == "COMMITTED"
+    child.reached()
+    assert json.loads(ctl("status", "waiting", "--json", socket=served.path).out)["jobs"][0]["waiting_for"] == []
+    assert "waiting" not in re.sub(r"waiting  running.*|waiting +\d", "", ctl("status", "waiting", socket=served.path).out)
+
+
+def test_a_forming_job_says_who_is_missing(daemon, peers, ctl):
+    served = daemon()
+    first = peers(Peer(served.socket))
+    first.join_send("forming", 3, 1)
+    first.silent()
+    job, = json.loads(ctl("status", "--json", socket=served.socket).out)["jobs"]
+    assert (job["state"], job["world_size"], job["step"], len(job["members"])) == ("forming", 3, 0, 1)
+    assert job["members"][0]["rank"] is None and job["members"][0]["state"] == "joining"
+    assert sorted((wait["rank"], wait["what"], wait["bucket"], wait["plan"]) for wait in job["waiting_for"]) == \
+        [(rank, "join", None, None) for rank in (0, 2)]
+    out = ctl(socket=served.socket).out
+    assert re.search(r"^forming  forming, step 0$", out, re.MULTILINE), out
+    assert re.search(r"^  waiting for 2 more members to join$", out, re.MULTILINE), out
+    for rank in (0, 2):
+        assert re.search(rf"^  waiting \d+\.\d s for rank {rank} to join$", out, re.MULTILINE), out
+
+
+def test_foreign_names_cannot_drive_the_terminal(fake, ctl):
+    evil = "x\x1b]0;owned\x07\u202ey"
+    served = fake(answer=[("STATUS_CLIENT", wire.pb.StatusClient(pid=5, uid=1, program=evil, library=evil)),
+                          ("STATUS_JOB", wire.pb.StatusJob(job=1, name=evil, state=evil, world=1, text=evil)),
+                          ("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=0, pid=5, state=evil, program=evil)),
+                          ("STATUS_WAIT", wire.pb.StatusWait(job=1, rank=0, pid=5, process_state=evil, parameter=evil, what=evil))],
+                  device=evil, version=evil)
+    for arguments in ([], ["list", "jobs"], ["list", "clients"], ["doctor"]):
+        made = ctl(*arguments, socket=served.path)
+        assert r"x\x1b]0;owned\x07\xe2\x80\xaey" in made.out, made.out
+        assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", made.out + made.err)
+    assert json.loads(ctl("--json", socket=served.path).out)["jobs"][0]["name"] == evil
+
+
+def through_terminal(path, arguments, env):
+    """Output of a program whose stdout is a terminal."""
+    parent, child = pty.openpty()
+    with subprocess.Popen([str(path), *arguments], stdin=subprocess.DEVNULL, stdout=child, stderr=subprocess.PIPE,
+                          env=harness.environment({"TERM": "xterm", **env})) as process:
+        os.close(child)
+        out = b""
+        while True:
+            try:
+                part = os.read(parent, 65536)
+            except OSError:             # its end
+                break
+            if not part:
+                break
+            out += part
+        assert process.wait() == 0, process.stderr.read()
+    os.close(parent)
+    return out.decode()
+
+
+def test_colours_are_for_terminals(fake, build):
+    served = fake(answer=[("STATUS_JOB", wire.pb.StatusJob(job=1, name="j", state="running", world=1)),
+                          ("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=0, pid=5, state="stopped"))])
+    env = {"GRADSYNC_SOCKET": served.path}
+    coloured = through_terminal(build / harness.CTL, [], env)
+    assert "\x1b[32mrunning\x1b[0m" in coloured and "\x1b[31m" in coloured, coloured
+    assert "\x1b" not in through_terminal(build / harness.CTL, [], {**env, "NO_COLOR": "1"})
+    assert "\x1b" not in through_terminal(build / harness.CTL, [], {**env, "TERM": "dumb"})
+
+
+# -- JSON
+
+def test_json_fields(daemon, peers, ctl):
+    served = daemon()
+    crew = peers(Crew(served.socket, "digits", 2, lambda ordinal: small_plan(3, ordinal=ordinal)))
+    crew.go(5)
+    document = json.loads(ctl("status", "--json", socket=served.socket).out)
+    assert document["schema_version"] == 1
+    assert document["daemon"]["device"] == "cpu" and document["daemon"]["pid"] == served.pid
+    assert document["daemon"]["socket"] == served.socket and document["daemon"]["complete"] is True
+    assert document["daemon"]["clients"] == 2 and document["daemon"]["jobs"] == 1 and document["daemon"]["arenas"] == 2
+    job, = document["jobs"]
+    assert (job["name"], job["uid"], job["world_size"], job["step"], job["buckets"]) == ("digits", os.geteuid(), 2, 5, 3)
+    assert job["generation"] == crew.peers[0].generation and job["state"] == "running"
+    assert job["bytes"] == 3 * 256 * 4 and job["bytes_reduced"] == 5 * job["bytes"]
+    assert job["norm"] == pytest.approx((3 * 256 * 1.5 ** 2) ** 0.5) and job["nonfinite"] == 0 and job["void_steps"] == 0
+    assert [(member["rank"], member["pid"], member["uid"], member["step"]) for member in job["members"]] == \
+        [(rank, os.getpid(), os.geteuid(), 5) for rank in (0, 1)]
+    plan, = job["plans"]
+    assert (plan["plan"], plan["step"], plan["parameters"], plan["buckets"], plan["reduce"]) == (0, 5, 3, 3, "avg")
+    assert document["daemons"] == [{key: document[key] for key in ("daemon", "jobs", "clients")}]
+
+
+def test_lists(daemon, peers, ctl):
+    served = daemon()
+    peers(Crew(served.socket, "second", 1))
+    peers(Crew(served.socket, "first", 2))
+    out = ctl("list", "jobs", socket=served.socket).out.splitlines()
+    assert out[0].split()[0] == "JOB" and sorted(line.split()[0] for line in out[1:]) == ["first", "second"]
+    jobs = json.loads(ctl("list", "jobs", "--json", socket=served.socket).out)
+    assert jobs["schema_version"] == 1
+    assert sorted((job["name"], job["world_size"], job["device"]) for job in jobs["jobs"]) == [("first", 2, "cpu"), ("second", 1, "cpu")]
+    out = ctl("list", "clients", socket=served.socket).out.splitlines()
+    assert out[0].split()[0] == "PID" and [line.split()[0] for line in out[1:]] == [str(os.getpid())] * 3
+    clients = json.loads(ctl("list", "clients", "--json", socket=served.socket).out)["clients"]
+    assert sorted(client["program"] for client in clients) == ["first", "first", "second"]
+    assert all(client["uid"] == os.geteuid() and client["device"] == "cpu" for client in clients)
+
+
+def test_watch_as_json_is_one_document_a_line(daemon, program, peers):
+    served = daemon()
+    crew = peers(Crew(served.socket, "watched", 2))
+    watching = program(harness.CTL, "--json", "--watch=0.05", socket=served.socket)
+    assert json.loads(watching.line())["jobs"][0]["step"] == 0
+    crew.go(3)
+    while json.loads(watching.line())["jobs"][0]["step"] != 3:
+        pass
+    watching.signal(signal.SIGINT)
+    assert watching.wait() == 0
+    for line in watching.out.splitlines():
+        json.loads(line)                # none was cut
+
+
+def test_watch_ends_with_the_daemon(daemon, program):
+    served = daemon()
+    watching = program(harness.CTL, "status", "--watch=0.05", socket=served.socket)
+    assert watching.line().startswith("gradsyncd ")
+    served.finish()
+    served.expect_clean = False
+    assert watching.wait() == 3
+
+
+# -- which job
+
+def test_one_job_by_name(daemon, peers, ctl):
+    served = daemon()
+    peers(Crew(served.socket, "one", 1))
+    peers(Crew(served.socket, "other", 1))
+    document = json.loads(ctl("status", "--json", "one", socket=served.socket).out)
+    assert [job["name"] for job in document["jobs"]] == ["one"]
+    document = json.loads(ctl("status", "--json", f"{os.geteuid()}/other", socket=served.socket).out)
+    assert [job["name"] for job in document["jobs"]] == ["other"]
+    for missing in ("none", "12345/one", "one/one", "1/2/3", "x" * 300):
+        made = ctl("status", missing, socket=served.socket, code=4)
+        assert made.out == "" and "there is no job" in made.err and missing in made.err
+
+
+@needs_root
+def test_users_see_their_own_jobs(daemon, peers, ctl):
+    served = daemon(settings={"socket_mode": "0666"})
+    peers(Crew(served.socket, "same", 1, uid=ALICE))
+    peers(Crew(served.socket, "same", 1, uid=BOB))
+    everything = json.loads(ctl("--json", socket=served.socket).out)
+    assert sorted(job["uid"] for job in everything["jobs"]) == [ALICE, BOB]
+    mine = json.loads(ctl("--json", socket=served.socket, uid=ALICE).out)
+    assert [job["uid"] for job in mine["jobs"]] == [ALICE] and mine["daemon"]["complete"] is False
+    assert {client["uid"] for client in mine["clients"]} == {ALICE}
+    assert "only your own jobs are shown" in ctl(socket=served.socket, uid=ALICE).out
+    bobs = json.loads(ctl("status", "--json", f"{BOB}/same", socket=served.socket).out)
+    assert [job["uid"] for job in bobs["jobs"]] == [BOB]
+    ctl("status", f"{BOB}/same", socket=served.socket, uid=ALICE, code=4)
+
+
+# -- which daemon
+
+def test_no_daemon(ctl, scratch):
+    made = ctl(socket=scratch / "nowhere", code=3)
+    assert made.out == "" and str(scratch / "nowhere") in made.err and "gradsyncd --device cpu --socket" in made.err
+    made = ctl("--json", env={"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:absent"}, code=3)
+    assert made.out == ""
+    for tried in (f"{scratch}/gradsync/cpu:absent/socket", "/run/gradsync/cpu:absent/socket"):
+        assert tried in made.err
+    assert "gradsyncctl run" in made.err and "systemctl start" in made.err
+    ctl("list", "jobs", socket=scratch / "nowhere", code=3)
+
+
+def test_a_socket_without_a_listener(ctl, scratch):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+        dead.bind(str(scratch / "socket"))
+    assert "nobody listens" in ctl(socket=scratch / "socket", code=3).err
+
+
+def test_something_else_behind_the_socket(ctl, scratch):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.bind(str(scratch / "socket"))
+        other.listen()
+        assert "not a gradsync daemon" in ctl(socket=scratch / "socket", code=1).err
+
+
+def test_a_daemon_that_does_not_answer(daemon, ctl):
+    served = daemon()
+    served.program.stop()
+    try:
+        made = ctl(socket=served.socket, code=1)
+    finally:
+        served.program.resume()
+    assert made.out == "" and f"(pid {served.pid}) has not answered" in made.err
+
+
+def test_other_versions(fake, ctl):
+    assert "version 2 of the protocol" in ctl(socket=fake("a", major=2).path, code=1).err
+    refused = fake("b", refuse=("VERSION", "this daemon speaks 9.0 only"))
+    assert "this daemon speaks 9.0 only" in ctl(socket=refused.path, code=1).err
+
+
+def test_every_daemon_of_the_user_is_found(fake, ctl, scratch):
+    """Default places of all devices, and private daemons; a named one is asked alone."""
+    for name in ("run/gradsync/cpu", "run/gradsync/cpu:b", f"gradsync-{os.geteuid()}.abcdef", "gradsync-99.abcdef"):
+        (scratch / name).mkdir(parents=True)
+    fake("run/gradsync/cpu/socket", device="cpu", answer=[("STATUS_JOB", wire.pb.StatusJob(job=1, name="first"))])
+    fake("run/gradsync/cpu:b/socket", device="cpu:b", answer=[("STATUS_JOB", wire.pb.StatusJob(job=1, name="second"))])
+    fake(f"gradsync-{os.geteuid()}.abcdef/socket", device="cpu:private")
+    fake("gradsync-99.abcdef/socket", device="cpu:foreign")
+    env = {"XDG_RUNTIME_DIR": scratch / "run", "TMPDIR": scratch}
+    document = json.loads(ctl("--json", env=env).out)
+    devices = [each["daemon"]["device"] for each in document["daemons"]]
+    assert devices[:2] == ["cpu", "cpu:b"] and devices[-1] == "cpu:private" and "cpu:foreign" not in devices
+    assert document["daemon"]["device"] == "cpu"
+    assert [(job["name"], job["device"]) for job in document["jobs"]][:2] == [("first", "cpu"), ("second", "cpu:b")]
+    assert [job["name"] for job in document["daemons"][1]["jobs"]] == ["second"]
+    text = ctl(env=env).out
+    assert all(f" on {device}, " in text for device in ("cpu", "cpu:b", "cpu:private"))
+    for arguments, extra in ((["--device", "cpu:b"], {}), ([], {"GRADSYNC_DEVICE": "cpu:b"}), (["--device=cpu:b"], {"GRADSYNC_SOCKET": "/x"})):
+        named = json.loads(ctl(*arguments, "status", "--json", env={**env, **extra}).out)
+        assert [each["daemon"]["device"] for each in named["daemons"]] == ["cpu:b"]
+
+
+# -- usage
+
+@pytest.mark.parametrize("arguments", [
+    ["nonsense"], ["status", "a", "b"], ["status", ""], ["--unknown"], ["status", "--json=1"], ["status", "-x"], ["--watch=0"],
+    ["--watch=no"], ["--watch=1e9"], ["--socket"], ["list"], ["list", "nonsense"], ["list", "jobs", "clients"], ["doctor", "x"],
+    ["help", "nonsense"], ["run"], ["run", "-n", "2"], ["run", "-n", "0", "true"], ["run", "-n", "257", "true"],
+    ["run", "-n", "x", "true"], ["run", "true"], ["run", "-n", "1", "--job", "a/b", "true"], ["run", "-n", "1", "--job", "", "true"],
+    ["run", "-n", "1", "--grace", "-1", "true"],
+], ids=" ".join)
+def test_wrong_usage(ctl, arguments):
+    made = ctl(*arguments, code=2)
+    assert made.out == "" and made.err.startswith("gradsyncctl: ") and "gradsyncctl help" in made.err
+
+
+def test_help(ctl):
+    overview = ctl("--help").out
+    assert overview == ctl("help").out
+    for command in ("status", "list", "doctor", "run", "help"):
+        assert re.search(rf"^  {command} ", overview, re.MULTILINE)
+        assert ctl("help", command).out == ctl(command, "--help").out
+        assert ctl("help", command).out.startswith(f"Usage: gradsyncctl {command} ")
+    assert re.fullmatch(r"gradsyncctl \d+\.\d+\.\d+\n", ctl("--version").out)
+
+
+def test_a_full_disk_is_an_error(fake, build):
+    served = fake()
+    with open("/dev/full", "wb") as full:
+        made = subprocess.run([build / harness.CTL], stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False,
+                              env=harness.environment({"GRADSYNC_SOCKET": served.path}))
+    assert made.returncode == 1 and b"No space left" in made.stderr

@@ -1,0 +1,909 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libgradsync against a real daemon: members driven line by line, each step's numbers known beforehand."""
+import os
+import re
+import signal
+
+import pytest
+
+from harness import SANITIZER, process_state, wait_until
+
+OK = "OK"
+
+
+@pytest.fixture
+def member(member):
+    """The fixture of conftest; at the end each member that lives must end well when its input does, whatever it went through."""
+    started = []
+
+    def start(*arguments, **options):
+        started.append(member(*arguments, **options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.process.stdin.close()
+            status = each.wait()
+            assert status == 0, f"{status}: {each.err}"
+        assert not SANITIZER.search(each.err), each.err
+
+
+def ask(member, command, code=OK):
+    """Rest of the member's answer, which must have this code."""
+    line = member.ask(command)
+    assert line is not None, f"{command}: the member has ended: {member.err}"
+    name, _, rest = line.partition(" ")
+    assert name == code, f"{command}: {line}"
+    return rest
+
+
+def fields(text):
+    return dict(re.findall(r"(\w+)=(\S*)", text))
+
+
+def join(members, name="job", world=None, options=""):
+    world = world or len(members)
+    for rank, each in enumerate(members):
+        each.say(f"join name={name} world={world} rank={rank} {options}")
+    for rank, each in enumerate(members):
+        line = each.line()
+        assert line.startswith("OK ") and f"rank={rank} " in line, line
+
+
+def together(members, command, code=OK):
+    """The command on all members at once."""
+    for each in members:
+        each.say(command)
+    rests = []
+    for each in members:
+        name, _, rest = each.line().partition(" ")
+        assert name == code, f"{command}: {name} {rest}"
+        rests.append(rest)
+    return rests
+
+
+def crew(member, served, world, params=("a f32 5", "b f32 3 2", "c f32"), options="", open_options=""):
+    """Members 0..world-1 of one job with one plan."""
+    members = [member(served) for _ in range(world)]
+    for each in members:
+        ask(each, f"open {open_options}")
+    join(members)
+    for each in members:
+        for param in params:
+            ask(each, f"param {param}")
+    together(members, f"plan {options}")
+    return members
+
+
+def step(members, code=OK):
+    """One whole step: rank r brings r+1 everywhere, so that the average of 2 members is 1.5, of 3 is 2."""
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank + 1}")
+    together(members, "ready")
+    return [fields(rest) for rest in together(members, "finish", code)]
+
+
+def average(members):
+    return (len(members) + 1) / 2
+
+
+# --- steps
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 5])
+def test_steps(daemon, member, world):
+    members = crew(member, daemon(), world)
+    for number in range(1, 4):
+        infos = step(members)
+        assert {info["step"] for info in infos} == {str(number)}
+        assert len({info["norm"] for info in infos}) == 1
+        for each in members:
+            assert ask(each, f"check {average(members)}") == "right"
+    for each in members:
+        ask(each, "leave")
+        ask(each, "close")
+
+
+def test_the_norm_and_the_statistics_of_a_bucket(daemon, member):
+    members = crew(member, daemon(), 2, params=["a f32 3", "b f32 4"], options="first=4 bucket=4")
+    ask(members[0], "fill 3")
+    ask(members[1], "fill 5")
+    together(members, "ready")
+    infos = [fields(rest) for rest in together(members, "finish")]
+    mean = [4, 5, 6]
+    wanted = (sum(x * x for x in mean) + sum(x * x for x in mean + [7])) ** 0.5
+    assert all(abs(float(info["norm"]) - wanted) < 1e-9 * wanted for info in infos)
+    a, b = (int(ask(members[0], f"bucket_of {i}")) for i in (0, 1))
+    assert (a, b) == (1, 0)                         # the last registered is launched first
+    for each in members:
+        assert float(fields(ask(each, f"stats {a} 0"))["norm"]) == pytest.approx((9 + 16 + 25) ** 0.5, rel=1e-12)
+        assert float(fields(ask(each, f"stats {a} 1"))["norm"]) == pytest.approx((25 + 36 + 49) ** 0.5, rel=1e-12)
+        assert float(fields(ask(each, f"stats {a} -1"))["norm"]) == pytest.approx((16 + 25 + 36) ** 0.5, rel=1e-12)
+        ask(each, "stats 2 0", "INVALID")
+        ask(each, "stats 0 2", "INVALID")
+
+
+def test_nonfinite_gradients_name_the_rank(daemon, member):
+    members = crew(member, daemon(), 3)
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank}")
+    ask(members[1], "fill nan 1")
+    ask(members[2], "fill inf 2")
+    together(members, "ready")
+    for info in [fields(rest) for rest in together(members, "finish")]:
+        assert (info["nonfinite"], info["nonfinite_rank"]) == ("7", "1")
+
+
+def test_buckets_are_launched_in_order_whatever_the_order_of_ready(daemon, member):
+    members = crew(member, daemon(), 2, params=[f"p{i} f32 16" for i in range(6)], options="first=64 bucket=64")
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank + 1}")
+    ask(members[0], "ready 0 1 2 3 4 5")            # the worst order: nothing can go before the last
+    ask(members[1], "ready 5 0 4 1 3 2")
+    together(members, "finish")
+    for each in members:
+        assert ask(each, "check 1.5") == "right"
+
+
+def test_wait_for_one_parameter(daemon, member):
+    members = crew(member, daemon(), 2, params=[f"p{i} f32 16" for i in range(3)], options="first=64 bucket=64")
+    ask(members[0], "wait 2", "STATE")
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank + 1}")
+        ask(each, "ready 2")
+    together(members, "wait 2")
+    for each in members:
+        assert ask(each, "check 1.5 2") == "right"
+        ask(each, "ready 1 0")
+    together(members, "finish")
+    for each in members:
+        assert ask(each, "check 1.5") == "right"
+
+
+def test_mistakes_are_named_and_harmless(daemon, member):
+    members = crew(member, daemon(), 2)
+    one = members[0]
+    assert '"b"' in ask(one, "finish", "STATE")
+    ask(one, "ready 1")
+    assert '"b"' in ask(one, "ready 1", "STATE")
+    assert '"b"' in ask(one, "absent 1", "STATE")
+    ask(one, "ready 3", "INVALID")
+    text = ask(one, "finish", "STATE")
+    assert '"a", "c"' in text and "2 of 3" in text and "rank 0" in text
+    ask(one, "accumulate 1", "STATE")
+    ask(one, "plan_free", "STATE")
+    ask(one, "plan", "STATE")                       # nothing is registered
+    ask(one, "param a f32 0", "INVALID")
+    ask(one, "param a 99 1", "INVALID")
+    ask(one, "param a f32 4")
+    assert '"a"' in ask(one, "param a f32 4", "INVALID")
+    ask(one, "plan reduce=99", "INVALID")
+    ask(one, "plan bucket=0", "INVALID")
+    ask(one, "allreduce 1 i32 avg", "INVALID")
+    ask(one, "broadcast 8 2", "INVALID")
+    ask(one, "ready 0 2")
+    ask(members[1], "ready")
+    together(members, "finish")
+
+
+def test_integers_are_not_averaged(daemon, member):
+    one = member(daemon())
+    ask(one, "open")
+    ask(one, "join name=j world=1")
+    ask(one, "param n i32 2")
+    assert '"n"' in ask(one, "plan reduce=avg", "INVALID")
+    ask(one, "plan reduce=sum")                     # the parameters are still there
+
+
+@pytest.mark.parametrize("reduce, wanted", [("sum", 6), ("min", 1), ("max", 3), ("prod", 6)])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32", "i64", "u8", "bf16"])
+def test_reductions(daemon, member, reduce, wanted, dtype):
+    members = crew(member, daemon(), 3, params=[f"p {dtype} 1"], options=f"reduce={reduce}")
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank + 1}")
+    together(members, "ready")
+    together(members, "finish")
+    for each in members:
+        assert float(ask(each, "get 0 0")) == wanted
+
+
+def test_mixed_types_make_buckets_of_their_own(daemon, member):
+    params = ["a f32 8", "b f64 8", "c bf16 8", "d f32 8"]
+    members = crew(member, daemon(), 2, params=params)
+    assert [ask(members[0], f"bucket_of {i}") for i in range(4)] == ["2", "0", "1", "2"] or \
+        ask(members[0], "bucket_of 0") == ask(members[0], "bucket_of 3")
+    step(members)
+    for each in members:
+        assert ask(each, "check 1.5") == "right"
+
+
+# --- absent, unused, divisor, accumulation
+
+
+def test_absent_and_unused(daemon, member):
+    members = crew(member, daemon(), 2)
+    for each in members:
+        ask(each, "fill 4")
+    ask(members[0], "ready 0")
+    ask(members[0], "absent 1 2")
+    ask(members[1], "ready 0 1")
+    ask(members[1], "absent 2")
+    together(members, "finish")
+    for each in members:
+        assert ask(each, "unused") == "001"
+        assert float(ask(each, "get 0 0")) == 4
+        assert float(ask(each, "get 1 0")) == 2     # one of two brought 4, the divisor stays 2
+        assert float(ask(each, "get 2 0")) == 0
+    step(members)
+    for each in members:
+        assert ask(each, "unused") == "000"
+
+
+def test_absent_adds_nothing_to_a_minimum(daemon, member):
+    members = crew(member, daemon(), 2, options="reduce=min")
+    assert "min" in ask(members[0], "absent 1", "INVALID")
+    step(members)
+
+
+def test_divisor_of_a_step(daemon, member):
+    members = crew(member, daemon(), 2)
+    for each in members:
+        ask(each, "fill 4 0")
+        ask(each, "divisor 1")
+    together(members, "ready")
+    ask(members[0], "divisor 2", "STATE")
+    together(members, "finish")
+    assert float(ask(members[0], "get 0 0")) == 8
+    step(members)                                   # and the next one divides by the world size again
+    assert ask(members[1], "check 1.5") == "right"
+
+
+def test_divisors_that_differ_end_the_member(daemon, member):
+    served = daemon()
+    members = crew(member, served, 2)
+    ask(members[1], "divisor 7")
+    ask(members[0], "ready")
+    wait_until(lambda: served.job("job")["waiting_for"], "the step to be open")
+    ask(members[1], "ready")
+    assert "7" in ask(members[1], "finish", "OPERATION_MISMATCH")
+    assert fields(ask(members[0], "finish", "VOID_RETRY"))["lost_rank"] == "1"
+
+
+def test_accumulation(daemon, member):
+    members = crew(member, daemon(), 2)
+    for rank, each in enumerate(members):
+        ask(each, "accumulate 1")
+        for _ in range(3):
+            ask(each, "ready")
+        assert "accumulate" in ask(each, "finish", "STATE")
+        ask(each, f"fill {rank + 1}")
+        ask(each, "accumulate 0")
+    together(members, "ready")
+    assert {fields(rest)["step"] for rest in together(members, "finish")} == {"1"}
+    for each in members:
+        assert ask(each, "check 1.5") == "right"
+
+
+# --- several plans and jobs
+
+
+def test_plans_step_at_different_rates(daemon, member):
+    members = crew(member, daemon(), 2)
+    for each in members:
+        ask(each, "slot 1")
+        ask(each, "param x f64 100")
+        ask(each, "param y f64 10")
+    together(members, "plan reduce=sum")
+    for number in range(1, 7):
+        for rank, each in enumerate(members):
+            ask(each, "slot 1")
+            ask(each, f"fill {rank}")
+        together(members, "ready")
+        if number % 3 == 0:                         # while a step of the other plan is open
+            together(members, "slot 0")
+            assert {info["step"] for info in step(members)} == {str(number // 3)}
+            together(members, "slot 1")
+        assert {fields(rest)["step"] for rest in together(members, "finish")} == {str(number)}
+        assert ask(members[1], "get 0 0") == "1"
+    together(members, "slot 1")
+    together(members, "plan_free")
+    together(members, "slot 0")
+    step(members)
+
+
+def test_jobs_of_one_process(daemon, member):
+    served = daemon()
+    shared = member(served)
+    others = [member(served), member(served)]
+    for each in [shared, *others]:
+        ask(each, "open")
+    for number, other in enumerate(others):
+        ask(shared, f"job {number}")
+        ask(shared, f"slot {number}")
+        join([shared, other], name=f"job{number}")
+        for each in (shared, other):
+            ask(each, f"param p f32 {number + 1}")
+        together([shared, other], "plan")
+    ask(shared, "join name=job1 world=2 rank=0", "STATE")
+    for number in (1, 0, 1):
+        ask(shared, f"job {number}")
+        ask(shared, f"slot {number}")
+        step([shared, others[number]])
+        assert ask(shared, "check 1.5") == "right"
+    others[0].kill()
+    ask(shared, "job 0")
+    ask(shared, "slot 0")
+    ask(shared, "ready")
+    ask(shared, "finish", "VOID_RETRY")
+    ask(shared, "job 1")
+    ask(shared, "slot 1")
+    step([shared, others[1]])                       # the other job has lost nobody
+
+
+def test_addresses_stay_until_the_plan_is_freed(daemon, member):
+    members = crew(member, daemon(), 2)
+    before = ask(members[0], "address 1")
+    step(members)
+    step(members)
+    assert ask(members[0], "address 1") == before
+
+
+# --- many parameters, long names, full sockets
+
+
+def test_a_plan_of_many_chunks(daemon, member):
+    long = "n" * 240
+    params = [f"{long}{i} f32 1 1 1 1 1 1 1 1" for i in range(700)]
+    members = crew(member, daemon(), 2, params=params, options="first=4 bucket=4")
+    assert ask(members[0], "facts")
+    infos = step(members)
+    assert infos[0]["bytes"] == str(700 * 4)
+    for each in members:
+        assert ask(each, "check 1.5") == "right"
+
+
+def test_ready_never_blocks_though_the_daemon_does_not_read(daemon, member):
+    served = daemon()
+    members = crew(member, served, 2, params=[f"p{i} f32 1" for i in range(3000)], options="first=4 bucket=4")
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank + 1}")
+    served.program.stop()
+    together(members, "ready")                      # more frames than a socket holds
+    for each in members:
+        each.say("finish")
+    served.signal(signal.SIGCONT)
+    for each in members:
+        assert each.line().startswith("OK ")
+        assert ask(each, "check 1.5") == "right"
+
+
+# --- threads
+
+
+def test_ready_from_many_threads(daemon, member):
+    members = crew(member, daemon(), 2, params=[f"p{i} f32 {i + 1}" for i in range(40)], options="first=256 bucket=256")
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank + 1}")
+    together(members, "threads 4 1")
+    for each in members:
+        assert ask(each, "check 1.5") == "right"
+    together(members, "threads 8 20")
+
+
+# --- interruption
+
+
+def interrupt(served, member, command, waiting):
+    """Runs a call that waits, interrupts it twice, and leaves it waiting."""
+    for _ in range(2):
+        before = int(ask(member, "signals"))
+        member.say(command)
+        wait_until(waiting, f"{command} to wait")
+        wait_until(lambda: process_state(member.pid) == "S", "the member to sleep")
+        line = None
+        while line is None:                         # a signal that comes before the call sleeps is no interruption
+            member.signal(signal.SIGUSR1)
+            try:
+                line = member.line(0.2)
+            except AssertionError:
+                continue
+        assert line.startswith("INTERRUPTED "), line
+        assert int(ask(member, "signals")) > before
+
+
+def test_interrupted_calls_go_on(daemon, member):
+    served = daemon()
+    members = [member(served), member(served)]
+    for each in members:
+        ask(each, "open")
+
+    first = "join name=job world=2 rank=0"
+    interrupt(served, members[0], first, lambda: served.job("job"))
+    members[0].say(first)
+    ask(members[1], "join name=job world=2 rank=1")
+    assert members[0].line().startswith("OK ")
+
+    for each in members:
+        ask(each, "param p f32 3")
+    interrupt(served, members[0], "plan", lambda: served.job("job")["waiting_for"])
+    members[0].say("plan")
+    ask(members[1], "plan")
+    assert members[0].line().startswith("OK ")
+
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank + 1}")
+    ask(members[0], "ready")
+    interrupt(served, members[0], "finish", lambda: served.job("job")["waiting_for"])
+    members[0].say("finish")
+    ask(members[1], "ready")
+    ask(members[1], "finish")
+    assert members[0].line().startswith("OK ")
+    assert ask(members[0], "check 1.5") == "right"
+
+    for command in ("barrier", "broadcast 100 1", "allgather 100", "allreduce 100 f32 sum"):
+        interrupt(served, members[0], command, lambda: served.job("job")["waiting_for"])
+        members[0].say(command)
+        ask(members[1], command)
+        line = members[0].line()
+        assert line in ("OK ", "OK right"), line
+
+
+# --- a caller's own loop
+
+
+def test_nonblocking_members(daemon, member):
+    served = daemon()
+    members = [member(served), member(served)]
+    for each in members:
+        ask(each, "open nonblocking=1")
+    ask(members[0], "join name=job world=2 rank=0", "AGAIN")
+    members[0].say("poll join name=job world=2 rank=0")
+    ask(members[1], "poll join name=job world=2 rank=1")
+    assert members[0].line().startswith("OK ")
+    for each in members:
+        for i in range(300):
+            ask(each, f"param p{i} f32 {i % 5 + 1}")
+    together(members, "poll plan first=64 bucket=64")
+    for number in range(5):
+        for rank, each in enumerate(members):
+            ask(each, f"fill {rank + 1}")
+        ask(members[0], "ready")
+        ask(members[0], "finish", "AGAIN")
+        ask(members[1], "ready")
+        together(members, "poll finish")
+        for each in members:
+            assert ask(each, "check 1.5") == "right"
+    together(members, "poll barrier")
+    assert all(rest.startswith("right") for rest in together(members, "poll broadcast 30000000 1"))
+    assert all(rest.startswith("right") for rest in together(members, "poll reduce_scatter 1000001 f32 sum"))
+    together(members, "poll plan_free")
+    ask(members[0], "poll leave")
+
+
+def test_nonblocking_ready_with_a_full_socket(daemon, member):
+    served = daemon()
+    params = [f"p{i} f32 1" for i in range(3000)]
+    members = [member(served), member(served)]
+    for rank, each in enumerate(members):
+        ask(each, "open nonblocking=1")
+        each.say(f"poll join name=job world=2 rank={rank}")
+    for each in members:
+        assert each.line().startswith("OK ")
+        for param in params:
+            ask(each, f"param {param}")
+    together(members, "poll plan first=4 bucket=4")
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank + 1}")
+    served.program.stop()
+    together(members, "ready")
+    for each in members:
+        each.say("poll finish")
+    served.signal(signal.SIGCONT)
+    for each in members:
+        assert each.line().startswith("OK ")
+        assert ask(each, "check 1.5") == "right"
+
+
+# --- collectives
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_collectives(daemon, member, world):
+    """Sizes from one byte to several times the staging memory."""
+    served = daemon(settings={"staging_bytes": "1MiB"})
+    members = [member(served) for _ in range(world)]
+    for each in members:
+        ask(each, "open")
+    join(members)
+    together(members, "barrier")
+    for size in (0, 1, 63, 64, 65, 4097, (1 << 20) - 1, 1 << 20, 5_000_001):
+        for root in range(world):
+            assert set(together(members, f"broadcast {size} {root}")) == {"right"}
+        assert set(together(members, f"allgather {size}")) == {"right"}
+    for count in (0, 1, 17, 1000, 700_001):
+        for dtype, reduce in (("f32", "avg" if world != 3 else "sum"), ("f64", "max"), ("i32", "sum"), ("i64", "prod"), ("u8", "min")):
+            assert set(together(members, f"allreduce {count} {dtype} {reduce}")) == {"right"}
+            assert set(together(members, f"reduce_scatter {count} {dtype} {reduce}")) == {"right"}
+    together(members, "barrier")
+    for each in members:
+        ask(each, "leave")
+
+
+@pytest.mark.parametrize("commands", [
+    ("barrier", "broadcast 8 0"), ("broadcast 8 0", "broadcast 8 1"), ("broadcast 8 0", "broadcast 16 0"), ("allgather 60", "allgather 61"),
+    ("allreduce 4 f32 sum", "allreduce 4 f32 max"), ("allreduce 4 f32 sum", "allreduce 4 i32 sum"),
+    ("reduce_scatter 3 f32 sum", "reduce_scatter 4 f32 sum"), ("broadcast 9000000 0", "broadcast 17000000 0"),
+], ids=lambda pair: "-".join(pair).replace(" ", "_"))
+def test_collectives_that_differ_fail_on_all(daemon, member, commands):
+    served = daemon()
+    members = [member(served), member(served)]
+    for each in members:
+        ask(each, "open")
+    join(members)
+    for each, command in zip(members, commands):
+        each.say(command)
+    for each in members:
+        line = each.line()
+        assert line.startswith("OPERATION_MISMATCH ") and "rank 0" in line and "rank 1" in line, line
+    together(members, "barrier")                    # and nothing else is broken
+
+
+def test_a_collective_while_a_step_is_open(daemon, member):
+    members = crew(member, daemon(), 2)
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank + 1}")
+    ask(members[0], "ready")
+    assert set(together(members, "allreduce 100 f32 avg")) == {"right"}
+    ask(members[1], "ready")
+    together(members, "finish")
+    assert ask(members[0], "check 1.5") == "right"
+
+
+def test_a_staging_memory_that_is_too_small(daemon, member):
+    served = daemon(settings={"staging_bytes": "64KiB"})
+    members = [member(served) for _ in range(2)]
+    for each in members:
+        ask(each, "open")
+    join(members)
+    assert set(together(members, "allgather 1000000")) == {"right"}
+
+
+# --- fork
+
+
+def test_calls_in_a_child(daemon, member):
+    members = crew(member, daemon(), 2)
+    for _ in range(2):
+        text = ask(members[0], "fork")
+        calls, found = text.split(" fd=")[0].split(), fields(text)
+        assert len(calls) == 15 and set(calls) == {"FORKED"}, text
+        assert (found["fd"], found["open"], found["status"]) == ("-1", "OK", "0"), text
+        step(members)                               # the parent has noticed nothing
+
+
+def test_a_child_holds_nothing(daemon, member):
+    served = daemon()
+    members = crew(member, served, 2, params=["p f32 100000"])
+    before = sorted(os.listdir(f"/proc/{members[0].pid}/fd"))
+    child = int(ask(members[0], "linger"))
+    try:
+        kinds = [os.readlink(f"/proc/{child}/fd/{fd}") for fd in os.listdir(f"/proc/{child}/fd")]
+        assert not [kind for kind in kinds if kind.startswith(("socket:", "anon_inode:", "/memfd:"))], kinds
+        with open(f"/proc/{child}/maps", encoding="ascii") as maps:
+            assert "memfd" not in maps.read()
+        assert sorted(os.listdir(f"/proc/{members[0].pid}/fd")) == before
+        ask(members[1], "ready")
+        members[1].say("finish")
+        members[0].process.kill()                   # the child lives on
+        members[0].process.wait()
+        info = fields(members[1].line())
+        assert info["lost_rank"] == "0" and info["lost_pid"] == str(members[0].pid)
+        assert process_state(child) in ("R", "S")
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+# --- nothing stays
+
+
+def holdings(pid):
+    """Descriptors and shared mappings of a process."""
+    with open(f"/proc/{pid}/maps", encoding="ascii") as maps:
+        shared = sum(" rw-s " in line for line in maps)
+    return len(os.listdir(f"/proc/{pid}/fd")), shared
+
+
+def test_a_cycle_leaves_nothing_behind(daemon, member):
+    served = daemon()
+    members = [member(served), member(served)]
+    together(members, "version")  # started, and the loader has closed what it had open
+    before = [holdings(each.pid) for each in members]
+    for _ in range(60):
+        together(members, "open")
+        join(members)
+        together(members, "param p f32 3000")
+        together(members, "plan")
+        step(members)
+        together(members, "param p f32 30")
+        together(members, "slot 1")
+        together(members, "plan reduce=sum")
+        together(members, "plan_free")
+        together(members, "slot 0")
+        together(members, "allreduce 10 f32 sum")
+        together(members, "leave")
+        together(members, "close")
+    assert [holdings(each.pid) for each in members] == before
+    wait_until(lambda: served.status()["daemon"]["clients"] <= 1, "only the one who asks to be connected")
+
+
+@pytest.mark.parametrize("code", ["PLAN_MISMATCH", "QUOTA"])
+def test_failures_leave_nothing_behind(daemon, member, code):
+    served = daemon(settings={"arenas_per_uid": "1"} if code == "QUOTA" else {})
+    members = [member(served), member(served)]
+    together(members, "open")
+    join(members)
+    before = [holdings(each.pid) for each in members]
+    for number in range(20):
+        for each in members:
+            ask(each, f"param p{each.pid if code == 'PLAN_MISMATCH' else number} f32 300")
+        together(members, "plan", code)
+    assert [holdings(each.pid) for each in members] == before
+
+
+# --- losses
+
+
+def test_a_killed_member(daemon, member):
+    members = crew(member, daemon(), 3)
+    step(members)
+    ask(members[0], "ready")
+    members[0].say("finish")
+    ask(members[2], "ready 0 2")
+    members[1].kill()
+    info = fields(members[0].line())
+    assert (info["step"], info["lost_rank"], info["lost_pid"]) == ("2", "1", str(members[1].pid))
+    ask(members[2], "wait 0", "VOID_RETRY")
+    ask(members[2], "ready 1")                      # absorbed: the step is void already
+    assert fields(ask(members[2], "finish", "VOID_RETRY"))["lost_rank"] == "1"
+    for each in (members[0], members[2]):
+        for command in ("ready 0", "absent 0", "finish", "wait 0", "plan", "param x f32", "plan_free", "barrier", "accumulate 1"):
+            text = ask(each, command, "MEMBER_LOST")
+            assert "rank 1" in text and str(members[1].pid) in text and "'job'" in text
+        ask(each, "leave")
+    join([members[0], members[2]], name="job", world=2)     # over the same connections
+
+
+def test_a_loss_between_steps(daemon, member):
+    served = daemon()
+    members = crew(member, served, 2)
+    step(members)
+    members[1].kill()
+    served.wait_log(r"lost rank 1")
+    ask(members[0], "barrier", "MEMBER_LOST")
+    ask(members[0], "ready 0", "MEMBER_LOST")
+
+
+def test_a_member_that_leaves(daemon, member):
+    served = daemon()
+    members = crew(member, served, 2)
+    step(members)
+    ask(members[1], "leave")
+    text = ask(members[0], "barrier", "MEMBER_LOST")
+    assert "left" in text
+    ask(members[0], "leave")
+    assert not served.status()["jobs"]
+
+
+def test_a_step_that_everybody_was_ready_in_is_committed(daemon, member):
+    members = crew(member, daemon(), 2, params=["p f32 1000000"])
+    ask(members[1], "fill 2")
+    ask(members[0], "fill 1")
+    ask(members[0], "ready")
+    ask(members[1], "ready")
+    members[1].kill()
+    assert fields(ask(members[0], "finish"))["step"] == "1"
+    assert ask(members[0], "check 1.5") == "right"
+    ask(members[0], "barrier", "MEMBER_LOST")
+
+
+def test_daemon_killed(daemon, member):
+    """Every call says so, at once, and what to do."""
+    served = daemon()
+    served.expect_clean = False
+    members = crew(member, served, 2)
+    idle = member(served)
+    ask(idle, "open")
+    ask(members[0], "ready")
+    members[0].say("finish")
+    wait_until(lambda: served.job("job")["waiting_for"], "the step to wait")
+    pid = served.pid
+    served.program.kill()
+    line = members[0].line()
+    assert line.startswith("DAEMON_LOST ") and f"pid {pid}" in line and served.socket in line, line
+    for each in members:
+        for command in ("barrier", "finish", "ready 0", "absent 1", "wait 0", "plan", "param x f32", "plan_free", "dispatch"):
+            line = each.ask(command)
+            name = line.split()[0]
+            # ready() does not read: only a call that sends or receives can notice
+            assert name == "DAEMON_LOST" or (each is members[1] and command in ("ready 0", "finish")), f"{command}: {line}"
+        ask(each, "leave", "DAEMON_LOST")
+        ask(each, "close")
+    ask(idle, "join name=x world=1", "DAEMON_LOST")
+
+
+def test_a_daemon_that_does_not_answer(daemon, member):
+    """A call that only the daemon can end is given up some time after the daemon's own time-out."""
+    served = daemon()
+    members = [member(served), member(served)]
+    ask(members[0], "open")
+    served.program.stop()
+    members[0].say("join name=job world=1 timeout=1")
+    text = ask(members[1], "open", "NO_DAEMON")
+    assert "stopped" in text and served.socket in text
+    line = members[0].line()
+    assert line.startswith("DAEMON_LOST ") and "stopped" in line and str(served.pid) in line, line
+    ask(members[0], "join name=job world=1", "DAEMON_LOST")
+    served.signal(signal.SIGCONT)
+
+
+# --- plans that cannot be
+
+
+def test_plans_that_differ(daemon, member):
+    served = daemon()
+    members = [member(served) for _ in range(2)]
+    for each in members:
+        ask(each, "open")
+    join(members)
+    ask(members[0], "param layer.weight f32 4 2")
+    ask(members[1], "param layer.weight f32 2 4")
+    for text in together(members, "plan", "PLAN_MISMATCH"):
+        assert "layer.weight" in text and "rank" in text
+    for each in members:
+        ask(each, "param layer.weight f32 4 2")
+    together(members, "plan")                       # the next attempt is a new plan
+    step(members)
+
+
+def test_join_time_outs_name_the_missing(daemon, member):
+    one = member(daemon())
+    ask(one, "open")
+    text = ask(one, "join name=job world=3 rank=1 timeout=50", "TIMEOUT")
+    assert "0" in text and "2" in text and "job" in text
+    ask(one, "join name=job world=1")               # the name is free again
+
+
+def test_rank_taken(daemon, member):
+    served = daemon()
+    members = [member(served) for _ in range(3)]
+    for each in members:
+        ask(each, "open")
+    members[0].say("join name=job world=2 rank=1")
+    wait_until(lambda: served.job("job"), "the first to wait")
+    assert str(members[0].pid) in ask(members[1], "join name=job world=2 rank=1", "RANK_TAKEN")
+    ask(members[1], "join name=job world=2 rank=2", "INVALID")
+    ask(members[1], "join name=job world=2 rank=0")
+    assert members[0].line().startswith("OK ")
+
+
+# --- stalls
+
+
+def test_a_stall_is_told_to_the_members(daemon, member):
+    served = daemon(settings={"stall_notice": "100ms"})
+    members = crew(member, served, 2)
+    ask(members[0], "ready")
+    ask(members[1], "ready 0 2")
+    members[1].stop()
+    members[0].say("finish")
+    served.wait_log(r"for rank 1 \(pid")
+    members[1].resume()
+    ask(members[1], "ready 1")
+    ask(members[1], "finish")
+    assert members[0].line().startswith("OK ")
+    told = ask(members[0], "stall")
+    assert f"rank=1 pid={members[1].pid}" in told and "state=stopped" in told and "parameter=b" in told and "job=job" in told
+
+
+# --- who am I
+
+
+ENVIRONMENTS = [
+    ({"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": 1, "GRADSYNC_RANK": 0}, "a"),
+    ({"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": 1, "GRADSYNC_RANK": 0, "TORCHELASTIC_RUN_ID": "t", "WORLD_SIZE": 9, "RANK": 8}, "a"),
+    ({"TORCHELASTIC_RUN_ID": "t", "WORLD_SIZE": 1, "RANK": 0, "SLURM_JOB_ID": 5}, "t"),
+    ({"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "h", "MASTER_PORT": 7, "WORLD_SIZE": 1, "RANK": 0}, "h:7"),
+    ({"SLURM_JOB_ID": 5, "SLURM_STEP_ID": 2, "SLURM_STEP_NUM_TASKS": 1, "SLURM_NTASKS": 64, "SLURM_PROCID": 0, "SLURM_LOCALID": 0}, "5.2"),
+    ({"GRADSYNC_JOB": "k", "GRADSYNC_WORLD_SIZE": 1, "JOB_COMPLETION_INDEX": 0}, "k"),
+]
+
+
+@pytest.mark.parametrize("env, name", ENVIRONMENTS, ids=lambda value: value if isinstance(value, str) else "")
+def test_environment(daemon, member, env, name):
+    one = member(daemon(), env=env)
+    ask(one, "open")
+    assert fields(ask(one, "join"))["name"] == name
+
+
+def test_options_win_over_the_environment(daemon, member):
+    served = daemon()
+    members = [member(served, env={"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": 7, "GRADSYNC_RANK": rank}) for rank in range(2)]
+    for each in members:
+        ask(each, "open")
+        each.say("join world=2 name=other")
+    ranks = {fields(each.line().split(" ", 1)[1])["rank"] for each in members}
+    assert ranks == {"0", "1"} and served.job("other")
+
+
+@pytest.mark.parametrize("env, named", [
+    ({"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": "two", "GRADSYNC_RANK": 0}, "GRADSYNC_WORLD_SIZE"),
+    ({"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": 2, "GRADSYNC_RANK": 2}, "GRADSYNC_RANK"),
+    ({"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": 2, "GRADSYNC_RANK": "-1"}, "GRADSYNC_RANK"),
+    ({"GRADSYNC_JOB": "a/b", "GRADSYNC_WORLD_SIZE": 2, "GRADSYNC_RANK": 0}, "GRADSYNC_JOB"),
+    ({"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": 2}, "GRADSYNC_RANK is not"),
+    ({"TORCHELASTIC_RUN_ID": "t", "WORLD_SIZE": 1, "RANK": 0, "TORCHELASTIC_RESTART_COUNT": "x"}, "TORCHELASTIC_RESTART_COUNT"),
+])
+def test_a_malformed_environment_is_named(daemon, member, env, named):
+    one = member(daemon(), env=env)
+    ask(one, "open")
+    assert named in ask(one, "join", "INVALID")
+
+
+# --- without a daemon
+
+
+def test_alone(build, program, scratch):
+    one = program("tests/integration/member", env={"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"})
+    ask(one, "open")
+    assert fields(ask(one, "join"))["world"] == "1"
+    for param in ("a f32 5", "b bf16 3", "c f64 2", "d f32 1"):
+        ask(one, f"param {param}")
+    ask(one, "plan")
+    ask(one, "fill 4")
+    ask(one, "ready 0 1 2")
+    ask(one, "absent 3")
+    info = fields(ask(one, "finish"))
+    assert float(info["norm"]) == pytest.approx((16 + 25 + 36 + 49 + 16 + 16 + 25 + 36 + 16 + 25) ** 0.5, rel=1e-12)
+    assert ask(one, "unused") == "0001"
+    for param in range(3):
+        assert ask(one, f"check 4 {param}") == "right"
+    ask(one, "divisor 2")
+    ask(one, "fill 4")
+    ask(one, "ready")
+    ask(one, "finish")
+    assert [float(ask(one, f"get {param} 1")) for param in range(3)] == [2.5, 2.5, 2.5]
+    ask(one, "threads 4 5")
+    ask(one, "barrier")
+    for command in ("broadcast 100 0", "allgather 100", "allreduce 10 f32 avg", "reduce_scatter 10 f32 sum"):
+        assert ask(one, command) == "right"
+    ask(one, "dispatch")
+    ask(one, "fork")
+    ask(one, "leave")
+    ask(one, "join name=two world=2", "NO_DAEMON")
+
+
+@pytest.mark.parametrize("env", [
+    {"GRADSYNC_JOB": "a"}, {"WORLD_SIZE": "1"}, {"TORCHELASTIC_RUN_ID": "x"}, {"SLURM_STEP_NUM_TASKS": "1"}, {"JOB_COMPLETION_INDEX": "0"},
+], ids=lambda env: next(iter(env)))
+def test_not_alone_under_a_launcher(program, scratch, env):
+    one = program("tests/integration/member", env={"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere", **env})
+    text = ask(one, "open", "NO_DAEMON")
+    assert f"{scratch}/gradsync/cpu:nowhere/socket" in text and "/run/gradsync/cpu:nowhere/socket" in text and next(iter(env)) in text
+
+
+def test_a_named_socket_that_is_not_there(program, scratch):
+    one = program("tests/integration/member", env={"GRADSYNC_SOCKET": f"{scratch}/none"})
+    assert f"{scratch}/none" in ask(one, "open", "NO_DAEMON")
+    assert f"{scratch}/other" in ask(one, f"open socket={scratch}/other", "NO_DAEMON")
+    ask(one, f"open socket={'x' * 200}", "INVALID")
+    ask(one, "open reconnect=5", "UNSUPPORTED")
+    ask(one, "open size=1", "INVALID")
+    assert "reconnect" in one.ask("open reconnect=5")
+
+
+def test_no_permission(daemon, program):
+    served = daemon()
+    os.chmod(served.socket, 0o600)
+    one = program("tests/integration/member", socket=served.socket, uid=65534)
+    assert served.socket in ask(one, "open", "DENIED")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs take turns: with a single worker, a small bucket is done before a large one of another job that came
+first.
+
+Order is read off one connection that is a member of both jobs: the daemon's frames come on it in the order in
+which it sent them.
+"""
+import pytest
+
+import wire
+from peer import small_plan
+
+LARGE = 128 << 20
+
+
+def two_in_both(served, small, large=LARGE):
+    """Two connections, each a member of the jobs "large" and "small": [{name: (job fields, plan)}]."""
+    peers = [served.peer() for _ in range(2)]
+    places = [{}, {}]
+    for name, size in (("large", large), ("small", small)):
+        requests = [peer.join_send(name, 2, rank) for rank, peer in enumerate(peers)]
+        plans = [small_plan(1, size // 4) for _ in peers]
+        for peer, request, place, plan in zip(peers, requests, places, plans):
+            peer.joined(request)
+            place[name] = (peer.job, peer.generation, plan)
+        mapped = [peer.plan_arena(plan, peer.plan_send(plan)) for peer, plan in zip(peers, plans)]
+        for peer, request in zip(peers, mapped):
+            peer.expect("PLAN_AGREED", request)
+    return peers, places
+
+
+def ready(peer, place, name):
+    job, generation, plan = place[name]
+    peer.send("READY", 0, job=job, generation=generation, plan=0, step=plan.step, bucket=0)
+
+
+def order(peer, place):
+    """Names of the jobs in the order in which their steps were committed to this peer."""
+    names = {job: name for name, (job, _, _) in place.items()}
+    done = []
+    while len(done) < len(names):
+        message = peer.expect("STEP")
+        assert message.outcome != wire.pb.VOID
+        if message.outcome == wire.pb.COMMITTED:
+            done.append(names[message.job])
+    return done
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("small", [4096, 65536])
+def test_a_small_bucket_overtakes_a_large_one(serve, small):
+    served = serve(settings={"workers": 1})
+    peers, places = two_in_both(served, small)
+    for _ in range(3):
+        for name in ("large", "small"):
+            ready(peers[1], places[1], name)
+        for name in ("large", "small"):                 # the large one is complete first
+            ready(peers[0], places[0], name)
+        for peer, place in zip(peers, places):
+            assert order(peer, place) == ["small", "large"]
+            for _, _, plan in place.values():
+                plan.step += 1
+    served.go()
+
+
+@pytest.mark.heavy
+def test_many_small_steps_during_a_large_one(serve):
+    """The small job is not slowed to one step per large one."""
+    served = serve(settings={"workers": 1})
+    peers, places = two_in_both(served, 4096)
+    for peer, place in zip(peers, places):
+        ready(peer, place, "large")
+    peers[0].status()
+    done = 0
+    names = {places[0]["large"][0]: "large", places[0]["small"][0]: "small"}
+    while True:
+        for peer, place in zip(peers, places):
+            ready(peer, place, "small")
+        seen = []
+        for peer in peers:
+            while True:
+                message = peer.expect("STEP")
+                if message.outcome == wire.pb.COMMITTED:
+                    seen.append(names.get(message.job, "other"))
+                    if message.job == (places[peers.index(peer)]["small"][0]):
+                        break
+        for place in places:
+            place["small"][2].step += 1
+        if "large" in seen:
+            break
+        done += 1
+    assert done >= 3
+    served.go()

@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon holds after many members and many steps, and who pays for the memory that it shares with
+them.
+
+tests/soak.sh runs the same with 10,000 cycles and 1,000,000 steps (GRADSYNC_TEST_CYCLES,
+GRADSYNC_TEST_STEPS).
+"""
+import os
+import pathlib
+import tempfile
+
+import pytest
+
+from harness import memory_of, sanitized, wait_until
+from peer import PAGE, Arena, Crew, Plan, small_plan
+
+CYCLES = int(os.environ.get("GRADSYNC_TEST_CYCLES", "300"))
+STEPS = int(os.environ.get("GRADSYNC_TEST_STEPS", "20000"))
+ANONYMOUS = 20 << 20
+SLACK = 256 << 10                       # of the allocator, whatever the number of cycles
+MIB = 1 << 20
+
+
+def cycle(served, number):
+    """One job from attach to detach, in one of the ways in which it can end."""
+    crew = Crew(served.path, "passing", 2, lambda ordinal: small_plan(2, elements=5000, ordinal=ordinal))
+    crew.go(1)
+    if number % 4 == 0:
+        crew.leave()
+    elif number % 4 == 1:
+        crew.peers[0].ready(crew.plans[0][0], 0)
+    elif number % 4 == 2:
+        crew.peers[1].staging().close()
+        crew.peers[1].ask("PLAN_DROP", "PLAN_DROPPED", job=crew.peers[1].job, plan=0)
+    crew.close()
+    wait_until(lambda: served.holdings()["jobs"] == 1, "the end of the job")
+
+
+@pytest.mark.heavy
+def test_attaching_and_detaching_leaves_nothing(serve):
+    served = serve()
+    for number in range(40):            # allocator, name caches and the like settle
+        cycle(served, number)
+    served.settled()
+    before = served.daemon.memory("RssAnon")
+    maps = served.daemon.maps().count("\n")
+    for number in range(CYCLES):
+        cycle(served, number)
+    served.settled()
+    assert served.daemon.memory("RssAnon") <= before + SLACK
+    assert served.daemon.maps().count("\n") <= maps + 4
+    assert served.daemon.memory("RssAnon") < ANONYMOUS
+
+
+def both(members, command, codes=("OK",)):
+    for each in members:
+        each.say(command)
+    for each in members:
+        line = each.line()
+        assert line is not None and line.split()[0] in codes, f"{command}: {line} {each.err}"
+
+
+@pytest.mark.heavy
+def test_the_library_leaves_nothing_in_its_process(serve, member):
+    """Attach, agree, step, operate, detach, again and again in the same two processes."""
+    served = serve()
+    members = [member(served.daemon) for _ in range(2)]
+
+    def go(cycles):
+        for number in range(cycles):
+            both(members, "open")
+            for rank, each in enumerate(members):
+                each.say(f"join name=library world=2 rank={rank}")
+            for each in members:
+                assert each.line().startswith("OK ")
+            both(members, "param a f32 5000")
+            both(members, "param b f16 3")
+            both(members, "plan")
+            both(members, "steps 2")
+            both(members, "allreduce 100 f32 sum")
+            if number % 3 == 0:
+                both(members, "plan_free")
+            if number % 3 != 1:
+                both(members, "leave")
+            both(members, "close")
+
+    def holdings():
+        return [(sorted(os.readlink(f"/proc/{each.pid}/fd/{fd}")
+                        for fd in os.listdir(f"/proc/{each.pid}/fd")),
+                 pathlib.Path(f"/proc/{each.pid}/maps").read_text().count("\n")) for each in members]
+
+    go(20)
+    before, anonymous = holdings(), [memory_of(each.pid, "RssAnon") for each in members]
+    go(CYCLES)
+    assert holdings() == before
+    for each, weight in zip(members, anonymous):
+        assert memory_of(each.pid, "RssAnon") <= weight + SLACK
+
+
+@pytest.mark.heavy
+def test_steps_of_the_library_leave_nothing(serve, member):
+    served = serve()
+    members = [member(served.daemon) for _ in range(2)]
+    both(members, "open")
+    for rank, each in enumerate(members):
+        each.say(f"join name=library world=2 rank={rank}")
+    for each in members:
+        assert each.line().startswith("OK ")
+    both(members, "param a f32 100")
+    both(members, "plan")
+    both(members, "steps 1000")
+    pids = [served.daemon.pid, *(each.pid for each in members)]
+    before = [memory_of(pid, "RssAnon") for pid in pids]
+    for each in members:
+        each.say(f"steps {STEPS}")
+    for each in members:
+        assert each.line(3600).startswith("OK")
+    for pid, weight in zip(pids, before):
+        assert memory_of(pid, "RssAnon") <= weight + SLACK
+    both(members, "leave")
+    both(members, "close")
+
+
+@pytest.mark.heavy
+def test_small_steps_leave_nothing(serve):
+    served = serve()
+    crew = served.crew("steady", 2)
+    crew.go(2000)
+    before = served.daemon.memory("RssAnon")
+    peers, plans = crew.peers, crew.plans[0]
+    for _ in range(STEPS):
+        for peer, plan in zip(peers, plans):
+            peer.ready(plan, 0)
+        for peer, plan in zip(peers, plans):
+            assert peer.outcome(plan)[0] == "COMMITTED"
+    assert served.daemon.memory("RssAnon") <= before + SLACK
+    assert served.daemon.memory("RssAnon") < ANONYMOUS
+    job = served.daemon.job("steady")
+    assert job["step"] == 2000 + STEPS
+
+
+@pytest.mark.heavy
+def test_operations_leave_nothing(serve):
+    served = serve()
+    crew = served.crew("collective", 2, plan=None)
+    memories = [peer.staging() for peer in crew.peers]
+
+    def go(count):
+        for _ in range(count):
+            requests = [peer.operation("ALLREDUCE", dtype=1, reduce=2, bytes=4096, input=0, output=0)
+                        for peer in crew.peers]
+            for peer, request in zip(crew.peers, requests):
+                peer.expect("OPERATION_DONE", request)
+
+    go(500)
+    before = served.daemon.memory("RssAnon")
+    go(STEPS // 4)
+    assert served.daemon.memory("RssAnon") <= before + SLACK
+    for memory in memories:
+        memory.close()
+
+
+@pytest.mark.heavy
+def test_anonymous_memory_with_much_going_on(serve):
+    """30 jobs of 2 with 8 MiB each, and a plan of 20,000 parameters."""
+    served = serve()
+    for number in range(30):
+        served.crew(f"job{number}", 2, lambda ordinal: small_plan(4, elements=512 << 10, ordinal=ordinal))
+    large = [(f"some.module.{number}.weight", [4], number % 500) for number in range(20000)]
+    served.crew("large", 2, lambda ordinal: Plan(large, ordinal))
+    served.go()
+    assert served.daemon.memory("RssAnon") < ANONYMOUS
+
+
+# -- who touches first
+
+def blocks(fd):
+    """Bytes of a memfd that have memory behind them."""
+    return os.fstat(fd).st_blocks * 512
+
+
+def test_the_daemon_is_never_the_first_to_touch_an_arena(serve):
+    """By the memfd's own account: nothing is there when the member gets it, all is when the daemon may use
+    it, all from the member."""
+    served = serve()
+    crew = served.crew("payer", 1, plan=None)
+    peer = crew.peers[0]
+    plan = small_plan(3, elements=MIB)
+    peer.expect("PLAN_ARENA", peer.plan_send(plan))
+    fd = peer.fds[0]
+    served.go()
+    assert blocks(fd) == 0
+    plan.arena = Arena(fd, plan.bytes, populate=False)
+    peer.plans[0] = plan
+    plan.arena.populate(0, plan.bytes // 2 // PAGE * PAGE)
+    peer.refusal(peer.send("PLAN_MAPPED", job=peer.job, plan=0))        # half of it is not enough,
+    assert blocks(fd) == plan.bytes // 2 // PAGE * PAGE                 # and asking has not made it more
+    os.close(fd)
+    served.go()
+
+
+def test_the_daemon_is_never_the_first_to_touch_staging(serve):
+    served = serve()
+    crew = served.crew("payer", 1, plan=None)
+    peer = crew.peers[0]
+    message = peer.ask("STAGING", "STAGING_ARENA", job=peer.job)
+    fd = peer.fds[0]
+    assert blocks(fd) == 0
+    answer = peer.refusal(peer.send("STAGING_MAPPED", job=peer.job))
+    assert answer.code in ("INVALID", "STATE")
+    assert blocks(fd) == 0 and message.bytes == 8 * MIB
+    os.close(fd)
+    served.go()
+
+
+class MemoryGroup:
+    """A memory cgroup (v1 or v2) of our own, if this machine lets us make one."""
+
+    def __init__(self):
+        self.path, self.usage = None, None
+        for root, usage in self.places():
+            try:
+                path = pathlib.Path(tempfile.mkdtemp(prefix="gradsync-test-", dir=root))
+            except OSError:
+                continue
+            if (path / usage).exists() and (path / "cgroup.procs").exists():
+                self.path, self.usage = path, path / usage
+                return
+            path.rmdir()
+
+    @staticmethod
+    def places():
+        for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
+            left, right = line.split(" - ")
+            point, kind, options = left.split()[4], right.split()[0], right.split()[-1]
+            if kind == "cgroup" and "memory" in options.split(","):
+                yield point, "memory.usage_in_bytes"
+            elif kind == "cgroup2":
+                yield point, "memory.current"
+
+    def shared(self):
+        """Bytes of shared memory charged to this group (v1 counts it as cache)."""
+        found = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
+        return int(found["shmem"])
+
+    def close(self):
+        if self.path:
+            self.path.rmdir()
+
+
+@pytest.fixture
+def group():
+    made = MemoryGroup()
+    yield made
+    made.close()
+
+
+TOUCH = """
+import mmap, os
+fd = os.memfd_create("touched")
+os.ftruncate(fd, 8 << 20)
+memory = mmap.mmap(fd, 8 << 20)
+for page in range(0, 8 << 20, 4096):
+    memory[page] = 1
+print("touched", flush=True)
+input()
+"""
+
+
+def charged(group, program):
+    """The group's account moves when a process in it is the first to touch shared memory: the tests below can
+    fail."""
+    before = group.shared()
+    toucher = program("/usr/bin/python3", "-c", TOUCH, cgroup=str(group.path))
+    assert toucher.line() == "touched"
+    seen = group.shared() - before
+    toucher.kill()
+    return seen > 7 * MIB
+
+
+@pytest.mark.heavy
+def test_the_librarys_memory_is_charged_to_its_process(group, serve, member, program):
+    """As below, with members of the real library: parameters that nobody writes, and the outputs of all
+    collectives."""
+    served = serve(cgroup=str(group.path) if group.path else None)
+    if group.path is not None:
+        assert charged(group, program)
+    before = group.shared() if group.path else 0
+    members = [member(served.daemon) for _ in range(2)]
+    both(members, "open")
+    for rank, each in enumerate(members):
+        each.say(f"join name=unwritten world=2 rank={rank}")
+    for each in members:
+        assert each.line().startswith("OK ")
+    both(members, f"param a f32 {16 * MIB}")
+    both(members, "plan")
+    both(members, "steps 2")
+    for command in (f"broadcast {4 * MIB} 1", f"allgather {MIB}", f"allreduce {MIB} f32 sum",
+                    f"reduce_scatter {MIB // 4} f32 max"):
+        both(members, command)
+    if group.path is not None:
+        assert group.shared() - before < MIB
+    else:
+        arenas = [name for name in served.daemon.fds() if name.startswith("/memfd:")]
+        assert len(arenas) == 2 + 4             # the healthy job's, and an arena and staging each
+    both(members, "leave")
+    both(members, "close")
+
+
+@pytest.mark.heavy
+def test_arenas_are_charged_to_their_members(group, serve, build, program):
+    """The daemon lives in a memory cgroup of its own: large plans, parameters that are never written, and the
+    outputs of steps and operations add nothing to it. (Where no cgroup can be made, the daemon's own account
+    of shared pages is what there is: its mappings hold no page that the member has not put there, which the
+    tests above show.)"""
+    served = serve(cgroup=str(group.path) if group.path else None)
+    if group.path is None:
+        assert blocks_grow_with_members_only(served)
+        return
+    assert str(served.daemon.pid) in (group.path / "cgroup.procs").read_text().split()
+    assert charged(group, program)
+    before = group.shared()
+    # 128 MiB each
+    crew = served.crew("large", 2, lambda ordinal: small_plan(4, elements=8 * MIB, ordinal=ordinal))
+    # nothing is written: the pages hold what populating left
+    for peer, plan in zip(crew.peers, crew.plans[0]):
+        for bucket in range(4):
+            peer.ready(plan, bucket)
+    for peer, plan in zip(crew.peers, crew.plans[0]):
+        assert peer.outcome(plan)[0] == "COMMITTED"
+    memories = [peer.staging() for peer in crew.peers]
+    for kind, fields in (("BROADCAST", {"root": 0, "bytes": 4 * MIB, "input": 0, "output": 0}),
+                         ("ALLGATHER", {"bytes": 2 * MIB, "input": 0, "output": 4 * MIB}),
+                         ("REDUCE_SCATTER", {"bytes": MIB, "input": 0, "output": 4 * MIB, "dtype": 1,
+                                             "reduce": 2}),
+                         ("ALLREDUCE", {"bytes": 4 * MIB, "input": 0, "output": 4 * MIB, "dtype": 1,
+                                        "reduce": 2})):
+        requests = [peer.operation(kind, **fields) for peer in crew.peers]
+        for peer, request in zip(crew.peers, requests):
+            peer.expect("OPERATION_DONE", request)
+    assert group.shared() - before < MIB
+    for memory in memories:
+        memory.close()
+    if not sanitized(build):
+        assert served.daemon.memory("RssAnon") < ANONYMOUS
+
+
+def blocks_grow_with_members_only(served):
+    """Steps and their outputs add no page to an arena that its member populated."""
+    crew = served.crew("large", 1, plan=None)
+    peer = crew.peers[0]
+    plan = small_plan(4, elements=8 * MIB)
+    peer.expect("PLAN_ARENA", peer.plan_send(plan))
+    fd = peer.fds[0]
+    plan.arena = Arena(fd, plan.bytes)
+    peer.plans[0] = plan
+    full = blocks(fd)
+    peer.ask("PLAN_MAPPED", "PLAN_AGREED", job=peer.job, plan=0)
+    for bucket in range(4):
+        peer.ready(plan, bucket)
+    assert peer.outcome(plan)[0] == "COMMITTED"
+    same = blocks(fd) == full == plan.bytes
+    os.close(fd)
+    return same

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step that waits says whom for: in status at once, and once per stall in the log and to the members."""
+import re
+
+from harness import wait_until
+from peer import Plan, small_plan
+
+PARAMS = [("embed.weight", [64], 1), ("body.weight", [64], 0), ("body.bias", [64], 0)]
+
+
+def stalling(served, steps=1):
+    """A job of three, whose rank 2 lives in a child that halts after having done only body.bias of its next
+    step."""
+    def script(peer, turn):
+        peer.joined(peer.join_send("stalling", 3, 2))
+        plan = Plan(PARAMS)
+        peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
+        while True:
+            for _ in range(steps):
+                for bucket in range(2):
+                    peer.ready(plan, bucket)
+                assert peer.outcome(plan)[0] == "COMMITTED"
+            peer.mark(plan, [2])
+            turn()
+            for bucket in range(2):
+                peer.ready(plan, bucket)
+            assert peer.outcome(plan)[0] == "COMMITTED"
+
+    child = served.child(script)
+    peers = [served.peer() for _ in range(2)]
+    for peer, request in [(peer, peer.join_send("stalling", 3, rank)) for rank, peer in enumerate(peers)]:
+        peer.joined(request)
+    plans = [Plan(PARAMS) for _ in peers]
+    mapped = [peer.plan_arena(plan, peer.plan_send(plan)) for peer, plan in zip(peers, plans)]
+    for peer, request in zip(peers, mapped):
+        peer.expect("PLAN_AGREED", request)
+    return child, peers, plans
+
+
+def go(peers, plans):
+    for peer, plan in zip(peers, plans):
+        for bucket in range(2):
+            peer.ready(plan, bucket)
+
+
+def commit(peers, plans):
+    for peer, plan in zip(peers, plans):
+        assert peer.outcome(plan)[0] == "COMMITTED"
+
+
+def test_a_stopped_member_is_named(serve):
+    served = serve(settings={"stall_notice": "100ms"})
+    child, peers, plans = stalling(served)
+    go(peers, plans)
+    commit(peers, plans)
+    child.reached()
+    child.stop()
+    go(peers, plans)
+    for peer in peers:
+        stall = peer.expect("STALL")
+        assert (stall.rank, stall.pid, stall.process_state) == (2, child.pid, "stopped")
+        assert (stall.bucket, stall.step) == (0, plans[0].step)
+        assert stall.parameter == "body.weight"
+        assert stall.since_ms >= 100
+        for word in ("rank 2", str(child.pid), "stopped", "body.weight"):
+            assert word in stall.text, stall.text
+    waits = [wait for wait in served.healthy.peers[0].status()["STATUS_WAIT"] if wait.what == "step"]
+    assert len(waits) == 1
+    assert (waits[0].rank, waits[0].pid, waits[0].process_state) == (2, child.pid, "stopped")
+    assert (waits[0].bucket, waits[0].parameter, waits[0].step) == (0, "body.weight", plans[0].step)
+    job = served.daemon.job("stalling")
+    assert len(job["waiting_for"]) == 1, job
+    wait = job["waiting_for"][0]
+    assert (wait["rank"], wait["pid"], wait["process_state"]) == (2, child.pid, "stopped")
+    assert (wait["bucket"], wait["parameter"]) == (0, "body.weight") and wait["since_ms"] >= 100
+    states = {member["rank"]: member["state"] for member in job["members"]}
+    assert states[2] == "stopped" and states[0] == states[1] == "waiting", states
+    assert served.daemon.job("healthy")["waiting_for"] == []
+    text = served.daemon.ctl("status")
+    for word in (str(child.pid), "stopped", "body.weight"):
+        assert word in text
+    served.go()
+    lines = stall_lines(served.daemon, child.pid)
+    assert len(lines) == 1, served.daemon.log
+    for word in ("stalling", "rank 2", "stopped", "body.weight"):
+        assert word in lines[0], lines[0]
+    child.signal(18)                    # SIGCONT
+    child.proceed()
+    commit(peers, plans)
+    go(peers, plans)
+    commit(peers, plans)
+    child.reached()
+    assert served.daemon.job("stalling")["waiting_for"] == []
+
+
+def stall_lines(daemon, pid):
+    return [line for line in daemon.log.splitlines() if "wait" in line and re.search(rf"\b{pid}\b", line)]
+
+
+def test_status_names_a_wait_at_once(serve):
+    """Long before anything is logged."""
+    served = serve(settings={"stall_notice": "1h"})
+    child, peers, plans = stalling(served)
+    go(peers, plans)
+    commit(peers, plans)
+    child.reached()
+    go(peers, plans)
+    peers[1].status()                   # answered: its READY has been read
+    waits = peers[0].status()["STATUS_WAIT"]
+    assert [(wait.rank, wait.pid, wait.parameter) for wait in waits] == [(2, child.pid, "body.weight")]
+    assert waits[0].process_state in ("running", "sleeping")
+    assert all(frame.kind == "STEP" for peer in peers for frame in peer.silent())
+    assert stall_lines(served.daemon, child.pid) == []
+    child.proceed()
+    commit(peers, plans)
+
+
+def test_each_stall_is_told_once(serve):
+    """A second stall of the same member is news again; a lasting one is not."""
+    served = serve(settings={"stall_notice": "50ms"})
+    child, peers, plans = stalling(served)
+    go(peers, plans)
+    commit(peers, plans)
+    for told in (1, 2, 3):
+        child.reached()
+        go(peers, plans)
+        for peer in peers:
+            peer.expect("STALL")
+        served.go(20)
+        wait_until(lambda: served.daemon.job("stalling")["waiting_for"][0]["since_ms"] > 300,
+                   "a stall that lasts")
+        assert len(stall_lines(served.daemon, child.pid)) == told, served.daemon.log
+        assert all(frame.kind != "STALL" for peer in peers for frame in peer.silent())
+        child.proceed()
+        commit(peers, plans)
+        go(peers, plans)
+        commit(peers, plans)
+
+
+def test_everybody_missing_is_listed(serve):
+    served = serve()
+    crew = served.crew("lonely", 4)
+    crew.peers[2].ready(crew.plans[0][2], 0)
+    waits = crew.peers[2].status()["STATUS_WAIT"]       # asked behind its READY
+    assert [wait.rank for wait in waits] == [0, 1, 3]
+    assert {wait.what for wait in waits} == {"step"}
+    served.go()
+
+
+def test_waits_outside_steps_are_listed(serve):
+    """Joins, plans and operations wait by name, too."""
+    served = serve()
+    joiner = served.peer()
+    joiner.join_send("half", 2, 0)
+    crew = served.crew("other", 2, plan=None)
+    peer, plan = crew.peers[0], small_plan(1)
+    peer.plan_arena(plan, peer.plan_send(plan))
+
+    def waits():
+        return {(wait.what, wait.rank) for wait in served.healthy.peers[0].status().get("STATUS_WAIT", [])}
+
+    wait_until(lambda: waits() == {("join", 1), ("plan", 1)}, "both waits")
+    crew = served.crew("third", 2, plan=None)
+    crew.peers[1].operation("BARRIER")
+    wait_until(lambda: ("operation", 0) in waits(), "the operation's wait")
+    served.go()
+
+
+def test_no_wait_no_words(serve):
+    served = serve()
+    served.go(10)
+    assert "STATUS_WAIT" not in served.healthy.peers[0].status()
+    assert all(job["waiting_for"] == [] for job in served.daemon.status()["jobs"])

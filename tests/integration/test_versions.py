@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients and daemons of different versions work together: frozen clients of former ones, synthetic peers of the next one."""
+import os
+import pathlib
+import socket
+
+import harness
+import make_transcript
+import pytest
+import transcript
+import wire
+
+TRANSCRIPTS = sorted((pathlib.Path(__file__).resolve().parent / "transcripts").glob("*.bin"))
+NEWER = wire.unknown_fields()
+
+
+def test_there_are_transcripts_of_each_minor_version():
+    names = {path.name.split("-")[0] for path in TRANSCRIPTS}
+    assert names == {f"v{wire.MAJOR}.{minor}" for minor in range(wire.MINOR + 1)}
+
+
+def test_this_version_is_the_one_of_the_header():
+    text = (pathlib.Path(__file__).resolve().parents[2] / "proto/frame.h").read_text()
+    assert f"#define FRAME_MAJOR {wire.MAJOR}u" in text and f"#define FRAME_MINOR {wire.MINOR}u" in text
+
+
+def test_what_clients_of_this_version_say_is_frozen():
+    for name, data in make_transcript.build().items():
+        assert (make_transcript.FOLDER / name).read_bytes() == data, f"{name} would change: count the minor version up"
+
+
+@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+def test_a_frozen_client_is_served(daemon, path):
+    d = daemon()
+    first = transcript.Replay(d.socket, path.read_bytes())
+    again = transcript.Replay(d.socket, path.read_bytes())
+    assert not first.patched, "the first job of a daemon has the recorded numbers, so that the bytes are the recorded ones"
+    assert [name for name, _ in first.replies if name != "STEP"] == [name for name, _ in again.replies if name != "STEP"]
+    minor = int(path.name.split("-")[0].split(".")[1])
+    assert first.replies[0][0] == "WELCOME" and first.replies[0][1].minor == minor
+
+
+def test_a_newer_client_is_served(daemon):
+    """A client of the next minor version, whose every message has fields that this daemon has never heard of."""
+    d = daemon()
+    with wire.Wire(d.socket) as one, wire.Wire(d.socket) as two:
+        links = [one, two]
+        for link in links:
+            assert link.hello(minor=wire.MINOR + 1, suffix=NEWER).minor == wire.MINOR
+        waiting = [link.send("JOIN", suffix=NEWER, job="newer", min_world=2, max_world=2, rank=rank) for rank, link in enumerate(links)]
+        for link, request in zip(links, waiting):
+            joined = link.reply(request, "JOINED")[0]
+            link.job, link.generation, link.rank = joined.job, joined.generation, joined.rank
+        arenas = [link.plan([("a", 100, 1), ("b", 1000, 0)], suffix=NEWER, agree=False) for link in links]
+        for link, arena in zip(links, arenas):
+            link.agreed(arena)
+        for step in (1, 2, 3):
+            for link, arena in zip(links, arenas):
+                link.write(arena, 0, [float(step + link.rank)] * 100)
+                link.write(arena, 1, [float(10 * step * link.rank)] * 1000)
+                link.ready(arena, step, 0, suffix=NEWER)
+                link.ready(arena, step, 1, suffix=NEWER)
+            for link, arena in zip(links, arenas):
+                assert link.outcome(arena, step)[0] == "COMMITTED"
+                assert set(link.read(arena, 0)) == {step + 0.5} and set(link.read(arena, 1)) == {5.0 * step}
+        found = one.status(suffix=NEWER)
+        assert [message.step for kind, message in found if kind == "STATUS_JOB"] == [3]
+        for link in links:
+            link.leave(suffix=NEWER)
+
+
+class FakeDaemon:
+    """Serves one member of a job of one as a daemon would, with `suffix` behind every message."""
+
+    def __init__(self, path, minor, suffix=b"", major=wire.MAJOR):
+        self.minor, self.suffix, self.major = minor, suffix, major
+        self.heard = []
+        self.plans = {}
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        self.listener.settimeout(harness.DEADLINE)
+        self.listener.bind(str(path))
+        self.listener.listen(1)
+
+    def send(self, kind, request, /, fds=(), **fields):
+        payload = wire.message(kind, **fields).SerializeToString() + self.suffix
+        data = wire.frame(kind, payload, request, len(fds), major=self.major)
+        if fds:
+            socket.send_fds(self.link, [data], fds)
+        else:
+            self.link.send(data)
+
+    def serve(self):
+        """Until the client closes."""
+        self.link, _ = self.listener.accept()
+        self.link.settimeout(harness.DEADLINE)
+        with self.link:
+            while True:
+                try:
+                    data, fds, _, _ = socket.recv_fds(self.link, wire.FRAME_MAX, 4)
+                except ConnectionResetError:
+                    return
+                except TimeoutError:
+                    raise AssertionError(f"nothing more after {self.heard}") from None
+                for fd in fds:
+                    os.close(fd)
+                if not data:
+                    return
+                head, message = wire.parse(data)
+                kind = wire.name(head.type)
+                self.heard.append(kind)
+                getattr(self, "on_" + kind.lower())(head.request, message)
+
+    def close(self):
+        self.listener.close()
+        for fd, _, _ in self.plans.values():
+            if fd is not None:
+                os.close(fd)
+
+    def on_hello(self, request, hello):
+        self.send("WELCOME", request, minor=self.minor, instance=7, device="cpu", version="0.2.0", staging_bytes=1 << 20)
+
+    def on_join(self, request, join):
+        assert (join.job, join.min_world, join.max_world) == ("newer", 1, 1)
+        self.send("JOINED", request, job=9, generation=4, rank=0, local_rank=0, world=1, member=77, incarnation=0)
+
+    def on_plan_begin(self, request, begin):
+        assert (begin.job, begin.generation) == (9, 4)
+        self.plans[begin.plan] = (None, begin, [])
+
+    def on_plan_params(self, request, chunk):
+        assert chunk.job == 9 and chunk.plan in self.plans
+
+    def on_plan_buckets(self, request, chunk):
+        self.plans[chunk.plan][2].extend(chunk.bucket)
+
+    def on_plan_commit(self, request, commit):
+        _, begin, buckets = self.plans[commit.plan]
+        assert len(buckets) == begin.buckets
+        fd = os.memfd_create("arena", os.MFD_CLOEXEC)
+        os.ftruncate(fd, begin.arena_bytes)
+        self.plans[commit.plan] = (fd, begin, buckets)
+        self.send("PLAN_ARENA", request, fds=[fd], job=9, plan=commit.plan, bytes=begin.arena_bytes)
+
+    def on_plan_mapped(self, request, mapped):
+        self.send("PLAN_AGREED", request, job=9, generation=4, plan=mapped.plan, step=0)
+
+    def on_ready(self, request, ready):
+        """A result that no real daemon would give, so that it is seen where it comes from."""
+        fd, _, buckets = self.plans[ready.plan]
+        bucket = buckets[ready.bucket]
+        os.pwrite(fd, b"\x00\x00\x28\x42" * (bucket.bytes // 4), bucket.offset)         # 42.0
+        self.send("STALL", 0, job=9, generation=4, plan=ready.plan, step=ready.step, rank=0, pid=os.getpid(), process_state="running",
+                  bucket=ready.bucket, since_ms=1000, text="a notice that changes nothing")
+        last = ready.bucket == len(buckets) - 1
+        self.send("STEP", 0, job=9, generation=4, plan=ready.plan, step=ready.step,
+                  result=[wire.pb.BucketResult(bucket=ready.bucket, sum_squares=1.0, rank_sum_squares=[1.0])],
+                  **({"outcome": wire.pb.COMMITTED} if last else {}))
+
+    def on_plan_drop(self, request, drop):
+        self.send("PLAN_DROPPED", request, job=9, plan=drop.plan)
+
+    def on_leave(self, request, leave):
+        self.send("LEFT", request, job=leave.job)
+
+
+@pytest.fixture
+def hello_against(program, scratch):
+    """hello_against(minor, ...) -> (FakeDaemon, the hello example after it has ended)."""
+    made = []
+
+    def run(minor, **options):
+        fake = FakeDaemon(scratch / "fake", minor, **options)
+        made.append(fake)
+        hello = program(harness.HELLO, socket=scratch / "fake", env={"GRADSYNC_JOB": "newer", "GRADSYNC_WORLD_SIZE": 1, "GRADSYNC_RANK": 0})
+        fake.serve()
+        hello.wait()
+        return fake, hello
+
+    yield run
+    for fake in made:
+        fake.close()
+
+
+def test_a_newer_daemon_is_understood(hello_against):
+    """The real library with a daemon of the next minor version, which has more to say in every message."""
+    fake, hello = hello_against(wire.MINOR, suffix=NEWER)
+    assert hello.process.returncode == 0, hello.err
+    assert hello.out == "rank 0 of 1: the average is 42\n"
+    assert fake.heard[:2] == ["HELLO", "JOIN"] and "READY" in fake.heard and "LEAVE" in fake.heard
+
+
+def test_a_daemon_that_does_not_come_down_is_refused(hello_against):
+    """WELCOME with a minor version above what HELLO offered."""
+    fake, hello = hello_against(wire.MINOR + 1)
+    assert hello.process.returncode == 1 and fake.heard == ["HELLO"]
+    assert "minor version" in hello.err, hello.err
+
+
+def test_another_major_version_is_named(hello_against):
+    fake, hello = hello_against(wire.MINOR, major=wire.MAJOR + 1)
+    assert hello.process.returncode == 1 and fake.heard == ["HELLO"]
+    assert "another major protocol version" in hello.err, hello.err

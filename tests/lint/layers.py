@@ -1,0 +1,114 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""The layer check: which folder may include which.
+
+A folder of daemon/ is a layer, and calls go down socket -> session -> job -> backend. Prints each include
+that breaks a rule and ends with 1 if there is one.
+
+    python3 tests/lint/layers.py [TREE]
+"""
+import pathlib
+import re
+import sys
+
+# Layer of daemon/ -> the layers whose headers it may include besides its own.
+MAY_INCLUDE = {
+    "base": set(),
+    "backend": {"base"},
+    "rendezvous": {"base"},
+    "job": {"backend", "rendezvous", "base"},
+    "session": {"job", "base"},
+    "socket": {"session", "base"},
+    "core": {"base", "backend", "rendezvous", "job", "session", "socket"},
+}
+# Folder -> the top folders whose headers it may include besides its own.
+TOP = {
+    "daemon": {"proto", "include"},
+    "client": {"proto", "include"},
+    "proto": set(),
+    "include": set(),
+}
+# Headers that belong to one place: pattern of the header, pattern of the files that may include it, what for.
+RESERVED = [
+    (re.compile(r"^(event2/|event\.h$|ev.*\.h$)"), re.compile(r"^daemon/base/loop\.c$"),
+     "libevent is used by daemon/base/loop.c alone"),
+    (re.compile(r"^pthread\.h$"), re.compile(r"^(daemon/backend/host|client/)"),
+     "the daemon's only threads are the workers of daemon/backend/host"),
+    (re.compile(r"^threads\.h$"), re.compile(r"^$"), "threads are POSIX threads"),
+]
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^">]+)[">]', re.M)
+
+
+def sources(tree):
+    """All C and C++ files below the folders that have rules."""
+    for top in TOP:
+        for path in sorted((tree / top).rglob("*")):
+            if path.suffix in (".c", ".h", ".cc", ".hh", ".cpp") and path.is_file():
+                yield path
+
+
+def resolve(tree, path, name):
+    """The file of this tree that `name` means in a quoted include, relative to the tree; None if it is none
+    of ours."""
+    generated = re.sub(r"\.pb-c\.h$", ".proto", name)
+    for base in (path.parent, tree, tree / "daemon", tree / "include", tree / "proto",
+                 tree / "client" / "lib"):
+        for candidate in (name, generated):
+            found = (base / candidate).resolve()
+            if found.is_file() and tree.resolve() in found.parents:
+                return found.relative_to(tree.resolve())
+    return None
+
+
+def judge(user, used):
+    """Why file `user` must not include file `used` (both relative to the tree), or None."""
+    user_top, used_top = user.parts[0], used.parts[0]
+    if used_top not in TOP:
+        return f"{used_top}/ is nothing to build on"
+    if user_top != used_top:
+        return None if used_top in TOP[user_top] else f"{user_top}/ must not use {used_top}/"
+    if user_top == "daemon":
+        layer, below = user.parts[1], used.parts[1]
+        if layer not in MAY_INCLUDE:
+            return f"daemon/{layer} is not a layer that this check knows"
+        if below != layer and below not in MAY_INCLUDE[layer]:
+            return f"daemon/{layer} must not use daemon/{below}"
+    if user.parts[:2] == ("client", "lib") and used.parts[:2] != ("client", "lib"):
+        return "the client library must not use the programs beside it"
+    return None
+
+
+def violations(tree):
+    """[(file, line, include, reason)] of a tree, and the number of includes looked at."""
+    found, seen = [], 0
+    tree = pathlib.Path(tree)
+    for path in sources(tree):
+        text = path.read_text()
+        user = path.relative_to(tree)
+        for match in INCLUDE.finditer(text):
+            seen += 1
+            line = text.count("\n", 0, match.start()) + 1
+            quoted, name = match.group(1) == '"', match.group(2)
+            for pattern, users, why in RESERVED:
+                if pattern.search(name) and not users.search(str(user)):
+                    found.append((user, line, name, why))
+            used = resolve(tree, path, name)
+            if used is not None:
+                why = judge(user, used)
+                if why:
+                    found.append((user, line, name, why))
+            elif quoted:
+                found.append((user, line, name, "no such file in the tree; system headers go in <>"))
+    return found, seen
+
+
+def main(tree):
+    found, seen = violations(tree)
+    for user, line, name, why in found:
+        print(f"{user}:{line}: includes {name}: {why}")
+    print(f"{seen} includes, {len(found)} against the layers")
+    return 1 if found or not seen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2]))

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layer check on this tree, and on trees with one bad edge each, which it must find."""
+import pathlib
+
+import pytest
+
+import layers
+
+TREE = pathlib.Path(__file__).resolve().parents[2]
+
+GOOD = {
+    "proto/frame.h": "",
+    "proto/gradsync.proto": "",
+    "include/gradsync/gradsync.h": "",
+    "daemon/base/loop.h": "",
+    "daemon/base/loop.c": '#include <event2/event.h>\n#include "base/loop.h"\n',
+    "daemon/backend/backend.h": '#include "base/loop.h"\n#include "proto/frame.h"\n',
+    "daemon/backend/host/pool.c": '#include <pthread.h>\n#include "backend/backend.h"\n',
+    "daemon/rendezvous/coordinator.h": "",
+    "daemon/job/job.h": '#include "backend/backend.h"\n#include "rendezvous/coordinator.h"\n',
+    "daemon/session/session.h": '#include "job/job.h"\n#include "gradsync.pb-c.h"\n',
+    "daemon/socket/listener.h": '#include "session/session.h"\n',
+    "daemon/core/main.c": '#include "socket/listener.h"\n#include "backend/backend.h"\n',
+    "client/lib/handle.h": '#include "proto/frame.h"\n#include "gradsync/gradsync.h"\n',
+    "client/cli/main.c": '#include <gradsync/gradsync.h>\n',
+}
+
+
+def tree_of(tmp_path, changes):
+    for name, text in {**GOOD, **changes}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+def test_this_tree_keeps_its_layers():
+    found, seen = layers.violations(TREE)
+    assert seen > 50
+    assert not found, "\n".join(f"{user}:{line}: {name}: {why}" for user, line, name, why in found)
+
+
+def test_a_good_tree_passes(tmp_path):
+    assert layers.violations(tree_of(tmp_path, {}))[0] == []
+
+
+@pytest.mark.parametrize("name, text, reason", [
+    ("daemon/base/log.c", '#include "job/job.h"\n', "daemon/base must not use daemon/job"),
+    ("daemon/backend/host/pool.h", '#include "session/session.h"\n',
+     "daemon/backend must not use daemon/session"),
+    ("daemon/rendezvous/coordinator.c", '#include "session/session.h"\n',
+     "daemon/rendezvous must not use daemon/session"),
+    ("daemon/rendezvous/coordinator.c", '#include "backend/backend.h"\n',
+     "daemon/rendezvous must not use daemon/backend"),
+    ("daemon/job/job.c", '#include "../session/session.h"\n', "daemon/job must not use daemon/session"),
+    ("daemon/session/session.c", '  #  include "backend/backend.h"\n',
+     "daemon/session must not use daemon/backend"),
+    ("daemon/session/session.c", '#include "socket/listener.h"\n',
+     "daemon/session must not use daemon/socket"),
+    ("daemon/socket/listener.c", '#include "daemon/job/job.h"\n', "daemon/socket must not use daemon/job"),
+    ("daemon/session/session.c", '#include "core/main.h"\n', "no such file"),
+    ("daemon/extra/extra.c", '#include "base/loop.h"\n', "not a layer"),
+    ("daemon/socket/listener.c", "#include <event2/event.h>\n", "libevent"),
+    ("daemon/job/job.c", "#include <pthread.h>\n", "threads"),
+    ("daemon/job/job.c", '#include "client/lib/handle.h"\n', "daemon/ must not use client/"),
+    ("client/lib/handle.c", '#include "daemon/base/loop.h"\n', "client/ must not use daemon/"),
+    ("client/cli/status.c", '#include "base/loop.h"\n', "client/ must not use daemon/"),
+    ("proto/frame.c", '#include "base/loop.h"\n', "proto/ must not use daemon/"),
+])
+def test_a_bad_edge_is_found(tmp_path, name, text, reason):
+    found = layers.violations(tree_of(tmp_path, {name: text}))[0]
+    assert len(found) == 1, found
+    assert str(found[0][0]) == name and reason in found[0][3]

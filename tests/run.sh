@@ -1,0 +1,218 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC2086,SC2048  # words in SAFE, SUITES and the package lists are split on purpose
+# Installs what the tests need, builds, and runs all of them. The last line is the total of all suites:
+# "N passed, N failed, N skipped". Ends with 0 if nothing failed and every suite ran.
+#
+#   sh tests/run.sh                 everything
+#   sh tests/run.sh SUITE...        only these (see SUITES below); builds that they need are made
+#
+# FUZZ_SECONDS   how long each fuzz target looks for new inputs (60 if CI is set, else 5; 0: only the corpus)
+# JOBS           parallel compilations and tests (default: the number of CPUs)
+# NO_INSTALL     set: install no packages
+#
+# Builds and logs go to build-test/, one folder per kind of build.
+set -u
+
+SUITES="gcc clang lint unit integration fuzz asan tsan"
+
+cd "$(dirname "$0")/.." || exit 1
+ROOT=$PWD
+OUT=$ROOT/build-test
+CI=${CI:-}
+JOBS=${JOBS:-$(nproc)}
+FUZZ_SECONDS=${FUZZ_SECONDS:-$([ -n "$CI" ] && echo 60 || echo 5)}
+PYTHON=/usr/bin/python3
+export LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
+unset GRADSYNC_SOCKET GRADSYNC_JOB GRADSYNC_RANK GRADSYNC_WORLD_SIZE GRADSYNC_DEVICE
+passed=0 failed=0 skipped=0
+
+. tests/packages.sh
+
+# tally NAME PASSED FAILED SKIPPED
+tally() {
+        passed=$((passed + $2)) failed=$((failed + $3)) skipped=$((skipped + $4))
+        printf '%-24s %5d passed %4d failed %4d skipped\n' "$1" "$2" "$3" "$4"
+}
+
+# verdict NAME STATUS LOG: one test, whose end of log is shown if it failed
+verdict() {
+        if [ "$2" = 0 ]; then
+                tally "$1" 1 0 0
+        else
+                tally "$1" 0 1 0
+                echo "--- $1 ended with $2; the end of $3:"
+                tail -n 60 "$3"
+                echo "---"
+        fi
+}
+
+# verdicts NAME STATUS LOG JUNIT...: many tests, counted from JUnit files. A runner that failed without a
+# failed test counts as one.
+verdicts() {
+        name=$1 status=$2 log=$3
+        shift 3
+        # shellcheck disable=SC2046
+        set -- $($PYTHON tests/count.py "$@")
+        if [ "$status" != 0 ] && [ "$2" = 0 ]; then
+                set -- "$1" 1 "$3"
+        fi
+        tally "$name" "$1" "$2" "$3"
+        if [ "$2" != 0 ]; then
+                echo "--- $name; the end of $log:"
+                tail -n 120 "$log"
+                echo "---"
+        fi
+}
+
+# build KIND COMPILER OPTION...: configures and compiles build-test/KIND. Counts as one test, once per run.
+build() {
+        kind=$1 compiler=$2
+        shift 2
+        case " $built " in *" $kind "*) return 0 ;; *" !$kind "*) return 1 ;; esac
+        log=$OUT/$kind.build.log
+        status=0
+        {
+                if [ ! -f "$OUT/$kind/build.ninja" ]; then
+                        rm -rf "${OUT:?}/$kind"
+                        CC=$compiler meson setup -Dwerror=true "$@" "$OUT/$kind"
+                else
+                        meson configure -Dwerror=true "$@" "$OUT/$kind"
+                fi && ninja -k 0 -j "$JOBS" -C "$OUT/$kind"
+        } </dev/null >"$log" 2>&1 || status=$?
+        verdict "build $kind" "$status" "$log"
+        if [ "$status" = 0 ]; then built="$built $kind"; else built="$built !$kind"; fi
+        return "$status"
+}
+built=
+
+ALL="-Dtests=enabled -Dcli=enabled -Dsystemd=enabled"
+build_gcc() { build gcc gcc $ALL -Dman=enabled; }
+build_clang() { build clang clang $ALL -Dman=disabled; }
+build_fuzz() {
+        build fuzz clang -Dfuzz=true -Dtests=enabled -Dcli=disabled -Dexamples=false -Dman=disabled \
+                -Dsystemd=disabled -Dbuildtype=debugoptimized -Db_lundef=false
+}
+build_asan() {
+        build asan gcc $ALL -Dman=disabled -Dbuildtype=debugoptimized -Db_sanitize=address,undefined
+}
+build_tsan() { build tsan gcc $ALL -Dman=disabled -Dbuildtype=debugoptimized -Db_sanitize=thread; }
+
+# unit NAME KIND: the unit tests of build-test/KIND
+unit() {
+        log=$OUT/$2.unit.log
+        status=0
+        rm -f "$OUT/$2/meson-logs/testlog.junit.xml"
+        timeout -k 10 1800 $SAFE meson test -C "$OUT/$2" --no-rebuild --print-errorlogs \
+                --num-processes "$JOBS" --timeout-multiplier 4 </dev/null >"$log" 2>&1 || status=$?
+        verdicts "$1" "$status" "$log" "$OUT/$2/meson-logs/testlog.junit.xml"
+}
+
+# python NAME KIND ARGUMENT...: pytest against build-test/KIND
+python() {
+        name=$1 kind=$2
+        shift 2
+        tag=$(echo "$name" | tr ' ' -)
+        log=$OUT/$tag.log junit=$OUT/$tag.xml
+        status=0
+        rm -f "$junit"
+        $AS_ROOT env GRADSYNC_BUILD="$OUT/$kind" timeout -k 10 2400 $SAFE \
+                $PYTHON -m pytest -q -n $((JOBS * 2)) --junitxml "$junit" "$@" \
+                </dev/null >"$log" 2>&1 || status=$?
+        verdicts "$name" "$status" "$log" "$junit"
+}
+
+# Several users and memory cgroups take part in the integration tests, so they run as root.
+root_prefix() {
+        AS_ROOT=
+        if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then
+                AS_ROOT="sudo -n -E"
+        elif [ "$(id -u)" != 0 ]; then
+                echo "neither root nor sudo without a password: tests that need several users will fail" >&2
+        fi
+}
+
+# The sanitizers' shadow memory needs a modest randomisation of addresses; take it away where the kernel's is
+# larger.
+address_prefix() {
+        SAFE=
+        bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)
+        [ "$bits" -gt 28 ] || return 0
+        if setarch -R true 2>/dev/null; then
+                SAFE="setarch -R"
+        else
+                echo "vm.mmap_rnd_bits is $bits and setarch -R not allowed: sanitizers may fail to start" >&2
+        fi
+}
+
+suite_gcc() { build_gcc; }
+suite_clang() { build_clang && unit "unit clang" clang; }
+suite_unit() { build_gcc && unit unit gcc; }
+suite_lint() { build_gcc && python lint gcc tests/lint; }
+suite_integration() { build_gcc && python integration gcc tests/integration; }
+
+# Each target replays its corpus, and then looks for more on its own copy of it, the targets sharing the CPUs.
+suite_fuzz() {
+        build_fuzz || return 1
+        targets=$(find "$OUT/fuzz/tests/fuzz" -maxdepth 1 -type f -name 'fuzz_*' -perm -u+x | sort)
+        if [ -z "$targets" ]; then
+                tally "fuzz (no targets)" 0 1 0
+                return 1
+        fi
+        rm -rf "$OUT/fuzz/work"
+        for target in $targets; do
+                echo "$target"
+        done | xargs -P "$JOBS" -I '{}' $SAFE sh tests/fuzz.sh '{}' "$ROOT/tests/fuzz/corpus" \
+                "$OUT/fuzz/work" "$FUZZ_SECONDS"
+        for target in $targets; do
+                name=$(basename "$target")
+                for part in replay search; do
+                        [ "$part" = replay ] || [ "$FUZZ_SECONDS" != 0 ] || continue
+                        status=$(cat "$OUT/fuzz/work/$name/$part.status" 2>/dev/null || echo 1)
+                        verdict "$name $part" "$status" "$OUT/fuzz/work/$name/$part.log"
+                done
+        done
+}
+
+suite_asan() {
+        build_asan || return 1
+        export ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:exitcode=99
+        export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=98
+        unit "unit asan" asan
+        python "integration asan" asan -m "not heavy" tests/integration
+        unset ASAN_OPTIONS UBSAN_OPTIONS
+}
+
+suite_tsan() {
+        build_tsan || return 1
+        export TSAN_OPTIONS=halt_on_error=0:second_deadlock_stack=1:exitcode=66
+        unit "unit tsan" tsan
+        # The training example has no threads, and its arithmetic takes minutes here.
+        python "integration tsan" tsan -m "not heavy" --ignore tests/integration/test_digits.py \
+                tests/integration
+        unset TSAN_OPTIONS
+}
+
+main() {
+        case ${1:-} in -h | --help) sed -n '4,15s/^# \{0,1\}//p' tests/run.sh; return 0 ;; esac
+        for suite in "$@"; do
+                case " $SUITES " in
+                *" $suite "*) ;;
+                *) echo "no suite $suite; there are: $SUITES" >&2; return 2 ;;
+                esac
+        done
+        [ -n "${NO_INSTALL:-}" ] || install_packages $BUILD_PACKAGES $TEST_PACKAGES || return 1
+        mkdir -p "$OUT"
+        address_prefix
+        root_prefix
+        begin=$(date +%s)
+        for suite in ${*:-$SUITES}; do
+                "suite_$suite" || true
+        done
+        echo "$(($(date +%s) - begin)) s; logs in $OUT"
+        if [ $((passed + failed)) = 0 ]; then failed=1; fi
+        echo "$passed passed, $failed failed, $skipped skipped"
+        [ "$failed" = 0 ]
+}
+
+main "$@"

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A backend for tests of the job and session layers: it reduces nothing, keeps each submitted task until the test lets it end, and enforces
+ * the contract: no arena is freed while a task uses it, no id twice, results only for known tasks.
+ */
+#pragma once
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+
+struct backend_arena {
+        int fd;
+        uint64_t bytes;
+        unsigned tasks;
+        bool attached;
+};
+
+struct fake_task {
+        struct backend_task task;
+        struct backend_range input[LIMIT_WORLD], output[LIMIT_WORLD];
+        bool cancelled;
+};
+
+struct fake_backend {
+        struct backend backend;
+        backend_done_fn done;
+        void *owner;
+        struct fake_task task[64];
+        unsigned n_tasks, n_arenas, submitted;
+        bool inline_results, refuse_attach;
+        int arena_error;                /* what arena_new() fails with */
+        double sums[LIMIT_WORLD];
+        uint64_t counts[LIMIT_WORLD];
+};
+
+static int fake_arena_new(struct backend *backend, uint64_t bytes, struct backend_arena **ret) {
+        struct backend_arena *arena;
+
+        if (((struct fake_backend *)backend)->arena_error < 0)
+                return ((struct fake_backend *)backend)->arena_error;
+        arena = calloc(1, sizeof(*arena));
+        arena->fd = memfd_create("fake", MFD_CLOEXEC);
+        assert(arena->fd >= 0 && ftruncate(arena->fd, (off_t)bytes) == 0);
+        arena->bytes = bytes;
+        ((struct fake_backend *)backend)->n_arenas++;
+        *ret = arena;
+        return 0;
+}
+
+static int fake_arena_fd(const struct backend_arena *arena) {
+        return arena->fd;
+}
+
+static uint64_t fake_arena_bytes(const struct backend_arena *arena) {
+        return arena->bytes;
+}
+
+static struct fake_backend *fake_current;       /* arenas do not know their backend */
+
+static int fake_arena_attach(struct backend_arena *arena, struct refusal *refusal) {
+        if (fake_current->refuse_attach)
+                return refuse(refusal, 20, "not touched");
+        arena->attached = true;
+        return 0;
+}
+
+static void fake_arena_read(const struct backend_arena *arena, uint64_t offset, void *to, size_t size) {
+        assert(arena->attached && offset + size <= arena->bytes);
+        memset(to, 0, size);
+}
+
+static struct backend_arena *fake_arena_free(struct backend_arena *arena) {
+        if (arena == NULL)
+                return NULL;
+        assert(arena->tasks == 0);      /* the daemon's last access has ended */
+        close(arena->fd);
+        free(arena);
+        fake_current->n_arenas--;
+        return NULL;
+}
+
+static void fake_result(struct fake_backend *fake, const struct backend_task *task, bool cancelled, struct backend_result *ret) {
+        *ret = (struct backend_result){ .id = task->id, .cancelled = cancelled, .n_inputs = task->n_inputs, .sum_squares = 4,
+                                        .input_sum_squares = fake->sums, .input_nonfinite = fake->counts };
+}
+
+static int fake_submit(struct backend *backend, const struct backend_task *task, struct backend_result *ret) {
+        struct fake_backend *fake = (struct fake_backend *)backend;
+        struct fake_task *kept = &fake->task[fake->n_tasks];
+
+        fake->submitted++;
+        for (unsigned i = 0; i < task->n_inputs; i++)
+                assert(task->inputs[i].arena->attached);
+        if (fake->inline_results) {
+                fake_result(fake, task, false, ret);
+                return 1;
+        }
+        assert(fake->n_tasks < 64);
+        fake->n_tasks++;
+        kept->task = *task;
+        kept->cancelled = false;
+        memcpy(kept->input, task->inputs, task->n_inputs * sizeof(*task->inputs));
+        memcpy(kept->output, task->outputs, task->n_outputs * sizeof(*task->outputs));
+        for (unsigned i = 0; i < task->n_inputs; i++)
+                kept->input[i].arena->tasks++;
+        for (unsigned i = 0; i < task->n_outputs; i++)
+                kept->output[i].arena->tasks++;
+        return 0;
+}
+
+/* Lets the oldest task end. */
+static inline void fake_end_one(struct fake_backend *fake) {
+        struct fake_task ended = fake->task[0];
+        struct backend_result result;
+
+        assert(fake->n_tasks > 0);
+        memmove(&fake->task[0], &fake->task[1], --fake->n_tasks * sizeof(ended));
+        for (unsigned i = 0; i < ended.task.n_inputs; i++)
+                ended.input[i].arena->tasks--;
+        for (unsigned i = 0; i < ended.task.n_outputs; i++)
+                ended.output[i].arena->tasks--;
+        fake_result(fake, &ended.task, ended.cancelled, &result);
+        fake->done(fake->owner, &result);
+}
+
+static void fake_cancel(struct backend *backend, uint64_t id) {
+        struct fake_backend *fake = (struct fake_backend *)backend;
+
+        for (unsigned i = 0; i < fake->n_tasks; i++)
+                if (fake->task[i].task.id == id)
+                        fake->task[i].cancelled = true;
+}
+
+static unsigned fake_workers(const struct backend *backend) {
+        return 1;
+}
+
+static const char *fake_simd(const struct backend *backend) {
+        return "none";
+}
+
+static uint64_t fake_cpu_us(const struct backend *backend) {
+        return 0;
+}
+
+static const struct backend_ops fake_ops = {
+        .name = "fake",
+        .arena_new = fake_arena_new,
+        .arena_fd = fake_arena_fd,
+        .arena_bytes = fake_arena_bytes,
+        .arena_attach = fake_arena_attach,
+        .arena_read = fake_arena_read,
+        .arena_free = fake_arena_free,
+        .submit = fake_submit,
+        .cancel = fake_cancel,
+        .workers = fake_workers,
+        .simd = fake_simd,
+        .cpu_us = fake_cpu_us,
+};
+
+static void fake_backend_init(struct fake_backend *fake, backend_done_fn done, void *owner) {
+        memset(fake, 0, sizeof(*fake));
+        fake->backend.ops = &fake_ops;
+        fake->done = done;
+        fake->owner = owner;
+        fake_current = fake;
+}

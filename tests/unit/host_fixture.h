@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the tests of the host backend share: an open backend, arenas as a member sees them, and waiting for results. */
+#pragma once
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "backend/backend.h"
+#include "proto/gradsync.pb-c.h"
+
+#define DONE_MAX 4096u
+
+/* Results in the order of their delivery. */
+struct done {
+        unsigned n;
+        struct {
+                uint64_t id;
+                bool cancelled;
+                double sum_squares;
+                unsigned n_inputs;
+                double input_sums[8];
+                uint64_t nonfinite[8];
+        } at[DONE_MAX];
+};
+
+struct member {
+        struct backend_arena *arena;
+        unsigned char *map;             /* the member's own mapping */
+        uint64_t bytes;
+};
+
+static inline void done_note(struct done *done, const struct backend_result *result) {
+        unsigned i = done->n++;
+        assert_true(i < DONE_MAX);
+        done->at[i].id = result->id;
+        done->at[i].cancelled = result->cancelled;
+        done->at[i].sum_squares = result->sum_squares;
+        done->at[i].n_inputs = result->n_inputs;
+        for (unsigned j = 0; j < result->n_inputs && j < 8; j++) {
+                done->at[i].input_sums[j] = result->input_sum_squares[j];
+                done->at[i].nonfinite[j] = result->input_nonfinite[j];
+        }
+}
+
+static inline void done_deliver(void *owner, const struct backend_result *result) {
+        done_note(owner, result);
+}
+
+static inline struct backend *fixture_open(unsigned workers, struct done *done) {
+        struct backend_config config = { .workers = workers, .done = done_deliver, .owner = done };
+        struct backend *backend = NULL;
+        done->n = 0;
+        assert_int_equal(backend_host.open(&config, &backend), 0);
+        assert_non_null(backend);
+        assert_int_equal(backend->ops->workers(backend), workers);
+        return backend;
+}
+
+static inline void fixture_wait(struct backend *backend, const struct done *done, unsigned n) {
+        while (done->n < n) {
+                struct pollfd fd = { .fd = backend->ops->fd(backend), .events = POLLIN };
+                assert_true(poll(&fd, 1, -1) == 1);
+                backend->ops->dispatch(backend);
+        }
+}
+
+/* Runs one task to its end, wherever the backend does it; its result is the last of `done`. */
+static inline void fixture_run(struct backend *backend, struct done *done, const struct backend_task *task) {
+        struct backend_result result;
+        unsigned before = done->n;
+        int r = backend->ops->submit(backend, task, &result);
+        assert_true(r >= 0);
+        if (r == 1)
+                done_note(done, &result);
+        else
+                fixture_wait(backend, done, before + 1);
+        assert_int_equal(done->at[before].id, task->id);
+}
+
+/* Mapped and touched by the "member", then attached. */
+static inline struct member member_new(struct backend *backend, uint64_t bytes) {
+        struct member member = { .bytes = bytes };
+        assert_int_equal(backend->ops->arena_new(backend, bytes, &member.arena), 0);
+        member.map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, backend->ops->arena_fd(member.arena), 0);
+        assert_ptr_not_equal(member.map, MAP_FAILED);
+        memset(member.map, 0, bytes);
+        assert_int_equal(backend->ops->arena_attach(member.arena, NULL), 0);
+        return member;
+}
+
+static inline void member_free(struct backend *backend, struct member *member) {
+        munmap(member->map, member->bytes);
+        assert_null(backend->ops->arena_free(member->arena));
+}
+
+/* xorshift: repeatable, and good enough to spread bits. */
+static inline uint64_t random_next(uint64_t *state) {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        return *state;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Budgets per uid: what is taken counts, what is released is free again, and a refusal says whose and which. */
+#include "unit.h"
+
+#include <string.h>
+
+#include "base/account.h"
+#include "proto/gradsync.pb-c.h"
+
+static const uint64_t limits[ACCOUNT_SLOTS] = { 2, 1, 3, 1000 };
+
+static void charges_add_up_and_come_back(void **state) {
+        struct accounts *accounts;
+        struct charge a = { 0 }, b = { 0 }, other = { 0 };
+
+        assert_int_equal(accounts_new(limits, &accounts), 0);
+        assert_int_equal(charge_take(&a, accounts, 7, ACCOUNT_BYTES, 600, NULL), 0);
+        assert_int_equal(charge_take(&b, accounts, 7, ACCOUNT_BYTES, 400, NULL), 0);
+        assert_int_equal(charge_take(&other, accounts, 8, ACCOUNT_BYTES, 1000, NULL), 0);
+        assert_int_equal(accounts_used(accounts, 7, ACCOUNT_BYTES), 1000);
+        assert_int_equal(accounts_used(accounts, 7, ACCOUNT_CLIENTS), 0);
+        assert_int_equal(accounts_total(accounts, ACCOUNT_BYTES), 2000);
+
+        charge_release(&a);
+        assert_int_equal(accounts_used(accounts, 7, ACCOUNT_BYTES), 400);
+        assert_int_equal(accounts_total(accounts, ACCOUNT_BYTES), 1400);
+        charge_release(&a);                     /* empty by now */
+        assert_int_equal(accounts_used(accounts, 7, ACCOUNT_BYTES), 400);
+        charge_release(&b);
+        charge_release(&other);
+        assert_int_equal(accounts_used(accounts, 7, ACCOUNT_BYTES), 0);
+        assert_int_equal(accounts_total(accounts, ACCOUNT_BYTES), 0);
+        assert_null(accounts_free(accounts));
+}
+
+static void a_refusal_names_everything(void **state) {
+        struct accounts *accounts;
+        struct charge first = { 0 }, second = { 0 };
+        struct refusal refusal = { 0 };
+
+        assert_int_equal(accounts_new(limits, &accounts), 0);
+        assert_int_equal(charge_take(&first, accounts, 1234, ACCOUNT_BYTES, 999, NULL), 0);
+        assert_int_equal(charge_take(&second, accounts, 1234, ACCOUNT_BYTES, 2, &refusal), WIRE__CODE__QUOTA);
+        assert_int_equal(refusal.code, WIRE__CODE__QUOTA);
+        assert_false(refusal.has_culprit);
+        assert_non_null(strstr(refusal.text, "uid 1234"));
+        assert_non_null(strstr(refusal.text, "999"));
+        assert_non_null(strstr(refusal.text, "1000"));
+        assert_non_null(strstr(refusal.text, "bytes_per_uid"));
+        assert_null(second.account);
+        assert_int_equal(charge_take(&second, accounts, 1234, ACCOUNT_BYTES, 1, &refusal), 0);
+        charge_release(&first);
+        charge_release(&second);
+        accounts_free(accounts);
+}
+
+static void an_amount_cannot_wrap(void **state) {
+        struct accounts *accounts;
+        struct charge first = { 0 }, second = { 0 };
+
+        assert_int_equal(accounts_new(limits, &accounts), 0);
+        assert_int_equal(charge_take(&first, accounts, 1, ACCOUNT_BYTES, 10, NULL), 0);
+        assert_int_equal(charge_take(&second, accounts, 1, ACCOUNT_BYTES, UINT64_MAX - 5, NULL), WIRE__CODE__QUOTA);
+        assert_int_equal(accounts_used(accounts, 1, ACCOUNT_BYTES), 10);
+        charge_release(&first);
+        accounts_free(accounts);
+}
+
+static void lower_limits_leave_what_is_held(void **state) {
+        static const uint64_t lower[ACCOUNT_SLOTS] = { 1, 1, 1, 1 };
+        struct accounts *accounts;
+        struct charge a = { 0 }, b = { 0 }, c = { 0 };
+
+        assert_int_equal(accounts_new(limits, &accounts), 0);
+        assert_int_equal(charge_take(&a, accounts, 1, ACCOUNT_CLIENTS, 1, NULL), 0);
+        assert_int_equal(charge_take(&b, accounts, 1, ACCOUNT_CLIENTS, 1, NULL), 0);
+        accounts_set_limits(accounts, lower);
+        assert_int_equal(accounts_used(accounts, 1, ACCOUNT_CLIENTS), 2);
+        assert_int_equal(charge_take(&c, accounts, 1, ACCOUNT_CLIENTS, 1, NULL), WIRE__CODE__QUOTA);
+        charge_release(&a);
+        assert_int_equal(charge_take(&c, accounts, 1, ACCOUNT_CLIENTS, 1, NULL), WIRE__CODE__QUOTA);
+        charge_release(&b);
+        assert_int_equal(charge_take(&c, accounts, 1, ACCOUNT_CLIENTS, 1, NULL), 0);
+        charge_release(&c);
+        accounts_free(accounts);
+}
+
+static void slots_have_the_names_of_their_keys(void **state) {
+        assert_string_equal(account_slot_key(ACCOUNT_CLIENTS), "clients_per_uid");
+        assert_string_equal(account_slot_key(ACCOUNT_JOBS), "jobs_per_uid");
+        assert_string_equal(account_slot_key(ACCOUNT_ARENAS), "arenas_per_uid");
+        assert_string_equal(account_slot_key(ACCOUNT_BYTES), "bytes_per_uid");
+}
+
+/* A long text is cut where a character ends: it travels as UTF-8. */
+static void refusals_are_cut_between_characters(void **state) {
+        struct refusal refusal;
+        char text[2048];
+
+        for (unsigned shift = 0; shift < 4; shift++) {
+                static const char four[] = "\xF0\x9F\x90\x8D";
+                memset(text, 'x', shift);
+                for (size_t at = shift; at + 4 < sizeof(text); at += 4)
+                        memcpy(text + at, four, 5);
+                assert_int_equal(refuse_for(&refusal, 9, 3, 77, "%s", text), 9);
+                size_t length = strlen(refusal.text);
+                assert_in_range(length, sizeof(refusal.text) - 4, sizeof(refusal.text) - 1);
+                assert_int_equal((length - shift) % 4, 0);
+                assert_memory_equal(refusal.text, text, length);
+                assert_true(refusal.has_culprit);
+                assert_int_equal(refusal.rank, 3);
+                assert_int_equal(refusal.pid, 77);
+        }
+        assert_int_equal(refuse(NULL, 9, "nobody listens"), 9);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(charges_add_up_and_come_back),
+                cmocka_unit_test(a_refusal_names_everything),
+                cmocka_unit_test(an_amount_cannot_wrap),
+                cmocka_unit_test(lower_limits_leave_what_is_held),
+                cmocka_unit_test(slots_have_the_names_of_their_keys),
+                cmocka_unit_test(refusals_are_cut_between_characters),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

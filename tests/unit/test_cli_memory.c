@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+/* How much memory a control group leaves, on trees laid out as cgroup v1 and v2 do. */
+#include "unit.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "client/cli/memory.h"
+
+static char root[64];
+
+static void put(const char *name, const char *text) {
+        char path[512];
+
+        snprintf(path, sizeof path, "%s/%s", root, name);
+        for (char *slash = strchr(path + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+                *slash = '\0';
+                assert_true(mkdir(path, 0755) == 0 || errno == EEXIST);
+                *slash = '/';
+        }
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fputs(text, file);
+        fclose(file);
+}
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk) {
+        return remove(path);
+}
+
+static int setup(void **state) {
+        strcpy(root, "/tmp/gs-memory.XXXXXX");
+        return mkdtemp(root) ? 0 : -1;
+}
+
+static int teardown(void **state) {
+        return nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static struct memory_room room(void) {
+        char sysfs[128], cgroup[128];
+
+        snprintf(sysfs, sizeof sysfs, "%s/sys", root);
+        snprintf(cgroup, sizeof cgroup, "%s/cgroup", root);
+        return memory_cgroup_room(sysfs, cgroup);
+}
+
+static void no_limit(void **state) {
+        put("cgroup", "0::/user.slice\n");
+        put("sys/user.slice/memory.max", "max\n");
+        put("sys/user.slice/memory.current", "4096\n");
+        assert_false(room().limited);
+}
+
+static void version_2_counts_every_ancestor(void **state) {
+        put("cgroup", "0::/a/b\n");
+        put("sys/a/b/memory.max", "1000000\n");
+        put("sys/a/b/memory.current", "100000\n");
+        put("sys/a/memory.max", "2000000\n");
+        put("sys/a/memory.current", "1900000\n");
+        assert_true(room().limited);
+        assert_int_equal(room().limit, 2000000);
+        assert_int_equal(room().left, 100000);
+}
+
+static void cache_that_can_go_is_room(void **state) {
+        put("cgroup", "0::/a\n");
+        put("sys/a/memory.max", "1000000\n");
+        put("sys/a/memory.current", "900000\n");
+        put("sys/a/memory.stat", "anon 1\ninactive_file 500000\n");
+        assert_int_equal(room().left, 600000);
+}
+
+static void version_1(void **state) {
+        put("cgroup", "12:cpu,cpuacct:/x\n9:memory:/job\n1:name=systemd:/x\n");
+        put("sys/memory/job/memory.limit_in_bytes", "500000\n");
+        put("sys/memory/job/memory.usage_in_bytes", "600000\n");
+        put("sys/memory/memory.limit_in_bytes", "9223372036854771712\n");
+        put("sys/memory/memory.usage_in_bytes", "700000\n");
+        assert_int_equal(room().limit, 500000);
+        assert_int_equal(room().left, 0);
+}
+
+static void nothing_to_read(void **state) {
+        assert_false(room().limited);
+        put("cgroup", "nonsense\n\n:\n");
+        assert_false(room().limited);
+}
+
+static void lines_of_meminfo(void **state) {
+        char path[128];
+        uint64_t value;
+
+        put("meminfo", "MemTotal:       100 kB\nMemAvailable:    50 kB\n");
+        snprintf(path, sizeof path, "%s/meminfo", root);
+        assert_true(memory_info(path, "MemAvailable", &value));
+        assert_int_equal(value, 50 * 1024);
+        assert_false(memory_info(path, "Mem", &value));
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(no_limit, setup, teardown),
+                cmocka_unit_test_setup_teardown(version_2_counts_every_ancestor, setup, teardown),
+                cmocka_unit_test_setup_teardown(cache_that_can_go_is_room, setup, teardown),
+                cmocka_unit_test_setup_teardown(version_1, setup, teardown),
+                cmocka_unit_test_setup_teardown(nothing_to_read, setup, teardown),
+                cmocka_unit_test_setup_teardown(lines_of_meminfo, setup, teardown),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+/* A daemon's answer to STATUS, put together from its messages and shown as text and JSON. */
+#include "unit.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/json.h"
+#include "client/cli/snapshot.h"
+#include "client/cli/text.h"
+
+static int feed(struct snapshot *snapshot, uint16_t type, const ProtobufCMessage *message) {
+        uint8_t bytes[4096];
+        size_t length = protobuf_c_message_pack(message, bytes);
+
+        return snapshot_feed(snapshot, type, bytes, length);
+}
+
+static void feed_daemon(struct snapshot *snapshot) {
+        Wire__StatusDaemon daemon = WIRE__STATUS_DAEMON__INIT;
+
+        daemon.device = (char *)"cpu";
+        daemon.version = (char *)"0.1.0";
+        daemon.has_pid = true;
+        daemon.pid = 77;
+        assert_int_equal(feed(snapshot, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &daemon.base), 0);
+}
+
+static void feed_job(struct snapshot *snapshot, const char *name, unsigned members) {
+        Wire__StatusJob job = WIRE__STATUS_JOB__INIT;
+
+        job.name = (char *)name;
+        job.state = (char *)"running";
+        job.has_norm = true;
+        job.norm = NAN;
+        job.has_world = true;
+        job.world = members;
+        assert_int_equal(feed(snapshot, WIRE__MESSAGE_TYPE__STATUS_JOB, &job.base), 0);
+        for (unsigned i = 0; i < members; i++) {
+                Wire__StatusMember member = WIRE__STATUS_MEMBER__INIT;
+                member.has_rank = member.has_pid = true;
+                member.rank = i;
+                member.pid = (int32_t)(1000 + i);
+                member.state = (char *)(i == 40 ? "late" : "computing");
+                assert_int_equal(feed(snapshot, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &member.base), 0);
+        }
+}
+
+static void feed_end(struct snapshot *snapshot, bool found) {
+        Wire__StatusEnd end = WIRE__STATUS_END__INIT;
+
+        end.has_found = true;
+        end.found = found;
+        assert_int_equal(feed(snapshot, WIRE__MESSAGE_TYPE__STATUS_END, &end.base), 1);
+}
+
+static void members_belong_to_the_job_before_them(void **state) {
+        struct snapshot snapshot = { 0 };
+
+        feed_daemon(&snapshot);
+        feed_job(&snapshot, "first", 2);
+        feed_job(&snapshot, "second", 3);
+        feed_end(&snapshot, true);
+        assert_int_equal(snapshot.n_jobs, 2);
+        assert_int_equal(snapshot.job[0].n_members, 2);
+        assert_int_equal(snapshot.job[1].n_members, 3);
+        assert_string_equal(snapshot.job[1].job->name, "second");
+        assert_true(snapshot.found);
+        snapshot_deinit(&snapshot);
+}
+
+static void wrong_order_is_an_error(void **state) {
+        Wire__StatusMember member = WIRE__STATUS_MEMBER__INIT;
+        Wire__StatusDaemon daemon = WIRE__STATUS_DAEMON__INIT;
+        Wire__StatusEnd end = WIRE__STATUS_END__INIT;
+        struct snapshot snapshot = { 0 };
+
+        assert_int_equal(feed(&snapshot, WIRE__MESSAGE_TYPE__STATUS_END, &end.base), -EPROTO);
+        feed_daemon(&snapshot);
+        assert_int_equal(feed(&snapshot, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &daemon.base), -EPROTO);
+        assert_int_equal(feed(&snapshot, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &member.base), -EPROTO);
+        assert_int_equal(feed(&snapshot, WIRE__MESSAGE_TYPE__JOINED, &end.base), -EPROTO);
+        assert_int_equal(snapshot_feed(&snapshot, WIRE__MESSAGE_TYPE__STATUS_JOB, "\xff\xff\xff", 3),
+                         -EPROTO);
+        snapshot_deinit(&snapshot);
+}
+
+static void json_has_the_promised_fields(void **state) {
+        struct snapshot snapshot = { .path = strdup("/run/x"), .found = true };
+        struct observation observation = { &snapshot, 1 };
+
+        feed_daemon(&snapshot);
+        feed_job(&snapshot, "bad \xff name", 2);
+        feed_end(&snapshot, true);
+        json_t *document = json_status(&observation);
+        assert_non_null(document);
+        assert_int_equal(json_integer_value(json_object_get(document, "schema_version")), 1);
+        json_t *daemon = json_object_get(document, "daemon");
+        assert_string_equal(json_string_value(json_object_get(daemon, "device")), "cpu");
+        assert_true(json_is_null(json_object_get(daemon, "workers"))); /* not told */
+        json_t *job = json_array_get(json_object_get(document, "jobs"), 0);
+        assert_string_equal(json_string_value(json_object_get(job, "name")), "bad \\xff name");
+        assert_true(json_is_null(json_object_get(job, "norm"))); /* JSON has no word for nan */
+        assert_int_equal(json_integer_value(json_object_get(job, "world_size")), 2);
+        assert_int_equal(json_integer_value(json_object_get(job, "step")), 0);
+        json_t *member = json_array_get(json_object_get(job, "members"), 1);
+        assert_int_equal(json_integer_value(json_object_get(member, "rank")), 1);
+        assert_int_equal(json_integer_value(json_object_get(member, "pid")), 1001);
+        assert_int_equal(json_array_size(json_object_get(job, "waiting_for")), 0);
+        assert_int_equal(json_array_size(json_object_get(document, "daemons")), 1);
+        json_decref(document);
+        snapshot_deinit(&snapshot);
+}
+
+static char *render(const struct observation *observation, bool whole) {
+        char *text;
+        size_t size;
+        FILE *to = open_memstream(&text, &size);
+
+        text_status(observation, whole, false, to);
+        fclose(to);
+        return text;
+}
+
+/* A large job still fits on a screen: only who stands out is listed, unless the job was asked for by name. */
+static void large_jobs_are_shown_in_short(void **state) {
+        struct snapshot snapshot = { .path = strdup("/run/x"), .found = true };
+        struct observation observation = { &snapshot, 1 };
+
+        feed_daemon(&snapshot);
+        feed_job(&snapshot, "large", 100);
+        feed_end(&snapshot, true);
+        char *brief = render(&observation, false), *whole = render(&observation, true);
+        assert_non_null(strstr(brief, "1040"));
+        assert_null(strstr(brief, "1041"));
+        assert_non_null(strstr(brief, "99 members computing or waiting as usual"));
+        assert_non_null(strstr(whole, "1041"));
+        free(brief);
+        free(whole);
+        snapshot_deinit(&snapshot);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(members_belong_to_the_job_before_them),
+                cmocka_unit_test(wrong_order_is_an_error),
+                cmocka_unit_test(json_has_the_promised_fields),
+                cmocka_unit_test(large_jobs_are_shown_in_short),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

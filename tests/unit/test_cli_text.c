@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+/* What gradsyncctl makes of foreign text, of numbers, and of streams of output. */
+#include "unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cli/cli.h"
+#include "client/cli/escape.h"
+#include "client/cli/format.h"
+#include "client/cli/lines.h"
+#include "client/cli/text.h"
+
+static void assert_escaped(const char *text, const char *expected) {
+        char *shown = escape_text(text);
+
+        assert_string_equal(shown, expected);
+        free(shown);
+}
+
+static void plain_text_is_left_alone(void **state) {
+        assert_escaped(NULL, "");
+        assert_escaped("", "");
+        assert_escaped("layer4.conv1.weight", "layer4.conv1.weight");
+        assert_escaped("sp\xc3\xa4t \xe2\x82\xac \xf0\x9f\x90\xa7",
+                       "sp\xc3\xa4t \xe2\x82\xac \xf0\x9f\x90\xa7");
+}
+
+static void terminals_get_no_orders(void **state) {
+        assert_escaped("a\033[31mb", "a\\x1b[31mb");
+        assert_escaped("a\nb\r\t\x7f", "a\\x0ab\\x0d\\x09\\x7f");
+        assert_escaped("\xc2\x9b", "\\xc2\\x9b");              /* CSI in one code point */
+        assert_escaped("x\xe2\x80\xaey", "x\\xe2\\x80\\xaey"); /* right-to-left override */
+        assert_escaped("x\xe2\x81\xa6y", "x\\xe2\\x81\\xa6y"); /* isolate */
+}
+
+static void bytes_that_are_not_utf8_are_shown(void **state) {
+        assert_escaped("\xff"
+                       "a",
+                       "\\xffa");
+        assert_escaped("a\xc3", "a\\xc3");
+        assert_escaped("\xe2\x82", "\\xe2\\x82");
+        assert_escaped("\xc0\xaf", "\\xc0\\xaf");          /* overlong */
+        assert_escaped("\xed\xa0\x80", "\\xed\\xa0\\x80"); /* surrogate */
+}
+
+static void sizes(void **state) {
+        char out[FORMAT_SIZE];
+
+        assert_string_equal(format_bytes(out, 0), "0 B");
+        assert_string_equal(format_bytes(out, 1023), "1023 B");
+        assert_string_equal(format_bytes(out, 1024), "1.0 KiB");
+        assert_string_equal(format_bytes(out, 26214400), "25.0 MiB");
+        assert_string_equal(format_bytes(out, 1048575), "1.0 MiB");
+        assert_string_equal(format_bytes(out, 128ull << 20), "128 MiB");
+        assert_string_equal(format_bytes(out, UINT64_MAX), "16.0 EiB");
+}
+
+static void ages(void **state) {
+        char out[FORMAT_SIZE];
+
+        assert_string_equal(format_age(out, 0), "0.0 s");
+        assert_string_equal(format_age(out, 3299), "3.2 s");
+        assert_string_equal(format_age(out, 59999), "59.9 s");
+        assert_string_equal(format_age(out, 250000), "4 min 10 s");
+        assert_string_equal(format_age(out, 11520000), "3 h 12 min");
+        assert_string_equal(format_age(out, 5 * 86400000ull + 7200000), "5 d 2 h");
+}
+
+static void rates_and_norms(void **state) {
+        char out[FORMAT_SIZE];
+
+        assert_string_equal(format_rate(out, 1234.4), "1234/s");
+        assert_string_equal(format_rate(out, 18.23), "18.2/s");
+        assert_string_equal(format_rate(out, 0.0312), "0.031/s");
+        assert_string_equal(format_share(out, 0.0314), "3.1 %");
+        assert_string_equal(format_norm(out, 0.48213), "0.4821");
+}
+
+static void numbers_of_options(void **state) {
+        unsigned long n = 7;
+
+        assert_true(cli_parse_number("256", 1, 256, &n));
+        assert_int_equal(n, 256);
+        const char *const wrong[] = { "",   "0",  "257", "-1",  "+1",
+                                      " 1", "1 ", "1x",  "0x1", "99999999999999999999" };
+        for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+                assert_false(cli_parse_number(wrong[i], 1, 256, &n));
+        assert_true(cli_parse_seconds("1.5", &n));
+        assert_int_equal(n, 1500);
+        const char *const never[] = { "", "0", "-1", "nan", "inf", "1s", "1e9", "0.001" };
+        for (size_t i = 0; i < sizeof never / sizeof *never; i++)
+                assert_false(cli_parse_seconds(never[i], &n));
+}
+
+/* ---- lines ---- */
+
+struct collected {
+        char text[4096];
+        size_t longest;
+        unsigned n;
+};
+
+static void collect(void *data, const char *line, size_t length) {
+        struct collected *collected = data;
+
+        collected->n++;
+        if (length > collected->longest)
+                collected->longest = length;
+        size_t used = strlen(collected->text);
+        if (used + length + 2 < sizeof collected->text) {
+                memcpy(collected->text + used, line, length);
+                memcpy(collected->text + used + length, "|", 2);
+        }
+}
+
+/* Feeds the text in pieces of every size: the lines must not depend on how a pipe cut it. */
+static void assert_lines(const char *text, const char *expected) {
+        for (size_t piece = 1; piece <= strlen(text); piece++) {
+                struct collected collected = { 0 };
+                struct lines lines;
+                assert_int_equal(lines_init(&lines), 0);
+                for (size_t at = 0; at < strlen(text); at += piece) {
+                        size_t left = strlen(text) - at;
+                        lines_feed(&lines, text + at, left < piece ? left : piece, collect, &collected);
+                }
+                lines_flush(&lines, collect, &collected);
+                lines_deinit(&lines);
+                assert_string_equal(collected.text, expected);
+        }
+}
+
+static void lines_end_where_they_should(void **state) {
+        assert_lines("one\ntwo\n", "one|two|");
+        assert_lines("one\n\ntwo", "one||two|");
+        assert_lines("\n", "|");
+        assert_lines("one\r\ntwo\r\n", "one|two|");
+        assert_lines("\r10 %\r20 %\rdone\n", "10 %|20 %|done|");
+        assert_lines("one\r\n\ntwo", "one||two|");
+        assert_lines("\r\r\rx", "x|");
+        assert_lines("unfinished", "unfinished|");
+}
+
+static void long_lines_come_in_pieces(void **state) {
+        struct collected collected = { 0 };
+        struct lines lines;
+        size_t n = LINES_MAX * 2 + 10;
+        char *bytes = malloc(n);
+
+        memset(bytes, 'x', n);
+        assert_int_equal(lines_init(&lines), 0);
+        lines_feed(&lines, bytes, n, collect, &collected);
+        lines_flush(&lines, collect, &collected);
+        assert_int_equal(collected.n, 3);
+        assert_int_equal(collected.longest, LINES_MAX);
+        lines_deinit(&lines);
+        free(bytes);
+}
+
+/* ---- waits ---- */
+
+static void assert_wait(const Wire__StatusWait *wait, const char *expected) {
+        char *text = text_wait(wait);
+
+        assert_string_equal(text, expected);
+        free(text);
+}
+
+static void a_wait_names_whom_and_what_for(void **state) {
+        Wire__StatusWait wait = WIRE__STATUS_WAIT__INIT;
+
+        wait.has_rank = wait.has_since_ms = true;
+        wait.rank = 1;
+        wait.since_ms = 3210;
+        wait.what = (char *)"join";
+        assert_wait(&wait, "waiting 3.2 s for rank 1 to join");
+        wait.has_pid = true;
+        wait.pid = 4242;
+        wait.what = (char *)"plan";
+        assert_wait(&wait, "waiting 3.2 s for rank 1 (pid 4242) to agree on a plan");
+        wait.process_state = (char *)"stopped";
+        wait.what = (char *)"step";
+        wait.has_bucket = true;
+        wait.bucket = 3;
+        assert_wait(&wait, "waiting 3.2 s for rank 1 (pid 4242, stopped): bucket 3");
+        wait.parameter = (char *)"layer4.\033conv1";
+        assert_wait(
+                &wait,
+                "waiting 3.2 s for rank 1 (pid 4242, stopped): bucket 3, parameter \"layer4.\\x1bconv1\"");
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(plain_text_is_left_alone),
+                cmocka_unit_test(terminals_get_no_orders),
+                cmocka_unit_test(bytes_that_are_not_utf8_are_shown),
+                cmocka_unit_test(sizes),
+                cmocka_unit_test(ages),
+                cmocka_unit_test(rates_and_norms),
+                cmocka_unit_test(numbers_of_options),
+                cmocka_unit_test(lines_end_where_they_should),
+                cmocka_unit_test(long_lines_come_in_pieces),
+                cmocka_unit_test(a_wait_names_whom_and_what_for),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The launcher table and the places of the socket. */
+#include "unit.h"
+
+#undef fail                                     /* cmocka's macro; the library has a function of that name */
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/environ.h"
+#include "client/lib/fail.h"
+#include "gradsync/gradsync.h"
+
+static int clean(void **state) {
+        clearenv();
+        return 0;
+}
+
+static void set(const char *const *pairs) {
+        clearenv();
+        for (; *pairs != NULL; pairs += 2)
+                setenv(pairs[0], pairs[1], 1);
+}
+
+#define SET(...) set((const char *const[]){ __VA_ARGS__, NULL })
+
+static struct environ_job job(void) {
+        struct environ_job job;
+
+        assert_int_equal(environ_job(&job), GRADSYNC_OK);
+        return job;
+}
+
+static void test_nothing_set(void **state) {
+        char text[256];
+
+        assert_null(job().launcher);
+        assert_null(environ_launcher_variable());
+        environ_missing(text, sizeof(text));
+        assert_string_equal(text, "");
+}
+
+static void test_each_row(void **state) {
+        SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_RANK", "3");
+        assert_string_equal(job().name, "j");
+        assert_int_equal(job().world, 4);
+        assert_int_equal(job().rank, 3);
+        assert_int_equal(job().local_rank, -1);
+        assert_int_equal(job().incarnation, 0);
+        SET("TORCHELASTIC_RUN_ID", "id", "WORLD_SIZE", "8", "RANK", "7", "LOCAL_RANK", "1",
+            "TORCHELASTIC_RESTART_COUNT", "2");
+        assert_string_equal(job().name, "id");
+        assert_int_equal(job().rank, 7);
+        assert_int_equal(job().local_rank, 1);
+        assert_int_equal(job().incarnation, 2);
+        SET("SLURM_JOB_ID", "71", "SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_NTASKS", "64",
+            "SLURM_PROCID", "1", "SLURM_LOCALID", "0");
+        assert_string_equal(job().name, "71.0");
+        assert_int_equal(job().world, 2);
+        assert_int_equal(job().local_rank, 0);
+        SET("GRADSYNC_JOB", "k", "GRADSYNC_WORLD_SIZE", "3", "JOB_COMPLETION_INDEX", "2");
+        assert_string_equal(job().name, "k");
+        assert_int_equal(job().rank, 2);
+}
+
+static void test_the_first_complete_row_counts(void **state) {
+        SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "TORCHELASTIC_RUN_ID", "id", "WORLD_SIZE", "8",
+            "RANK", "7");
+        assert_string_equal(job().name, "id");
+        setenv("GRADSYNC_RANK", "1", 1);
+        assert_string_equal(job().name, "j");
+        SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_RANK", "1", "JOB_COMPLETION_INDEX",
+            "2");
+        assert_int_equal(job().rank, 1);
+        setenv("GRADSYNC_RANK", "", 1); /* set to nothing is not set */
+        assert_int_equal(job().rank, 2);
+}
+
+static void test_torchrun_without_an_id(void **state) {
+        SET("TORCHELASTIC_RUN_ID", "none", "WORLD_SIZE", "1", "RANK", "0", "MASTER_ADDR", "host",
+            "MASTER_PORT", "29500");
+        assert_string_equal(job().name, "host:29500");
+}
+
+static void test_numbers_that_are_none(void **state) {
+        static const char *const bad[] = { "x", "-1", "+1", " 1", "1x", "0x1", "99999999999999999999", "4" };
+        struct environ_job ret;
+
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+                SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_RANK", bad[i]);
+                assert_int_equal(environ_job(&ret), GRADSYNC_INVALID);
+                assert_non_null(strstr(fail_text(), "GRADSYNC_RANK"));
+        }
+        SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "0", "GRADSYNC_RANK", "0");
+        assert_int_equal(environ_job(&ret), GRADSYNC_INVALID);
+        assert_non_null(strstr(fail_text(), "GRADSYNC_WORLD_SIZE"));
+        SET("GRADSYNC_JOB", "a/b", "GRADSYNC_WORLD_SIZE", "1", "GRADSYNC_RANK", "0");
+        assert_int_equal(environ_job(&ret), GRADSYNC_INVALID);
+        assert_non_null(strstr(fail_text(), "GRADSYNC_JOB"));
+}
+
+static void test_what_is_missing(void **state) {
+        char text[256];
+
+        SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4");
+        environ_missing(text, sizeof(text));
+        assert_string_equal(text, "GRADSYNC_WORLD_SIZE is set but GRADSYNC_RANK is not");
+        assert_string_equal(environ_launcher_variable(), "GRADSYNC_JOB");
+        SET("SLURM_NTASKS", "4", "SLURM_JOB_ID", "3");
+        assert_null(environ_launcher_variable()); /* a batch script is no step */
+}
+
+static void test_sockets(void **state) {
+        struct environ_sockets sockets;
+        char path[200];
+
+        assert_int_equal(environ_sockets(&sockets, NULL, NULL), GRADSYNC_OK);
+        assert_int_equal(sockets.n, 1);
+        assert_false(sockets.named);
+        assert_string_equal(sockets.path[0], "/run/gradsync/cpu/socket");
+        SET("XDG_RUNTIME_DIR", "/run/user/7", "GRADSYNC_DEVICE", "cpu:b");
+        assert_int_equal(environ_sockets(&sockets, NULL, NULL), GRADSYNC_OK);
+        assert_int_equal(sockets.n, 2);
+        assert_string_equal(sockets.path[0], "/run/user/7/gradsync/cpu:b/socket");
+        assert_string_equal(sockets.path[1], "/run/gradsync/cpu:b/socket");
+        assert_int_equal(environ_sockets(&sockets, NULL, "cpu:c"), GRADSYNC_OK);
+        assert_string_equal(sockets.path[1], "/run/gradsync/cpu:c/socket");
+        setenv("GRADSYNC_SOCKET", "/s", 1);
+        assert_int_equal(environ_sockets(&sockets, NULL, "cpu:c"), GRADSYNC_OK);
+        assert_int_equal(sockets.n, 1);
+        assert_true(sockets.named);
+        assert_string_equal(sockets.path[0], "/s");
+        assert_int_equal(environ_sockets(&sockets, "/t", NULL), GRADSYNC_OK);
+        assert_string_equal(sockets.path[0], "/t");
+        memset(path, 'p', sizeof(path));
+        path[108] = 0;
+        assert_int_equal(environ_sockets(&sockets, path, NULL), GRADSYNC_INVALID);
+        path[107] = 0;
+        assert_int_equal(environ_sockets(&sockets, path, NULL), GRADSYNC_OK);
+        assert_int_equal(environ_sockets(&sockets, "", NULL), GRADSYNC_INVALID);
+        unsetenv("GRADSYNC_SOCKET");
+        assert_int_equal(environ_sockets(&sockets, NULL, "../x"), GRADSYNC_INVALID);
+        assert_int_equal(environ_sockets(&sockets, NULL, ".."), GRADSYNC_INVALID);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup(test_nothing_set, clean),
+                cmocka_unit_test_setup(test_each_row, clean),
+                cmocka_unit_test_setup(test_the_first_complete_row_counts, clean),
+                cmocka_unit_test_setup(test_torchrun_without_an_id, clean),
+                cmocka_unit_test_setup(test_numbers_that_are_none, clean),
+                cmocka_unit_test_setup(test_what_is_missing, clean),
+                cmocka_unit_test_setup(test_sockets, clean),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registered parameters, and the buckets that are made of them. */
+#include "unit.h"
+
+#undef fail                                     /* cmocka's macro; the library has a function of that name */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "client/lib/fail.h"
+#include "client/lib/layout.h"
+#include "client/lib/params.h"
+#include "gradsync/gradsync.h"
+#include "proto/diagnosis.h"
+
+#define KIB 1024u
+
+static void add(struct params *params, const char *name, unsigned dtype, uint64_t elements) {
+        assert_int_equal(params_add(params, name, dtype, 1, &elements), GRADSYNC_OK);
+}
+
+static void fill(struct params *params, const char *prefix, unsigned n, unsigned dtype, uint64_t elements) {
+        char name[32];
+
+        for (unsigned i = 0; i < n; i++) {
+                snprintf(name, sizeof(name), "%s%u", prefix, i);
+                add(params, name, dtype, elements);
+        }
+}
+
+/* What the daemon demands of a layout, whatever the parameters. */
+static void check_rules(const struct layout *layout, const struct params *params) {
+        uint64_t at = layout->diagnosis_bytes, payload = 0;
+        uint32_t seen = 0, smallest = UINT32_MAX;
+
+        assert_int_equal(layout->diagnosis_bytes, diagnosis_bytes(params->n));
+        for (uint32_t b = 0; b < layout->n_buckets; b++) {
+                const struct layout_bucket *bucket = &layout->bucket[b];
+                uint64_t end = bucket->offset, sum = 0;
+
+                assert_true(bucket->n > 0);
+                assert_int_equal(bucket->first, seen);
+                assert_int_equal(bucket->offset % ARENA_PAGE, 0);
+                assert_true(bucket->offset >= at);
+                assert_true(layout->order[bucket->first] <
+                            smallest); /* launched by smallest parameter, descending */
+                smallest = layout->order[bucket->first];
+                for (uint32_t k = 0; k < bucket->n; k++) {
+                        uint32_t i = layout->order[bucket->first + k];
+
+                        assert_int_equal(layout->bucket_of[i], b);
+                        assert_int_equal(layout->place[i], k);
+                        assert_int_equal(params->list[i].dtype, bucket->dtype);
+                        assert_int_equal(layout->offset[i] % ARENA_ALIGN, 0);
+                        assert_true(layout->offset[i] >= end && layout->offset[i] < end + ARENA_ALIGN);
+                        assert_true(k == 0 || layout->order[bucket->first + k - 1] < i);
+                        end = layout->offset[i] + params->list[i].bytes;
+                        sum += params->list[i].bytes;
+                }
+                assert_int_equal(bucket->bytes, end - bucket->offset);
+                assert_int_equal(bucket->payload, sum);
+                seen += bucket->n;
+                payload += sum;
+                at = end;
+        }
+        assert_int_equal(seen, params->n);
+        assert_int_equal(layout->payload, payload);
+        assert_int_equal(layout->arena_bytes % ARENA_PAGE, 0);
+        assert_true(layout->arena_bytes >= at && layout->arena_bytes < at + ARENA_PAGE);
+}
+
+static void plan(struct layout *layout, struct params *params, uint64_t first, uint64_t limit) {
+        assert_int_equal(layout_init(layout, params, first, limit), GRADSYNC_OK);
+        check_rules(layout, params);
+}
+
+static void test_a_bucket_closes_at_its_limit(void **state) {
+        struct params params = { 0 };
+        struct layout layout;
+
+        fill(&params, "p", 10, GRADSYNC_F32, 256); /* 1 KiB each */
+        plan(&layout, &params, 2 * KIB, 3 * KIB);
+        assert_int_equal(layout.n_buckets, 4); /* 2, 3, 3 and 2 left over */
+        assert_int_equal(layout.bucket[0].n, 2);
+        assert_int_equal(layout.bucket[1].n, 3);
+        assert_int_equal(layout.bucket[3].n, 2);
+        assert_int_equal(layout.bucket_of[9], 0); /* the last registered is launched first */
+        assert_int_equal(layout.bucket_of[0], 3);
+        layout_deinit(&layout);
+        params_deinit(&params);
+}
+
+static void test_parameters_are_never_split(void **state) {
+        struct params params = { 0 };
+        struct layout layout;
+
+        fill(&params, "big", 3, GRADSYNC_F32, 10 * KIB);
+        plan(&layout, &params, 1, 1);
+        assert_int_equal(layout.n_buckets, 3);
+        layout_deinit(&layout);
+        plan(&layout, &params, 41 * KIB, 41 * KIB); /* one byte below two of them: the second closes it */
+        assert_int_equal(layout.n_buckets, 2);
+        assert_int_equal(layout.bucket[0].n, 2);
+        layout_deinit(&layout);
+        params_deinit(&params);
+}
+
+static void test_padding_does_not_count(void **state) {
+        struct params params = { 0 };
+        struct layout layout;
+
+        fill(&params, "p", 8, GRADSYNC_U8, 1); /* 8 bytes of payload in 7 × 64 + 1 bytes */
+        plan(&layout, &params, 8, 8);
+        assert_int_equal(layout.n_buckets, 1);
+        assert_int_equal(layout.bucket[0].payload, 8);
+        assert_int_equal(layout.bucket[0].bytes, 7 * ARENA_ALIGN + 1);
+        layout_deinit(&layout);
+        params_deinit(&params);
+}
+
+static void test_each_type_has_its_own_buckets_and_its_own_first_limit(void **state) {
+        struct params params = { 0 };
+        struct layout layout;
+        char name[16];
+
+        for (unsigned i = 0; i < 12; i++) {
+                snprintf(name, sizeof(name), "p%u", i);
+                add(&params, name, i % 2 ? GRADSYNC_F64 : GRADSYNC_BF16, 128);
+        }
+        plan(&layout, &params, 1, 100 * KIB);
+        /* f64: 11 alone, then 9 7 5 3 1; bf16: 10 alone, then 8 6 4 2 0 */
+        assert_int_equal(layout.n_buckets, 4);
+        assert_int_equal(layout.bucket_of[11], 0);
+        assert_int_equal(layout.bucket_of[10], 1);
+        assert_int_equal(layout.bucket_of[9], layout.bucket_of[1]);
+        assert_int_equal(layout.bucket_of[8], layout.bucket_of[0]);
+        assert_int_equal(layout.bucket_of[1], 2); /* its smallest parameter is 1, the other's is 0 */
+        assert_int_equal(layout.bucket_of[0], 3);
+        layout_deinit(&layout);
+        params_deinit(&params);
+}
+
+static void test_random_plans_keep_the_rules(void **state) {
+        uint32_t seed = 12345;
+
+        for (unsigned round = 0; round < 300; round++) {
+                struct params params = { 0 };
+                struct layout layout;
+                unsigned n = 1 + (seed = seed * 1664525 + 1013904223) % 400;
+
+                for (unsigned i = 0; i < n; i++) {
+                        char name[16];
+
+                        seed = seed * 1664525 + 1013904223;
+                        snprintf(name, sizeof(name), "p%u", i);
+                        add(&params, name, 1 + (seed >> 16) % 7, 1 + (seed >> 8) % 5000);
+                }
+                plan(&layout, &params, 1 + seed % 10000, 1 + (seed >> 4) % 100000);
+                layout_deinit(&layout);
+                params_deinit(&params);
+        }
+}
+
+static void test_limits_of_plans(void **state) {
+        struct params params = { 0 };
+        struct layout layout;
+
+        assert_int_equal(layout_init(&layout, &params, 1, 1), GRADSYNC_STATE);
+        fill(&params, "p", LIMIT_BUCKETS + 1, GRADSYNC_U8, 1);
+        assert_int_equal(layout_init(&layout, &params, 1, 0), GRADSYNC_INVALID);
+        assert_int_equal(layout_init(&layout, &params, 1, 1), GRADSYNC_INVALID);
+        assert_non_null(strstr(fail_text(), "bucket_bytes"));
+        plan(&layout, &params, 2, 2);
+        layout_deinit(&layout);
+        params_deinit(&params);
+        fill(&params, "huge", 3, GRADSYNC_U8, LIMIT_ARENA / 2);
+        assert_int_equal(layout_init(&layout, &params, 1, 1), GRADSYNC_INVALID);
+        params_deinit(&params);
+}
+
+static void test_names_are_unique_and_valid(void **state) {
+        struct params params = { 0 };
+        uint64_t one = 1;
+        char long_name[LIMIT_NAME + 2];
+
+        fill(&params, "p", 1000, GRADSYNC_F32, 1);
+        assert_int_equal(params.n, 1000);
+        assert_int_equal(params_add(&params, "p500", GRADSYNC_F32, 1, &one), GRADSYNC_INVALID);
+        assert_non_null(strstr(fail_text(), "500"));
+        assert_int_equal(params_add(&params, "", GRADSYNC_F32, 1, &one), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, NULL, GRADSYNC_F32, 1, &one), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "a\nb", GRADSYNC_F32, 1, &one), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "\xc3", GRADSYNC_F32, 1, &one), GRADSYNC_INVALID);
+        memset(long_name, 'x', sizeof(long_name));
+        long_name[LIMIT_NAME + 1] = 0;
+        assert_int_equal(params_add(&params, long_name, GRADSYNC_F32, 1, &one), GRADSYNC_INVALID);
+        long_name[LIMIT_NAME] = 0;
+        assert_int_equal(params_add(&params, long_name, GRADSYNC_F32, 1, &one), GRADSYNC_OK);
+        assert_int_equal(params.n, 1001);
+        params_deinit(&params);
+}
+
+static void test_shapes(void **state) {
+        struct params params = { 0 };
+        const uint64_t shape[9] = { 2, 3, 4, 1, 1, 1, 1, 1, 1 };
+        const uint64_t zero[2] = { 3, 0 }, wide[2] = { UINT64_C(1) << 40, UINT64_C(1) << 40 };
+
+        assert_int_equal(params_add(&params, "scalar", GRADSYNC_F64, 0, NULL), GRADSYNC_OK);
+        assert_int_equal(params.list[0].bytes, 8);
+        assert_int_equal(params_add(&params, "cube", GRADSYNC_F16, 3, shape), GRADSYNC_OK);
+        assert_int_equal(params.list[1].bytes, 48);
+        assert_int_equal(params.list[1].shape[2], 4);
+        assert_int_equal(params_add(&params, "eight", GRADSYNC_F16, 8, shape), GRADSYNC_OK);
+        assert_int_equal(params_add(&params, "nine", GRADSYNC_F16, 9, shape), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "zero", GRADSYNC_F16, 2, zero), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "wide", GRADSYNC_F16, 2, wide), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "none", GRADSYNC_F16, 1, NULL), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "type", 0, 1, shape), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "type", 8, 1, shape), GRADSYNC_INVALID);
+        assert_int_equal(params.n, 3);
+        params_deinit(&params);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_a_bucket_closes_at_its_limit),
+                cmocka_unit_test(test_parameters_are_never_split),
+                cmocka_unit_test(test_padding_does_not_count),
+                cmocka_unit_test(test_each_type_has_its_own_buckets_and_its_own_first_limit),
+                cmocka_unit_test(test_random_plans_keep_the_rules),
+                cmocka_unit_test(test_limits_of_plans),
+                cmocka_unit_test(test_names_are_unique_and_valid),
+                cmocka_unit_test(test_shapes),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

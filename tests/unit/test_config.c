@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings: forms of values, order of precedence, what is refused and how it is said, and reloads. */
+#include "unit.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "core/config.h"
+
+static struct config config;
+static char error[1024];
+
+static int set_up(void **state) {
+        error[0] = '\0';
+        return config_init(&config);
+}
+
+static int tear_down(void **state) {
+        config_deinit(&config);
+        return 0;
+}
+
+static int parse_bytes(const char *text, size_t length) {
+        return config_parse_buffer(text, length, "file", &config, error, sizeof(error));
+}
+
+static int parse(const char *text) {
+        return parse_bytes(text, strlen(text));
+}
+
+static void assert_error(const char *expected) {
+        if (!strstr(error, expected))
+                fail_msg("'%s' is not in '%s'", expected, error);
+}
+
+static void defaults(void **state) {
+        uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+        assert_string_equal(config.device, "cpu");
+        assert_string_equal(config.socket_group, "");
+        assert_int_equal(config.socket_mode, 0660);
+        assert_int_equal(config.workers, 0);
+        assert_false(config.has_affinity);
+        assert_int_equal(config.log_priority, LOG_INFO);
+        assert_int_equal(config.drain_timeout, 10 * USEC_PER_SEC);
+        assert_int_equal(config.handshake_timeout, 5 * USEC_PER_SEC);
+        assert_int_equal(config.step_deadline, 1800 * USEC_PER_SEC);
+        assert_int_equal(config.stall_notice, USEC_PER_SEC);
+        assert_int_equal(config.staging_bytes, 8 << 20);
+        assert_int_equal(config.limits[ACCOUNT_CLIENTS], 256);
+        assert_int_equal(config.limits[ACCOUNT_JOBS], 64);
+        assert_int_equal(config.limits[ACCOUNT_ARENAS], 1024);
+        assert_int_equal(config.limits[ACCOUNT_BYTES], memory / 2);
+}
+
+static void every_key_is_taken(void **state) {
+        assert_int_equal(parse("# a comment\n"
+                               "[daemon]\r\n"
+                               "device = cpu:left\n"
+                               "  socket = /tmp/here ; an inline comment\n"
+                               "socket_group = trainers\n"
+                               "socket_mode = 0600\n"
+                               "workers=3\n"
+                               "affinity = 0-2,5\n"
+                               "\n"
+                               "log_level: debug\n"
+                               "drain_timeout = 0\n"
+                               "handshake_timeout = 500ms\n"
+                               "step_deadline = 2min\n"
+                               "stall_notice = 1.5\n"
+                               "staging_bytes = 64K\n"
+                               "[limits]\n"
+                               "clients_per_uid = 1\n"
+                               "jobs_per_uid = 2\n"
+                               "arenas_per_uid = 3\n"
+                               "bytes_per_uid = 4GiB"), 0);
+        assert_string_equal(config.device, "cpu:left");
+        assert_string_equal(config.socket, "/tmp/here");
+        assert_string_equal(config.socket_group, "trainers");
+        assert_int_equal(config.socket_mode, 0600);
+        assert_int_equal(config.workers, 3);
+        assert_true(config.has_affinity);
+        assert_int_equal(CPU_COUNT(&config.affinity), 4);
+        assert_int_equal(config.log_priority, LOG_DEBUG);
+        assert_int_equal(config.drain_timeout, 0);
+        assert_int_equal(config.handshake_timeout, 500000);
+        assert_int_equal(config.step_deadline, 120 * USEC_PER_SEC);
+        assert_int_equal(config.stall_notice, 1500000);
+        assert_int_equal(config.staging_bytes, 65536);
+        assert_int_equal(config.limits[ACCOUNT_CLIENTS], 1);
+        assert_int_equal(config.limits[ACCOUNT_JOBS], 2);
+        assert_int_equal(config.limits[ACCOUNT_ARENAS], 3);
+        assert_true(config.limits[ACCOUNT_BYTES] == UINT64_C(4) << 30);
+}
+
+static void an_empty_affinity_takes_it_back(void **state) {
+        assert_int_equal(parse("[daemon]\naffinity = 1\naffinity =\n"), 0);
+        assert_false(config.has_affinity);
+}
+
+static void wrong_lines_are_named(void **state) {
+        static const struct { const char *text, *expected; } rows[] = {
+                { "[daemon]\ncolour = red\n", "file:2: unknown key 'colour' in section [daemon]" },
+                { "[limits]\nworkers = 1\n", "file:2: unknown key 'workers' in section [limits]" },
+                { "\n\n[deamon]\nworkers = 1\n", "file:4: unknown section [deamon]" },
+                { "workers = 1\n", "file:1: key 'workers' stands before the first section" },
+                { "[daemon]\n\nnonsense\n", "file:3: neither a section nor 'key = value'" },
+                { "[daemon\n", "file:1: neither a section" },
+                { "[daemon]\nnonsense\nworkers = x\n", "file:2: neither a section" },
+                { "[daemon]\nworkers = x\nnonsense\n", "file:2: workers: 'x' is not a number" },
+                { "[daemon]\nworkers = -1\n", "'-1' is not a number" },
+                { "[daemon]\nworkers = 257\n", "'257' is out of range, 0 to 256 are accepted" },
+                { "[daemon]\nworkers =\n", "workers: '' is not a number" },
+                { "[daemon]\nworkers = 99999999999999999999999\n", "is not a number" },
+                { "[daemon]\nsocket_mode = 0888\n", "socket_mode: '0888' is not an octal file mode" },
+                { "[daemon]\nsocket_mode = 4755\n", "is not an octal file mode" },
+                { "[daemon]\naffinity = 3-1\n", "affinity: '3-1' is not a list of CPUs" },
+                { "[daemon]\nlog_level = loud\n", "log_level: 'loud' is not a log level" },
+                { "[daemon]\nlog_level = 8\n", "is not a log level" },
+                { "[daemon]\nstep_deadline = 5 parsecs\n", "step_deadline: '5 parsecs' is not a time" },
+                { "[daemon]\nstep_deadline = 0\n", "'0' is out of range, 10ms to 720h are accepted" },
+                { "[daemon]\nstep_deadline = 1.1234567s\n", "is not a time" },
+                { "[daemon]\ndrain_timeout = 18446744073709551615h\n", "is not a time" },
+                { "[daemon]\nstaging_bytes = 65537\n", "'65537' is not a multiple of 4096 bytes" },
+                { "[daemon]\nstaging_bytes = 4096\n", "'4096' is out of range, 64K to 1G are accepted" },
+                { "[daemon]\nstaging_bytes = 1Q\n", "is not a size" },
+                { "[daemon]\nstaging_bytes = 1Kx\n", "is not a size" },
+                { "[daemon]\nstaging_bytes = 18014398509481985K\n", "is not a size" },
+                { "[daemon]\ndevice = gpu\n", "device: 'gpu' is not a device" },
+                { "[daemon]\ndevice = cpu:\n", "is not a device" },
+                { "[daemon]\ndevice = cpu:../x\n", "is not a device" },
+                { "[limits]\nclients_per_uid = 0\n", "'0' is out of range, 1 to 1000000 are accepted" },
+                { "[daemon]\nsocket = a\tb\x01\n", "file:2: the line holds a control character" },
+        };
+
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+                error[0] = '\0';
+                if (parse(rows[i].text) != -EINVAL)
+                        fail_msg("accepted: %s", rows[i].text);
+                assert_error(rows[i].expected);
+        }
+}
+
+static void a_nul_is_no_end(void **state) {
+        static const char text[] = "[daemon]\nworkers = 1\0 2\n";
+
+        assert_int_equal(parse_bytes(text, sizeof(text) - 1), -EINVAL);
+        assert_error("file:2: the line holds a control character");
+        assert_int_equal(config.workers, 0);
+}
+
+/* The parser's buffer is found by trying: the longest line that is accepted must arrive whole, one byte more
+ * is an error. */
+static void no_line_is_ever_cut(void **state) {
+        char text[4096];
+        unsigned accepted = 0;
+
+        for (unsigned length = 20; length < 3000; length++) {
+                int used = snprintf(text, sizeof(text), "[daemon]\nsocket_group = ");
+                memset(text + used, 'g', length);
+                memcpy(text + used + length, "\nworkers = 2\n", 14);
+                int r = parse(text);
+                if (r == 0) {
+                        assert_int_equal(strlen(config.socket_group), length);
+                        assert_int_equal(accepted, length == 20 ? 0 : length - 1);
+                        accepted = length;
+                } else {
+                        assert_int_equal(r, -EINVAL);
+                        assert_error("file:2: the line is longer than ");
+                }
+        }
+        assert_in_range(accepted, 100, 2900);
+        char limit[16];
+        snprintf(limit, sizeof(limit), "than %u ", accepted + (unsigned)strlen("socket_group = "));
+        assert_error(limit);
+}
+
+/* Indentation is no continuation of the line above, and a comment may be too long as well as a key. */
+static void lines_stand_alone(void **state) {
+        char text[1000] = "# ";
+
+        assert_int_equal(parse("[daemon]\nsocket_group = a\n   workers = 4\n\t[limits]\n jobs_per_uid = 9\n"),
+                         0);
+        assert_string_equal(config.socket_group, "a");
+        assert_int_equal(config.workers, 4);
+        assert_int_equal(config.limits[ACCOUNT_JOBS], 9);
+        memset(text + 2, 'x', sizeof(text) - 3);
+        assert_int_equal(parse(text), -EINVAL);
+        assert_error("file:1: the line is longer");
+        assert_int_equal(parse(""), 0);
+}
+
+static char folder[64];
+
+static int set_up_files(void **state) {
+        strcpy(folder, "/tmp/gs-config-XXXXXX");
+        return mkdtemp(folder) ? set_up(state) : -1;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+        return remove(path);
+}
+
+static int tear_down_files(void **state) {
+        tear_down(state);
+        return nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void put(const char *name, const char *text) {
+        char path[128];
+
+        snprintf(path, sizeof(path), "%s/%s", folder, name);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fputs(text, file);
+        assert_int_equal(fclose(file), 0);
+}
+
+/* Loads with `--config FOLDER/main.conf` and up to four more arguments. */
+static int load(enum config_action *action, const char *a, const char *b, const char *c, const char *d) {
+        char file[128];
+        char *argv[] = { (char *)"gradsyncd", (char *)"--config", file, (char *)a, (char *)b, (char *)c,
+                         (char *)d, NULL };
+        int argc = 3 + !!a + !!b + !!c + !!d;
+
+        snprintf(file, sizeof(file), "%s/main.conf", folder);
+        error[0] = '\0';
+        return config_load(&config, &(struct config_source){ argc, argv }, action, error, sizeof(error));
+}
+
+static void later_sources_win(void **state) {
+        enum config_action action = CONFIG_HELP;
+        char drop_ins[128];
+
+        put("main.conf", "[daemon]\nworkers = 1\nsocket_group = main\ndrain_timeout = 1\nlog_level = err\n");
+        snprintf(drop_ins, sizeof(drop_ins), "%s/main.conf.d", folder);
+        assert_int_equal(mkdir(drop_ins, 0755), 0);
+        put("main.conf.d/20-second.conf", "[daemon]\nworkers = 3\nsocket_group = second\n");
+        put("main.conf.d/10-first.conf", "[daemon]\nworkers = 2\ndrain_timeout = 2\n");
+        put("main.conf.d/99-ignored.txt", "nonsense");
+        put("main.conf.d/.hidden.conf", "nonsense");
+        assert_int_equal(load(&action, "--workers", "4", NULL, NULL), 0);
+        assert_int_equal(action, CONFIG_RUN);
+        assert_int_equal(config.workers, 4);
+        assert_string_equal(config.socket_group, "second");
+        assert_int_equal(config.drain_timeout, 2 * USEC_PER_SEC);
+        assert_int_equal(config.log_priority, LOG_ERR);
+
+        put("main.conf.d/30-wrong.conf", "[daemon]\n\nworkers = many\n");
+        assert_int_equal(load(&action, NULL, NULL, NULL, NULL), -EINVAL);
+        assert_error("/main.conf.d/30-wrong.conf:3: workers: 'many' is not a number");
+}
+
+static void a_named_file_must_be_there(void **state) {
+        enum config_action action;
+
+        assert_int_equal(load(&action, NULL, NULL, NULL, NULL), -ENOENT);
+        assert_error("/main.conf: No such file");
+        assert_int_equal(load(&action, "--config", folder, NULL, NULL), -EISDIR);
+        assert_error("Is a directory");
+}
+
+static void wrong_flags_are_named(void **state) {
+        enum config_action action;
+
+        put("main.conf", "");
+        assert_int_equal(load(&action, "--colour", "red", NULL, NULL), -EINVAL);
+        assert_error("cannot understand '--colour'");
+        assert_int_equal(load(&action, "-xy", NULL, NULL, NULL), -EINVAL);
+        assert_error("cannot understand '-xy'");
+        assert_int_equal(load(&action, "--workers", NULL, NULL, NULL), -EINVAL);
+        assert_error("a value is missing after '--workers'");
+        assert_int_equal(load(&action, "--workers=x", NULL, NULL, NULL), -EINVAL);
+        assert_error("--workers: 'x' is not a number");
+        assert_int_equal(load(&action, "--workers=2", "stray", NULL, NULL), -EINVAL);
+        assert_error("cannot understand 'stray'");
+        assert_int_equal(load(&action, "--staging-bytes", "1M", "--clients-per-uid", "5"), 0);
+        assert_int_equal(config.staging_bytes, 1 << 20);
+        assert_int_equal(config.limits[ACCOUNT_CLIENTS], 5);
+}
+
+/* --help must help also when the file is what is wrong. */
+static void help_and_version_read_no_file(void **state) {
+        enum config_action action;
+
+        put("main.conf", "nonsense");
+        assert_int_equal(load(&action, "--help", NULL, NULL, NULL), 0);
+        assert_int_equal(action, CONFIG_HELP);
+        assert_int_equal(load(&action, "--version", NULL, NULL, NULL), 0);
+        assert_int_equal(action, CONFIG_VERSION);
+}
+
+static void the_socket_follows_the_device(void **state) {
+        enum config_action action;
+        char *path = NULL, long_path[200], expected[128];
+
+        put("main.conf", "");
+        setenv("XDG_RUNTIME_DIR", "/tmp/gs-run", 1);
+        snprintf(expected, sizeof(expected), "%s/gradsync/cpu:b/socket",
+                 geteuid() == 0 ? "/run" : "/tmp/gs-run");
+        assert_int_equal(load(&action, "--device=cpu:b", NULL, NULL, NULL), 0);
+        assert_string_equal(config.socket, expected);
+        if (geteuid() != 0) {
+                unsetenv("XDG_RUNTIME_DIR");
+                assert_int_equal(config_default_socket("cpu", &path), -ENOENT);
+        }
+        memset(long_path, 'p', sizeof(long_path) - 1);
+        long_path[sizeof(long_path) - 1] = '\0';
+        assert_int_equal(load(&action, "--socket", long_path, NULL, NULL), -EINVAL);
+        assert_error("--socket: the path has 199 bytes, a Unix socket's path at most 107");
+        free(path);
+}
+
+static void reload_takes_what_can_change(void **state) {
+        struct config fresh;
+        char ignored[256];
+
+        assert_int_equal(config_init(&fresh), 0);
+        config_reload(&config, &fresh, ignored, sizeof(ignored));
+        assert_string_equal(ignored, "");
+
+        static const char text[] = "[daemon]\nlog_level = debug\nstep_deadline = 7\nworkers = 9\n"
+                                   "affinity = 0\nstaging_bytes = 1M\n"
+                                   "device = cpu:x\n[limits]\njobs_per_uid = 1\n";
+        assert_int_equal(config_parse_buffer(text, strlen(text), "file", &fresh, error, sizeof(error)), 0);
+        config_reload(&config, &fresh, ignored, sizeof(ignored));
+        assert_string_equal(ignored, "device, workers, affinity, staging_bytes");
+        assert_int_equal(config.log_priority, LOG_DEBUG);
+        assert_int_equal(config.step_deadline, 7 * USEC_PER_SEC);
+        assert_int_equal(config.limits[ACCOUNT_JOBS], 1);
+        assert_int_equal(config.workers, 0);
+        assert_false(config.has_affinity);
+        assert_string_equal(config.device, "cpu");
+        config_reload(&config, &fresh, ignored, 10);
+        assert_string_equal(ignored, "device, w");
+        config_deinit(&fresh);
+}
+
+static void help_lists_flags_with_defaults(void **state) {
+        static const char *const flags[] = { "--config FILE",
+                                             "--help",
+                                             "--version",
+                                             "--device DEVICE",
+                                             "--socket PATH",
+                                             "--socket-group GROUP",
+                                             "--socket-mode MODE",
+                                             "--workers N",
+                                             "--affinity CPUS",
+                                             "--log-level LEVEL",
+                                             "--drain-timeout TIME",
+                                             "--handshake-timeout TIME",
+                                             "--step-deadline TIME",
+                                             "--stall-notice TIME",
+                                             "--staging-bytes SIZE",
+                                             "--clients-per-uid N",
+                                             "--jobs-per-uid N",
+                                             "--arenas-per-uid N",
+                                             "--bytes-per-uid SIZE",
+                                             "[daemon]",
+                                             "[limits]",
+                                             "[cpu]",
+                                             "[0660]",
+                                             "[10s]",
+                                             "[5s]",
+                                             "[30min]",
+                                             "[1s]",
+                                             "[8M]",
+                                             "[256]",
+                                             "[64]",
+                                             "[1024]" };
+        char *text = NULL;
+        size_t size;
+        FILE *file = open_memstream(&text, &size);
+
+        config_help(file);
+        fclose(file);
+        for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
+                if (!strstr(text, flags[i]))
+                        fail_msg("%s is missing in:\n%s", flags[i], text);
+        free(text);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(defaults, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(every_key_is_taken, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(an_empty_affinity_takes_it_back, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(wrong_lines_are_named, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_nul_is_no_end, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(no_line_is_ever_cut, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(lines_stand_alone, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(later_sources_win, set_up_files, tear_down_files),
+                cmocka_unit_test_setup_teardown(a_named_file_must_be_there, set_up_files, tear_down_files),
+                cmocka_unit_test_setup_teardown(wrong_flags_are_named, set_up_files, tear_down_files),
+                cmocka_unit_test_setup_teardown(help_and_version_read_no_file, set_up_files, tear_down_files),
+                cmocka_unit_test_setup_teardown(the_socket_follows_the_device, set_up_files, tear_down_files),
+                cmocka_unit_test_setup_teardown(reload_takes_what_can_change, set_up, tear_down),
+                cmocka_unit_test(help_lists_flags_with_defaults),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

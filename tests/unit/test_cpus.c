@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CPU limits of cgroups in trees laid out here: both versions, ancestors, hybrids, and a container's cut view. */
+#include "unit.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cpus.h"
+
+static char root[64];
+
+static int set_up(void **state) {
+        strcpy(root, "/tmp/gs-cpus-XXXXXX");
+        return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+        return remove(path);
+}
+
+static int tear_down(void **state) {
+        return nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Writes root/sys/`path`, with the folders above it. */
+static void put(const char *path, const char *text) {
+        char full[256];
+
+        snprintf(full, sizeof(full), "%s/%s", root, path);
+        for (char *slash = full + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
+                *slash = '\0';
+                mkdir(full, 0755);
+                *slash = '/';
+        }
+        FILE *file = fopen(full, "w");
+        assert_non_null(file);
+        fputs(text, file);
+        assert_int_equal(fclose(file), 0);
+}
+
+static unsigned limit(void) {
+        char sys[128], proc[128];
+
+        snprintf(sys, sizeof(sys), "%s/sys", root);
+        snprintf(proc, sizeof(proc), "%s/cgroup", root);
+        return cpus_cgroup_limit(sys, proc);
+}
+
+static void unified_asks_every_ancestor(void **state) {
+        put("cgroup", "0::/a.slice/b.service\n");
+        put("sys/cgroup.controllers", "cpu memory\n");
+        put("sys/a.slice/b.service/cpu.max", "max 100000\n");
+        assert_int_equal(limit(), 0);
+        put("sys/a.slice/cpu.max", "400000 100000\n");
+        assert_int_equal(limit(), 4);
+        put("sys/a.slice/b.service/cpu.max", "150000 100000\n");
+        assert_int_equal(limit(), 2);
+        put("sys/cpu.max", "100000 100000\n");
+        assert_int_equal(limit(), 1);
+}
+
+static void small_quotas_count_as_one(void **state) {
+        put("cgroup", "0::/\n");
+        put("sys/cpu.max", "1000 100000\n");
+        assert_int_equal(limit(), 1);
+        put("sys/cpu.max", "nonsense here\n");
+        assert_int_equal(limit(), 0);
+        put("sys/cpu.max", "1000 0\n");
+        assert_int_equal(limit(), 0);
+        put("sys/cpu.max", "");
+        assert_int_equal(limit(), 0);
+}
+
+static void legacy_asks_every_ancestor(void **state) {
+        put("cgroup", "9:name=systemd:/x\n4:cpuset:/elsewhere\n3:cpu,cpuacct:/docker/abc\n");
+        put("sys/cpu,cpuacct/docker/abc/cpu.cfs_quota_us", "-1\n");
+        put("sys/cpu,cpuacct/docker/abc/cpu.cfs_period_us", "100000\n");
+        assert_int_equal(limit(), 0);
+        put("sys/cpu,cpuacct/docker/cpu.cfs_quota_us", "250000\n");
+        put("sys/cpu,cpuacct/docker/cpu.cfs_period_us", "100000\n");
+        assert_int_equal(limit(), 3);
+}
+
+/* "cpuset" and "cpuacct" begin like "cpu" but have no quota. */
+static void only_the_cpu_controller_counts(void **state) {
+        put("cgroup", "2:cpuset:/\n3:cpuacct:/\n");
+        put("sys/cpu/cpu.cfs_quota_us", "100000\n");
+        put("sys/cpu/cpu.cfs_period_us", "100000\n");
+        assert_int_equal(limit(), 0);
+        put("cgroup", "2:cpuset:/\n3:cpuacct,cpu:/\n");
+        assert_int_equal(limit(), 1);
+}
+
+static void hybrid_takes_the_tighter_side(void **state) {
+        put("cgroup", "1:cpu:/job\n0::/job\n");
+        put("sys/cpu/job/cpu.cfs_quota_us", "500000\n");
+        put("sys/cpu/job/cpu.cfs_period_us", "100000\n");
+        put("sys/unified/job/cgroup.procs", "");
+        assert_int_equal(limit(), 5);
+        put("sys/unified/job/cpu.max", "200000 100000\n");
+        assert_int_equal(limit(), 2);
+}
+
+/* A container's own group is mounted as the root, while the process still names it from the host's view. */
+static void an_invisible_path_means_the_mount(void **state) {
+        put("cgroup", "0::/kubepods/pod1/c1\n");
+        put("sys/cpu.max", "300000 100000\n");
+        assert_int_equal(limit(), 3);
+        put("cgroup", "1:cpu:/docker/far\n");
+        put("sys/cpu/cpu.cfs_quota_us", "200000\n");
+        put("sys/cpu/cpu.cfs_period_us", "100000\n");
+        assert_int_equal(limit(), 2);
+        put("cgroup", "0::/../outside\n");
+        assert_int_equal(limit(), 3);
+}
+
+static void nothing_there_is_no_limit(void **state) {
+        assert_int_equal(limit(), 0);
+        put("cgroup", "garbage\n\n0:\n0::relative\n::\n");
+        assert_int_equal(limit(), 0);
+        assert_true(cpus_available() >= 1);
+}
+
+static void lists_of_cpus(void **state) {
+        static const char *const wrong[] = { "", " ", "a", "1-", "-1", "3-1", "1,", ",1", "1,,2", "1 2", "1024", "0-1024",
+                                             "99999999999", "1-2-3", "0x1" };
+        cpu_set_t set;
+
+        assert_true(cpus_parse("0-3,8", &set));
+        assert_int_equal(CPU_COUNT(&set), 5);
+        assert_true(CPU_ISSET(0, &set) && CPU_ISSET(3, &set) && CPU_ISSET(8, &set) && !CPU_ISSET(4, &set));
+        assert_true(cpus_parse("1023", &set));
+        assert_int_equal(CPU_COUNT(&set), 1);
+        assert_true(cpus_parse("5,5,5-5", &set));
+        assert_int_equal(CPU_COUNT(&set), 1);
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+                if (cpus_parse(wrong[i], &set))
+                        fail_msg("'%s' was accepted", wrong[i]);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(unified_asks_every_ancestor, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(small_quotas_count_as_one, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(legacy_asks_every_ancestor, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(only_the_cpu_controller_counts, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(hybrid_takes_the_tighter_side, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(an_invisible_path_means_the_mount, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(nothing_there_is_no_limit, set_up, tear_down),
+                cmocka_unit_test(lists_of_cpus),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

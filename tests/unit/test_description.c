@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans as members describe them: what is refused, and how two are told apart. */
+#include "unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "job/description.h"
+
+static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 10, 10, UINT64_C(1) << 30 };
+
+struct fixture {
+        struct accounts *accounts;
+        Wire__PlanBegin begin;
+        struct refusal refusal;
+};
+
+static int setup(void **state) {
+        struct fixture *f = calloc(1, sizeof(*f));
+
+        accounts_new(limits, &f->accounts);
+        wire__plan_begin__init(&f->begin);
+        f->begin.params = 2;
+        f->begin.buckets = 1;
+        f->begin.arena_bytes = 8192;
+        f->begin.diagnosis_bytes = 4096;
+        f->begin.reduce = WIRE__REDUCE__AVG;
+        *state = f;
+        return 0;
+}
+
+static int teardown(void **state) {
+        struct fixture *f = *state;
+
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_BYTES), 0);
+        accounts_free(f->accounts);
+        free(f);
+        return 0;
+}
+
+static int begin(struct fixture *f, struct description **ret) {
+        return description_new(&f->begin, f->accounts, 1000, ret, &f->refusal);
+}
+
+static int add_param(struct fixture *f, struct description *d, const char *name, unsigned dtype,
+                     uint64_t rows, uint64_t columns, uint32_t bucket) {
+        Wire__PlanParams chunk = WIRE__PLAN_PARAMS__INIT;
+        Wire__Param param = WIRE__PARAM__INIT, *params = &param;
+        uint64_t shape[] = { rows, columns };
+
+        param.name = (char *)name;
+        param.dtype = (Wire__Dtype)dtype;
+        param.n_shape = 2;
+        param.shape = shape;
+        param.bucket = bucket;
+        chunk.n_param = 1;
+        chunk.param = &params;
+        return description_add_params(d, &chunk, &f->refusal);
+}
+
+static int add_bucket(struct fixture *f, struct description *d, uint64_t offset, uint64_t bytes,
+                      uint64_t payload) {
+        Wire__PlanBuckets chunk = WIRE__PLAN_BUCKETS__INIT;
+        Wire__Bucket bucket = WIRE__BUCKET__INIT, *buckets = &bucket;
+
+        bucket.dtype = WIRE__DTYPE__F32;
+        bucket.offset = offset;
+        bucket.bytes = bytes;
+        bucket.payload = payload;
+        chunk.n_bucket = 1;
+        chunk.bucket = &buckets;
+        return description_add_buckets(d, &chunk, &f->refusal);
+}
+
+/* Two parameters of 10 and 20 f32 in one bucket. */
+static struct description *good(struct fixture *f, const char *second, uint64_t rows) {
+        struct description *d = NULL;
+
+        assert_int_equal(begin(f, &d), 0);
+        assert_int_equal(add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0), 0);
+        assert_int_equal(add_param(f, d, second, WIRE__DTYPE__F32, rows, 5, 0), 0);
+        assert_int_equal(add_bucket(f, d, 4096, 64 + rows * 20, 40 + rows * 20), 0);
+        assert_int_equal(description_complete(d, &f->refusal), 0);
+        return d;
+}
+
+static void a_sound_plan_is_taken(void **state) {
+        struct fixture *f = *state;
+        struct description *d = good(f, "b", 4);
+
+        assert_int_equal(d->payload, 120);
+        assert_int_equal(d->bucket[0].n, 2);
+        assert_int_equal(d->order[1], 1);
+        assert_true(accounts_total(f->accounts, ACCOUNT_BYTES) > 0);
+        description_free(d);
+}
+
+static void wrong_counts_and_sizes_are_refused_at_once(void **state) {
+        struct fixture *f = *state;
+        struct description *d;
+
+        f->begin.params = 0;
+        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
+        f->begin.params = LIMIT_PARAMS + 1;
+        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
+        f->begin.params = 2;
+        f->begin.buckets = 3;
+        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
+        f->begin.buckets = 1;
+        f->begin.arena_bytes = 8193;
+        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
+        f->begin.arena_bytes = UINT64_MAX / 4096 * 4096;
+        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
+        f->begin.arena_bytes = 4096;
+        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
+        f->begin.arena_bytes = 8192;
+        f->begin.diagnosis_bytes = 0;
+        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
+        f->begin.diagnosis_bytes = 4096;
+        f->begin.reduce = (Wire__Reduce)77;
+        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
+}
+
+static void the_announced_cost_is_charged(void **state) {
+        struct fixture *f = *state;
+        static const uint64_t tight[ACCOUNT_SLOTS] = { 1, 1, 1, 4096 };
+        struct description *d;
+
+        accounts_set_limits(f->accounts, tight);
+        f->begin.params = 1000;
+        assert_int_equal(begin(f, &d), WIRE__CODE__QUOTA);
+}
+
+static void wrong_parameters_are_named(void **state) {
+        struct fixture *f = *state;
+        struct description *d;
+
+        assert_int_equal(begin(f, &d), 0);
+        assert_int_equal(add_param(f, d, "", WIRE__DTYPE__F32, 1, 1, 0), WIRE__CODE__INVALID);
+        assert_int_equal(add_param(f, d, "a\nb", WIRE__DTYPE__F32, 1, 1, 0), WIRE__CODE__INVALID);
+        assert_int_equal(add_param(f, d, NULL, WIRE__DTYPE__F32, 1, 1, 0), WIRE__CODE__INVALID);
+        assert_int_equal(add_param(f, d, "w", 99, 1, 1, 0), WIRE__CODE__INVALID);
+        assert_non_null(strstr(f->refusal.text, "\"w\""));
+        assert_int_equal(add_param(f, d, "w", WIRE__DTYPE__F32, UINT64_MAX, 2, 0), WIRE__CODE__INVALID);
+        assert_int_equal(add_param(f, d, "w", WIRE__DTYPE__F32, 0, 2, 0), WIRE__CODE__INVALID);
+        assert_int_equal(add_param(f, d, "w", WIRE__DTYPE__F32, 1, 2, 1), WIRE__CODE__INVALID);
+        assert_int_equal(add_param(f, d, "w", WIRE__DTYPE__I32, 1, 2, 0),
+                         WIRE__CODE__INVALID); /* the average of integers */
+        assert_int_equal(add_param(f, d, "a", WIRE__DTYPE__F32, 1, 1, 0), 0);
+        assert_int_equal(add_param(f, d, "b", WIRE__DTYPE__F32, 1, 1, 0), 0);
+        assert_int_equal(add_param(f, d, "c", WIRE__DTYPE__F32, 1, 1, 0),
+                         WIRE__CODE__INVALID); /* more than announced */
+        description_free(d);
+}
+
+static void wrong_buckets_are_named(void **state) {
+        struct fixture *f = *state;
+        struct description *d;
+
+        f->begin.buckets = 2;
+        f->begin.arena_bytes = 16384;
+        assert_int_equal(begin(f, &d), 0);
+        assert_int_equal(add_bucket(f, d, 0, 64, 64), WIRE__CODE__INVALID); /* in the diagnosis pages */
+        assert_int_equal(add_bucket(f, d, 4100, 64, 64), WIRE__CODE__INVALID);
+        assert_int_equal(add_bucket(f, d, 4096, 0, 0), WIRE__CODE__INVALID);
+        assert_int_equal(add_bucket(f, d, 4096, 63, 63), WIRE__CODE__INVALID);
+        assert_int_equal(add_bucket(f, d, 4096, UINT64_MAX - 4095, 64), WIRE__CODE__INVALID);
+        assert_int_equal(add_bucket(f, d, UINT64_MAX - 4095, 4096, 64), WIRE__CODE__INVALID);
+        assert_int_equal(add_bucket(f, d, 4096, 8192, 4), 0);
+        assert_int_equal(add_bucket(f, d, 8192, 64, 4), WIRE__CODE__INVALID); /* overlaps the first */
+        assert_int_equal(add_bucket(f, d, 12288, 64, 4), 0);
+        assert_int_equal(add_bucket(f, d, 12288, 64, 4), WIRE__CODE__INVALID); /* more than announced */
+        assert_int_equal(description_complete(d, &f->refusal),
+                         WIRE__CODE__INVALID); /* parameters are missing */
+        description_free(d);
+}
+
+static void the_layout_must_hold_together(void **state) {
+        struct fixture *f = *state;
+        struct description *d;
+
+        assert_int_equal(begin(f, &d), 0);
+        add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
+        add_param(f, d, "b", WIRE__DTYPE__F32, 4, 5, 0);
+        assert_int_equal(add_bucket(f, d, 4096, 128, 120), 0);
+        assert_int_equal(description_complete(d, &f->refusal),
+                         WIRE__CODE__INVALID); /* "b" starts at 64 and ends at 144 */
+        assert_non_null(strstr(f->refusal.text, "\"b\""));
+        description_free(d);
+
+        assert_int_equal(begin(f, &d), 0);
+        add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
+        add_param(f, d, "a", WIRE__DTYPE__F32, 4, 5, 0);
+        assert_int_equal(add_bucket(f, d, 4096, 192, 120), 0);
+        assert_int_equal(description_complete(d, &f->refusal), WIRE__CODE__INVALID); /* one name twice */
+        description_free(d);
+
+        assert_int_equal(begin(f, &d), 0);
+        add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
+        add_param(f, d, "b", WIRE__DTYPE__F64, 4, 5, 0);
+        assert_int_equal(add_bucket(f, d, 4096, 256, 120), 0);
+        assert_int_equal(description_complete(d, &f->refusal),
+                         WIRE__CODE__INVALID); /* another dtype than its bucket */
+        description_free(d);
+
+        assert_int_equal(begin(f, &d), 0);
+        add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0);
+        add_param(f, d, "b", WIRE__DTYPE__F32, 4, 5, 0);
+        assert_int_equal(add_bucket(f, d, 4096, 192, 124), 0);
+        assert_int_equal(description_complete(d, &f->refusal),
+                         WIRE__CODE__INVALID); /* a payload that is not theirs */
+        description_free(d);
+}
+
+static void differences_are_told(void **state) {
+        struct fixture *f = *state;
+        struct description *a = good(f, "b", 4), *same = good(f, "b", 4), *name = good(f, "c", 4),
+                           *shape = good(f, "b", 6), *longer;
+        char text[512];
+
+        assert_true(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text)));
+        assert_false(description_equal(a, "rank 0", name, "rank 1", text, sizeof(text)));
+        assert_non_null(strstr(text, "parameter 1 is \"c\" on rank 1 but \"b\" on rank 0"));
+        assert_false(description_equal(a, "rank 0", shape, "rank 1", text, sizeof(text)));
+        assert_non_null(strstr(text, "parameter 1 \"b\" has shape [6, 5] on rank 1 but [4, 5] on rank 0"));
+        f->begin.params = 3;
+        assert_int_equal(begin(f, &longer), 0);
+        add_param(f, longer, "a", WIRE__DTYPE__F32, 2, 5, 0);
+        add_param(f, longer, "b", WIRE__DTYPE__F32, 4, 5, 0);
+        add_param(f, longer, "d", WIRE__DTYPE__F32, 1, 1, 0);
+        add_bucket(f, longer, 4096, 256, 124);
+        assert_int_equal(description_complete(longer, &f->refusal), 0);
+        assert_false(description_equal(a, "rank 0", longer, "rank 1", text, sizeof(text)));
+        assert_non_null(strstr(text, "parameter 2 \"d\""));
+        assert_false(description_equal(longer, "rank 0", a, "rank 1", text, sizeof(text)));
+        assert_non_null(strstr(text, "parameter 2 \"d\""));
+        same->arena_bytes += 4096;
+        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text)));
+        same->bucket[0].offset += 4096;
+        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text)));
+        assert_non_null(strstr(text, "bucket 0 has 144 bytes at 8192 on rank 1 but 144 at 4096 on rank 0"));
+        same->reduce = WIRE__REDUCE__SUM;
+        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text)));
+        assert_non_null(strstr(text, "rank 1 wants the sum"));
+        description_free(a);
+        description_free(same);
+        description_free(name);
+        description_free(shape);
+        description_free(longer);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(a_sound_plan_is_taken, setup, teardown),
+                cmocka_unit_test_setup_teardown(wrong_counts_and_sizes_are_refused_at_once, setup, teardown),
+                cmocka_unit_test_setup_teardown(the_announced_cost_is_charged, setup, teardown),
+                cmocka_unit_test_setup_teardown(wrong_parameters_are_named, setup, teardown),
+                cmocka_unit_test_setup_teardown(wrong_buckets_are_named, setup, teardown),
+                cmocka_unit_test_setup_teardown(the_layout_must_hold_together, setup, teardown),
+                cmocka_unit_test_setup_teardown(differences_are_told, setup, teardown),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

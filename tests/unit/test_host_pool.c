@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Workers of the host backend: whose turn it is, cancelling, signs of life, and the arenas' accounts. Where order matters
+ * the tasks run a kernel of the test, which notes each slice and can be held: nothing here depends on time.
+ */
+#include "host_fixture.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "backend/host/arena.h"
+#include "backend/host/pool.h"
+#include "base/cleanup.h"
+#include "base/cpus.h"
+
+#define LOG_MAX 2048u
+
+/* ---- a kernel that can be held ---- */
+
+static struct {
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        unsigned started;               /* slices begun */
+        unsigned allowed;               /* slices that may end */
+        unsigned ended;
+        struct {
+                uint64_t id;
+                size_t slice;
+        } log[LOG_MAX];                 /* in the order of their beginning */
+} gate = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+/* The task's id travels as its scale. */
+static void gated_kernel(const struct kernel_slice *slice) {
+        pthread_mutex_lock(&gate.lock);
+        assert_true(gate.started < LOG_MAX);
+        gate.log[gate.started].id = (uint64_t)slice->scale;
+        gate.log[gate.started].slice = slice->first / slice->elements;         /* all are whole */
+        gate.started++;
+        pthread_cond_broadcast(&gate.changed);
+        while (gate.ended >= gate.allowed)
+                pthread_cond_wait(&gate.changed, &gate.lock);
+        gate.ended++;
+        pthread_cond_broadcast(&gate.changed);
+        pthread_mutex_unlock(&gate.lock);
+}
+
+static void gate_reset(unsigned allowed) {
+        pthread_mutex_lock(&gate.lock);
+        gate.started = gate.ended = 0;
+        gate.allowed = allowed;
+        pthread_mutex_unlock(&gate.lock);
+}
+
+static void gate_allow(unsigned allowed) {
+        pthread_mutex_lock(&gate.lock);
+        gate.allowed = allowed;
+        pthread_cond_broadcast(&gate.changed);
+        pthread_mutex_unlock(&gate.lock);
+}
+
+static void gate_wait_started(unsigned n) {
+        pthread_mutex_lock(&gate.lock);
+        while (gate.started < n)
+                pthread_cond_wait(&gate.changed, &gate.lock);
+        pthread_mutex_unlock(&gate.lock);
+}
+
+static unsigned char nowhere[1];
+static struct backend_arena fake_arena = { .fd = -1, .bytes = 1u << 30, .map = nowhere };       /* never accessed */
+
+static struct task *gated_task(uint64_t id, uint64_t turn, unsigned slices) {
+        size_t bytes = (size_t)slices * (slices <= KERNEL_SMALL_TASK / KERNEL_SLICE_SMALL ? KERNEL_SLICE_SMALL : KERNEL_SLICE_BYTES);
+        struct backend_range range = { &fake_arena, 0 };
+        struct backend_task description = { .id = id, .turn = turn, .dtype = WIRE__DTYPE__F32,
+                                            .reduce = WIRE__REDUCE__SUM, .elements = bytes / sizeof(float),
+                                            .n_inputs = 1, .n_outputs = 1, .inputs = &range, .outputs = &range };
+        struct task *task;
+        assert_int_equal(task_new(kernel_find("baseline"), &description, &task), 0);
+        assert_int_equal(task->slices, slices);
+        task->kernel = gated_kernel;
+        task->whole.scale = (double)id;
+        return task;
+}
+
+static struct pool *pool_open(unsigned workers) {
+        struct pool *pool;
+        assert_int_equal(pool_new(workers, NULL, &pool), 0);
+        return pool;
+}
+
+/* Waits until `n` tasks have ended; notes their ids in order, negative if cancelled. */
+static void pool_collect(struct pool *pool, unsigned n, int64_t *ids) {
+        struct list list = LIST_INIT(list);
+        for (unsigned i = 0; i < n;) {
+                struct pollfd fd = { .fd = pool_fd(pool), .events = POLLIN };
+                assert_int_equal(poll(&fd, 1, -1), 1);
+                for (pool_take(pool, &list); !list_empty(&list); i++) {
+                        struct task *task = list_entry(list.next, struct task, unfinished);
+                        assert_true(i < n);
+                        ids[i] = task->cancelled ? -(int64_t)task->id : (int64_t)task->id;
+                        list_remove(&task->unfinished);
+                        task_free(task);
+                }
+        }
+}
+
+static bool pool_has_result(struct pool *pool) {
+        struct pollfd fd = { .fd = pool_fd(pool), .events = POLLIN };
+        return poll(&fd, 1, 0) == 1;
+}
+
+static void check_log(const char *expected) {
+        char text[LOG_MAX] = "";
+        size_t used = 0;
+        for (unsigned i = 0; i < gate.started; i++)
+                used += (size_t)snprintf(text + used, sizeof text - used, "%c%zu ", (char)('A' + gate.log[i].id - 1),
+                                         gate.log[i].slice);
+        assert_string_equal(text, expected);
+}
+
+/* ---- turns ---- */
+
+static void test_turns(void **state) {
+        struct pool *pool = pool_open(1);
+        int64_t ids[4];
+        gate_reset(0);
+        pool_submit(pool, gated_task(1, 100, 6));
+        gate_wait_started(1);                           /* the worker has A's first slice and is held in it */
+        pool_submit(pool, gated_task(2, 200, 2));
+        pool_submit(pool, gated_task(3, 300, 1));
+        pool_submit(pool, gated_task(4, 100, 2));       /* same turn as A: behind it */
+        gate_allow(LOG_MAX);
+        pool_collect(pool, 4, ids);
+        check_log("A0 A1 B0 C0 A2 B1 A3 A4 A5 D0 D1 ");
+        assert_memory_equal(ids, ((int64_t[]){ 3, 2, 1, 4 }), sizeof ids);
+        pool_free(pool);
+}
+
+/* 4 slices of one turn end long before the 512 of another that came first. */
+static void test_large_does_not_block(void **state) {
+        struct pool *pool = pool_open(1);
+        int64_t ids[2];
+        gate_reset(0);
+        pool_submit(pool, gated_task(1, 1, 512));
+        gate_wait_started(1);
+        pool_submit(pool, gated_task(2, 2, 4));
+        gate_allow(LOG_MAX);
+        pool_collect(pool, 2, ids);
+        assert_memory_equal(ids, ((int64_t[]){ 2, 1 }), sizeof ids);
+        assert_int_equal(gate.log[8].id, 2);
+        assert_int_equal(gate.log[8].slice, 3);
+        assert_int_equal(gate.started, 516);
+        pool_free(pool);
+}
+
+/* A task that is large enough gets every worker, and each slice runs exactly once. */
+static void test_all_workers(void **state) {
+        struct pool *pool = pool_open(4);
+        int64_t id;
+        unsigned seen[64] = { 0 };
+        gate_reset(0);
+        pool_submit(pool, gated_task(1, 1, 64));
+        gate_wait_started(4);                           /* all four are held in a slice of their own */
+        gate_allow(LOG_MAX);
+        pool_collect(pool, 1, &id);
+        assert_int_equal(gate.started, 64);
+        for (unsigned i = 0; i < 64; i++)
+                seen[gate.log[i].slice]++;
+        for (unsigned i = 0; i < 64; i++)
+                assert_int_equal(seen[i], 1);
+        pool_free(pool);
+}
+
+/* ---- cancelling ---- */
+
+static void test_cancel_running(void **state) {
+        struct pool *pool = pool_open(1);
+        int64_t id;
+        gate_reset(0);
+        pool_submit(pool, gated_task(1, 1, 8));
+        gate_wait_started(1);
+        pool_cancel(pool, 1);
+        pool_cancel(pool, 1);                           /* twice is once */
+        assert_false(pool_has_result(pool));            /* its slice is still at work */
+        gate_allow(LOG_MAX);
+        pool_collect(pool, 1, &id);
+        assert_int_equal(id, -1);
+        check_log("A0 ");
+        pool_free(pool);
+}
+
+static void test_cancel_queued(void **state) {
+        struct pool *pool = pool_open(1);
+        int64_t ids[5];
+        gate_reset(0);
+        pool_submit(pool, gated_task(1, 1, 3));
+        gate_wait_started(1);
+        pool_submit(pool, gated_task(2, 1, 2));         /* behind A */
+        pool_submit(pool, gated_task(3, 1, 2));         /* last of the turn */
+        pool_submit(pool, gated_task(4, 2, 2));         /* first of its turn, E behind it */
+        pool_submit(pool, gated_task(5, 2, 1));
+        pool_cancel(pool, 3);
+        pool_cancel(pool, 2);
+        pool_cancel(pool, 4);
+        pool_cancel(pool, 77);                          /* nobody's */
+        pool_collect(pool, 3, ids);                     /* at once: nothing of them was running */
+        assert_memory_equal(ids, ((int64_t[]){ -3, -2, -4 }), 3 * sizeof ids[0]);
+        pool_submit(pool, gated_task(6, 1, 1));         /* the turn's end is where it should be */
+        gate_allow(LOG_MAX);
+        pool_collect(pool, 3, ids);
+        check_log("A0 A1 E0 A2 F0 ");
+        assert_memory_equal(ids, ((int64_t[]){ 5, 1, 6 }), 3 * sizeof ids[0]);
+        pool_free(pool);
+}
+
+static void test_cancel_finished(void **state) {
+        struct pool *pool = pool_open(1);
+        int64_t id;
+        gate_reset(LOG_MAX);
+        pool_submit(pool, gated_task(1, 1, 2));
+        while (!pool_has_result(pool))
+                sched_yield();
+        pool_cancel(pool, 1);                           /* too late: it has finished */
+        pool_collect(pool, 1, &id);
+        assert_int_equal(id, 1);
+        pool_free(pool);
+}
+
+/* After the end of a cancelled task its memory may go. */
+static void test_no_access_after_cancel(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(2, done);
+        for (unsigned round = 0; round < 20; round++) {
+                struct member a = member_new(backend, 16u << 20), b = member_new(backend, 16u << 20);
+                struct backend_range ranges[2] = { { a.arena, 0 }, { b.arena, 0 } };
+                struct backend_task task = { .id = round + 1, .turn = 1, .dtype = WIRE__DTYPE__F32,
+                                             .reduce = WIRE__REDUCE__AVG, .divisor = 2, .elements = 4u << 20,
+                                             .n_inputs = 2, .n_outputs = 2, .inputs = ranges, .outputs = ranges,
+                                             .statistics = true };
+                struct backend_result result;
+                assert_int_equal(backend->ops->submit(backend, &task, &result), 0);
+                for (unsigned i = 0; i < round; i++)
+                        sched_yield();
+                backend->ops->cancel(backend, task.id);
+                fixture_wait(backend, done, round + 1);
+                assert_int_equal(done->at[round].id, task.id);
+                assert_int_equal(mprotect(a.arena->map, a.bytes, PROT_NONE), 0);
+                assert_int_equal(mprotect(b.arena->map, b.bytes, PROT_NONE), 0);
+                backend->ops->ping(backend);
+                while (backend->ops->ping(backend) > 0)         /* every worker has passed by since */
+                        sched_yield();
+                member_free(backend, &a);
+                member_free(backend, &b);
+        }
+        backend->ops->close(backend);
+        free(done);
+}
+
+/* ---- signs of life ---- */
+
+static void wait_answered(struct pool *pool) {
+        while (pool_ping(pool) > 0)
+                sched_yield();
+}
+
+static void test_ping(void **state) {
+        struct pool *pool = pool_open(2);
+        int64_t id;
+        gate_reset(0);
+        pool_ping(pool);
+        wait_answered(pool);                            /* idle workers answer */
+        pool_submit(pool, gated_task(1, 1, 1));
+        gate_wait_started(1);                           /* one of them is stuck now */
+        pool_ping(pool);
+        while (pool_ping(pool) > 1)
+                sched_yield();
+        for (unsigned i = 0; i < 100; i++)
+                assert_true(pool_ping(pool) >= 1);
+        gate_allow(LOG_MAX);
+        wait_answered(pool);
+        pool_collect(pool, 1, &id);
+        pool_free(pool);
+}
+
+/* ---- many tasks ---- */
+
+#define MANY 4000u
+#define SLOTS 16u                       /* places to write to; a task has one for itself */
+#define SLOT_BYTES (1u << 20)
+
+/* Whether the task that had the slot of task `i` before has ended. */
+static bool slot_free(const struct done *done, unsigned i) {
+        for (unsigned j = done->n; j-- > 0;)
+                if (i < SLOTS || done->at[j].id == i - SLOTS)
+                        return true;
+        return i < SLOTS;
+}
+
+static void many_submit(struct backend *backend, struct done *done, struct member *member, unsigned i) {
+        static const size_t lengths[] = { 1, 1000, 20000, 70000, 140000 };
+        struct backend_range input = { member->arena, SLOTS * SLOT_BYTES }, output = { member->arena, i % SLOTS * SLOT_BYTES };
+        struct backend_task task = { .id = i, .turn = i % 7, .dtype = WIRE__DTYPE__F32,
+                                     .reduce = WIRE__REDUCE__REDUCE_NONE, .elements = lengths[i % 5], .n_inputs = 1,
+                                     .n_outputs = 1, .inputs = &input, .outputs = &output, .statistics = true };
+        struct backend_result result;
+        int r;
+        while (!slot_free(done, i))
+                fixture_wait(backend, done, done->n + 1);
+        r = backend->ops->submit(backend, &task, &result);
+        assert_true(r == 0 || r == 1);
+        if (r == 1)
+                done_note(done, &result);
+        if (i % 11 == 0)
+                backend->ops->cancel(backend, i - i % 3);
+}
+
+static void test_many(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(3, done);
+        struct member member = member_new(backend, (SLOTS + 1) * SLOT_BYTES);
+        unsigned char seen[MANY] = { 0 };
+        memset(member.map + SLOTS * SLOT_BYTES, 0x3f, SLOT_BYTES);
+        for (unsigned i = 0; i < MANY; i++)
+                many_submit(backend, done, &member, i);
+        fixture_wait(backend, done, MANY);
+        for (unsigned i = 0; i < MANY; i++) {
+                assert_int_equal(seen[done->at[i].id]++, 0);
+                assert_true(done->at[i].cancelled || done->at[i].sum_squares > 0);
+        }
+        for (unsigned i = 0; i < SLOTS; i++)            /* every slot has had tasks of the greatest length */
+                for (unsigned j = 0; j < SLOT_BYTES; j++)
+                        if (member.map[i * SLOT_BYTES + j] != (j < 140000 * sizeof(float) ? 0x3f : 0))
+                                fail_msg("slot %u, byte %u", i, j);
+        assert_true(backend->ops->cpu_us(backend) > 0);
+        member_free(backend, &member);
+        backend->ops->close(backend);
+        free(done);
+}
+
+/* ---- arenas ---- */
+
+static uint64_t touched(const struct backend_arena *arena) {
+        struct stat info;
+        assert_int_equal(fstat(backend_host.arena_fd(arena), &info), 0);
+        return (uint64_t)info.st_blocks * 512;
+}
+
+static void test_arena_accounts(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(1, done);
+        struct backend_arena *arena;
+        struct refusal refusal = { 0 };
+        unsigned char *map, bytes[8];
+        assert_int_equal(backend->ops->arena_new(backend, 16 * ARENA_PAGE, &arena), 0);
+        assert_int_equal(backend->ops->arena_bytes(arena), 16 * ARENA_PAGE);
+        map = mmap(NULL, 16 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, backend->ops->arena_fd(arena), 0);
+        for (unsigned pages = 0; pages < 16; pages++) {
+                assert_int_equal(touched(arena), pages * ARENA_PAGE);
+                assert_int_equal(backend->ops->arena_attach(arena, &refusal), WIRE__CODE__INVALID);
+                assert_int_equal(refusal.code, WIRE__CODE__INVALID);
+                assert_non_null(strstr(refusal.text, "65536"));
+                assert_int_equal(touched(arena), pages * ARENA_PAGE);   /* looking touched nothing */
+                map[pages * ARENA_PAGE] = (unsigned char)pages;
+        }
+        assert_int_equal(backend->ops->arena_attach(arena, &refusal), 0);
+        map[5] = 77;
+        backend->ops->arena_read(arena, 4, bytes, sizeof bytes);
+        assert_int_equal(bytes[1], 77);
+        assert_int_equal(fallocate(backend->ops->arena_fd(arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                                   ARENA_PAGE), 0);
+        assert_int_equal(backend->ops->arena_attach(arena, &refusal), WIRE__CODE__INVALID);
+        munmap(map, 16 * ARENA_PAGE);
+        backend->ops->arena_free(arena);
+        assert_null(backend->ops->arena_free(NULL));
+        backend->ops->close(backend);
+        free(done);
+}
+
+/* Mappings of arenas in this process. */
+static unsigned arena_mappings(void) {
+        FILE *maps = fopen("/proc/self/maps", "r");
+        char line[512];
+        unsigned n = 0;
+        assert_non_null(maps);
+        while (fgets(line, sizeof line, maps))
+                n += strstr(line, "gradsync-arena") != NULL;
+        fclose(maps);
+        return n;
+}
+
+/* A thread of its own gives large arenas back; closing the backend waits for it. */
+static void test_large_arenas(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(1, done);
+        struct backend_arena *arena[8];
+        for (unsigned i = 0; i < 8; i++) {
+                assert_int_equal(backend->ops->arena_new(backend, 1024 * ARENA_PAGE, &arena[i]), 0);
+                assert_int_equal(fallocate(backend->ops->arena_fd(arena[i]), 0, 0, 1024 * ARENA_PAGE), 0);
+                assert_int_equal(backend->ops->arena_attach(arena[i], NULL), 0);
+        }
+        assert_int_equal(arena_mappings(), 8);
+        for (unsigned i = 0; i < 8; i++)
+                assert_null(backend->ops->arena_free(arena[i]));
+        assert_null(backend->ops->close(backend));
+        assert_int_equal(arena_mappings(), 0);
+        free(done);
+}
+
+static void test_arena_seals(void **state) {
+        struct backend_arena *arena;
+        int fd;
+        assert_int_equal(backend_host.arena_new(NULL, 4 * ARENA_PAGE, &arena), 0);
+        fd = backend_host.arena_fd(arena);
+        assert_int_equal(fcntl(fd, F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+        assert_int_equal(ftruncate(fd, ARENA_PAGE), -1);
+        assert_int_equal(ftruncate(fd, 8 * ARENA_PAGE), -1);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+        assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
+        backend_host.arena_free(arena);
+        assert_int_equal(backend_host.arena_new(NULL, 0, &arena), -EINVAL);
+        assert_int_equal(backend_host.arena_new(NULL, ARENA_PAGE + 1, &arena), -EINVAL);
+        assert_int_equal(backend_host.arena_new(NULL, LIMIT_ARENA + ARENA_PAGE, &arena), -EINVAL);
+}
+
+/* Whatever is in an arena without tasks on it, nothing is touched there: not even by a reduction next to it. */
+static void test_reduction_touches_no_more(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(2, done);
+        struct member member = member_new(backend, 4u << 20);
+        struct backend_range range = { member.arena, 0 };
+        struct backend_task task = { .id = 1, .dtype = WIRE__DTYPE__F32, .reduce = WIRE__REDUCE__AVG, .divisor = 1,
+                                     .elements = (2u << 20) / sizeof(float), .n_inputs = 1, .n_outputs = 1,
+                                     .inputs = &range, .outputs = &range, .statistics = true };
+        assert_int_equal(fallocate(backend->ops->arena_fd(member.arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                   2u << 20, 2u << 20), 0);
+        assert_int_equal(touched(member.arena), 2u << 20);
+        fixture_run(backend, done, &task);
+        assert_int_equal(touched(member.arena), 2u << 20);      /* reading ahead does not count as touching */
+        member_free(backend, &member);
+        backend->ops->close(backend);
+        free(done);
+}
+
+/* ---- threads ---- */
+
+/* Finds `key` of a thread's status file. */
+static void thread_status(const char *tid, const char *key, char *value, size_t size) {
+        char path[64], line[512];
+        FILE *file;
+        snprintf(path, sizeof path, "/proc/self/task/%.10s/status", tid);
+        file = fopen(path, "re");
+        assert_non_null(file);
+        *value = '\0';
+        while (fgets(line, sizeof line, file))
+                if (strncmp(line, key, strlen(key)) == 0 && line[strlen(key)] == ':')
+                        snprintf(value, size, "%.*s", (int)strcspn(line + strlen(key) + 2, "\n"), line + strlen(key) + 2);
+        fclose(file);
+}
+
+static void test_threads(void **state) {
+        struct backend_config config = { .workers = 3, .has_affinity = true };
+        struct backend *backend;
+        struct dirent *entry;
+        DIR *directory;
+        unsigned found = 0;
+        cpu_set_t mine;
+        assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0);
+        for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&config.affinity) == 0; cpu++)
+                if (CPU_ISSET(cpu, &mine))
+                        CPU_SET(cpu, &config.affinity);
+        assert_int_equal(backend_host.open(&config, &backend), 0);
+        directory = opendir("/proc/self/task");
+        assert_non_null(directory);
+        while ((entry = readdir(directory))) {
+                char name[64], blocked[64], cpus[64];
+                if (entry->d_name[0] == '.')
+                        continue;
+                thread_status(entry->d_name, "Name", name, sizeof name);
+                if (strncmp(name, "gs-worker-", 10) != 0)
+                        continue;
+                found++;
+                thread_status(entry->d_name, "SigBlk", blocked, sizeof blocked);
+                assert_int_equal(strtoull(blocked, NULL, 16) & 0x7ffbfeff, 0x7ffbfeff);       /* all but KILL and STOP */
+                thread_status(entry->d_name, "Cpus_allowed_list", cpus, sizeof cpus);
+                assert_null(strpbrk(cpus, "-,"));
+        }
+        closedir(directory);
+        assert_int_equal(found, 3);
+        backend_host.close(backend);
+}
+
+static void test_open(void **state) {
+        struct backend_config config = { 0 };
+        struct backend *backend = NULL;
+        assert_int_equal(backend_host.open(&config, &backend), 0);
+        assert_int_equal(backend->ops->workers(backend), cpus_available());
+        assert_null(backend->ops->close(backend));
+        assert_null(backend_host.close(NULL));
+        assert_int_equal(setenv("GRADSYNC_SIMD", "abacus", 1), 0);
+        assert_int_equal(backend_host.open(&config, &backend), -ENOTSUP);
+        unsetenv("GRADSYNC_SIMD");
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_turns),
+                cmocka_unit_test(test_large_does_not_block),
+                cmocka_unit_test(test_all_workers),
+                cmocka_unit_test(test_cancel_running),
+                cmocka_unit_test(test_cancel_queued),
+                cmocka_unit_test(test_cancel_finished),
+                cmocka_unit_test(test_no_access_after_cancel),
+                cmocka_unit_test(test_ping),
+                cmocka_unit_test(test_many),
+                cmocka_unit_test(test_arena_accounts),
+                cmocka_unit_test(test_large_arenas),
+                cmocka_unit_test(test_arena_seals),
+                cmocka_unit_test(test_reduction_touches_no_more),
+                cmocka_unit_test(test_threads),
+                cmocka_unit_test(test_open),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

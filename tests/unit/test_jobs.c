@@ -1,0 +1,741 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The job layer over a backend whose tasks end when the test says so: forming, plans, steps that commit or
+ * become void, operations. What comes up is recorded as words, so that a test can say in which order members
+ * hear what.
+ */
+#include "unit.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "fake_backend.h"
+#include "gradsync.pb-c.h"
+#include "job/plan.h"
+#include "job/private.h"
+#include "job/step.h"
+
+#define MEMBERS 3
+
+struct fixture {
+        struct loop *loop;
+        struct accounts *accounts;
+        struct fake_backend fake;
+        struct jobs *jobs;
+        struct list members;            /* as a session keeps them */
+        struct member *member[MEMBERS];
+        struct loop_deferred exit;
+        struct refusal refusal;
+};
+
+static char heard[4096];
+static struct fixture *fixture;
+
+static void hear(const char *format, ...) {
+        size_t used = strlen(heard);
+        va_list arguments;
+
+        va_start(arguments, format);
+        vsnprintf(heard + used, sizeof(heard) - used, format, arguments);
+        va_end(arguments);
+}
+
+static void on_joined(struct member *member) {
+        fixture->member[member->rank] = member;
+        hear("joined %u;", member->rank);
+}
+
+static void on_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
+        hear("refused %u %u %u;", member->rank, request, refusal->code);
+}
+
+static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {
+        hear("agreed %u;", member->rank);
+}
+
+static void on_operation(struct member *member, uint32_t request, uint64_t sequence) {
+        hear("operation %u %u;", member->rank, (unsigned)sequence);
+}
+
+static void on_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                      const uint8_t *unused, size_t bytes) {
+        hear("bucket %u%s;", bucket, unused != NULL ? " unused" : "");
+}
+
+static void on_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
+                       const char *text) {
+        hear("%s %u;", loss != NULL ? "void" : "committed", (unsigned)step);
+}
+
+static void on_lost(struct job *job, const struct membership_loss *loss, const char *text) {
+        hear("lost %u;", loss->rank);
+}
+
+static void on_stall(struct job *job, const struct job_wait *wait, const char *text) {
+        hear("stall %u;", wait->member->rank);
+}
+
+static void on_evict(struct member *member, const struct refusal *refusal) {
+        hear("evict %u;", member->rank);
+}
+
+static const struct jobs_events events = {
+        .joined = on_joined, .refused = on_refused, .plan_agreed = on_agreed, .operation_done = on_operation,
+        .result = on_result, .outcome = on_outcome, .lost = on_lost, .stall = on_stall, .evict = on_evict,
+};
+
+static void leave_loop(void *data) {
+        loop_exit(data, 0);
+}
+
+/* Until what is deferred has run, and what that deferred too. */
+static void pass(struct fixture *f) {
+        for (unsigned i = 0; i < 3; i++) {
+                loop_defer(f->loop, &f->exit);
+                assert_int_equal(loop_run(f->loop), 0);
+        }
+}
+
+static void assert_heard(const char *what) {
+        assert_string_equal(heard, what);
+        heard[0] = '\0';
+}
+
+static int setup(void **state) {
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30 };
+        struct fixture *f = calloc(1, sizeof(*f));
+        struct jobs_config config = {
+                .events = &events, .step_deadline = 1000000, .stall_notice = 1000, .staging_bytes = 65536
+        };
+
+        loop_new(&f->loop);
+        accounts_new(limits, &f->accounts);
+        config.loop = f->loop;
+        config.accounts = f->accounts;
+        jobs_new(&config, &f->jobs);
+        fake_backend_init(&f->fake, jobs_done, f->jobs);
+        f->jobs->config.backend = &f->fake.backend;
+        list_init(&f->members);
+        f->exit = (struct loop_deferred){ .fn = leave_loop, .data = f->loop };
+        fixture = f;
+        heard[0] = '\0';
+        *state = f;
+        return 0;
+}
+
+static int teardown(void **state) {
+        struct fixture *f = *state;
+
+        while (f->fake.n_tasks > 0)
+                fake_end_one(&f->fake);
+        while (!list_empty(&f->members))
+                member_gone(list_entry(f->members.next, struct member, owner_link), WIRE__CAUSE__CLOSED);
+        while (f->fake.n_tasks > 0)
+                fake_end_one(&f->fake);
+        pass(f);
+        assert_true(list_empty(&f->jobs->list));
+        assert_int_equal(f->fake.n_arenas, 0);
+        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
+                assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
+        jobs_free(f->jobs);
+        accounts_free(f->accounts);
+        loop_free(f->loop);
+        free(f);
+        return 0;
+}
+
+static int join(struct fixture *f, uint32_t rank, uint32_t world, uint64_t incarnation) {
+        struct job_join join = { .name = "j", .uid = 1000, .pid = getpid(), .program = "t", .request = 7,
+                                 .owner = f, .owner_members = &f->members };
+
+        join.membership = (struct membership_request){ .min_world = world, .max_world = world,
+                                                       .has_rank = true, .rank = rank,
+                                                       .incarnation = incarnation };
+        return jobs_join(f->jobs, &join, &f->refusal);
+}
+
+static void form(struct fixture *f, uint32_t world) {
+        for (uint32_t rank = 0; rank < world; rank++)
+                assert_int_equal(join(f, rank, world, 0), 0);
+        pass(f);
+        heard[0] = '\0';
+}
+
+/* Two buckets of one f32 parameter each, up to PLAN_ARENA. */
+static int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, const char *name, int *ret_fd) {
+        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
+        Wire__PlanBuckets buckets = WIRE__PLAN_BUCKETS__INIT;
+        Wire__Param param[2] = { WIRE__PARAM__INIT, WIRE__PARAM__INIT },
+                    *param_list[] = { &param[0], &param[1] };
+        Wire__Bucket bucket[2] = { WIRE__BUCKET__INIT, WIRE__BUCKET__INIT },
+                     *bucket_list[] = { &bucket[0], &bucket[1] };
+        struct member *member = f->member[rank];
+        uint64_t bytes;
+        int r;
+
+        begin.generation = 1;
+        begin.plan = params.plan = buckets.plan = ordinal;
+        begin.params = begin.buckets = 2;
+        begin.arena_bytes = 3 * 4096;
+        begin.diagnosis_bytes = 4096;
+        begin.reduce = WIRE__REDUCE__AVG;
+        param[0].name = (char *)"a";
+        param[1].name = (char *)name;
+        for (unsigned i = 0; i < 2; i++) {
+                param[i].dtype = bucket[i].dtype = WIRE__DTYPE__F32;
+                param[i].bucket = i;
+                bucket[i].offset = 4096 * (i + 1);
+                bucket[i].bytes = bucket[i].payload = 4;
+        }
+        params.n_param = buckets.n_bucket = 2;
+        params.param = param_list;
+        buckets.bucket = bucket_list;
+        r = plan_begin(member, &begin, &f->refusal);
+        if (r == 0)
+                r = plan_params(member, &params, &f->refusal);
+        if (r == 0)
+                r = plan_buckets(member, &buckets, &f->refusal);
+        if (r == 0)
+                r = plan_commit(member, ordinal, ret_fd, &bytes, &f->refusal);
+        return r;
+}
+
+static void agree(struct fixture *f, uint32_t world) {
+        int fd;
+
+        for (uint32_t rank = 0; rank < world; rank++) {
+                assert_int_equal(describe(f, rank, 0, "b", &fd), 0);
+                assert_int_equal(plan_mapped(f->member[rank], 0, 9, &f->refusal), 0);
+        }
+        heard[0] = '\0';
+}
+
+static int ready(struct fixture *f, uint32_t rank, uint64_t step, uint32_t bucket) {
+        Wire__Ready message = WIRE__READY__INIT;
+
+        message.generation = 1;
+        message.step = step;
+        message.bucket = bucket;
+        return step_ready(f->member[rank], &message, &f->refusal);
+}
+
+static void a_job_forms_and_agrees(void **state) {
+        struct fixture *f = *state;
+        int fd;
+
+        assert_int_equal(join(f, 1, 2, 0), 0);
+        pass(f);
+        assert_heard("");
+        assert_int_equal(join(f, 1, 2, 0), WIRE__CODE__RANK_TAKEN);
+        assert_int_equal(join(f, 0, 2, 0), 0);
+        pass(f);
+        assert_heard("joined 0;joined 1;");
+        assert_int_equal(describe(f, 0, 0, "b", &fd), 0);
+        assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
+        assert_heard("");
+        assert_int_equal(describe(f, 1, 0, "b", &fd), 0);
+        assert_int_equal(plan_mapped(f->member[1], 0, 9, &f->refusal), 0);
+        assert_heard("agreed 0;agreed 1;");
+}
+
+static void different_plans_fail_for_all(void **state) {
+        struct fixture *f = *state;
+        int fd;
+
+        form(f, 3);
+        assert_int_equal(describe(f, 0, 0, "b", &fd), 0);
+        assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
+        assert_int_equal(describe(f, 2, 0, "c", &fd), WIRE__CODE__PLAN_MISMATCH);
+        assert_int_equal(f->refusal.rank, 2);
+        assert_heard("refused 0 9 30;");
+        /* comes late, hears the same */
+        assert_int_equal(describe(f, 1, 0, "b", &fd), WIRE__CODE__PLAN_MISMATCH);
+        assert_null(plan_find(f->member[0]->job, 0));
+        for (uint32_t rank = 0; rank < 3; rank++) /* and another plan works */
+                assert_int_equal(describe(f, rank, 1, "b", &fd), 0);
+}
+
+static void an_untouched_arena_fails_the_plan(void **state) {
+        struct fixture *f = *state;
+        int fd;
+
+        form(f, 2);
+        assert_int_equal(describe(f, 0, 0, "b", &fd), 0);
+        f->fake.refuse_attach = true;
+        assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), WIRE__CODE__INVALID);
+}
+
+/* Opens a plan that cannot be: its parameter has no name. */
+static int spoil(struct fixture *f, uint32_t rank, uint32_t ordinal) {
+        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
+        Wire__Param param = WIRE__PARAM__INIT, *list = &param;
+        int r;
+
+        begin.generation = 1;
+        begin.plan = params.plan = ordinal;
+        begin.params = begin.buckets = 1;
+        begin.arena_bytes = 2 * 4096;
+        begin.diagnosis_bytes = 4096;
+        begin.reduce = WIRE__REDUCE__AVG;
+        params.n_param = 1;
+        params.param = &list;
+        r = plan_begin(f->member[rank], &begin, &f->refusal);
+        return r == 0 ? plan_params(f->member[rank], &params, &f->refusal) : r;
+}
+
+static void who_cannot_bring_a_plan_fails_it_for_all(void **state) {
+        struct fixture *f = *state;
+        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        int fd;
+
+        form(f, 2);
+        assert_int_equal(describe(f, 0, 0, "b", &fd), 0);
+        assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
+        assert_int_equal(spoil(f, 1, 0), WIRE__CODE__INVALID);
+        assert_heard("refused 0 9 30;");
+        assert_null(plan_find(f->member[0]->job, 0));
+        assert_int_equal(spoil(f, 1, 1), WIRE__CODE__INVALID);          /* whoever comes later hears it too */
+        assert_int_equal(describe(f, 0, 1, "b", &fd), WIRE__CODE__PLAN_MISMATCH);
+        assert_int_equal(f->refusal.rank, 1);
+        assert_int_equal(describe(f, 0, 2, "b", &fd), 0);
+        assert_int_equal(plan_mapped(f->member[0], 2, 9, &f->refusal), 0);
+        begin.generation = 1;
+        begin.plan = 2;
+        assert_int_equal(plan_begin(f->member[1], &begin, &f->refusal), WIRE__CODE__INVALID);
+        assert_heard("refused 0 9 30;");
+        assert_true(list_empty(&f->member[0]->job->plans));
+}
+
+static void a_plan_given_up_fails_for_all(void **state) {
+        struct fixture *f = *state;
+        int fd;
+
+        form(f, 2);
+        assert_int_equal(describe(f, 0, 0, "b", &fd), 0);
+        assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
+        assert_int_equal(describe(f, 1, 0, "b", &fd), 0);
+        assert_int_equal(plan_drop(f->member[1], 0, &f->refusal), 0);   /* it could not map the arena */
+        assert_heard("refused 0 9 30;");
+        assert_true(list_empty(&f->member[0]->job->plans));
+}
+
+static void failed_plans_do_not_pile_up(void **state) {
+        struct fixture *f = *state;
+        uint64_t before;
+        uint32_t ordinal = 0;
+
+        form(f, 2);
+        before = accounts_total(f->accounts, ACCOUNT_BYTES);
+        while (spoil(f, 1, ordinal) == WIRE__CODE__INVALID && ordinal < 1000)
+                ordinal++;
+        assert_int_equal(spoil(f, 1, ordinal), WIRE__CODE__QUOTA);
+        assert_true(accounts_total(f->accounts, ACCOUNT_BYTES) >= before + ordinal * sizeof(struct plan));
+        for (uint32_t i = 0; i < ordinal; i++)
+                assert_int_equal(spoil(f, 0, i), WIRE__CODE__INVALID);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_BYTES), before);
+}
+
+static void a_time_out_may_be_as_long_as_it_likes(void **state) {
+        struct fixture *f = *state;
+        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        const struct plan *plan;
+
+        form(f, 2);
+        begin.generation = 1;
+        begin.params = begin.buckets = 1;
+        begin.arena_bytes = 2 * 4096;
+        begin.diagnosis_bytes = 4096;
+        begin.reduce = WIRE__REDUCE__AVG;
+        begin.timeout_ms = UINT64_MAX / 1000 + 2;
+        assert_int_equal(plan_begin(f->member[0], &begin, &f->refusal), 0);
+        plan = plan_find(f->member[0]->job, 0);
+        assert_true(plan->part[0].deadline > UINT64_MAX / 8);
+}
+
+static void no_room_for_memory_is_an_answer(void **state) {
+        struct fixture *f = *state;
+        uint64_t bytes;
+        int fd;
+
+        form(f, 1);
+        f->fake.arena_error = -EMFILE;
+        assert_int_equal(describe(f, 0, 0, "b", &fd), WIRE__CODE__QUOTA);
+        assert_int_equal(staging_new(f->member[0], &fd, &bytes, &f->refusal), WIRE__CODE__QUOTA);
+        f->fake.arena_error = 0;
+        assert_int_equal(staging_new(f->member[0], &fd, &bytes, &f->refusal), 0);
+}
+
+static void a_step_commits_when_all_buckets_are_done(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        agree(f, 2);
+        for (uint64_t step = 1; step <= 3; step++) {
+                f->fake.inline_results = step == 2;
+                assert_int_equal(ready(f, 0, step, 0), 0);
+                assert_int_equal(ready(f, 0, step, 1), 0);
+                assert_int_equal(ready(f, 1, step, 0), 0);
+                assert_int_equal(ready(f, 1, step, 1), 0);
+                while (f->fake.n_tasks > 0)
+                        fake_end_one(&f->fake);
+                assert_int_equal(f->member[0]->job->last_step, step);
+        }
+        assert_heard(
+                "bucket 0;bucket 1;committed 1;bucket 0;bucket 1;committed 2;bucket 0;bucket 1;committed 3;");
+        assert_int_equal(f->member[0]->job->bytes_reduced, 3 * 8);
+        assert_int_equal(f->fake.submitted, 6);
+}
+
+static void wrong_readys_are_refused_by_name(void **state) {
+        struct fixture *f = *state;
+        Wire__Ready message = WIRE__READY__INIT;
+
+        form(f, 2);
+        agree(f, 2);
+        assert_int_equal(ready(f, 0, 2, 0), WIRE__CODE__STATE);         /* a step too far */
+        assert_int_equal(ready(f, 0, 1, 2), WIRE__CODE__INVALID);       /* no such bucket */
+        assert_int_equal(ready(f, 0, 1, 0), 0);
+        assert_int_equal(ready(f, 0, 1, 0), WIRE__CODE__STATE);         /* twice */
+        message.generation = 0;
+        /* an older generation is absorbed */
+        assert_int_equal(step_ready(f->member[0], &message, &f->refusal), 0);
+        message.generation = 2;
+        assert_int_equal(step_ready(f->member[0], &message, &f->refusal), WIRE__CODE__STATE);
+        message.generation = 1;
+        message.plan = 5;
+        assert_int_equal(step_ready(f->member[0], &message, &f->refusal), WIRE__CODE__STATE);
+        message.plan = 0;
+        message.step = message.bucket = 1;
+        message.has_divisor = true;
+        message.divisor = 7;
+        assert_int_equal(step_ready(f->member[1], &message, &f->refusal), WIRE__CODE__OPERATION_MISMATCH);
+}
+
+static void unused_parameters_are_told(void **state) {
+        struct fixture *f = *state;
+        Wire__Ready message = WIRE__READY__INIT;
+        uint8_t absent = 1;
+
+        form(f, 2);
+        agree(f, 2);
+        message.generation = 1;
+        message.step = 1;
+        message.has_absent = true;
+        message.absent = (ProtobufCBinaryData){ .len = 1, .data = &absent };
+        assert_int_equal(step_ready(f->member[0], &message, &f->refusal), 0);
+        assert_int_equal(step_ready(f->member[1], &message, &f->refusal), 0);
+        message.bucket = 1;
+        assert_int_equal(step_ready(f->member[0], &message, &f->refusal), 0);
+        message.has_absent = false;
+        assert_int_equal(step_ready(f->member[1], &message, &f->refusal), 0);
+        fake_end_one(&f->fake);
+        fake_end_one(&f->fake);
+        assert_heard("bucket 0 unused;bucket 1;committed 1;");
+        message.step = 2;
+        message.has_absent = true;
+        absent = 3; /* a bit beyond the bucket's one parameter */
+        assert_int_equal(step_ready(f->member[0], &message, &f->refusal), WIRE__CODE__INVALID);
+        message.absent.len = 0;
+        assert_int_equal(step_ready(f->member[0], &message, &f->refusal), WIRE__CODE__INVALID);
+}
+
+static void a_loss_in_a_step_voids_it_after_the_last_access(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 3);
+        agree(f, 3);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                assert_int_equal(ready(f, rank, 1, 0), 0);
+        assert_int_equal(f->fake.n_tasks, 1);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        pass(f);
+        assert_heard("");                       /* the backend still has the arenas */
+        assert_true(f->fake.task[0].cancelled);
+        assert_int_equal(ready(f, 0, 1, 1), 0); /* absorbed */
+        fake_end_one(&f->fake);
+        pass(f);
+        assert_heard("void 1;lost 1;");
+        assert_int_equal(f->fake.n_arenas, 2);  /* the dead member's has been given back */
+        assert_int_equal(member_check(f->member[0], &f->refusal), WIRE__CODE__MEMBER_LOST);
+        assert_int_equal(f->refusal.rank, 1);
+        assert_int_equal(f->member[0]->job->void_steps, 1);
+}
+
+static void a_loss_after_all_were_ready_commits(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        agree(f, 2);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                for (uint32_t bucket = 0; bucket < 2; bucket++)
+                        assert_int_equal(ready(f, rank, 1, bucket), 0);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        pass(f);
+        assert_false(f->fake.task[0].cancelled);
+        fake_end_one(&f->fake);
+        fake_end_one(&f->fake);
+        pass(f);
+        assert_heard("bucket 0;bucket 1;committed 1;lost 1;");
+}
+
+static void a_loss_between_steps_is_only_told(void **state) {
+        struct fixture *f = *state;
+        int fd;
+
+        form(f, 2);
+        agree(f, 2);
+        assert_int_equal(describe(f, 0, 1, "b", &fd), 0);
+        assert_int_equal(plan_mapped(f->member[0], 1, 11, &f->refusal), 0);
+        member_gone(f->member[1], WIRE__CAUSE__LEAVING);
+        pass(f);
+        assert_heard("refused 0 11 35;lost 1;");        /* the plan that waited for it, and the job */
+        assert_int_equal(join(f, 0, 1, 0), 0);          /* the name is free again */
+        pass(f);
+        assert_heard("joined 0;");
+}
+
+static void a_newer_incarnation_takes_the_name(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        agree(f, 2);
+        assert_int_equal(ready(f, 0, 1, 0), 0);
+        assert_int_equal(join(f, 0, 1, 3), 0);
+        pass(f);
+        assert_heard("void 1;lost 0;joined 0;");
+        assert_int_equal(join(f, 0, 1, 2), WIRE__CODE__STALE);
+}
+
+static void the_end_of_a_lost_job_does_not_change_its_reason(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 3);
+        agree(f, 3);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                assert_int_equal(ready(f, rank, 1, 0), 0);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        jobs_end(f->jobs);
+        assert_non_null(strstr(f->member[0]->job->loss_text, "rank 1"));
+}
+
+static void a_slower_plan_does_not_set_a_member_back(void **state) {
+        struct fixture *f = *state;
+        Wire__Ready message = WIRE__READY__INIT;
+        int fd;
+
+        form(f, 1);
+        agree(f, 1);
+        assert_int_equal(describe(f, 0, 1, "b", &fd), 0);
+        assert_int_equal(plan_mapped(f->member[0], 1, 9, &f->refusal), 0);
+        f->fake.inline_results = true;
+        for (uint64_t step = 1; step <= 3; step++)
+                for (uint32_t bucket = 0; bucket < 2; bucket++)
+                        assert_int_equal(ready(f, 0, step, bucket), 0);
+        message.generation = message.plan = 1;
+        message.step = 1;
+        for (message.bucket = 0; message.bucket < 2; message.bucket++)
+                assert_int_equal(step_ready(f->member[0], &message, &f->refusal), 0);
+        assert_int_equal(f->member[0]->job->last_step, 3);
+        assert_int_equal(f->member[0]->last_step, 3);
+}
+
+static int call(struct fixture *f, uint32_t rank, uint64_t sequence, unsigned kind, uint64_t bytes) {
+        return operation_call(f->member[rank], 20 + rank,
+                              &(struct operation_request){
+                                      .sequence = sequence, .kind = kind, .dtype = WIRE__DTYPE__F32,
+                                      .reduce = WIRE__REDUCE__SUM, .bytes = bytes, .output = 32768,
+                              },
+                              &f->refusal);
+}
+
+static void give_staging(struct fixture *f, uint32_t world) {
+        uint64_t bytes;
+        int fd;
+
+        for (uint32_t rank = 0; rank < world; rank++) {
+                assert_int_equal(staging_new(f->member[rank], &fd, &bytes, &f->refusal), 0);
+                assert_int_equal(staging_attach(f->member[rank], &f->refusal), 0);
+                assert_int_equal(staging_new(f->member[rank], &fd, &bytes, &f->refusal), WIRE__CODE__STATE);
+        }
+}
+
+static void operations_wait_for_all_and_run(void **state) {
+        static const unsigned tasks[] = { 0, 0, 1, 2, 2, 1 };
+        struct fixture *f = *state;
+        char want[64];
+
+        form(f, 2);
+        /* no staging yet */
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, 64), WIRE__CODE__STATE);
+        give_staging(f, 2);
+        for (unsigned kind = WIRE__OPERATION_KIND__BARRIER; kind <= WIRE__OPERATION_KIND__ALLREDUCE; kind++) {
+                uint64_t sequence = kind - 1;
+
+                assert_int_equal(call(f, 1, sequence, kind, 128), 0);
+                assert_int_equal(call(f, 1, sequence, kind, 128), WIRE__CODE__STATE);   /* one at a time */
+                assert_heard("");
+                assert_int_equal(call(f, 0, sequence, kind, 128), 0);
+                assert_int_equal(f->fake.n_tasks, tasks[kind]);
+                while (f->fake.n_tasks > 0)
+                        fake_end_one(&f->fake);
+                snprintf(want, sizeof(want), "operation 0 %u;operation 1 %u;", kind - 1, kind - 1);
+                assert_heard(want);
+        }
+}
+
+static void different_operations_fail_for_all_and_the_next_one_works(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 3);
+        give_staging(f, 3);
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, 64), 0);
+        assert_int_equal(call(f, 1, 0, WIRE__OPERATION_KIND__ALLREDUCE, 128), WIRE__CODE__OPERATION_MISMATCH);
+        assert_int_equal(f->refusal.rank, 1);
+        assert_heard("refused 0 20 31;");
+        /* before the third has heard of it */
+        assert_int_equal(call(f, 0, 1, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_int_equal(call(f, 2, 0, WIRE__OPERATION_KIND__ALLREDUCE, 64), WIRE__CODE__OPERATION_MISMATCH);
+        assert_int_equal(call(f, 1, 1, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_heard("");
+        assert_int_equal(call(f, 2, 1, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_heard("operation 0 1;operation 1 1;operation 2 1;");
+}
+
+static void who_is_far_behind_fails_each_operation_that_failed(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 3);
+        give_staging(f, 3);
+        for (uint64_t sequence = 0; sequence < 2; sequence++) {
+                assert_int_equal(call(f, 0, sequence, WIRE__OPERATION_KIND__ALLREDUCE, 64), 0);
+                assert_int_equal(call(f, 1, sequence, WIRE__OPERATION_KIND__ALLREDUCE, 128),
+                                 WIRE__CODE__OPERATION_MISMATCH);
+        }
+        assert_int_equal(call(f, 0, 2, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_int_equal(call(f, 1, 2, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        heard[0] = '\0';
+        for (uint64_t sequence = 0; sequence < 2; sequence++)
+                assert_int_equal(call(f, 2, sequence, WIRE__OPERATION_KIND__BARRIER, 0),
+                                 WIRE__CODE__OPERATION_MISMATCH);
+        assert_heard("");
+        assert_int_equal(call(f, 2, 2, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_heard("operation 0 2;operation 1 2;operation 2 2;");
+}
+
+static void an_operation_does_not_wait_for_ever(void **state) {
+        struct fixture *f = *state;
+        struct job *job;
+        uint64_t now;
+
+        form(f, 2);
+        job = f->member[0]->job;
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        now = clock_now();
+        stall_check(job, now);
+        assert_false(job->operation.stall_told);
+        stall_check(job, now + 5000);
+        assert_true(job->operation.stall_told);
+        assert_heard("");
+        stall_check(job, now + 2000000);
+        assert_heard("evict 1;");
+}
+
+static void wrong_operations_are_refused(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        give_staging(f, 2);
+        /* out of sequence */
+        assert_int_equal(call(f, 0, 1, WIRE__OPERATION_KIND__BARRIER, 0), WIRE__CODE__STATE);
+        assert_int_equal(call(f, 0, 0, 99, 64), WIRE__CODE__INVALID);
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, 63), WIRE__CODE__INVALID);
+        /* behind offset 32768 */
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, 65536), WIRE__CODE__INVALID);
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, UINT64_MAX - 63),
+                         WIRE__CODE__INVALID);
+        /* two parts do not fit */
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLGATHER, 32768), WIRE__CODE__INVALID);
+        /* overlap */
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, 33024), WIRE__CODE__INVALID);
+}
+
+static void an_operation_that_waits_for_a_lost_member_fails(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        pass(f);
+        assert_heard("refused 0 20 35;lost 1;");
+}
+
+static void draining_opens_no_new_step(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        agree(f, 2);
+        assert_int_equal(ready(f, 0, 1, 0), 0);
+        jobs_drain(f->jobs);
+        assert_true(jobs_busy(f->jobs));
+        assert_int_equal(ready(f, 0, 1, 1), 0);
+        assert_int_equal(ready(f, 1, 1, 0), 0);
+        assert_int_equal(ready(f, 1, 1, 1), 0);
+        fake_end_one(&f->fake);
+        fake_end_one(&f->fake);
+        assert_false(jobs_busy(f->jobs));
+        assert_int_equal(ready(f, 0, 2, 0), 0);
+        assert_false(jobs_busy(f->jobs));
+        assert_heard("bucket 0;bucket 1;committed 1;");
+        assert_int_equal(join(f, 0, 1, 9), WIRE__CODE__DAEMON_LOST);
+}
+
+static void whoever_is_missing_is_named(void **state) {
+        struct fixture *f = *state;
+        struct job_wait waits[4];
+
+        form(f, 3);
+        agree(f, 3);
+        assert_int_equal(job_waits(f->member[0]->job, waits, 4), 0);
+        assert_int_equal(ready(f, 0, 1, 0), 0);
+        assert_int_equal(ready(f, 2, 1, 0), 0);
+        assert_int_equal(job_waits(f->member[0]->job, waits, 4), 1);
+        assert_ptr_equal(waits[0].member, f->member[1]);
+        assert_string_equal(waits[0].what, "step");
+        assert_string_equal(waits[0].parameter, "a");
+        assert_int_equal(waits[0].bucket, 0);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        const struct CMUnitTest tests[] = {
+                TEST(a_job_forms_and_agrees),
+                TEST(different_plans_fail_for_all),
+                TEST(an_untouched_arena_fails_the_plan),
+                TEST(who_cannot_bring_a_plan_fails_it_for_all),
+                TEST(a_plan_given_up_fails_for_all),
+                TEST(failed_plans_do_not_pile_up),
+                TEST(a_time_out_may_be_as_long_as_it_likes),
+                TEST(no_room_for_memory_is_an_answer),
+                TEST(a_step_commits_when_all_buckets_are_done),
+                TEST(wrong_readys_are_refused_by_name),
+                TEST(unused_parameters_are_told),
+                TEST(a_loss_in_a_step_voids_it_after_the_last_access),
+                TEST(a_loss_after_all_were_ready_commits),
+                TEST(a_loss_between_steps_is_only_told),
+                TEST(a_newer_incarnation_takes_the_name),
+                TEST(the_end_of_a_lost_job_does_not_change_its_reason),
+                TEST(a_slower_plan_does_not_set_a_member_back),
+                TEST(operations_wait_for_all_and_run),
+                TEST(different_operations_fail_for_all_and_the_next_one_works),
+                TEST(who_is_far_behind_fails_each_operation_that_failed),
+                TEST(an_operation_does_not_wait_for_ever),
+                TEST(wrong_operations_are_refused),
+                TEST(an_operation_that_waits_for_a_lost_member_fails),
+                TEST(draining_opens_no_new_step),
+                TEST(whoever_is_missing_is_named),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Log lines on a stderr that the test reads: prefix, context, escapes, priorities. */
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+static int real_stderr, captured;
+
+static int set_up(void **state) {
+        int fds[2];
+
+        unsetenv("INVOCATION_ID");
+        unsetenv("JOURNAL_STREAM");
+        real_stderr = dup(STDERR_FILENO);
+        if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0 || dup2(fds[1], STDERR_FILENO) < 0)
+                return -1;
+        close(fds[1]);
+        captured = fds[0];
+        return 0;
+}
+
+static int tear_down(void **state) {
+        dup2(real_stderr, STDERR_FILENO);
+        close(real_stderr);
+        close(captured);
+        return 0;
+}
+
+/* What was written since the last call. */
+static const char *written(void) {
+        static char text[16384];
+        ssize_t n = read(captured, text, sizeof(text) - 1);
+
+        text[n > 0 ? n : 0] = '\0';
+        return text;
+}
+
+static void lines_are_plain_by_default(void **state) {
+        log_open(LOG_INFO);
+        assert_string_equal(log_target(), "stderr");
+        log_info("serves %s", "cpu");
+        assert_string_equal(written(), "gradsyncd: serves cpu\n");
+}
+
+static void a_service_manager_gets_levels(void **state) {
+        setenv("INVOCATION_ID", "0123", 1);
+        log_open(LOG_INFO);
+        log_error("bad");
+        assert_string_equal(written(), "<3>bad\n");
+        unsetenv("INVOCATION_ID");
+}
+
+static void priorities_filter(void **state) {
+        log_open(LOG_WARNING);
+        log_info("not this");
+        log_warning("this");
+        assert_string_equal(written(), "gradsyncd: this\n");
+        log_set_priority(LOG_DEBUG);
+        log_debug("and this");
+        assert_string_equal(written(), "gradsyncd: and this\n");
+}
+
+static void context_stands_behind(void **state) {
+        struct log_context context = LOG_CONTEXT_NONE;
+
+        log_open(LOG_INFO);
+        log_write(LOG_INFO, &context, "nothing");
+        assert_string_equal(written(), "gradsyncd: nothing\n");
+        context.rank = 0;
+        context.pid = 4711;
+        log_write(LOG_INFO, &context, "lost");
+        assert_string_equal(written(), "gradsyncd: lost [rank=0 pid=4711]\n");
+        context.job = "mnist";
+        context.step = 12;
+        context.bucket = 3;
+        context.generation = 2;
+        context.uid = 1000;
+        context.parameter = "fc1.weight";
+        log_write(LOG_INFO, &context, "lost");
+        assert_string_equal(written(), "gradsyncd: lost [job=mnist generation=2 rank=0 pid=4711 uid=1000 step=12 bucket=3 "
+                                       "parameter=fc1.weight]\n");
+        context = (struct log_context)LOG_CONTEXT_NONE;
+        context.parameter = "w";
+        log_write(LOG_INFO, &context, "odd");
+        assert_string_equal(written(), "gradsyncd: odd [parameter=w]\n");
+}
+
+/* What a client sends must neither start a line of its own nor talk to the terminal. */
+static void control_characters_never_get_through(void **state) {
+        struct log_context context = LOG_CONTEXT_NONE;
+
+        log_open(LOG_INFO);
+        context.job = "a\nb";
+        log_write(LOG_INFO, &context, "says %s", "x\n<0>fake\r\x1b[2J\x7f\xc2\x9bz \xc3\xa9");
+        assert_string_equal(written(), "gradsyncd: says x\\x0a<0>fake\\x0d\\x1b[2J\\x7f\\xc2\\x9bz \xc3\xa9 [job=a\\x0ab]\n");
+}
+
+static void long_messages_are_one_line(void **state) {
+        char message[8192];
+
+        memset(message, '\n', sizeof(message) - 1);
+        message[sizeof(message) - 1] = '\0';
+        log_open(LOG_INFO);
+        log_info("%s", message);
+        const char *line = written();
+        assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
+        assert_true(strlen(line) > 1000);
+}
+
+/* A blocking pipe that nobody reads: each line returns, and the first one that fits again says how many are missing. */
+static void a_reader_that_does_not_read_stops_nobody(void **state) {
+        unsigned lines = 0, lost = 0;
+
+        fcntl(STDERR_FILENO, F_SETFL, 0);
+        log_open(LOG_INFO);
+        for (unsigned i = 0; i < 5000; i++)
+                log_info("line %u of many, long enough to fill a pipe some time", i);
+        for (const char *text = written(); *text; text = written())
+                for (; (text = strchr(text, '\n')); text++)
+                        lines++;
+        assert_in_range(lines, 1, 4999);
+        log_info("again");
+        const char *last = written();
+        assert_int_equal(sscanf(last, "gradsyncd: %u lines before this one were lost", &lost), 1);
+        assert_int_equal(lines + lost, 5000);
+        assert_non_null(strstr(last, "\ngradsyncd: again\n"));
+}
+
+static void errno_is_kept(void **state) {
+        int unwritable = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+        log_open(LOG_INFO);
+        errno = ENOENT;
+        log_info("failed: %m");
+        assert_string_equal(written(), "gradsyncd: failed: No such file or directory\n");
+        dup2(unwritable, STDERR_FILENO);
+        errno = ENOENT;
+        log_info("the line is lost, but its caller does not notice");
+        assert_int_equal(errno, ENOENT);
+        close(unwritable);
+}
+
+/* The variable is inherited by processes whose stderr is something else. */
+static void a_foreign_journal_stream_is_ignored(void **state) {
+        struct stat st;
+        char stream[64];
+
+        setenv("JOURNAL_STREAM", "1:2", 1);
+        log_open(LOG_INFO);
+        assert_string_equal(log_target(), "stderr");
+        setenv("JOURNAL_STREAM", "nonsense", 1);
+        log_open(LOG_INFO);
+        assert_string_equal(log_target(), "stderr");
+
+        assert_int_equal(fstat(STDERR_FILENO, &st), 0);
+        snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+        setenv("JOURNAL_STREAM", stream, 1);
+        log_open(LOG_INFO);
+        assert_string_equal(log_target(), HAVE_SYSTEMD ? "journal" : "stderr");
+        unsetenv("JOURNAL_STREAM");
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(lines_are_plain_by_default, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_service_manager_gets_levels, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(priorities_filter, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(context_stands_behind, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(control_characters_never_get_through, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(long_messages_are_one_line, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_reader_that_does_not_read_stops_nobody, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(errno_is_kept, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_foreign_journal_stream_is_ignored, set_up, tear_down),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The service manager's datagrams, heard on a socket of our own, and sockets passed to us as number 3. */
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "core/notify.h"
+
+static int manager = -1;
+
+static int set_up(void **state) {
+        struct sockaddr_un address = { .sun_family = AF_UNIX };
+        char name[64];
+
+        /* An abstract address: nothing to remove. */
+        snprintf(name, sizeof(name), "gs-notify-%d", (int)getpid());
+        memcpy(address.sun_path + 1, name, strlen(name));
+        manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (bind(manager, (struct sockaddr *)&address,
+                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))) < 0)
+                return -1;
+        address.sun_path[0] = '@';
+        setenv("NOTIFY_SOCKET", address.sun_path, 1);
+        return 0;
+}
+
+static int tear_down(void **state) {
+        close(manager);
+        unsetenv("NOTIFY_SOCKET");
+        return 0;
+}
+
+static const char *heard(void) {
+        static char text[4096];
+        ssize_t n = recv(manager, text, sizeof(text) - 1, 0);
+
+        text[n > 0 ? n : 0] = '\0';
+        return text;
+}
+
+static void messages_have_their_form(void **state) {
+        unsigned long long now = 0;
+
+        notify_ready("serves cpu");
+        assert_string_equal(heard(), "READY=1\nSTATUS=serves cpu");
+        notify_status("%d clients", 3);
+        assert_string_equal(heard(), "STATUS=3 clients");
+        notify_stopping();
+        assert_string_equal(heard(), "STOPPING=1");
+        notify_watchdog();
+        assert_string_equal(heard(), "WATCHDOG=1");
+        notify_extend(2500000);
+        assert_string_equal(heard(), "EXTEND_TIMEOUT_USEC=2500000");
+        notify_reloading();
+        assert_int_equal(sscanf(heard(), "RELOADING=1\nMONOTONIC_USEC=%llu", &now), 1);
+        assert_true(now > 0 && now <= clock_now());
+        notify_ready(NULL);
+        assert_string_equal(heard(), "READY=1");
+}
+
+/* Texts of clients may end up in a status: they must not add assignments. */
+static void a_status_is_one_assignment(void **state) {
+        notify_status("job %s", "a\nSTOPPING=1\x1b");
+        assert_string_equal(heard(), "STATUS=job a STOPPING=1 ");
+        notify_ready("b\nFDSTORE=1");
+        assert_string_equal(heard(), "READY=1\nSTATUS=b FDSTORE=1");
+}
+
+/* A manager that never reads: its queue fills up, and whoever waited for it would hang here. */
+static void a_deaf_manager_does_not_stop_us(void **state) {
+        unsigned taken = 0;
+
+        for (unsigned i = 0; i < 5000; i++)
+                notify_watchdog();
+        notify_status("still here");
+        notify_stopping();
+        for (const char *text = heard(); *text; text = heard(), taken++)
+                assert_string_equal(text, "WATCHDOG=1");
+        assert_in_range(taken, 1, 4999);
+        notify_stopping();
+        assert_string_equal(heard(), "STOPPING=1");
+}
+
+static void an_unusable_address_is_ignored(void **state) {
+        static const char *const wrong[] = { "", "@", "relative", "vsock:2:1",
+                                             "/nonexistent/gradsync/notify" };
+
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                setenv("NOTIFY_SOCKET", wrong[i], 1);
+                notify_status("nobody hears");
+        }
+        assert_string_equal(heard(), "");
+}
+
+static void the_watchdog_is_fed_twice_as_often(void **state) {
+        char pid[16];
+
+        snprintf(pid, sizeof(pid), "%d", (int)getpid());
+        assert_int_equal(notify_watchdog_interval(), 0);
+        setenv("WATCHDOG_USEC", "3000000", 1);
+        setenv("WATCHDOG_PID", pid, 1);
+        assert_int_equal(notify_watchdog_interval(), 1500000);
+        setenv("WATCHDOG_USEC", "3s", 1);
+        assert_int_equal(notify_watchdog_interval(), 0);
+        setenv("WATCHDOG_USEC", "3000000", 1);
+        setenv("WATCHDOG_PID", "1", 1);         /* meant for somebody else */
+        assert_int_equal(notify_watchdog_interval(), 0);
+        unsetenv("WATCHDOG_USEC");
+        unsetenv("WATCHDOG_PID");
+}
+
+static void say_passed(const char *count) {
+        char pid[16];
+
+        snprintf(pid, sizeof(pid), "%d", (int)getpid());
+        setenv("LISTEN_PID", pid, 1);
+        setenv("LISTEN_FDS", count, 1);
+}
+
+/* Puts a socket where the service manager would. */
+static void pass_socket(int type, bool listening) {
+        struct sockaddr_un address = { .sun_family = AF_UNIX };
+        int fd = socket(AF_UNIX, type, 0);
+
+        /* any abstract name */
+        assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(sa_family_t)), 0);
+        if (listening)
+                assert_int_equal(listen(fd, 1), 0);
+        if (fd != 3) {
+                assert_int_equal(dup2(fd, 3), 3);
+                close(fd);
+        }
+        say_passed("1");
+}
+
+static int set_up_fds(void **state) {
+        fcntl(3, F_DUPFD_CLOEXEC, 10);          /* keep what the test runner may have there */
+        close(3);
+        return 0;
+}
+
+static int tear_down_fds(void **state) {
+        unsetenv("LISTEN_PID");
+        unsetenv("LISTEN_FDS");
+        close(3);
+        return 0;
+}
+
+static void without_sockets_there_is_none(void **state) {
+        char error[256] = "";
+
+        assert_int_equal(notify_listen_fd(error, sizeof(error)), -ENOENT);
+        setenv("LISTEN_PID", "1", 1);
+        setenv("LISTEN_FDS", "1", 1);
+        assert_int_equal(notify_listen_fd(error, sizeof(error)), -ENOENT);
+        assert_string_equal(error, "");
+}
+
+static void a_listener_is_taken_over(void **state) {
+        char error[256] = "";
+
+        pass_socket(SOCK_SEQPACKET, true);
+        assert_int_equal(notify_listen_fd(error, sizeof(error)), 3);
+        assert_string_equal(error, "");
+        assert_true(fcntl(3, F_GETFD) & FD_CLOEXEC);
+        assert_true(fcntl(3, F_GETFL) & O_NONBLOCK);
+}
+
+static void what_cannot_be_used_is_said(void **state) {
+        char error[256] = "";
+
+        pass_socket(SOCK_STREAM, true);
+        assert_int_equal(notify_listen_fd(error, sizeof(error)), -EINVAL);
+        assert_non_null(strstr(error, "SOCK_SEQPACKET"));
+        close(3);
+        pass_socket(SOCK_SEQPACKET, false);
+        assert_int_equal(notify_listen_fd(error, sizeof(error)), -EINVAL);
+        assert_non_null(strstr(error, "listen"));
+        dup2(3, 4);
+        say_passed("2");
+        assert_int_equal(notify_listen_fd(error, sizeof(error)), -EINVAL);
+        assert_non_null(strstr(error, "passed 2 sockets"));
+        close(4);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(messages_have_their_form, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_status_is_one_assignment, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_deaf_manager_does_not_stop_us, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(an_unusable_address_is_ignored, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_listener_is_taken_over, set_up_fds, tear_down_fds),
+                cmocka_unit_test_setup_teardown(what_cannot_be_used_is_said, set_up_fds, tear_down_fds),
+                cmocka_unit_test(the_watchdog_is_fed_twice_as_often),
+                cmocka_unit_test_setup_teardown(without_sockets_there_is_none, set_up_fds, tear_down_fds),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

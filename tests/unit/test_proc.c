@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is said about other processes: states, pidfds, CPU time of threads. */
+#include "unit.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/proc.h"
+
+static pid_t child_that_waits(void) {
+        pid_t pid = fork();
+
+        if (pid == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                prctl(PR_SET_NAME, "a) Z (b");          /* a name that looks like a state */
+                for (;;)
+                        pause();
+        }
+        assert_true(pid > 0);
+        return pid;
+}
+
+static void states_of_a_child(void **state) {
+        pid_t pid = child_that_waits();
+        siginfo_t info;
+
+        assert_string_equal(proc_state(getpid()), "running");
+        kill(pid, SIGSTOP);
+        assert_int_equal(waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOWAIT), 0);
+        assert_string_equal(proc_state(pid), "stopped");
+        kill(pid, SIGCONT);
+        assert_int_equal(waitid(P_PID, (id_t)pid, &info, WCONTINUED), 0);
+        while (strcmp(proc_state(pid), "sleeping") != 0)        /* on its way back into pause() */
+                sched_yield();
+        kill(pid, SIGKILL);
+        assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+        assert_string_equal(proc_state(pid), "zombie");
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        assert_string_equal(proc_state(pid), "gone");
+        assert_string_equal(proc_state(0), "gone");
+        assert_string_equal(proc_state(-1), "gone");
+}
+
+static void pidfds_are_told_from_other_fds(void **state) {
+        pid_t pid = child_that_waits();
+        int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+
+        assert_true(pidfd >= 0);
+        assert_true(proc_pidfd_is(pidfd, pid));
+        assert_false(proc_pidfd_is(pidfd, getpid()));
+        assert_false(proc_pidfd_is(file, pid));
+        assert_false(proc_pidfd_is(-1, pid));
+        assert_false(proc_pidfd_is(pidfd, 0));
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        assert_false(proc_pidfd_is(pidfd, pid));        /* the number may belong to somebody else now */
+        close(pidfd);
+        assert_false(proc_pidfd_is(pidfd, pid));
+        close(file);
+}
+
+static void the_peer_has_a_pidfd(void **state) {
+        int sockets[2];
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), 0);
+        int pidfd = proc_peer_pidfd(sockets[0]);
+        if (pidfd >= 0) {
+                assert_true(proc_pidfd_is(pidfd, getpid()));
+                assert_true(fcntl(pidfd, F_GETFD) & FD_CLOEXEC);
+                close(pidfd);
+        } else {
+                assert_true(pidfd < -1);        /* an errno: the kernel has no such option */
+        }
+        close(sockets[0]);
+        close(sockets[1]);
+        assert_true(proc_peer_pidfd(sockets[0]) < 0);
+}
+
+static void threads_have_cpu_time(void **state) {
+        pid_t self = (pid_t)syscall(SYS_gettid);
+        uint64_t before = clock_thread_cpu();
+        volatile unsigned work = 0;
+
+        while (clock_thread_cpu() < before + 2000)
+                work++;
+        unsigned long long asked = proc_thread_cpu(self);
+        assert_true(asked >= before + 2000 && asked <= clock_thread_cpu());
+        assert_int_equal(proc_thread_cpu(0), 0);
+        assert_int_equal(proc_thread_cpu(-5), 0);
+        assert_int_equal(proc_thread_cpu(getppid()), 0);        /* not a thread of ours */
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(states_of_a_child),
+                cmocka_unit_test(pidfds_are_told_from_other_fds),
+                cmocka_unit_test(the_peer_has_a_pidfd),
+                cmocka_unit_test(threads_have_cpu_time),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions behind a fake link: packets go in, frames come out. What the handshake demands, what ends a
+ * session, and how results are gathered. */
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+
+#include "fake_backend.h"
+#include "job/plan.h"
+#include "session/session.h"
+
+struct wire {                           /* one fake connection */
+        struct session *session;
+        bool hung_up;
+        unsigned n_frames, results;
+        uint16_t type;                  /* of the last frame */
+        uint32_t request, code, job;
+        uint64_t step;
+        unsigned outcome;
+        bool unused;
+        char program[64];               /* of a client in a status */
+        int fd;
+};
+
+struct fixture {
+        struct loop *loop;
+        struct accounts *accounts;
+        struct fake_backend fake;
+        struct jobs *jobs;
+        struct sessions *sessions;
+        struct codec codec;
+        struct wire wire[2];
+        struct loop_deferred exit;
+        uint8_t frame[FRAME_MAX];
+};
+
+/* proto2: a field travels only if it is said to be there. */
+#define SET(message, field, value) ((message).field = (value), (message).has_##field = true)
+
+static struct fixture *fixture;
+
+static void on_send(void *link, const void *frame, size_t size, int fd) {
+        struct wire *wire = link;
+        struct frame_header header;
+        const ProtobufCMessage *message;
+
+        assert_int_equal(frame_decode(frame, size, &header), FRAME_OK);
+        message = codec_unpack(&fixture->codec, header.type, (const uint8_t *)frame + FRAME_HEADER,
+                               header.length, NULL);
+        assert_non_null(message);
+        wire->n_frames++;
+        wire->type = header.type;
+        wire->request = header.request;
+        wire->fd = fd;
+        if (header.type == WIRE__MESSAGE_TYPE__REFUSED)
+                wire->code = ((const Wire__Refused *)message)->code;
+        if (header.type == WIRE__MESSAGE_TYPE__JOINED)
+                wire->job = ((const Wire__Joined *)message)->job;
+        if (header.type == WIRE__MESSAGE_TYPE__STATUS_CLIENT)
+                snprintf(wire->program, sizeof(wire->program), "%s",
+                         ((const Wire__StatusClient *)message)->program);
+        if (header.type == WIRE__MESSAGE_TYPE__STEP) {
+                const Wire__Step *step = (const Wire__Step *)message;
+
+                wire->results += (unsigned)step->n_result;
+                wire->step = step->step;
+                wire->outcome = step->has_outcome ? step->outcome : 0;
+                for (size_t i = 0; i < step->n_result; i++)
+                        wire->unused = wire->unused || step->result[i]->has_unused;
+        }
+}
+
+static void on_hangup(void *link) {
+        struct wire *wire = link;
+
+        wire->hung_up = true;
+}
+
+static void on_drain(void *link) {
+}
+
+static const struct session_link ops = { .send = on_send, .drain = on_drain, .hangup = on_hangup };
+
+static void leave_loop(void *data) {
+        loop_exit(data, 0);
+}
+
+static void pass(struct fixture *f) {
+        for (unsigned i = 0; i < 3; i++) {
+                loop_defer(f->loop, &f->exit);
+                assert_int_equal(loop_run(f->loop), 0);
+        }
+}
+
+static void send_message(struct fixture *f, unsigned who, uint16_t type, uint32_t request,
+                         const ProtobufCMessage *message, int fd) {
+        ssize_t size = codec_pack(f->frame, type, request, fd >= 0 ? 1 : 0, message);
+
+        assert_true(size > 0);
+        session_packet(f->wire[who].session, f->frame, (size_t)size, &fd, fd >= 0 ? 1 : 0);
+}
+
+static void hello(struct fixture *f, unsigned who, int fd) {
+        Wire__Hello message = WIRE__HELLO__INIT;
+
+        send_message(f, who, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, fd);
+}
+
+static int setup(void **state) {
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30 };
+        struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = getpid() };
+        struct fixture *f = calloc(1, sizeof(*f));
+        struct jobs_config jobs = { .events = &sessions_events, .step_deadline = 1000000,
+                                    .stall_notice = 1000, .staging_bytes = 65536 };
+        struct sessions_config sessions = {
+                .device = "cpu", .socket = "s", .handshake_timeout = 60000000, .staging_bytes = 65536
+        };
+
+        loop_new(&f->loop);
+        accounts_new(limits, &f->accounts);
+        jobs.loop = sessions.loop = f->loop;
+        jobs.accounts = sessions.accounts = f->accounts;
+        jobs_new(&jobs, &f->jobs);
+        fake_backend_init(&f->fake, jobs_done, f->jobs);
+        f->fake.inline_results = true;
+        f->jobs->config.backend = sessions.backend = &f->fake.backend;
+        sessions.jobs = f->jobs;
+        sessions_new(&sessions, &f->sessions);
+        codec_init(&f->codec);
+        f->exit = (struct loop_deferred){ .fn = leave_loop, .data = f->loop };
+        fixture = f;
+        for (unsigned i = 0; i < 2; i++)
+                assert_int_equal(session_new(f->sessions, &ops, &f->wire[i], &peer, -1, &f->wire[i].session),
+                                 0);
+        *state = f;
+        return 0;
+}
+
+static int teardown(void **state) {
+        struct fixture *f = *state;
+
+        for (unsigned i = 0; i < 2; i++)
+                session_closed(f->wire[i].session);
+        pass(f);
+        for (unsigned i = 0; i < 2; i++) {
+                assert_true(f->wire[i].hung_up);
+                session_free(f->wire[i].session);
+        }
+        pass(f);
+        jobs_free(f->jobs);
+        sessions_free(f->sessions);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_BYTES), 0);
+        accounts_free(f->accounts);
+        loop_free(f->loop);
+        codec_deinit(&f->codec);
+        free(f);
+        return 0;
+}
+
+static void assert_ends(struct fixture *f, unsigned code) {
+        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__REFUSED);
+        assert_int_equal(f->wire[0].code, code);
+        assert_false(f->wire[0].hung_up);       /* not inside the call */
+        pass(f);
+        assert_true(f->wire[0].hung_up);
+        assert_false(f->wire[1].hung_up);
+}
+
+static void the_handshake_comes_first_and_once(void **state) {
+        struct fixture *f = *state;
+        Wire__Status status = WIRE__STATUS__INIT;
+
+        hello(f, 1, -1);
+        assert_int_equal(f->wire[1].type, WIRE__MESSAGE_TYPE__WELCOME);
+        assert_int_equal(f->wire[1].request, 1);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 2, &status.base, -1);
+        assert_ends(f, WIRE__CODE__PROTOCOL);
+        hello(f, 0, -1);                        /* whatever follows is not heard */
+        assert_int_equal(f->wire[0].n_frames, 1);
+}
+
+static void a_name_is_cut_between_characters(void **state) {
+        struct fixture *f = *state;
+        Wire__Hello message = WIRE__HELLO__INIT;
+        Wire__Status status = WIRE__STATUS__INIT;
+        char program[] = "ab\ncdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz\u00e9\u00e9";
+
+        assert_int_equal(strlen(program), 67);  /* byte 63 is the first half of a character */
+        message.program = program;
+        send_message(f, 0, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 2, &status.base, -1);    /* on_send() unpacks it */
+        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__STATUS_END);
+        assert_string_equal(f->wire[0].program,
+                            "ab cdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz");
+}
+
+static void a_second_hello_ends_it(void **state) {
+        struct fixture *f = *state;
+
+        hello(f, 0, -1);
+        hello(f, 0, -1);
+        assert_ends(f, WIRE__CODE__PROTOCOL);
+}
+
+static void another_major_version_is_named(void **state) {
+        struct fixture *f = *state;
+        uint8_t packet[FRAME_HEADER];
+
+        frame_encode(packet, &(struct frame_header){ .major = 9, .type = WIRE__MESSAGE_TYPE__HELLO });
+        session_packet(f->wire[0].session, packet, sizeof(packet), NULL, 0);
+        assert_ends(f, WIRE__CODE__VERSION);
+}
+
+static void replies_are_not_requests(void **state) {
+        struct fixture *f = *state;
+        Wire__Left message = WIRE__LEFT__INIT;
+
+        hello(f, 0, -1);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__LEFT, 2, &message.base, -1);
+        assert_ends(f, WIRE__CODE__PROTOCOL);
+}
+
+static void fds_come_only_where_they_belong_and_are_closed(void **state) {
+        struct fixture *f = *state;
+        Wire__Status status = WIRE__STATUS__INIT;
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+        hello(f, 0, -1);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 2, &status.base, fd);
+        assert_ends(f, WIRE__CODE__PROTOCOL);
+        assert_int_equal(fcntl(fd, F_GETFD), -1);
+        assert_int_equal(errno, EBADF);
+}
+
+static void a_pidfd_of_somebody_else_is_refused(void **state) {
+        struct fixture *f = *state;
+        int fd = (int)syscall(SYS_pidfd_open, getppid(), 0);
+
+        assert_true(fd >= 0);
+        hello(f, 0, fd);
+        assert_ends(f, WIRE__CODE__INVALID);
+        assert_int_equal(fcntl(fd, F_GETFD), -1);
+}
+
+static void an_own_pidfd_is_kept(void **state) {
+        struct fixture *f = *state;
+        int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+        hello(f, 0, fd);
+        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__WELCOME);
+        assert_true(fcntl(fd, F_GETFD) >= 0);
+}
+
+static void send_join(struct fixture *f, unsigned who) {
+        Wire__Join join = WIRE__JOIN__INIT;
+
+        join.job = (char *)"j";
+        SET(join, min_world, 2);
+        SET(join, max_world, 2);
+        send_message(f, who, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
+}
+
+static void form(struct fixture *f) {
+        for (unsigned who = 0; who < 2; who++) {
+                hello(f, who, -1);
+                send_join(f, who);
+        }
+        pass(f);
+        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__JOINED);
+        assert_int_equal(f->wire[0].request, 5);
+}
+
+static void wrong_joins_are_answered(void **state) {
+        struct fixture *f = *state;
+        Wire__Join join = WIRE__JOIN__INIT;
+
+        hello(f, 0, -1);
+        SET(join, min_world, 2);
+        SET(join, max_world, 2);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
+        assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID);
+        join.job = (char *)"a/b";
+        f->wire[0].code = 0;
+        send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 6, &join.base, -1);
+        assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID);
+        assert_int_equal(f->wire[0].request, 6);
+        join.job = (char *)"j";
+        SET(join, min_world, 3);
+        f->wire[0].code = 0;
+        send_message(f, 0, WIRE__MESSAGE_TYPE__JOIN, 7, &join.base, -1);
+        assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID);
+        pass(f);
+        assert_false(f->wire[0].hung_up);
+}
+
+/* `buckets` of one parameter each. */
+static void send_plan(struct fixture *f, unsigned who, uint32_t buckets) {
+        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        Wire__PlanCommit commit = WIRE__PLAN_COMMIT__INIT;
+        Wire__PlanMapped mapped = WIRE__PLAN_MAPPED__INIT;
+
+        SET(begin, job, f->wire[who].job);
+        SET(commit, job, begin.job);
+        SET(mapped, job, begin.job);
+        SET(begin, generation, 1);
+        SET(begin, params, buckets);
+        SET(begin, buckets, buckets);
+        SET(begin, arena_bytes, 4096 * (buckets + 1));
+        SET(begin, diagnosis_bytes, 4096);
+        SET(begin, reduce, WIRE__REDUCE__AVG);
+        send_message(f, who, WIRE__MESSAGE_TYPE__PLAN_BEGIN, 8, &begin.base, -1);
+        for (uint32_t i = 0; i < buckets; i++) {
+                Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
+                Wire__PlanBuckets places = WIRE__PLAN_BUCKETS__INIT;
+                Wire__Param param = WIRE__PARAM__INIT, *param_list = &param;
+                Wire__Bucket bucket = WIRE__BUCKET__INIT, *bucket_list = &bucket;
+                char name[16];
+
+                snprintf(name, sizeof(name), "p%u", i);
+                SET(params, job, begin.job);
+                SET(places, job, begin.job);
+                param.name = name;
+                SET(param, dtype, WIRE__DTYPE__F32);
+                SET(bucket, dtype, WIRE__DTYPE__F32);
+                SET(param, bucket, i);
+                SET(bucket, offset, 4096 * (i + 1));
+                SET(bucket, bytes, 4);
+                SET(bucket, payload, 4);
+                params.n_param = places.n_bucket = 1;
+                params.param = &param_list;
+                places.bucket = &bucket_list;
+                send_message(f, who, WIRE__MESSAGE_TYPE__PLAN_PARAMS, 8, &params.base, -1);
+                send_message(f, who, WIRE__MESSAGE_TYPE__PLAN_BUCKETS, 8, &places.base, -1);
+        }
+        send_message(f, who, WIRE__MESSAGE_TYPE__PLAN_COMMIT, 8, &commit.base, -1);
+        assert_int_equal(f->wire[who].type, WIRE__MESSAGE_TYPE__PLAN_ARENA);
+        assert_int_equal(f->wire[who].request, 8);
+        assert_true(f->wire[who].fd >= 0);
+        send_message(f, who, WIRE__MESSAGE_TYPE__PLAN_MAPPED, 9, &mapped.base, -1);
+}
+
+static void send_ready(struct fixture *f, unsigned who, uint32_t bucket, bool absent) {
+        Wire__Ready ready = WIRE__READY__INIT;
+        uint8_t bits = 1;
+
+        SET(ready, job, f->wire[who].job);
+        SET(ready, generation, 1);
+        SET(ready, step, 1);
+        SET(ready, bucket, bucket);
+        ready.has_absent = absent;
+        ready.absent = (ProtobufCBinaryData){ .len = 1, .data = &bits };
+        send_message(f, who, WIRE__MESSAGE_TYPE__READY, 0, &ready.base, -1);
+}
+
+static void many_results_of_one_pass_take_few_frames(void **state) {
+        struct fixture *f = *state;
+        const unsigned buckets = 2 * LIMIT_RESULTS + 44;
+        unsigned before;
+
+        form(f);
+        send_plan(f, 0, buckets);
+        send_plan(f, 1, buckets);
+        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__PLAN_AGREED);
+        before = f->wire[0].n_frames;
+        for (unsigned bucket = 0; bucket < buckets; bucket++)
+                for (unsigned who = 0; who < 2; who++)
+                        send_ready(f, who, bucket, bucket == 7);
+        pass(f);
+        for (unsigned who = 0; who < 2; who++) {
+                assert_int_equal(f->wire[who].results, buckets);
+                assert_int_equal(f->wire[who].step, 1);
+                assert_int_equal(f->wire[who].outcome, WIRE__OUTCOME__COMMITTED);
+                assert_true(f->wire[who].unused);
+        }
+        assert_true(f->wire[0].n_frames - before <= 4);
+}
+
+static void a_wrong_ready_evicts_and_the_others_hear_of_it(void **state) {
+        struct fixture *f = *state;
+
+        form(f);
+        send_plan(f, 0, 2);
+        send_plan(f, 1, 2);
+        send_ready(f, 1, 0, false);
+        send_ready(f, 0, 1, false);
+        send_ready(f, 0, 1, false);
+        assert_ends(f, WIRE__CODE__STATE);
+        assert_int_equal(f->wire[1].outcome, WIRE__OUTCOME__VOID);
+        assert_int_equal(f->wire[1].type, WIRE__MESSAGE_TYPE__LOST);
+}
+
+static void one_connection_has_one_place_in_a_job(void **state) {
+        struct fixture *f = *state;
+
+        hello(f, 0, -1);
+        send_join(f, 0);
+        send_join(f, 0);
+        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__REFUSED);
+        assert_int_equal(f->wire[0].code, WIRE__CODE__STATE);
+        pass(f);
+        assert_false(f->wire[0].hung_up);
+}
+
+static void leaving_is_answered_and_told(void **state) {
+        struct fixture *f = *state;
+        Wire__Leave leave = WIRE__LEAVE__INIT;
+
+        form(f);
+        SET(leave, job, f->wire[0].job);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__LEAVE, 11, &leave.base, -1);
+        assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__LEFT);
+        pass(f);
+        assert_int_equal(f->wire[1].type, WIRE__MESSAGE_TYPE__LOST);
+        send_message(f, 0, WIRE__MESSAGE_TYPE__LEAVE, 12, &leave.base, -1);
+        assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID);         /* no member any more */
+        assert_false(f->wire[0].hung_up);
+}
+
+static void a_shutdown_is_told_to_all(void **state) {
+        struct fixture *f = *state;
+
+        hello(f, 1, -1);
+        sessions_shutdown(f->sessions, "stopping");
+        assert_int_equal(f->wire[1].code, WIRE__CODE__DAEMON_LOST);
+        pass(f);
+        assert_true(f->wire[0].hung_up && f->wire[1].hung_up);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        const struct CMUnitTest tests[] = {
+                TEST(the_handshake_comes_first_and_once),
+                TEST(a_name_is_cut_between_characters),
+                TEST(a_second_hello_ends_it),
+                TEST(another_major_version_is_named),
+                TEST(replies_are_not_requests),
+                TEST(fds_come_only_where_they_belong_and_are_closed),
+                TEST(a_pidfd_of_somebody_else_is_refused),
+                TEST(an_own_pidfd_is_kept),
+                TEST(wrong_joins_are_answered),
+                TEST(many_results_of_one_pass_take_few_frames),
+                TEST(a_wrong_ready_evicts_and_the_others_hear_of_it),
+                TEST(one_connection_has_one_place_in_a_job),
+                TEST(leaving_is_answered_and_told),
+                TEST(a_shutdown_is_told_to_all),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
