@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The loops of limit.h, apart so that they can be compiled for the very machine they measure. They go block by block:
- * all reads of a block, then all its writes, with the next block asked for meanwhile. That is faster than the textbook
- * loop by a third where one thread alone is at work, and never slower.
+ * all reads of a block, then all its writes, which is never slower than the textbook loop.
  */
 #include "limit_loops.h"
 
 #include <string.h>
 
 #define BLOCK 128u                      /* elements */
-#define AHEAD 4096u                     /* elements asked for in advance, of all buffers together */
 
 #define INLINE inline __attribute__((always_inline))
 
@@ -17,15 +15,11 @@ static INLINE void reduce(float *const *buffer, unsigned members, size_t n, floa
         _Alignas(64) float sum[BLOCK];
         for (size_t from = 0; from < n; from += BLOCK) {
                 size_t count = n - from < BLOCK ? n - from : BLOCK;
-                for (size_t i = 0; i < count; i += 16) {
-                        for (unsigned m = 0; m < members; m++)
-                                __builtin_prefetch(buffer[m] + from + i + AHEAD / members, 1, 3);
-                        for (size_t j = i; j < i + 16; j++) {
-                                float value = buffer[0][from + j] * scale;
-                                for (unsigned m = 1; m < members; m++)
-                                        value += buffer[m][from + j] * scale;
-                                sum[j] = value;
-                        }
+                for (size_t i = 0; i < count; i++) {
+                        float value = buffer[0][from + i] * scale;
+                        for (unsigned m = 1; m < members; m++)
+                                value += buffer[m][from + i] * scale;
+                        sum[i] = value;
                 }
                 for (size_t i = 0; i < count; i += 16)
                         for (unsigned m = 0; m < members; m++)

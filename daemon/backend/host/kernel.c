@@ -6,14 +6,8 @@
 #include "kernel_simd.h"
 
 #define KERNEL_GROUP 4u                 /* inputs read side by side */
-#define KERNEL_AHEAD 8192u              /* bytes asked for in advance, shared by the inputs read side by side */
 
 #define NOINLINE __attribute__((noinline))
-
-/* The line will be written too, in the usual case of a reduction in place. Never faults. */
-static INLINE void kernel_prefetch(const void *at) {
-        __builtin_prefetch(at, 1, 3);
-}
 
 /* Folds to a constant: every caller's dtype is one. */
 static INLINE size_t kernel_bytes(unsigned dtype) {

@@ -29,7 +29,8 @@ static INLINE ROW F(row_scale)(ROW row, ACC scale) {
 
 /*
  * Takes `inputs` inputs from number `i` on into the scratch: combined with what is there, or as its first content. All but
- * the first three parameters are constants in every instance.
+ * the first three parameters are constants in every instance. Prefetching is left to the processor: asked for by hand, at
+ * whatever distance, the same lines came up to a fifth later where several workers share the memory.
  */
 static INLINE void F(pass)(const struct kernel_slice *slice, const struct pass_place *place, ACC *acc, unsigned dtype,
                            unsigned op, unsigned inputs, bool first) {
@@ -43,7 +44,6 @@ static INLINE void F(pass)(const struct kernel_slice *slice, const struct pass_p
                 UNROLL for (unsigned i = 0; i < inputs; i++) {
                         const unsigned char *from = in[i] + at * kernel_bytes(dtype);
                         ROW value = F(row_load)(dtype, from);
-                        kernel_prefetch(from + KERNEL_AHEAD / (inputs > 2 ? inputs : 2));
                         F(row_square)(&lanes[i], value);
                         value = op == KERNEL_ADD ? F(row_scale)(value, scale) : value;
                         row = first && i == 0 ? value : F(row_combine)(op, row, value);
