@@ -11,6 +11,7 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -394,21 +395,84 @@ static unsigned arena_mappings(void) {
         return n;
 }
 
+static struct backend_arena *large_arena(struct backend *backend) {
+        struct backend_arena *arena;
+        assert_int_equal(backend->ops->arena_new(backend, 1024 * ARENA_PAGE, &arena), 0);
+        assert_int_equal(fallocate(backend->ops->arena_fd(arena), 0, 0, 1024 * ARENA_PAGE), 0);
+        assert_int_equal(backend->ops->arena_attach(arena, NULL), 0);
+        return arena;
+}
+
 /* A thread of its own gives large arenas back; closing the backend waits for it. */
 static void test_large_arenas(void **state) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct backend_arena *arena[8];
-        for (unsigned i = 0; i < 8; i++) {
-                assert_int_equal(backend->ops->arena_new(backend, 1024 * ARENA_PAGE, &arena[i]), 0);
-                assert_int_equal(fallocate(backend->ops->arena_fd(arena[i]), 0, 0, 1024 * ARENA_PAGE), 0);
-                assert_int_equal(backend->ops->arena_attach(arena[i], NULL), 0);
-        }
+        for (unsigned i = 0; i < 8; i++)
+                arena[i] = large_arena(backend);
         assert_int_equal(arena_mappings(), 8);
         for (unsigned i = 0; i < 8; i++)
                 assert_null(backend->ops->arena_free(arena[i]));
         assert_null(backend->ops->close(backend));
         assert_int_equal(arena_mappings(), 0);
+        free(done);
+}
+
+static unsigned mappings(void) {
+        FILE *maps = fopen("/proc/self/maps", "r");
+        unsigned n = 0;
+        assert_non_null(maps);
+        for (int c; (c = getc(maps)) != EOF;)
+                n += c == '\n';
+        fclose(maps);
+        return n;
+}
+
+/* Large arenas start near multiples of 256 MiB, but no two of them equally near; what was reserved for that is given back. */
+static void test_large_arenas_lie_apart(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(1, done);
+        struct backend_arena *arena[8];
+        uint64_t seen = 0;
+        unsigned before = mappings();
+        for (unsigned i = 0; i < 8; i++) {
+                uintptr_t page;
+                arena[i] = large_arena(backend);
+                page = (uintptr_t)arena[i]->map % (256u << 20) / ARENA_PAGE;
+                assert_true(page < 64);
+                assert_false(seen >> page & 1);
+                seen |= UINT64_C(1) << page;
+        }
+        assert_in_range(mappings(), before, before + 8);
+        for (unsigned i = 0; i < 8; i++)
+                backend->ops->arena_free(arena[i]);
+        assert_null(backend->ops->close(backend));
+        free(done);
+}
+
+static uint64_t address_space(void) {
+        FILE *statm = fopen("/proc/self/statm", "r");
+        unsigned long pages;
+        assert_non_null(statm);
+        assert_int_equal(fscanf(statm, "%lu", &pages), 1);
+        fclose(statm);
+        return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Under a tight limit of address space an arena is mapped where there is room. */
+static void test_large_arena_in_little_space(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(1, done);
+        struct backend_arena *arena;
+        struct rlimit limit, tight;
+        assert_int_equal(getrlimit(RLIMIT_AS, &limit), 0);
+        tight = (struct rlimit){ address_space() + (64u << 20), limit.rlim_max };
+        assert_int_equal(setrlimit(RLIMIT_AS, &tight), 0);
+        arena = large_arena(backend);
+        assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+        assert_non_null(arena->map);
+        backend->ops->arena_free(arena);
+        assert_null(backend->ops->close(backend));
         free(done);
 }
 
@@ -520,6 +584,8 @@ int main(void) {
                 cmocka_unit_test(test_many),
                 cmocka_unit_test(test_arena_accounts),
                 cmocka_unit_test(test_large_arenas),
+                cmocka_unit_test(test_large_arenas_lie_apart),
+                cmocka_unit_test(test_large_arena_in_little_space),
                 cmocka_unit_test(test_arena_seals),
                 cmocka_unit_test(test_reduction_touches_no_more),
                 cmocka_unit_test(test_threads),

@@ -14,11 +14,12 @@ struct backend_arena {
         struct reaper *reaper;          /* who gives a large one back; NULL: whoever frees it */
         struct backend_arena *next;     /* in the reaper's list */
         int fd;
+        unsigned place;                 /* of the mapping; arenas that are read side by side have different ones */
         uint64_t bytes;
         unsigned char *map;             /* NULL until attached */
 };
 
-int arena_new(struct reaper *reaper, uint64_t bytes, struct backend_arena **ret);
+int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct backend_arena **ret);
 struct backend_arena *arena_free(struct backend_arena *arena);
 /* Gives everything back, here and now. */
 void arena_release(struct backend_arena *arena);

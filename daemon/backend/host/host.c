@@ -33,6 +33,7 @@ struct host {
         void *owner;
         struct task *here;              /* the one task done on the loop thread, and its result */
         uint64_t nonfinite[LIMIT_WORLD];
+        unsigned arenas;                /* made so far */
         uint64_t rest_until;            /* nanoseconds: no middling task on the loop thread before */
 };
 
@@ -109,7 +110,8 @@ static void host_dispatch(struct backend *backend) {
 }
 
 static int host_arena_new(struct backend *backend, uint64_t bytes, struct backend_arena **ret) {
-        return arena_new(backend ? host_of(backend)->reaper : NULL, bytes, ret);
+        struct host *host = backend ? host_of(backend) : NULL;
+        return arena_new(host ? host->reaper : NULL, host ? host->arenas++ : 0, bytes, ret);
 }
 
 static int host_arena_fd(const struct backend_arena *arena) {
