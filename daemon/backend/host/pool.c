@@ -3,9 +3,10 @@
  * One lock guards everything but the slices themselves; it is taken once per slice. A worker without work puts itself on
  * the idle list and sleeps on its own semaphore; whoever takes it from that list posts it, exactly once, after unlocking.
  *
- * Waking costs the waker some microseconds, so the loop thread wakes one worker at most per task, and none while those
- * awake can take what is left with their next slice; a worker that takes a slice and sees more than that wakes another
- * one. So a large task has all workers after a few steps, and a stream of small ones causes no system calls.
+ * Waking costs the waker some microseconds, so the loop thread wakes no more than two workers per task, and none while
+ * those awake can take what is left with their next slice: one on another CPU, and the one bound to its own, which starts
+ * as soon as the loop thread sleeps, where a wake-up from elsewhere would first have to fetch that CPU out of its idle
+ * state. A worker that takes a slice and sees more than those awake will take wakes another one. So a large task has all workers after a few steps, and a stream of small ones causes no system calls.
  *
  * With as many workers as CPUs they may use, each is bound to one of them. Left alone, the scheduler often queues a
  * worker that another one has woken behind it, on the same CPU, and one of them does all of the work.
@@ -177,22 +178,41 @@ static struct worker *idle_take(struct pool *pool, unsigned n) {
         return taken;
 }
 
-/* One more worker, if there are more slices than those awake will come back for: best one that can start at once,
- * because it is not bound to the CPU that this thread runs on. */
-static struct worker *idle_take_needed(struct pool *pool) {
-        struct worker **at = &pool->idle, *worker;
-        int here = sched_getcpu();
-        if (pool->backlog <= pool->n_workers - pool->n_idle || !pool->idle)
-                return NULL;
-        while (*at && (*at)->cpu == here)
-                at = &(*at)->idle;
-        if (!*at)
-                at = &pool->idle;
-        worker = *at;
+/* Takes this one off the idle list. */
+static struct worker *idle_take_at(struct pool *pool, struct worker **at) {
+        struct worker *worker = *at;
         *at = worker->idle;
         worker->idle = NULL;
         pool->n_idle--;
         return worker;
+}
+
+/* Whether there are more slices than those awake will come back for, and somebody to wake. */
+static bool idle_needed(const struct pool *pool) {
+        return pool->idle && pool->backlog > pool->n_workers - pool->n_idle;
+}
+
+/* One more worker, if needed: best one that can start at once, because it is not bound to the CPU that this thread
+ * runs on. */
+static struct worker *idle_take_needed(struct pool *pool) {
+        struct worker **at = &pool->idle;
+        int here = sched_getcpu();
+        if (!idle_needed(pool))
+                return NULL;
+        while (*at && (*at)->cpu == here)
+                at = &(*at)->idle;
+        return idle_take_at(pool, *at ? at : &pool->idle);
+}
+
+/* For a thread that will sleep soon: the worker that is bound to its CPU, if one more is needed. */
+static struct worker *idle_take_here(struct pool *pool) {
+        struct worker **at = &pool->idle;
+        int here = pool->pinned ? sched_getcpu() : -1;
+        if (!pool->pinned || !idle_needed(pool))
+                return NULL;
+        while (*at && (*at)->cpu != here)
+                at = &(*at)->idle;
+        return *at ? idle_take_at(pool, at) : NULL;
 }
 
 static void workers_wake(struct worker *worker) {
@@ -363,6 +383,8 @@ void pool_submit(struct pool *pool, struct task *task) {
         list_append(&pool->unfinished, &task->unfinished);
         ring_add(pool, task);
         idle = idle_take_needed(pool);
+        if (idle)
+                idle->idle = idle_take_here(pool);
         pthread_mutex_unlock(&pool->lock);
         workers_wake(idle);
 }
