@@ -8,6 +8,9 @@
  * as soon as the loop thread sleeps, where a wake-up from elsewhere would first have to fetch that CPU out of its idle
  * state. A worker that takes a slice and sees more than those awake will take wakes another one. So a large task has all workers after a few steps, and a stream of small ones causes no system calls.
  *
+ * A worker that has run out of work yields its CPU for a moment before it sleeps. What follows the end of a task, the loop
+ * thread, the members, their next buckets, so finds a CPU that is awake; a thread that computes there gets it at once.
+ *
  * With as many workers as CPUs they may use, each is bound to one of them. Left alone, the scheduler often queues a
  * worker that another one has woken behind it, on the same CPU, and one of them does all of the work.
  */
@@ -29,6 +32,7 @@
 #include "base/clock.h"
 
 #define WORKER_STACK (256u << 10)       /* kernels keep a few blocks on it, nothing deeper */
+#define LINGER UINT64_C(60)             /* microseconds: a wake-up from the idle state of a virtual CPU takes about as long */
 
 struct worker {
         _Alignas(64) struct pool *pool; /* workers share no cache line */
@@ -237,6 +241,13 @@ static void worker_sleep(struct worker *worker) {
         pthread_mutex_lock(&pool->lock);
 }
 
+/* Lets others have the CPU, but does not sleep yet. Called and returns with the lock held. */
+static void worker_linger(struct pool *pool) {
+        pthread_mutex_unlock(&pool->lock);
+        sched_yield();
+        pthread_mutex_lock(&pool->lock);
+}
+
 /* Runs one slice of `task`; called and returns with the lock held. */
 static void worker_run(struct worker *worker, struct task *task, unsigned slice) {
         struct pool *pool = worker->pool;
@@ -251,15 +262,20 @@ static void worker_run(struct worker *worker, struct task *task, unsigned slice)
 static void *worker_main(void *data) {
         struct worker *worker = data;
         struct pool *pool = worker->pool;
+        uint64_t rest = 0;              /* when to sleep, unless there is work */
         pthread_mutex_lock(&pool->lock);
         while (!pool->stop) {
                 unsigned slice;
                 struct task *task = ring_take(pool, &slice);
                 worker->answered = pool->ping;
-                if (task)
+                if (task) {
                         worker_run(worker, task, slice);
-                else
+                        rest = clock_now() + LINGER;
+                } else if (clock_now() < rest) {
+                        worker_linger(pool);
+                } else {
                         worker_sleep(worker);
+                }
         }
         pthread_mutex_unlock(&pool->lock);
         return NULL;
