@@ -26,6 +26,7 @@ static const ProtobufCMessageDescriptor *const descriptors[] = {
         [WIRE__MESSAGE_TYPE__LEAVE] = &wire__leave__descriptor,
         [WIRE__MESSAGE_TYPE__LEFT] = &wire__left__descriptor,
         [WIRE__MESSAGE_TYPE__LOST] = &wire__lost__descriptor,
+        [WIRE__MESSAGE_TYPE__NEWGEN] = &wire__newgen__descriptor,
         [WIRE__MESSAGE_TYPE__PLAN_BEGIN] = &wire__plan_begin__descriptor,
         [WIRE__MESSAGE_TYPE__PLAN_PARAMS] = &wire__plan_params__descriptor,
         [WIRE__MESSAGE_TYPE__PLAN_BUCKETS] = &wire__plan_buckets__descriptor,

@@ -13,12 +13,16 @@
 #include "client/lib/job.h"
 #include "proto/names.h"
 
+#define NEWEST UINT32_MAX
+#define CALLERS 0u /* the generation that the caller has been told of */
+
 struct call { /* what the caller asks for */
         unsigned kind, dtype, reduce;
         uint32_t root;
         const void *in;
         void *out;
         uint64_t bytes; /* of one member's part */
+        uint32_t generation; /* void in any other one; or one of the above */
 };
 
 static struct gradsync_job *job_of(struct request *request) {
@@ -35,7 +39,7 @@ static bool scattered(unsigned kind) {
 
 /* Bytes of one member's part that one operation can carry: of the parts of all members and the own one, where those differ. */
 static uint64_t chunk_max(const struct gradsync_job *job, unsigned kind) {
-        uint64_t parts = scattered(kind) ? job->world + 1 : 1;
+        uint64_t parts = scattered(kind) ? job->collective.world + 1 : 1;
 
         return job->staging.bytes / parts / ARENA_ALIGN * ARENA_ALIGN;
 }
@@ -91,10 +95,10 @@ static void copy_in(const struct gradsync_job *job, uint64_t bytes, uint64_t str
         const uint8_t *in = c->in;
 
         if (c->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER) {
-                for (uint32_t rank = 0; rank < job->world; rank++)
+                for (uint32_t rank = 0; rank < c->world; rank++)
                         copy_part(job->staging.base + rank * stride, in + rank * c->bytes + c->at, bytes,
                                   stride);
-        } else if (c->kind != WIRE__OPERATION_KIND__BROADCAST || c->root == job->rank) {
+        } else if (c->kind != WIRE__OPERATION_KIND__BROADCAST || c->root == c->rank) {
                 copy_part(job->staging.base, in + c->at, bytes, stride);
         }
 }
@@ -105,7 +109,7 @@ static uint64_t output_offset(const struct gradsync_job *job, uint64_t stride) {
 
         if (c->kind == WIRE__OPERATION_KIND__ALLGATHER)
                 return stride;
-        return c->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER ? job->world * stride : 0;
+        return c->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER ? c->world * stride : 0;
 }
 
 static void copy_out(const struct gradsync_job *job, uint64_t bytes, uint64_t stride) {
@@ -114,9 +118,9 @@ static void copy_out(const struct gradsync_job *job, uint64_t bytes, uint64_t st
         uint8_t *out = c->out;
 
         if (c->kind == WIRE__OPERATION_KIND__ALLGATHER) {
-                for (uint32_t rank = 0; rank < job->world; rank++)
+                for (uint32_t rank = 0; rank < c->world; rank++)
                         memcpy(out + rank * c->bytes + c->at, from + rank * stride, bytes);
-        } else if (c->kind != WIRE__OPERATION_KIND__BROADCAST || c->root != job->rank) {
+        } else if (c->kind != WIRE__OPERATION_KIND__BROADCAST || (c->root != c->rank && out != NULL)) {
                 memcpy(out + c->at, from, bytes);
         }
 }
@@ -127,7 +131,7 @@ static int operate(struct gradsync_job *job, uint64_t stride) {
 
         operation.has_job = operation.has_generation = operation.has_sequence = operation.has_kind = true;
         operation.job = job->handle;
-        operation.generation = job->generation;
+        operation.generation = c->generation;
         operation.sequence = job->sequence;
         operation.kind = (Wire__OperationKind)c->kind;
         if (c->kind != WIRE__OPERATION_KIND__BARRIER) {
@@ -155,7 +159,8 @@ static void copy(struct gradsync_job *job, void (*how)(const struct gradsync_job
 
 /* The daemon counts an operation that has failed, but not one that it would not even begin. */
 static bool counted(int result) {
-        return result != GRADSYNC_INVALID && result != GRADSYNC_STATE && result != GRADSYNC_STALE;
+        return result != GRADSYNC_INVALID && result != GRADSYNC_STATE && result != GRADSYNC_STALE &&
+               result != GRADSYNC_VOID_RETRY;
 }
 
 static int run_chunk(struct gradsync_job *job, uint64_t bytes) {
@@ -164,6 +169,8 @@ static int run_chunk(struct gradsync_job *job, uint64_t bytes) {
         uint64_t stride = scattered(c->kind) ? align_up(bytes) : bytes;
         int r;
 
+        if (c->generation != job->generation)
+                return GRADSYNC_VOID_RETRY;
         if (c->chunk == 0 && bytes > 0) {
                 copy(job, copy_in, bytes, stride);
                 c->chunk = bytes;
@@ -171,7 +178,8 @@ static int run_chunk(struct gradsync_job *job, uint64_t bytes) {
         r = operate(job, stride);
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                 return r;
-        job->sequence += counted(r);
+        if (c->generation == job->generation)   /* a new one counts from 0 */
+                job->sequence += counted(r);
         c->chunk = 0;
         if (r != GRADSYNC_OK)
                 return r;
@@ -244,7 +252,29 @@ static void begin(struct gradsync_job *job, const struct call *call) {
         c->in = call->in;
         c->out = call->out;
         c->bytes = call->bytes;
+        c->generation = call->generation == NEWEST ? job->generation : call->generation == CALLERS ? job->told : call->generation;
+        c->rank = job->rank;
+        c->world = job->world;
         c->at = c->chunk = 0;
+}
+
+/* The operation ended with its generation. What comes next may be known already. */
+static int end_void(struct gradsync_job *job) {
+        int r;
+
+        if (job->collective.generation == job->generation && !job->changing && !job->lost.known)
+                job_interrupt(job, 0, 0, fail_text());
+        r = job_wait_generation(job);
+        if (r == GRADSYNC_OK)
+                r = job_check(job);
+        if (r != GRADSYNC_OK)
+                return r;
+        r = job_void_code(job);
+        job->told = job->generation;
+        return fail(r, "job '%s': the operation is void, the job has gone on to generation %u: %s. %s", job->name,
+                    job->generation, job->change.text,
+                    r == GRADSYNC_VOID_BEHIND ? "Synchronise the state with gradsync_sync_state(), then call it again"
+                                              : "Call it again");
 }
 
 /* A world of one: what goes in comes out. */
@@ -256,7 +286,7 @@ static int alone(const struct call *call) {
 
 static int check(const struct gradsync_job *job, const struct call *call) {
         if (call->kind != WIRE__OPERATION_KIND__BARRIER && call->bytes > 0 &&
-            (call->in == NULL || call->out == NULL))
+            (call->in == NULL || (call->out == NULL && call->kind != WIRE__OPERATION_KIND__BROADCAST)))
                 return fail(GRADSYNC_INVALID, "job '%s': %s without data", job->name,
                             operation_name(call->kind));
         if (call->bytes > LIMIT_ARENA)
@@ -291,16 +321,40 @@ static int collective(struct gradsync_job *job, const struct call *call, const c
                 return job_leave(job, alone(call));
         if (c->phase == COLLECTIVE_IDLE)
                 begin(job, call);
-        r = advance(job);
+        r = c->phase == COLLECTIVE_VOID ? GRADSYNC_VOID_RETRY : advance(job);
+        if (r == GRADSYNC_VOID_RETRY) {
+                c->phase = COLLECTIVE_VOID;
+                r = end_void(job);
+        }
         if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED)
                 c->phase = COLLECTIVE_IDLE;
         return job_leave(job, r);
 }
 
+/* Of a generation that the caller does not know of it is void, so that he comes to know. */
+static int public_collective(struct gradsync_job *job, struct call *call, const char *name) {
+        call->generation = CALLERS;
+        return collective(job, call, name);
+}
+
 int gradsync_barrier(struct gradsync_job *job) {
         struct call call = { .kind = WIRE__OPERATION_KIND__BARRIER };
 
-        return collective(job, &call, "gradsync_barrier");
+        return public_collective(job, &call, "gradsync_barrier");
+}
+
+int job_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes, const char *name) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__ALLGATHER, .in = in, .out = out, .bytes = bytes, .generation = NEWEST };
+
+        return collective(job, &call, name);
+}
+
+int job_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out, uint64_t bytes, uint32_t root,
+                  const char *name) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__BROADCAST, .root = root, .in = in, .out = out, .bytes = bytes,
+                             .generation = generation };
+
+        return collective(job, &call, name);
 }
 
 int gradsync_broadcast(struct gradsync_job *job, void *data, size_t bytes, uint32_t root) {
@@ -308,13 +362,13 @@ int gradsync_broadcast(struct gradsync_job *job, void *data, size_t bytes, uint3
                 .kind = WIRE__OPERATION_KIND__BROADCAST, .root = root, .in = data, .out = data, .bytes = bytes
         };
 
-        return collective(job, &call, "gradsync_broadcast");
+        return public_collective(job, &call, "gradsync_broadcast");
 }
 
 int gradsync_allgather(struct gradsync_job *job, const void *in, void *out, size_t bytes) {
         struct call call = { .kind = WIRE__OPERATION_KIND__ALLGATHER, .in = in, .out = out, .bytes = bytes };
 
-        return collective(job, &call, "gradsync_allgather");
+        return public_collective(job, &call, "gradsync_allgather");
 }
 
 /* Checks what check() cannot see any more: the element type, and the multiplication. */
@@ -327,7 +381,7 @@ static int reduction(struct gradsync_job *job, struct call *call, size_t count, 
         if (count > LIMIT_ARENA / size)
                 return fail(GRADSYNC_INVALID, "%s(): %zu elements are too many", name, count);
         call->bytes = count * size;
-        return collective(job, call, name);
+        return public_collective(job, call, name);
 }
 
 int gradsync_reduce_scatter(struct gradsync_job *job, const void *in, void *out, size_t count,

@@ -175,6 +175,20 @@ int environ_job(struct environ_job *ret) {
         return row == NULL ? GRADSYNC_OK : row_take(row, ret);
 }
 
+int environ_grace(int64_t *ret) {
+        const char *text = get("GRADSYNC_REJOIN_GRACE");
+        char *end;
+        double seconds;
+
+        if (text == NULL)
+                return GRADSYNC_OK;
+        seconds = strtod(text, &end);
+        if (end == text || *end != '\0' || !(seconds >= 0) || seconds > 1e9)
+                return fail(GRADSYNC_INVALID, "GRADSYNC_REJOIN_GRACE=%.64s is no number of seconds", text);
+        *ret = (int64_t)(seconds * 1000);
+        return GRADSYNC_OK;
+}
+
 const char *environ_launcher_variable(void) {
         static const char *const telling[] = {
                 "GRADSYNC_JOB",         "GRADSYNC_WORLD_SIZE",  "GRADSYNC_RANK",

@@ -23,6 +23,9 @@ struct environ_job {
 /* GRADSYNC_OK (also if there is no launcher), or INVALID naming the variable. */
 int environ_job(struct environ_job *ret);
 
+/* GRADSYNC_REJOIN_GRACE in milliseconds; *ret is untouched if it is not set. INVALID if it is no number of seconds. */
+int environ_grace(int64_t *ret);
+
 /* A variable by which a launcher says that there are other processes; NULL if none is set. */
 const char *environ_launcher_variable(void);
 /* What is missing in the row that comes nearest: "GRADSYNC_JOB is set but GRADSYNC_RANK is not", or "". */

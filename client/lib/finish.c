@@ -12,14 +12,16 @@
 #define OLDEST_INFO (offsetof(struct gradsync_info, cause) + sizeof(((struct gradsync_info *)NULL)->cause))
 
 static int void_result(const struct gradsync_plan *plan) {
+        const struct gradsync_job *job = plan->job;
         const struct loss *loss = &plan->step.loss;
+        int code = job_void_code(job);
 
-        return fail(
-                GRADSYNC_VOID_RETRY,
-                "job '%s', step %llu is void on all members: rank %u (pid %d) was lost: %s. Its gradients are undefined; "
-                "compute the step again after joining anew",
-                plan->job->name, (unsigned long long)plan->step.number, loss->rank, (int)loss->pid,
-                loss->text);
+        return fail(code,
+                    "job '%s', step %llu is void on all members: rank %u (pid %d) was lost: %s. Its gradients are undefined; %s",
+                    job->name, (unsigned long long)plan->step.number, loss->rank, (int)loss->pid, loss->text,
+                    job->lost.known              ? "compute the step again after joining anew"
+                    : code == GRADSYNC_VOID_RETRY ? "compute the step again"
+                                                  : "synchronise the state with gradsync_sync_state(), then compute the step again");
 }
 
 /* Names the first parameters that nobody has marked. */
@@ -64,6 +66,16 @@ static void end_waiting(struct gradsync_plan *plan) {
         blocked = clock_ns() - plan->waiting_ns;
         plan->step.blocked_ns += blocked;
         plan->exposed_ns += blocked;
+}
+
+/* The step is void: waits for what follows the generation. */
+static int wait_generation(struct gradsync_plan *plan) {
+        int r;
+
+        begin_waiting(plan);
+        r = job_wait_generation(plan->job);
+        end_waiting(plan);
+        return r;
 }
 
 /* Launches what is left, and waits once. */
@@ -117,6 +129,7 @@ static void conclude(struct gradsync_plan *plan, struct gradsync_info *info) {
                 info->nonfinite = results_nonfinite(&plan->results[plan->current], &info->nonfinite_rank);
                 info->bytes = plan->layout.payload;
                 plan->current ^= 1;
+                plan->job->tag = (struct tag){ step->generation, plan->job->tag.commits + 1 };
         } else {
                 info->lost_rank = step->loss.rank;
                 info->lost_pid = step->loss.pid;
@@ -127,6 +140,10 @@ static void conclude(struct gradsync_plan *plan, struct gradsync_info *info) {
         __atomic_store_n(&plan->page->exposed_ns, plan->exposed_ns, __ATOMIC_RELAXED);
         __atomic_store_n(&plan->page->elapsed_ns, now - plan->agreed_ns, __ATOMIC_RELAXED);
         step_begin(plan, step->number + committed);
+        if (plan->renewed) {
+                plan->renewed = false;
+                step_regenerate(plan);
+        }
 }
 
 /* Waits for the outcome of the open step. */
@@ -136,8 +153,10 @@ static int finish(struct gradsync_plan *plan) {
 
                 if (plan->step.outcome == WIRE__OUTCOME__COMMITTED)
                         return GRADSYNC_OK;
-                if (plan->step.outcome == WIRE__OUTCOME__VOID)
-                        return void_result(plan);
+                if (plan->step.outcome == WIRE__OUTCOME__VOID) {
+                        r = wait_generation(plan);
+                        return r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED ? r : void_result(plan);
+                }
                 r = step_check_job(plan);
                 if (r == GRADSYNC_OK && plan->step.marked < plan->layout.n_params && !step_outcome_due(plan))
                         r = missing_result(plan);
@@ -157,7 +176,9 @@ int gradsync_finish(struct gradsync_plan *plan, struct gradsync_info *ret) {
         if (r != GRADSYNC_OK)
                 return r;
         r = finish(plan);
-        if (r == GRADSYNC_OK || r == GRADSYNC_VOID_RETRY) {
+        if (r == GRADSYNC_VOID_RETRY || r == GRADSYNC_VOID_BEHIND)
+                plan->job->told = plan->job->generation;
+        if (r == GRADSYNC_OK || r == GRADSYNC_VOID_RETRY || r == GRADSYNC_VOID_BEHIND) {
                 conclude(plan, &info);
                 if (ret != NULL)
                         options_give(ret, &info, sizeof(info));

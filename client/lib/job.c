@@ -77,6 +77,7 @@ void job_note_loss(struct gradsync_job *job, uint32_t rank, int32_t pid, const c
 void job_lose(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text) {
         job_note_loss(job, rank, pid, text);
         job->over = true;
+        job->changing = false;
         for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
                 if (step_open(plan))
                         step_void(plan, rank, pid, text);

@@ -21,6 +21,11 @@ struct loss {                           /* of a member: why a job or a step is o
         char text[LIMIT_TEXT + 1];
 };
 
+/* Of a member's state: which generation made it, and the how many-eth commit that was. Generation 0: none. */
+struct tag {
+        uint64_t generation, commits;
+};
+
 struct stall {
         bool pending;
         uint64_t step, since_ms;
@@ -35,6 +40,7 @@ enum collective_phase {
         COLLECTIVE_TOUCH,               /* has mapped it, and faults its pages in */
         COLLECTIVE_MAPPED,              /* says so */
         COLLECTIVE_CHUNKS,
+        COLLECTIVE_VOID,                /* failed with its generation; waits for what follows */
 };
 
 struct collective {                     /* one call, which may take many operations */
@@ -44,8 +50,26 @@ struct collective {                     /* one call, which may take many operati
         const void *in;
         void *out;
         uint64_t bytes;                 /* of one member's part, see Wire__Operation */
+        uint32_t generation, rank, world;       /* in which it was called, and the place in it */
         uint64_t at, chunk;             /* bytes done, and bytes in the operation that is under way; chunk 0: none */
         struct request request;
+};
+
+struct sync_entry {                     /* what each member says of its state */
+        struct tag tag;                 /* generation 0: none */
+        uint64_t step;                  /* as the trainer counts */
+        uint64_t digest;                /* of the number and sizes of its buffers */
+        uint64_t bytes;                 /* of all of them */
+        uint64_t history;               /* 1: it knows that somebody has had a state */
+};
+
+struct sync {                           /* a gradsync_sync_state() that is under way */
+        bool gathered;
+        uint32_t generation, rank, world;       /* in which that was: what follows belongs to it, too */
+        struct sync_entry mine, *all;   /* `all` by rank; NULL: none is under way */
+        uint32_t source;
+        bool transfer, receive;
+        uint32_t at;                    /* the next buffer */
 };
 
 struct gradsync_job {
@@ -61,8 +85,13 @@ struct gradsync_job {
         /* from JOINED */
         uint32_t handle, generation, rank, local_rank, world;
         uint64_t member;
-        struct loss lost;               /* known from a void step, or from the notice: */
+        struct loss lost;               /* why the job is over; known from a void step, or from the notice: */
         bool over;                      /* the notice has come: no outcome comes after it */
+        struct loss change;             /* why this generation is at its end, or why there is a new one */
+        bool changing;                  /* it is at its end; NEWGEN or LOST comes next */
+        bool behind;                    /* some member of this generation has no state yet */
+        uint32_t told;                  /* the generation that the caller knows of: VOID_… has said so, or sync_state() */
+        struct tag tag;                 /* how new this process's state is */
         struct params params;           /* registered for the next plan */
         uint32_t next_plan;
         struct gradsync_plan *plans;    /* agreed ones */
@@ -71,6 +100,8 @@ struct gradsync_job {
         bool staging_agreed;            /* the daemon knows that it is touched */
         uint64_t sequence;
         struct collective collective;
+        struct sync sync;
+        bool history;                   /* some member of this job has had a state */
         struct stall stall;
         bool telling;                   /* the stall callback runs, in this thread: */
         pthread_t teller;
@@ -82,6 +113,22 @@ int job_enter(struct gradsync_job *job, const char *call);
 int job_leave(struct gradsync_job *job, int r);
 /* GRADSYNC_OK, or why nothing can be done with this job any more. */
 int job_check(const struct gradsync_job *job);
+
+/* collective.c: as their public namesakes, for gradsync_sync_state(). The first begins whether or not the caller knows of the
+ * generation. The second is void if that is not `generation` any more; on rank `root` it sends `in`, elsewhere `out`
+ * receives, or nothing if that is NULL. */
+int job_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes, const char *name);
+int job_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out, uint64_t bytes, uint32_t root,
+                  const char *name);
+
+/* generation.c */
+/* The generation is at its end; whether another one follows is not known yet. */
+void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text);
+int job_regenerate(struct gradsync_job *job, const Wire__Newgen *message);
+/* Waits, while the generation is at its end, for what follows. */
+int job_wait_generation(struct gradsync_job *job);
+/* What a call is told that ended with its generation: VOID_RETRY, or VOID_BEHIND if state has to be synchronised. */
+int job_void_code(const struct gradsync_job *job);
 
 struct gradsync_job *job_find(struct gradsync *gs, uint32_t handle);
 /* A step is void because a member was lost; other steps may still be committed. */

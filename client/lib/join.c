@@ -23,6 +23,7 @@ struct wish { /* options and environment, put together */
         uint32_t min_world, max_world;
         int64_t rank, local_rank, incarnation;
         uint64_t timeout_ms, last_call_ms;
+        int64_t rejoin_grace_ms;        /* negative: the daemon's */
 };
 
 /* Fields that the options leave open come from the launcher, if it is asked at all. */
@@ -88,6 +89,9 @@ static int wish_make(struct wish *wish, const struct gradsync_join_options *opti
                                                         : (uint64_t)options->timeout_ms,
                 .last_call_ms =
                         options->last_call_ms <= 0 ? DEFAULT_LAST_CALL_MS : (uint64_t)options->last_call_ms,
+                .rejoin_grace_ms = options->rejoin_grace_ms == 0  ? -1
+                                   : options->rejoin_grace_ms < 0 ? 0
+                                                                  : options->rejoin_grace_ms,
         };
         if (named && !name_valid_job(options->name))
                 return fail(GRADSYNC_INVALID,
@@ -103,6 +107,8 @@ static int wish_make(struct wish *wish, const struct gradsync_join_options *opti
                 r = wish_from_environment(wish, named);
         if (wish->incarnation < 0)
                 wish->incarnation = 0;
+        if (r == GRADSYNC_OK && options->rejoin_grace_ms == 0)
+                r = environ_grace(&wish->rejoin_grace_ms);
         return r != GRADSYNC_OK ? r : wish_check(wish);
 }
 
@@ -116,11 +122,13 @@ static int take_joined(struct request *request, const ProtobufCMessage *message,
                 return fail(GRADSYNC_PROTOCOL, "job '%s': gradsyncd granted rank %u of %u", job->name,
                             joined->rank, joined->world);
         job->handle = joined->job;
-        job->generation = joined->generation;
+        job->generation = job->told = joined->generation;
         job->rank = joined->rank;
         job->local_rank = joined->local_rank;
         job->world = joined->world;
         job->member = joined->member;
+        job->next_plan = joined->first_plan;
+        job->history = joined->history;
         job->joined = true;
         return GRADSYNC_OK;
 }
@@ -141,6 +149,8 @@ static int ask(struct gradsync *gs, struct gradsync_job *job, const struct wish 
         join.incarnation = (uint64_t)wish->incarnation;
         join.timeout_ms = wish->timeout_ms;
         join.last_call_ms = wish->last_call_ms;
+        join.has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0 && gs->minor >= 1;
+        join.rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
         return request_call(gs, &job->request, WIRE__MESSAGE_TYPE__JOIN, &join.base,
                             WIRE__MESSAGE_TYPE__JOINED, take_joined, job->deadline);
 }
@@ -153,7 +163,7 @@ static int join_alone(struct gradsync *gs, struct gradsync_job *job, const struc
                         "gradsyncd@cpu, or gradsyncctl run), or set GRADSYNC_SOCKET",
                         wish->name, wish->min_world, gs->tried);
         job->world = 1;
-        job->generation = 1;
+        job->generation = job->told = 1;
         job->member = 1;
         job->joined = true;
         return GRADSYNC_OK;

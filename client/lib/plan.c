@@ -124,10 +124,11 @@ static int map_arena(struct gradsync_plan *plan) {
         return r;
 }
 
+/* `step` is the last one that the members have committed. */
 static void agree(struct gradsync_plan *plan, uint64_t step) {
         plan->phase = PLAN_AGREED;
         plan->agreed_ns = plan->finished_ns = clock_ns();
-        step_begin(plan, step > 0 ? step : 1);
+        step_begin(plan, step + 1);
         plan->next = plan->job->plans;
         plan->job->plans = plan;
 }
@@ -191,7 +192,7 @@ static int negotiate_alone(struct gradsync_plan *plan) {
         int r = map_arena(plan);
 
         if (r == GRADSYNC_OK)
-                agree(plan, 1);
+                agree(plan, 0);
         return r;
 }
 

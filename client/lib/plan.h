@@ -27,6 +27,7 @@ enum mark { MARK_NONE = 0, MARK_READY, MARK_ABSENT };
 struct step {                           /* the open one */
         uint64_t number;
         unsigned outcome;               /* WIRE__OUTCOME__… */
+        uint32_t generation;            /* if that is COMMITTED, in which it was */
         struct loss loss;               /* if that is VOID */
         uint8_t *mark;                  /* enum mark, per parameter */
         uint32_t *missing;              /* per bucket: parameters that are neither ready nor absent */
@@ -45,6 +46,7 @@ struct gradsync_plan {
         uint32_t ordinal;
         unsigned reduce;
         bool drop;                      /* being freed */
+        bool renewed;                   /* the generation changed while a committed step was not finished */
         bool accumulating;
         struct params params;
         struct layout layout;
@@ -88,6 +90,8 @@ bool step_open(const struct gradsync_plan *plan);       /* something was marked,
 int step_launch(struct gradsync_plan *plan);
 int step_message(struct gradsync_plan *plan, const Wire__Step *message);
 void step_void(struct gradsync_plan *plan, uint32_t rank, int32_t pid, const char *text);
+/* The job is in a new generation: what was begun in the old one is void, and the next finish() says so. */
+void step_regenerate(struct gradsync_plan *plan);
 /* Whether the job has lost a member, but this step was begun before and ends by its own outcome, which the notice of the
  * loss follows. */
 bool step_outcome_due(const struct gradsync_plan *plan);

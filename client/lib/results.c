@@ -12,7 +12,7 @@
 int results_init(struct results *results, const struct layout *layout, uint32_t world) {
         size_t cells = (size_t)layout->n_buckets * world;
 
-        results->world = world;
+        results->world = results->room = world;
         results->n_buckets = layout->n_buckets;
         results->sum_squares = calloc(layout->n_buckets, sizeof(double));
         results->rank_squares = calloc(cells, sizeof(double));
@@ -22,6 +22,11 @@ int results_init(struct results *results, const struct layout *layout, uint32_t 
                 return GRADSYNC_OK;
         return fail(GRADSYNC_NO_MEMORY, "no memory for the results of %u buckets of %u members",
                     layout->n_buckets, world);
+}
+
+void results_world(struct results *results, uint32_t world) {
+        if (world <= results->room)
+                results->world = world;
 }
 
 void results_deinit(struct results *results) {

@@ -10,6 +10,7 @@
 
 struct results {
         uint32_t world, n_buckets;
+        uint32_t room;                  /* ranks that the arrays have room for */
         double *sum_squares;            /* per bucket, of the result */
         double *rank_squares;           /* per bucket and rank, of the input */
         uint64_t *rank_nonfinite;
@@ -17,6 +18,8 @@ struct results {
 };
 
 int results_init(struct results *results, const struct layout *layout, uint32_t world);
+/* For so many ranks from now on: no more than it was made for. */
+void results_world(struct results *results, uint32_t world);
 void results_deinit(struct results *results);
 /* Takes one bucket's result. PROTOCOL with the text if it does not fit the plan. */
 int results_take(struct results *results, const struct layout *layout, const Wire__BucketResult *result);

@@ -31,6 +31,12 @@ static int route_lost(struct gradsync *gs, const Wire__Lost *lost) {
         return GRADSYNC_OK;
 }
 
+static int route_newgen(struct gradsync *gs, const Wire__Newgen *newgen) {
+        struct gradsync_job *job = job_find(gs, newgen->job);
+
+        return job ? job_regenerate(job, newgen) : GRADSYNC_OK;
+}
+
 static int route_stall(struct gradsync *gs, const Wire__Stall *message) {
         struct gradsync_job *job = job_find(gs, message->job);
         struct stall *stall;
@@ -62,6 +68,7 @@ int route_message(void *owner, const struct frame_header *header, const Protobuf
         switch (header->type) {
         case WIRE__MESSAGE_TYPE__STEP: return route_step(gs, (const Wire__Step *)message);
         case WIRE__MESSAGE_TYPE__LOST: return route_lost(gs, (const Wire__Lost *)message);
+        case WIRE__MESSAGE_TYPE__NEWGEN: return route_newgen(gs, (const Wire__Newgen *)message);
         case WIRE__MESSAGE_TYPE__STALL: return route_stall(gs, (const Wire__Stall *)message);
         default: return GRADSYNC_OK; /* a notice that this version has no use for */
         }

@@ -36,6 +36,7 @@ void step_begin(struct gradsync_plan *plan, uint64_t number) {
         const struct layout *layout = &plan->layout;
         struct step *step = &plan->step;
 
+        results_world(&plan->results[plan->current], plan->job->world);
         step->number = number;
         step->outcome = WIRE__OUTCOME__OPEN;
         step->loss.known = false;
@@ -62,6 +63,15 @@ void step_void(struct gradsync_plan *plan, uint32_t rank, int32_t pid, const cha
                 return;
         step->outcome = WIRE__OUTCOME__VOID;
         loss_set(&step->loss, rank, pid, text);
+}
+
+void step_regenerate(struct gradsync_plan *plan) {
+        const struct loss *change = &plan->job->change;
+
+        if (plan->step.outcome == WIRE__OUTCOME__COMMITTED)
+                plan->renewed = true;
+        else
+                step_void(plan, change->rank, change->pid, change->text);
 }
 
 static int take_results(struct gradsync_plan *plan, const Wire__Step *message) {
@@ -97,7 +107,7 @@ int step_message(struct gradsync_plan *plan, const Wire__Step *message) {
                 return r;
         if (message->outcome == WIRE__OUTCOME__VOID) {
                 step_void(plan, message->rank, message->pid, message->text);
-                job_note_loss(plan->job, message->rank, message->pid, message->text);
+                job_interrupt(plan->job, message->rank, message->pid, message->text);
         } else if (message->outcome == WIRE__OUTCOME__COMMITTED) {
                 if (!complete(plan))
                         return fail(
@@ -105,6 +115,7 @@ int step_message(struct gradsync_plan *plan, const Wire__Step *message) {
                                 "job '%s', plan %u: gradsyncd committed step %llu before all of its results were here",
                                 plan->job->name, plan->ordinal, (unsigned long long)step->number);
                 step->outcome = WIRE__OUTCOME__COMMITTED;
+                step->generation = message->generation;
         }
         return GRADSYNC_OK;
 }

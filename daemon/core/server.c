@@ -79,6 +79,7 @@ static int open_backend(struct server *server, char *error, size_t size) {
                 .events = &sessions_events,
                 .step_deadline = server->config.step_deadline,
                 .stall_notice = server->config.stall_notice,
+                .rejoin_grace = server->config.rejoin_grace,
                 .staging_bytes = server->config.staging_bytes,
         };
         int r;
@@ -218,7 +219,8 @@ static void stop(struct server *server, int signal) {
 static void apply(struct server *server) {
         log_set_priority(server->config.log_priority);
         accounts_set_limits(server->accounts, server->config.limits);
-        jobs_set_times(server->jobs, server->config.step_deadline, server->config.stall_notice);
+        jobs_set_times(server->jobs, server->config.step_deadline, server->config.stall_notice,
+                       server->config.rejoin_grace);
         sessions_set_handshake_timeout(server->sessions, server->config.handshake_timeout);
 }
 

@@ -41,6 +41,7 @@ const char *cause_text(uint32_t cause) {
 }
 
 static void settle(void *data);
+static void broken(struct job *job);
 
 int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, struct refusal *refusal) {
         struct job *job;
@@ -145,27 +146,91 @@ void job_settle_later(struct job *job) {
         loop_defer(job->table->config.loop, &job->settle);
 }
 
-/* Ranks are final: tells everybody. */
-static void formed(struct job *job) {
-        const struct membership *m = &job->membership;
+static void log_formed(const struct job *job, const char *what) {
         struct log_context context = LOG_CONTEXT_NONE;
 
-        job->state = JOB_RUNNING;
-        for (uint32_t rank = 0; rank < m->n; rank++) {
-                struct member *member = find_member(job, m->member[rank].request.member);
-
-                member->rank = rank;
-                member->has_rank = true;
-                member->local_rank = m->member[rank].slot;
-                member->state = MEMBER_ACTIVE;
-                job->rank[rank] = member;
-        }
         context.job = job->name;
-        context.generation = m->generation;
+        context.generation = job->membership.generation;
         context.uid = job->uid;
-        log_write(LOG_INFO, &context, "job formed with %u members", m->n);
-        for (uint32_t rank = 0; rank < m->n; rank++)
+        log_write(LOG_INFO, &context, "job %s with %u members", what, job_world(job));
+}
+
+/* The member with this rank, as the membership has it. */
+static struct member *take_rank(struct job *job, uint32_t rank) {
+        const struct membership_member *place = &job->membership.member[rank];
+        struct member *member = find_member(job, place->request.member);
+
+        member->rank = rank;
+        member->has_rank = true;
+        member->local_rank = place->slot;
+        member->stable = place->id;
+        member->state = MEMBER_ACTIVE;
+        job->rank[rank] = member;
+        return member;
+}
+
+/* Ranks are final: tells everybody. */
+static void formed(struct job *job) {
+        uint32_t world = job_world(job);
+
+        job->state = JOB_RUNNING;
+        for (uint32_t rank = 0; rank < world; rank++)
+                take_rank(job, rank);
+        log_formed(job, "formed");
+        for (uint32_t rank = 0; rank < world; rank++)
                 job->table->config.events->joined(job->rank[rank]);
+}
+
+/* Where those who stay were: the plans follow them. */
+static void move_plans(struct job *job, uint32_t before) {
+        struct plan *plan;
+        int64_t from[LIMIT_WORLD];
+
+        for (uint32_t rank = 0; rank < job_world(job); rank++) {
+                const struct member *member = find_member(job, job->membership.member[rank].request.member);
+
+                from[rank] = member->state == MEMBER_ACTIVE ? (int64_t)member->rank : -1;
+        }
+        list_for_each(plan, &job->plans, link)
+                plan_move(plan, before, from);
+}
+
+static void free_lost(struct job *job) {
+        struct member *member, *spare;
+
+        list_for_each_safe(member, spare, &job->members, link)
+                if (member->owner == NULL)
+                        member_free(member);
+}
+
+/* A new generation: those who stay hear of it, those who are new have joined. */
+static void reformed(struct job *job, uint32_t before) {
+        const struct jobs_events *events = job->table->config.events;
+        struct plan *plan, *spare;
+        bool fresh[LIMIT_WORLD];
+
+        move_plans(job, before);
+        job->behind = false;
+        for (uint32_t rank = 0; rank < job_world(job); rank++) {
+                const struct member *member = find_member(job, job->membership.member[rank].request.member);
+
+                fresh[rank] = member->state == MEMBER_JOINING;
+                job->behind |= fresh[rank];
+                job->replaced += fresh[rank];
+        }
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                take_rank(job, rank);
+        free_lost(job);
+        operation_restart(job);
+        job->state = JOB_RUNNING;
+        log_formed(job, "goes on");
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                if (fresh[rank])
+                        events->joined(job->rank[rank]);
+                else
+                        events->regenerated(job->rank[rank], &job->membership.loss, job->loss_text);
+        list_for_each_safe(plan, spare, &job->plans, link)
+                plan_resume(plan);
 }
 
 /* A join that came to nothing: the refusal is the end of the member. */
@@ -186,13 +251,10 @@ static bool quiet(const struct job *job) {
         return true;
 }
 
-/* The backend has let go of everything: the others hear of the loss, and the memory of those who are gone is
- * given back. */
-static void settle_lost(struct job *job) {
+/* The backend has let go of everything: the memory of those who are gone is given back. */
+static void release_lost(struct job *job) {
         struct plan *plan;
 
-        if (!quiet(job))
-                return;
         for (uint32_t rank = 0; rank < job_world(job); rank++) {
                 if (job->rank[rank]->owner != NULL)
                         continue;
@@ -200,6 +262,13 @@ static void settle_lost(struct job *job) {
                         plan_release(plan, rank);
                 staging_deinit(&job->rank[rank]->staging);
         }
+}
+
+/* … and the others hear of the loss. */
+static void settle_lost(struct job *job) {
+        if (!quiet(job))
+                return;
+        release_lost(job);
         if (job->loss_told)
                 return;
         job->loss_told = true;
@@ -215,23 +284,38 @@ static bool abandoned(const struct job *job) {
         return true;
 }
 
-/* End of a loop pass in which something about the job changed. */
-static void settle(void *data) {
-        struct job *job = data;
+/* Carries out what the membership decides. */
+static void follow(struct job *job) {
         struct refusal refusal;
         uint64_t member;
 
         for (;;) {
+                uint32_t before = job_world(job);
                 enum membership_event event =
                         membership_tick(&job->membership, clock_now(), &member, &refusal);
 
                 if (event == MEMBERSHIP_NOTHING)
-                        break;
-                if (event == MEMBERSHIP_HAS_FORMED)
-                        formed(job);
-                else
+                        return;
+                if (event == MEMBERSHIP_HAS_BROKEN)
+                        broken(job);
+                else if (event == MEMBERSHIP_EXPIRED)
                         answer_join(find_member(job, member), &refusal);
+                else if (job->state == JOB_REPLACING)
+                        reformed(job, before);
+                else
+                        formed(job);
         }
+}
+
+/* End of a loop pass in which something about the job changed. */
+static void settle(void *data) {
+        struct job *job = data;
+
+        if (job->state == JOB_REPLACING && quiet(job)) {
+                release_lost(job);
+                job->membership.busy = false;
+        }
+        follow(job);
         if (job->state == JOB_LOST)
                 settle_lost(job);
         if (abandoned(job) && quiet(job))
@@ -253,15 +337,60 @@ static void log_loss(const struct job *job, const struct membership_loss *loss) 
                   job->loss_text);
 }
 
-/* The generation is over. What waits for others is told now, steps when the backend has let go of them. */
+static void log_broken(const struct job *job) {
+        struct log_context context = LOG_CONTEXT_NONE;
+
+        context.job = job->name;
+        context.generation = job->membership.generation;
+        context.uid = job->uid;
+        log_write(LOG_WARNING, &context, "job has ended: nobody took the place of rank %u within %.1f s",
+                  job->membership.loss.rank, (double)job->membership.grace / 1e6);
+}
+
+/* The generation is over, another one may follow: plans and those who are about to agree on one wait for it. */
+static void interrupted(struct job *job) {
+        const struct membership_loss *loss = &job->membership.loss;
+        struct plan *plan;
+        struct refusal refusal;
+
+        job->state = JOB_REPLACING;
+        job->interrupted = clock_now();
+        job->recovery = 0;
+        log_loss(job, loss);
+        refuse_for(&refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid, "%s; call again in the next generation",
+                   job->loss_text);
+        operation_break(job, &refusal);
+        list_for_each(plan, &job->plans, link)
+                if (plan->agreed)
+                        step_break(plan);
+}
+
+/* Those who came for a place in a generation that there will not be. */
+static void refuse_fresh(struct job *job) {
+        struct member *member, *spare;
+        struct refusal refusal;
+
+        refuse(&refusal, WIRE__CODE__MEMBER_LOST, "%s; no member is left who holds the job's state, or too few: start the "
+               "job again from a checkpoint", job->loss_text);
+        list_for_each_safe(member, spare, &job->members, link)
+                if (member->state == MEMBER_JOINING)
+                        answer_join(member, &refusal);
+}
+
+/* The generation is over, and with it the job. What waits for others is told now, steps when the backend has let go of
+ * them. */
 static void broken(struct job *job) {
         const struct membership_loss *loss = &job->membership.loss;
         struct plan *plan, *spare;
         struct refusal refusal;
 
+        if (job->state != JOB_REPLACING)
+                log_loss(job, loss);
+        else
+                log_broken(job);
         job->state = JOB_LOST;
         job->open = false;
-        log_loss(job, loss);
+        refuse_fresh(job);
         refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
                    "%s; leave the job and join it anew", job->loss_text);
         operation_break(job, &refusal);
@@ -284,7 +413,7 @@ void job_end(struct job *job, uint32_t cause) {
         if (job->state == JOB_FORMING) {
                 refuse(&refusal, WIRE__CODE__STALE, "%s", job->loss_text);
                 list_for_each_safe(member, spare, &job->members, link) {
-                        membership_remove(&job->membership, member->id, cause);
+                        membership_remove(&job->membership, member->id, cause, clock_now());
                         answer_join(member, &refusal);
                 }
                 job_settle_later(job);
@@ -296,18 +425,21 @@ void job_end(struct job *job, uint32_t cause) {
 
 void member_gone(struct member *member, uint32_t cause) {
         struct job *job = member->job;
-        bool forming = job->state == JOB_FORMING;
+        bool joining = member->state == MEMBER_JOINING;
 
         list_remove(&member->owner_link);
         member->owner = NULL;
         member->state = cause == WIRE__CAUSE__LEAVING ? MEMBER_LEFT : MEMBER_LOST;
-        if (membership_remove(&job->membership, member->id, cause)) {
+        if (membership_remove(&job->membership, member->id, cause, clock_now())) {
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s' lost rank %u (pid %d) after step %llu: %s", job->name, member->rank,
                          (int)member->pid, (unsigned long long)job->last_step, cause_text(cause));
-                broken(job);
+                if (job->membership.state == MEMBERSHIP_BROKEN)
+                        broken(job);
+                else
+                        interrupted(job);
         }
-        if (forming)
+        if (joining)
                 member_free(member);
         job_settle_later(job);
 }
@@ -318,6 +450,9 @@ int member_check(const struct member *member, struct refusal *refusal) {
 
         if (job->state == JOB_FORMING)
                 return refuse(refusal, WIRE__CODE__STATE, "job '%s' has not formed yet", job->name);
+        if (job->state == JOB_REPLACING)
+                return refuse_for(refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid,
+                                  "%s; call again in the next generation", job->loss_text);
         if (job->state == JOB_LOST)
                 return refuse_for(refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
                                   "%s; leave the job and join it anew", job->loss_text);
@@ -364,12 +499,25 @@ static unsigned join_waits(struct job *job, struct job_wait *waits, unsigned max
         return n;
 }
 
+/* The places that are kept. */
+static unsigned replace_waits(const struct job *job, struct job_wait *waits, unsigned max) {
+        unsigned n = 0;
+
+        for (uint32_t rank = 0; rank < job_world(job) && n < max; rank++)
+                if (job->membership.member[rank].lost)
+                        waits[n++] = (struct job_wait){ .what = "join", .rank = rank, .process_state = "",
+                                                        .parameter = "", .since = job->interrupted };
+        return n;
+}
+
 unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max) {
         struct plan *plan;
         unsigned n = 0;
 
         if (job->state == JOB_FORMING)
                 return join_waits(job, waits, max);
+        if (job->state == JOB_REPLACING)
+                return replace_waits(job, waits, max);
         if (job->state != JOB_RUNNING)
                 return 0;
         list_for_each(plan, &job->plans, link)

@@ -53,6 +53,8 @@ struct jobs_events {
         void (*outcome)(struct plan *plan, uint64_t step, const struct membership_loss *loss,
                         const char *text);
         void (*lost)(struct job *job, const struct membership_loss *loss, const char *text);
+        /* A member of the generation before belongs to a new one; `loss` is why there is one. */
+        void (*regenerated)(struct member *member, const struct membership_loss *loss, const char *text);
         void (*stall)(struct job *job, const struct job_wait *wait, const char *text);
         /* The member broke a rule that cannot be answered otherwise: its session must end (later, not inside
          * this call). */
@@ -71,7 +73,8 @@ struct member {
         struct list owner_link;         /* the session's list; unlinked once the member is gone */
         struct job *job;
         enum member_state state;
-        uint64_t id;
+        uint64_t id;                    /* of this process's membership */
+        uint64_t stable;                /* once formed: the id that whoever takes over the place inherits */
         pid_t pid;
         uint64_t client;                /* id of the client, for status */
         char program[64];
@@ -89,6 +92,7 @@ struct member {
 enum job_state {
         JOB_FORMING,
         JOB_RUNNING,
+        JOB_REPLACING,                  /* lost a member; waits for its successor, or for the grace to end */
         JOB_LOST,                       /* lost or left by a member: its survivors can only leave */
 };
 
@@ -108,6 +112,10 @@ struct job {
         struct charge charge;
         char loss_text[512];
         bool loss_told;
+        bool behind;                    /* some member of this generation was not in the one before */
+        uint64_t interrupted;           /* clock_now() at the last loss; 0: none yet */
+        uint64_t recovery;              /* us from there to the next committed step; 0: none yet */
+        uint64_t replaced;              /* members that came in the place of lost ones */
         struct loop_deferred settle;
         /* what status shows */
         struct hist steps;              /* durations of committed steps, first READY to commit */
@@ -128,7 +136,7 @@ struct jobs_config {
         struct backend *backend;
         struct accounts *accounts;
         const struct jobs_events *events;
-        uint64_t step_deadline, stall_notice, staging_bytes;
+        uint64_t step_deadline, stall_notice, rejoin_grace, staging_bytes;
 };
 
 struct jobs {
@@ -144,7 +152,7 @@ struct jobs {
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret);
 struct jobs *jobs_free(struct jobs *jobs);       /* all members must be gone; what they left is reaped here */
-void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice);
+void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace);
 /* Results of the backend come in here. */
 void jobs_done(void *jobs, const struct backend_result *result);
 /* No new step opens from now on; jobs_busy() tells whether one is still open. */
@@ -174,7 +182,8 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
 void member_gone(struct member *member, uint32_t cause);
 /* One sentence about a loss, for people. */
 const char *cause_text(uint32_t cause);
-/* 0, or MEMBER_LOST with the loss in *refusal, if the job cannot go on; STATE while it forms. */
+/* 0, or MEMBER_LOST with the loss in *refusal, if the job cannot go on; STATE while it forms; VOID_RETRY while a lost
+ * member is replaced. */
 int member_check(const struct member *member, struct refusal *refusal);
 
 static inline uint32_t job_world(const struct job *job) {

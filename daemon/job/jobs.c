@@ -67,7 +67,8 @@ struct jobs *jobs_free(struct jobs *jobs) {
         return NULL;
 }
 
-void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice) {
+void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace) {
+        jobs->config.rejoin_grace = rejoin_grace;
         jobs->config.step_deadline = step_deadline;
         jobs->config.stall_notice = stall_notice;
 }

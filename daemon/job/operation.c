@@ -226,7 +226,7 @@ static void finish(struct job *job) {
         }
         job->operation.n_calls = 0;
         job->operations++;
-        if (job->state == JOB_LOST)
+        if (job->state != JOB_RUNNING)
                 job_settle_later(job);
 }
 
@@ -237,7 +237,7 @@ static void conclude(struct job *job) {
                 return;
         }
         refuse_pending(job, &job->operation.refusal);
-        if (job->state == JOB_LOST)
+        if (job->state != JOB_RUNNING)
                 job_settle_later(job);
 }
 
@@ -402,6 +402,14 @@ int operation_call(struct member *member, uint32_t request, const struct operati
 void operation_break(struct job *job, const struct refusal *refusal) {
         if (job->operation.tasks == 0)
                 refuse_pending(job, refusal);
+}
+
+void operation_restart(struct job *job) {
+        assert(job->operation.tasks == 0);
+        job->operation.dead = 0;
+        job->operation.n_calls = 0;
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                job->rank[rank]->operation = (struct operation_part){ 0 };
 }
 
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) {

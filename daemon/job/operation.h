@@ -61,6 +61,8 @@ int operation_call(struct member *member, uint32_t request, const struct operati
 
 /* The job has lost a member: whoever waits for others is told. A running operation ends by itself. */
 void operation_break(struct job *job, const struct refusal *refusal);
+/* A new generation: all members count from 0 again. */
+void operation_restart(struct job *job);
 void operation_deinit(struct job *job);
 struct job_wait;
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max);

@@ -147,10 +147,31 @@ static int answer_failed(struct plan *plan, uint32_t rank, struct refusal *refus
         return (int)refusal->code;
 }
 
+/* Everybody else hears it as an answer to what they have open; the caller as the answer to this request. Where the others
+ * agreed in a former generation, it concerns only the one who came later: his part is as if never begun. */
+static int fail_for(struct plan *plan, struct member *member, const struct refusal *refusal) {
+        bool dropped = plan->dropped;
+
+        plan->part[member->rank].request = 0;
+        if (plan->agreed) {
+                plan_release(plan, member->rank);
+                plan->part[member->rank].state = PART_NONE;
+                plan->dropped = dropped;
+                return (int)refusal->code;
+        }
+        plan_fail(plan, refusal);
+        plan_release(plan, member->rank);
+        if (plan_over(plan))
+                plan_free(plan);
+        return (int)refusal->code;
+}
+
 /* The member cannot bring the plan, so nobody will have it: whoever waits for it hears why. */
 static int lose_part(struct plan *plan, struct member *member, const struct refusal *why) {
         struct refusal refusal;
 
+        if (plan->agreed && plan->part[member->rank].state != PART_MAPPED)
+                return fail_for(plan, member, why);
         plan->part[member->rank].request = 0;
         if (!plan->agreed && !plan->failed) {
                 refuse_for(&refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
@@ -170,7 +191,7 @@ int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refus
         struct plan_part *part;
         int r;
 
-        if (begin->generation != job->membership.generation)
+        if (begin->generation == 0 || begin->generation > job->membership.generation)
                 return refuse(refusal, WIRE__CODE__STALE, "job '%s' is in generation %u, the plan is for %u",
                               job->name, job->membership.generation, begin->generation);
         if (member->plans >= LIMIT_PLANS)
@@ -269,16 +290,6 @@ static int allocate(struct plan *plan, struct member *member, struct refusal *re
         return job_arena_new(plan->job, d->arena_bytes, &part->arena, refusal);
 }
 
-/* Everybody else hears it as an answer to what they have open; the caller as the answer to this request. */
-static int fail_for(struct plan *plan, struct member *member, const struct refusal *refusal) {
-        plan->part[member->rank].request = 0;
-        plan_fail(plan, refusal);
-        plan_release(plan, member->rank);
-        if (plan_over(plan))
-                plan_free(plan);
-        return (int)refusal->code;
-}
-
 int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *ret_bytes,
                 struct refusal *refusal) {
         struct plan *plan = describing(member, ordinal, refusal);
@@ -328,16 +339,24 @@ static bool all_mapped(const struct plan *plan) {
         return true;
 }
 
-static void agree(struct plan *plan) {
-        plan->agreed = true;
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++) {
-                struct plan_part *part = &plan->part[rank];
-                uint32_t request = part->request;
+static void answer_agreed(struct plan *plan, uint32_t rank) {
+        struct plan_part *part = &plan->part[rank];
+        uint32_t request = part->request;
 
-                part->request = 0;
-                part->deadline = UINT64_MAX;
-                plan->job->table->config.events->plan_agreed(member_of(plan, rank), request, plan);
-        }
+        part->request = 0;
+        part->deadline = UINT64_MAX;
+        plan->job->table->config.events->plan_agreed(member_of(plan, rank), request, plan);
+}
+
+static int agree(struct plan *plan, struct refusal *refusal) {
+        int r = prepare_buckets(plan, refusal);
+
+        if (r != 0)
+                return r;
+        plan->agreed = true;
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                answer_agreed(plan, rank);
+        return 0;
 }
 
 int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {
@@ -358,13 +377,11 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
         part->state = PART_MAPPED;
         part->mapped = clock_now();
         part->request = request;
-        if (!all_mapped(plan))
-                return 0;
-        r = prepare_buckets(plan, refusal);
-        if (r != 0)
-                return r > 0 ? fail_for(plan, member, refusal) : r;
-        agree(plan);
-        return 0;
+        if (plan->agreed)
+                answer_agreed(plan, member->rank);      /* by the others, in a former generation */
+        else if (all_mapped(plan))
+                r = agree(plan, refusal);
+        return r > 0 ? fail_for(plan, member, refusal) : r;
 }
 
 int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal) {
@@ -464,16 +481,52 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
                 struct plan_part *part = &plan->part[rank];
                 struct member *member = member_of(plan, rank);
 
-                if (part->state != PART_MAPPED || part->ready[index] == plan->step + 1)
+                if (part->state == PART_DROPPED ||
+                    (part->state == PART_MAPPED && part->ready[index] == plan->step + 1))
                         continue;
                 waits[n++] = (struct job_wait){ .what = "step", .member = member,
                                                 .process_state = proc_state(member->pid),
                                                 .plan = plan->ordinal, .bucket = index,
-                                                .parameter = missing_parameter(plan, rank, index),
+                                                .parameter = part->state == PART_MAPPED
+                                                                     ? missing_parameter(plan, rank, index) : "",
                                                 .step = plan->step + 1,
                                                 .since = plan->bucket[index].since };
         }
         return n;
+}
+
+void plan_move(struct plan *plan, uint32_t before, const int64_t *from) {
+        struct plan_part *old = plan->part;
+        uint32_t world = job_world(plan->job);
+        struct plan_part moved[LIMIT_WORLD] = { 0 };
+        int64_t reference = -1;
+
+        plan->dropped = false;
+        for (uint32_t rank = 0; rank < world; rank++) {
+                if (from[rank] < 0)
+                        continue;
+                moved[rank] = old[from[rank]];
+                plan->dropped |= moved[rank].state == PART_DROPPED;
+                if (from[rank] == (int64_t)plan->reference_rank)
+                        reference = rank;
+        }
+        plan->reference_rank = reference >= 0 ? (uint32_t)reference : 0;
+        memset(old, 0, before * sizeof(*old));
+        memcpy(old, moved, world * sizeof(*old));
+}
+
+void plan_resume(struct plan *plan) {
+        struct refusal refusal;
+        int r = 0;
+
+        if (plan->agreed || plan->failed || plan->dropped || !all_mapped(plan))
+                return;
+        r = agree(plan, &refusal);
+        if (r < 0)
+                r = refuse(&refusal, WIRE__CODE__NO_MEMORY, "job '%s': gradsyncd has no memory for plan %u",
+                           plan->job->name, plan->ordinal);
+        if (r > 0)
+                plan_fail(plan, &refusal);
 }
 
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {

@@ -87,6 +87,11 @@ void plan_break(struct plan *plan, const struct refusal *refusal);      /* the j
                                                                            agreement any more */
 void plan_release(struct plan *plan, uint32_t rank);            /* the part of a member that is gone; its
                                                                    tasks have ended */
+/* The job is in a new generation: the part of new rank r is that of the former rank from[r], or of nobody if that is
+ * negative. `before` is the number of former ranks. */
+void plan_move(struct plan *plan, uint32_t before, const int64_t *from);
+/* After that, when everybody has heard of the generation: agrees, if only members that are gone were missing. */
+void plan_resume(struct plan *plan);
 struct plan *plan_free(struct plan *plan);
 /* Members without whom the plan is not agreed, or the step not complete. */
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);

@@ -44,9 +44,19 @@ static void commit(struct plan *plan, uint64_t now) {
         for (uint32_t rank = 0; rank < job_world(job); rank++)
                 job->rank[rank]->last_step = job->last_step;
         close_step(plan);
+        if (job->interrupted > 0 && job->recovery == 0 && job->state == JOB_RUNNING)
+                job->recovery = now - job->interrupted;
         job->table->config.events->outcome(plan, plan->step, NULL, NULL);
-        if (job->state == JOB_LOST)
+        if (job->state != JOB_RUNNING)
                 job_settle_later(job);
+}
+
+/* So that the step can be tried again under its number. */
+static void forget_ready(struct plan *plan) {
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                for (uint32_t b = 0; b < plan->reference->n_buckets && plan->part[rank].ready != NULL; b++)
+                        if (plan->part[rank].ready[b] > plan->step)
+                                plan->part[rank].ready[b] = 0;
 }
 
 static void void_step(struct plan *plan) {
@@ -54,6 +64,7 @@ static void void_step(struct plan *plan) {
 
         job->void_steps++;
         close_step(plan);
+        forget_ready(plan);
         job->table->config.events->outcome(plan, plan->step + 1, &job->membership.loss, job->loss_text);
         job_settle_later(job);
 }
@@ -215,8 +226,8 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         uint64_t now;
         int r;
 
-        if (ready->generation < job->membership.generation || job->state == JOB_LOST)
-                return 0;
+        if (ready->generation < job->membership.generation || job->state != JOB_RUNNING)
+                return 0;               /* absorbed: its step is void, or will be */
         plan = plan_find(job, ready->plan);
         r = check_place(plan, member, ready, refusal);
         if (r != 0)

@@ -4,6 +4,11 @@
  * fixes the size; everybody else is numbered by local rank (slot), then by arrival. A job forms when
  * max_world members are there, or when min_world were there and the last call, which is never extended, has
  * passed.
+ *
+ * After a loss the place is kept for the grace, for whoever asks for its rank, or for none. When all places are taken
+ * again, the next generation has the same ranks; when the grace is over, those who are left close ranks, if they are
+ * enough and nobody has asked for a rank of his own. A member that leaves takes its place with it. At least one member
+ * must have been in the generation before: fresh ones alone do not hold the job's state.
  */
 #include "rendezvous/membership.h"
 
@@ -25,6 +30,14 @@ const struct membership_member *membership_find(const struct membership *m, uint
                 if (m->member[i].request.member == member)
                         return &m->member[i];
         return NULL;
+}
+
+uint32_t membership_vacant(const struct membership *m) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < m->n; i++)
+                n += m->member[i].lost;
+        return n;
 }
 
 static int check_size(const struct membership *m, const struct membership_request *request,
@@ -78,6 +91,41 @@ static int refuse_formed(const struct membership *m, const struct membership_req
                       m->n, m->member[0].request.pid);
 }
 
+/* The place that is kept for this one: the rank or local rank it asks for, else the first. */
+static struct membership_member *find_vacant(struct membership *m, const struct membership_request *request) {
+        for (uint32_t i = 0; i < m->n; i++) {
+                struct membership_member *place = &m->member[i];
+
+                if (!place->lost || (request->has_rank && request->rank != place->rank))
+                        continue;
+                if (request->has_rank || !request->has_slot || request->slot == place->slot)
+                        return place;
+        }
+        return NULL;
+}
+
+static int join_vacant(struct membership *m, const struct membership_request *request, uint64_t now,
+                       struct refusal *refusal) {
+        struct membership_member *place;
+        int r = check_size(m, request, refusal);
+
+        if (r != 0)
+                return r;
+        place = find_vacant(m, request);
+        if (place == NULL)
+                return refuse_formed(m, request, refusal);
+        if (!request->adapts)
+                return refuse(refusal, WIRE__CODE__UNSUPPORTED,
+                              "job '%s' replaces a lost member, which this client's library is too old for; use the one of "
+                              "the daemon's release",
+                              m->name);
+        place->request = *request;
+        place->deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX;
+        place->lost = false;
+        place->fresh = true;
+        return 0;
+}
+
 int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,
                     struct refusal *refusal) {
         struct membership_member *member;
@@ -89,6 +137,8 @@ int membership_join(struct membership *m, const struct membership_request *reque
                               "restarted meanwhile",
                               m->name, (unsigned long long)m->incarnation,
                               (unsigned long long)request->incarnation);
+        if (m->state == MEMBERSHIP_REPLACING)
+                return join_vacant(m, request, now, refusal);
         if (m->state != MEMBERSHIP_FORMING)
                 return refuse_formed(m, request, refusal);
         r = check_size(m, request, refusal);
@@ -101,11 +151,14 @@ int membership_join(struct membership *m, const struct membership_request *reque
         if (r != 0)
                 return r;
 
+        if (m->n == 0)
+                m->grace = request->grace;
         m->min_world = request->min_world;
         m->max_world = request->max_world;
         member = &m->member[m->n++];
         *member = (struct membership_member){
                 .request = *request,
+                .id = request->member,
                 .deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX,
         };
         if (m->n >= m->min_world && m->last_call == UINT64_MAX)
@@ -222,10 +275,82 @@ static void name_missing(const struct membership *m, char *text, size_t size) {
                 snprintf(text + used, size - used, ", …");
 }
 
+/* Whether anybody is left who belonged to the generation that ended. */
+static bool any_survivor(const struct membership *m) {
+        for (uint32_t i = 0; i < m->n; i++)
+                if (!m->member[i].lost && !m->member[i].fresh)
+                        return true;
+        return false;
+}
+
+static bool any_kept(const struct membership *m, uint64_t now) {
+        for (uint32_t i = 0; i < m->n; i++)
+                if (m->member[i].lost && now < m->member[i].kept)
+                        return true;
+        return false;
+}
+
+static bool can_close_ranks(const struct membership *m) {
+        return m->n - membership_vacant(m) >= m->min_world && !any_explicit(m);
+}
+
+static void close_ranks(struct membership *m) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < m->n; i++)
+                if (!m->member[i].lost)
+                        m->member[n++] = m->member[i];
+        m->n = n;
+        for (uint32_t i = 0; i < n; i++)
+                m->member[i].rank = i;
+}
+
+/* The end of replacing: a new generation, or none ever. */
+static enum membership_event replace(struct membership *m, uint64_t now) {
+        if (m->busy)
+                return MEMBERSHIP_NOTHING;
+        if (any_survivor(m) && membership_vacant(m) > 0 && any_kept(m, now))
+                return MEMBERSHIP_NOTHING;
+        if (!any_survivor(m) || (membership_vacant(m) > 0 && !can_close_ranks(m))) {
+                m->state = MEMBERSHIP_BROKEN;
+                return MEMBERSHIP_HAS_BROKEN;
+        }
+        close_ranks(m);
+        for (uint32_t i = 0; i < m->n; i++)
+                m->member[i].fresh = false;
+        m->state = MEMBERSHIP_FORMED;
+        m->generation++;
+        return MEMBERSHIP_HAS_FORMED;
+}
+
+/* The wait of a fresh member has ended: its place is vacant again. */
+static enum membership_event expire_fresh(struct membership *m, uint64_t now, uint64_t *ret_member,
+                                          struct refusal *refusal) {
+        for (uint32_t i = 0; i < m->n; i++) {
+                struct membership_member *member = &m->member[i];
+
+                if (!member->fresh || now < member->deadline)
+                        continue;
+                refuse(refusal, WIRE__CODE__TIMEOUT,
+                       "job '%s' did not go on within %.1f s: %u of its %u places are still vacant; start the others",
+                       m->name, (double)member->request.timeout / 1e6, membership_vacant(m), m->n);
+                *ret_member = member->request.member;
+                member->fresh = false;
+                member->lost = true;
+                return MEMBERSHIP_EXPIRED;
+        }
+        return MEMBERSHIP_NOTHING;
+}
+
 enum membership_event membership_tick(struct membership *m, uint64_t now, uint64_t *ret_member,
                                       struct refusal *refusal) {
         if (form(m, now))
                 return MEMBERSHIP_HAS_FORMED;
+        if (m->state == MEMBERSHIP_REPLACING) {
+                enum membership_event event = replace(m, now);
+
+                return event != MEMBERSHIP_NOTHING ? event : expire_fresh(m, now, ret_member, refusal);
+        }
         if (m->state != MEMBERSHIP_FORMING)
                 return MEMBERSHIP_NOTHING;
         for (uint32_t i = 0; i < m->n; i++) {
@@ -249,36 +374,68 @@ enum membership_event membership_tick(struct membership *m, uint64_t now, uint64
 uint64_t membership_deadline(const struct membership *m) {
         uint64_t soonest = UINT64_MAX;
 
-        if (m->state != MEMBERSHIP_FORMING)
+        if (m->state != MEMBERSHIP_FORMING && m->state != MEMBERSHIP_REPLACING)
                 return UINT64_MAX;
-        if (!any_explicit(m))
+        if (m->state == MEMBERSHIP_FORMING && !any_explicit(m))
                 soonest = m->last_call;
-        for (uint32_t i = 0; i < m->n; i++)
-                if (m->member[i].deadline < soonest)
-                        soonest = m->member[i].deadline;
+        for (uint32_t i = 0; i < m->n; i++) {
+                const struct membership_member *member = &m->member[i];
+                uint64_t due = UINT64_MAX;
+
+                if (member->lost)
+                        due = m->busy ? UINT64_MAX : member->kept;
+                else if (m->state == MEMBERSHIP_FORMING || member->fresh)
+                        due = member->deadline;
+                if (due < soonest)
+                        soonest = due;
+        }
         return soonest;
 }
 
-bool membership_remove(struct membership *m, uint64_t member, uint32_t cause) {
+static bool all_adapt(const struct membership *m) {
+        for (uint32_t i = 0; i < m->n; i++)
+                if (!m->member[i].lost && !m->member[i].request.adapts)
+                        return false;
+        return true;
+}
+
+/* A member of the running generation is gone. */
+static void lose(struct membership *m, struct membership_member *member, uint32_t cause, uint64_t now) {
+        member->lost = true;
+        member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
+        m->loss = (struct membership_loss){ .member = member->request.member, .rank = member->rank,
+                                            .pid = member->request.pid, .cause = cause };
+        m->busy = true;
+        m->state = all_adapt(m) && any_survivor(m) && (any_kept(m, now) || can_close_ranks(m)) ? MEMBERSHIP_REPLACING
+                                                                                              : MEMBERSHIP_BROKEN;
+}
+
+static void lose_further(struct membership *m, struct membership_member *member, uint32_t cause, uint64_t now) {
+        member->lost = true;
+        if (!member->fresh)
+                member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
+        member->fresh = false;
+}
+
+bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, uint64_t now) {
         for (uint32_t i = 0; i < m->n; i++) {
-                if (m->member[i].request.member != member)
+                if (m->member[i].request.member != member || m->member[i].lost)
                         continue;
-                if (m->state == MEMBERSHIP_FORMING) {
+                if (m->state == MEMBERSHIP_FORMING)
                         take_out(m, i);
-                        return false;
+                else if (m->state == MEMBERSHIP_REPLACING)
+                        lose_further(m, &m->member[i], cause, now);
+                else if (m->state == MEMBERSHIP_FORMED) {
+                        lose(m, &m->member[i], cause, now);
+                        return true;
                 }
-                if (m->state == MEMBERSHIP_BROKEN)
-                        return false;
-                m->state = MEMBERSHIP_BROKEN;
-                m->loss = (struct membership_loss){ .member = member, .rank = m->member[i].rank,
-                                                    .pid = m->member[i].request.pid, .cause = cause };
-                return true;
+                return false;
         }
         return false;
 }
 
 bool membership_end(struct membership *m, uint32_t cause) {
-        if (m->state != MEMBERSHIP_FORMED)
+        if (m->state != MEMBERSHIP_FORMED && m->state != MEMBERSHIP_REPLACING)
                 return false;
         m->state = MEMBERSHIP_BROKEN;
         m->loss = (struct membership_loss){ .cause = cause };

@@ -16,7 +16,10 @@
 enum membership_state {
         MEMBERSHIP_FORMING,     /* collecting members; ranks are not assigned yet */
         MEMBERSHIP_FORMED,      /* ranks are assigned and final for this generation */
-        MEMBERSHIP_BROKEN,     /* the generation has lost a member: nothing can be committed in it any more */
+        MEMBERSHIP_REPLACING,   /* the generation has lost a member: nothing can be committed in it any more; places
+                                   are kept for those who come back, and the next generation forms with them, or
+                                   without */
+        MEMBERSHIP_BROKEN,      /* there will be no next generation */
 };
 
 struct membership_request {
@@ -28,12 +31,18 @@ struct membership_request {
         uint64_t incarnation;
         uint64_t timeout;       /* us; 0: wait for ever */
         uint64_t last_call;     /* us to wait for more members once min_world are there */
+        uint64_t grace;         /* us that the place of a lost member is kept; the first member's counts */
+        bool adapts;            /* can go on in another generation; in a job with one who cannot there is none */
 };
 
 struct membership_member {
         struct membership_request request;
+        uint64_t id;            /* stable: whoever takes over a place inherits it */
         uint64_t deadline;      /* of the wait for the others; UINT64_MAX: none */
         uint32_t rank, slot;    /* once formed */
+        bool lost;              /* REPLACING: gone; its place is kept until: */
+        uint64_t kept;
+        bool fresh;             /* REPLACING: took the place over, belongs to the next generation */
 };
 
 struct membership_loss {
@@ -49,11 +58,14 @@ struct membership {
         uint32_t generation;    /* 0 while forming for the first time */
         uint64_t incarnation;
         uint32_t min_world, max_world;
-        uint32_t n;             /* present members */
+        uint64_t grace;
+        bool busy;              /* REPLACING: set by the loss; the caller clears it once nobody holds anything of the
+                                   old generation any more */
+        uint32_t n;             /* members, lost ones whose place is kept included */
         struct membership_member member[LIMIT_WORLD];   /* in order of arrival while forming, by rank
                                                            afterwards */
         uint64_t last_call;     /* when forming ends with fewer than max_world; UINT64_MAX: not called yet */
-        struct membership_loss loss;    /* BROKEN: the first one lost */
+        struct membership_loss loss;    /* REPLACING and BROKEN: the first one lost */
 };
 
 enum membership_event {
@@ -61,6 +73,7 @@ enum membership_event {
         MEMBERSHIP_HAS_FORMED,  /* ranks are in member[] */
         MEMBERSHIP_EXPIRED,     /* a member's wait has ended: it is removed, and the refusal says whom it
                                    missed */
+        MEMBERSHIP_HAS_BROKEN,  /* nobody came back in time, and too few are left */
 };
 
 void membership_init(struct membership *m, const char *name, uint64_t incarnation);
@@ -76,11 +89,15 @@ enum membership_event membership_tick(struct membership *m, uint64_t now, uint64
                                       struct refusal *refusal);
 uint64_t membership_deadline(const struct membership *m);       /* UINT64_MAX: none */
 
-/* The member has gone, whatever the cause. While forming it just makes room. In a formed job it breaks the
- * generation: true then, and `loss` is set, unless an earlier loss had broken it. */
-bool membership_remove(struct membership *m, uint64_t member, uint32_t cause);
+/* The member has gone, whatever the cause. While forming it just makes room. In a formed job it ends the
+ * generation: true then, `loss` is set, and the state says whether another one can follow. A later loss in the same
+ * generation gives false; it may still break what was to follow, which membership_tick() tells. */
+bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, uint64_t now);
 
 /* The whole generation ends, through no member's fault (SUPERSEDED, SHUTDOWN). True if that broke it. */
 bool membership_end(struct membership *m, uint32_t cause);
+
+/* Places that are kept for lost members. */
+uint32_t membership_vacant(const struct membership *m);
 
 const struct membership_member *membership_find(const struct membership *m, uint64_t member);

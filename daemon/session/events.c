@@ -6,6 +6,17 @@
 #include "job/plan.h"
 #include "session/private.h"
 
+/* The ordinal of the first plan that the others still have; a member that comes later counts on from there. */
+static uint32_t first_plan(const struct job *job) {
+        const struct plan *plan;
+        uint32_t first = UINT32_MAX;
+
+        list_for_each(plan, &job->plans, link)
+                if (!plan->dropped && !plan->failed && plan->ordinal < first)
+                        first = plan->ordinal;
+        return first == UINT32_MAX ? 0 : first;
+}
+
 static void joined(struct member *member) {
         struct session *session = member->owner;
         Wire__Joined message = WIRE__JOINED__INIT;
@@ -20,8 +31,11 @@ static void joined(struct member *member) {
         message.rank = member->rank;
         message.local_rank = member->local_rank;
         message.world = job_world(member->job);
-        message.member = member->id;
+        message.member = member->stable;
         message.incarnation = member->job->membership.incarnation;
+        message.first_plan = first_plan(member->job);
+        message.has_first_plan = message.first_plan > 0;
+        message.has_history = message.history = member->job->last_step > 0;
         session_send(session, WIRE__MESSAGE_TYPE__JOINED, member->join_request, -1, &message.base);
 }
 
@@ -102,6 +116,30 @@ static void lost(struct job *job, const struct membership_loss *loss, const char
         to_members(job, WIRE__MESSAGE_TYPE__LOST, &message.base);
 }
 
+static void regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
+        const struct job *job = member->job;
+        struct session *session = member->owner;
+        Wire__Newgen message = WIRE__NEWGEN__INIT;
+
+        if (session == NULL)
+                return;
+        report_flush(&session->sessions->report);       /* outcomes of the generation before */
+        message.has_job = message.has_generation = message.has_rank = message.has_local_rank = message.has_world = true;
+        message.has_behind = message.has_cause = true;
+        message.job = job->id;
+        message.generation = job->membership.generation;
+        message.rank = member->rank;
+        message.local_rank = member->local_rank;
+        message.world = job_world(job);
+        message.behind = job->behind;
+        message.has_lost_rank = message.has_lost_pid = loss->pid != 0;
+        message.lost_rank = loss->rank;
+        message.lost_pid = loss->pid;
+        message.cause = loss->cause;
+        message.text = (char *)text;
+        session_send(session, WIRE__MESSAGE_TYPE__NEWGEN, 0, -1, &message.base);
+}
+
 static void stall(struct job *job, const struct job_wait *wait, const char *text) {
         Wire__Stall message = WIRE__STALL__INIT;
 
@@ -135,6 +173,7 @@ const struct jobs_events sessions_events = {
         .result = result,
         .outcome = outcome,
         .lost = lost,
+        .regenerated = regenerated,
         .stall = stall,
         .evict = evict,
 };

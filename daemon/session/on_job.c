@@ -136,6 +136,9 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
                         .incarnation = join->incarnation,
                         .timeout = clock_from_ms(join->timeout_ms),
                         .last_call = clock_from_ms(join->last_call_ms),
+                        .grace = join->has_rejoin_grace_ms ? clock_from_ms(join->rejoin_grace_ms)
+                                                           : session->sessions->config.jobs->config.rejoin_grace,
+                        .adapts = session->minor >= MINOR_GENERATIONS,
                 },
                 .owner = session,
                 .owner_members = &session->members,
@@ -168,9 +171,18 @@ static bool refused_before(const struct session *session, const struct request *
         return request->id != 0 && request->id == session->refused_plan;
 }
 
+/* Plans can also be made while a lost member is replaced. */
+static struct member *session_planning(struct session *session, uint32_t job, struct request *request) {
+        struct member *member = session_member(session, job, &request->refusal);
+
+        if (member != NULL && member->state == MEMBER_ACTIVE && member->job->state == JOB_REPLACING)
+                return member;
+        return member != NULL ? session_active(session, job, request) : NULL;
+}
+
 int on_plan_begin(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__PlanBegin *begin = CAST(Wire__PlanBegin, message);
-        struct member *member = session_active(session, begin->job, request);
+        struct member *member = session_planning(session, begin->job, request);
 
         session->refused_plan = 0;
         return refuse_plan(session, request,
@@ -184,7 +196,7 @@ int on_plan_params(struct session *session, struct request *request, const Proto
 
         if (refused_before(session, request))
                 return 0;
-        member = session_active(session, chunk->job, request);
+        member = session_planning(session, chunk->job, request);
         return refuse_plan(session, request,
                            member != NULL ? plan_params(member, chunk, &request->refusal)
                                           : (int)request->refusal.code);
@@ -196,7 +208,7 @@ int on_plan_buckets(struct session *session, struct request *request, const Prot
 
         if (refused_before(session, request))
                 return 0;
-        member = session_active(session, chunk->job, request);
+        member = session_planning(session, chunk->job, request);
         return refuse_plan(session, request,
                            member != NULL ? plan_buckets(member, chunk, &request->refusal)
                                           : (int)request->refusal.code);
@@ -210,7 +222,7 @@ int on_plan_commit(struct session *session, struct request *request, const Proto
 
         if (refused_before(session, request))
                 return 0;
-        member = session_active(session, commit->job, request);
+        member = session_planning(session, commit->job, request);
         if (member == NULL)
                 return refuse_plan(session, request, (int)request->refusal.code);
         r = plan_commit(member, commit->plan, &fd, &arena.bytes, &request->refusal);
@@ -225,7 +237,7 @@ int on_plan_commit(struct session *session, struct request *request, const Proto
 
 int on_plan_mapped(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__PlanMapped *mapped = CAST(Wire__PlanMapped, message);
-        struct member *member = session_active(session, mapped->job, request);
+        struct member *member = session_planning(session, mapped->job, request);
 
         if (member != NULL && request->id == 0)
                 return refuse(&request->refusal, WIRE__CODE__INVALID, "PLAN_MAPPED needs a request number");
@@ -235,7 +247,7 @@ int on_plan_mapped(struct session *session, struct request *request, const Proto
 
 int on_plan_drop(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__PlanDrop *drop = CAST(Wire__PlanDrop, message);
-        struct member *member = session_active(session, drop->job, request);
+        struct member *member = session_planning(session, drop->job, request);
         Wire__PlanDropped dropped = WIRE__PLAN_DROPPED__INIT;
         int r;
 

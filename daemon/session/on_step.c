@@ -57,6 +57,10 @@ int on_operation(struct session *session, struct request *request, const Protobu
                 return (int)request->refusal.code;
         if (request->id == 0)
                 return refuse(&request->refusal, WIRE__CODE__INVALID, "OPERATION needs a request number");
+        if (operation->generation < member->job->membership.generation && session->minor >= MINOR_GENERATIONS)
+                return refuse(&request->refusal, WIRE__CODE__VOID_RETRY,
+                              "job '%s' has gone on to generation %u; call again there", member->job->name,
+                              member->job->membership.generation);
         if (operation->generation != member->job->membership.generation)
                 return refuse(&request->refusal, WIRE__CODE__STALE,
                               "job '%s' is in generation %u, the operation is for %u", member->job->name,

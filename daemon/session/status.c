@@ -138,6 +138,8 @@ static const char *job_state_text(const struct job *job, unsigned n_waits, uint6
         switch (job->state) {
         case JOB_FORMING:
                 return "forming";
+        case JOB_REPLACING:
+                return "replacing";
         case JOB_LOST:
                 return job->membership.loss.cause == WIRE__CAUSE__LEAVING ? "ended" : "lost";
         default:
@@ -242,12 +244,12 @@ static void send_member(const struct answer *answer, const struct member *member
         row.process_state = (char *)process_state;
         row.state = (char *)member_state_text(member, process_state, late);
         row.step = member->last_step;
-        row.member = member->id;
+        row.member = member->stable > 0 ? member->stable : member->id;
         row.client = member->client;
         row.program = (char *)member->program;
         row.exposed = member_exposed(member);
         row.has_exposed = row.exposed >= 0;
-        row.unranked = member->job->state == JOB_FORMING;
+        row.unranked = member->state == MEMBER_JOINING;
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
 }
 
@@ -295,12 +297,11 @@ static void send_whole_job(const struct answer *answer, struct job *job) {
         struct plan *plan;
 
         send_job(answer, job, waits, n_waits);
-        if (job->state == JOB_FORMING)
-                list_for_each(member, &job->members, link)
+        for (uint32_t rank = 0; job->state != JOB_FORMING && rank < job_world(job); rank++)
+                send_member(answer, job->rank[rank], is_waited_for(job->rank[rank], waits, n_waits));
+        list_for_each(member, &job->members, link)
+                if (member->state == MEMBER_JOINING)
                         send_member(answer, member, false);
-        else
-                for (uint32_t rank = 0; rank < job_world(job); rank++)
-                        send_member(answer, job->rank[rank], is_waited_for(job->rank[rank], waits, n_waits));
         list_for_each(plan, &job->plans, link)
                 send_plan(answer, plan);
         for (unsigned i = 0; i < n_waits; i++)

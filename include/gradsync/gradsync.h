@@ -38,8 +38,8 @@
  * that step at different rates: each plan counts its own steps).
  *
  * A job is a group of members that average gradients together. It belongs to the user who opened it: (user, name) is its
- * identity. It forms when all members are there and stays as it is until one of them leaves or is lost; then it is over
- * for all, and those who go on join again. `rank` (0 … world-1) numbers the members, `local_rank` those on this daemon.
+ * identity. It forms when all members are there. `rank` (0 … world-1) numbers the members, `local_rank` those on this
+ * daemon. What happens when one of them is lost is told under LOSSES.
  *
  * All members make the same calls that involve others (plans, steps, collectives) in the same order within a plan or a
  * job. What differs is refused on every member, by name, before any data moves.
@@ -55,7 +55,7 @@
  *   from ready() until finish() or wait()      gradsync's: reading gives anything, writing corrupts the result
  *   after finish() returned OK                 the trainer's: the average
  *   after wait() returned OK                   the trainer's, to read: the average, but provisional until finish() is OK
- *   after VOID_RETRY                           the trainer's: undefined contents
+ *   after VOID_RETRY or VOID_BEHIND            the trainer's: undefined contents
  *
  * Between parameters of a bucket there may be padding, which is gradsync's. Text, names, shapes and option structures
  * given to a call are copied; the caller's may go when the call has returned. Data given to a collective must stay where
@@ -79,8 +79,28 @@
  * for the result, only for how early work can begin. Every member's result has the same bits.
  *
  * Each parameter is marked once per step, ready() or absent(). finish() waits until the step has its outcome, which is
- * the same on every member: committed (OK), or void because a member was lost (VOID_RETRY). A step is committed once every
- * member has marked all of its parameters, whoever is lost afterwards. The next step begins with the next mark.
+ * the same on every member: committed (OK), or void because a member was lost (VOID_RETRY, VOID_BEHIND). A step is
+ * committed once every member has marked all of its parameters, whoever is lost afterwards. The next step begins with the
+ * next mark.
+ *
+ *
+ * LOSSES
+ *
+ * A member is lost when its process ends, when it closes its connection, or when the daemon has thrown it out. That ends the
+ * generation: an open step is void for all, half a sum is never seen. The place is kept for a while (rejoin_grace_ms) for
+ * a process that joins the job by the same name, and by the same rank if ranks were asked for; it gets the rank and the
+ * member id of the lost one. The others wait for it within finish(), or within a collective. Then the job is in its next
+ * generation, with the same ranks, and finish() returns VOID_BEHIND: all call gradsync_sync_state(), which gives the new
+ * member the state of the others, and compute the step again. If nobody comes in time, those who are left close ranks and
+ * finish() returns VOID_RETRY: rank and world size may have changed. That needs at least min_world of them, and nobody who
+ * has asked for a rank; otherwise the job is over: finish() returns VOID_RETRY, and all further calls MEMBER_LOST.
+ *
+ * Every finish() that is the first of its plan in a new generation returns VOID_RETRY or VOID_BEHIND, also if nothing was
+ * marked when the generation changed, so that no change goes unseen. (Not after a gradsync_sync_state() in between.) What
+ * is marked in such a step is dropped. The same holds for a collective, if no other call has told of the generation.
+ *
+ * A member that calls leave() takes its place with it: with at least min_world left, and no ranks asked for, the others go
+ * on without it, otherwise the job is over.
  *
  *
  * THREADS
@@ -113,7 +133,7 @@
  *
  * BLOCKING, OR THE CALLER'S OWN LOOP
  *
- * Calls that may wait: open, join, plan, wait, finish, plan_free, leave, and the collectives. With
+ * Calls that may wait: open, join, plan, wait, finish, plan_free, leave, sync_state, and the collectives. With
  * gradsync_options.nonblocking they return AGAIN instead of waiting (open itself always waits, 10 s at most). The caller's
  * loop then does, each time gradsync_fd() is readable (level-triggered; also when there is something to write):
  *
@@ -168,7 +188,7 @@
  *
  * and any call on a job or its plans, except leave(), and except finish() of a step whose outcome is known:
  *
- *   MEMBER_LOST     the job has lost a member, or one has left: leave, and join again with the others
+ *   MEMBER_LOST     the job is over: it has lost a member whose place nobody took, or one has left
  *
  *
  * VERSIONS
@@ -206,7 +226,7 @@ enum gradsync_result {          /* equal to enum Code of the protocol */
         GRADSYNC_TIMEOUT = 3,           /* others did not come in time; the text names them */
         /* outcome of a step */
         GRADSYNC_VOID_RETRY = 10,       /* nobody committed it: compute it again, from the same samples */
-        GRADSYNC_VOID_BEHIND = 11,      /* others did: take their state (not returned by this version) */
+        GRADSYNC_VOID_BEHIND = 11,      /* the same, and a new member has no state: first gradsync_sync_state() */
         /* this call */
         GRADSYNC_INVALID = 20,          /* an argument is wrong */
         GRADSYNC_STATE = 21,            /* right arguments, wrong moment: ready twice, finish before ready, … */
@@ -318,8 +338,10 @@ struct gradsync_join_options {
         int64_t incarnation;            /* -1: from the environment, else 0; counts restarts of the whole job */
         int64_t timeout_ms;             /* join and plan; -1: wait for ever; 0: default 5 min */
         int64_t last_call_ms;           /* once min_world is reached, how long to wait for more; 0: default 2 s */
+        int64_t rejoin_grace_ms;        /* how long a lost member's place is kept; -1: not at all; 0: GRADSYNC_REJOIN_GRACE
+                                           (seconds), else the daemon's setting. The job's is that of its first member */
 };
-#define GRADSYNC_JOIN_OPTIONS_INIT { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0 }
+#define GRADSYNC_JOIN_OPTIONS_INIT { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0, 0 }
 
 /*
  * Becomes a member of a job; waits until it has formed. `options` may be NULL: everything from the environment (see WHICH
@@ -440,7 +462,7 @@ int gradsync_divisor(struct gradsync_plan *plan, uint32_t divisor);
  * step can still become void. Waits for the parameter's whole bucket and those before it, whose other parameters another
  * thread must mark meanwhile if they are not marked yet.
  *   STATE        the parameter is not marked in this step
- *   VOID_RETRY   the step is void; call finish()
+ *   VOID_RETRY, VOID_BEHIND   the step is void; call finish()
  */
 int gradsync_wait(struct gradsync_plan *plan, uint32_t param);
 
@@ -460,14 +482,16 @@ struct gradsync_info {
 #define GRADSYNC_INFO_INIT { sizeof(struct gradsync_info), 0, 0., 0, -1, 0, 0., 0., 0, 0, "" }
 
 /*
- * Ends the step: waits for its outcome. `info` may be NULL; it is filled for OK and VOID_RETRY. Norm and non-finite counts
+ * Ends the step: waits for its outcome. `info` may be NULL; it is filled for OK and for void steps. Norm and non-finite counts
  * cover floating-point parameters and cost nothing: they are taken while reducing. On OK all gradients are averages, with
  * the same bits on every member.
  *   STATE        parameters are neither ready nor absent (the text names the first), or gradients accumulate; mark them and
  *                call again, nothing is lost
- *   VOID_RETRY   a member was lost in the step (info tells whom); gradients are undefined on all members, nothing was
- *                committed anywhere. The next call returns MEMBER_LOST
- * If the step was committed before the loss, it returns OK, and the call after it MEMBER_LOST.
+ *   VOID_RETRY   a member was lost (info tells whom); gradients are undefined on all members, nothing was committed
+ *                anywhere. The job is in a new generation: compute the step again, with the rank and the world size that
+ *                hold now. Or it is over: then the next call returns MEMBER_LOST
+ *   VOID_BEHIND  the same, and somebody has taken the lost member's place: call gradsync_sync_state() first
+ * If the step was committed before the loss, it returns OK.
  */
 int gradsync_finish(struct gradsync_plan *plan, struct gradsync_info *info);
 
@@ -499,6 +523,9 @@ int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int
  *   STATE               another collective of this job is under way
  *   QUOTA, NO_MEMORY    there is no room for the shared memory
  *   UNSUPPORTED         the daemon's staging memory is too small for so many members
+ *   VOID_RETRY          a member was lost before all had come; contents of the output are undefined. The job is in a new
+ *                       generation: call it again, if all others do
+ *   VOID_BEHIND         the same, and somebody has taken the lost member's place: call gradsync_sync_state() first
  */
 
 /* Returns when all members have called it. */
@@ -512,6 +539,27 @@ int gradsync_reduce_scatter(struct gradsync_job *job, const void *in, void *out,
                             enum gradsync_reduce reduce);
 /* Reduces `count` elements, in place. AVG divides by the world size. */
 int gradsync_allreduce(struct gradsync_job *job, void *data, size_t count, enum gradsync_dtype dtype, enum gradsync_reduce reduce);
+
+/* One piece of a trainer's state: parameters, momentum, the state of a random generator, … */
+struct gradsync_state {
+        void *data;
+        uint64_t bytes;
+};
+
+/*
+ * Brings the state of all members to the newest one among them: called by all after the plan is made, before the first step,
+ * and after each VOID_BEHIND. `step` is the trainer's own count of steps that are in the state; it is set to that of the state
+ * which all have afterwards. Buffers are the same in number and sizes on all members.
+ *
+ * Newest is the state with the latest commit that this job has made; whoever has it already neither sends nor receives,
+ * but for one of them, who sends. A process that is new in the job has none, whatever it has read from a checkpoint, unless
+ * nobody has one: then, if all say the same `step` above 0, they have read the same checkpoint and nothing is sent; else
+ * rank 0's state is taken. Losses meanwhile are dealt with inside the call: it starts again with those who are there, and a
+ * member that had begun to receive has no state until it has received all of one.
+ *   MEMBER_LOST         the job is over, or no member is left whose state is whole: restart from a checkpoint
+ *   OPERATION_MISMATCH  the members' buffers differ
+ */
+int gradsync_sync_state(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, uint64_t *step);
 
 #ifdef __cplusplus
 }

@@ -70,7 +70,7 @@ class Daemon:
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 [os.path.join(build, "daemon/core/gradsyncd"), "--config", config, "--socket", self.socket,
-                 "--arenas-per-uid", "65536", "--bytes-per-uid", "1T", "--log-level", "warning"],
+                 "--rejoin-grace", "0", "--arenas-per-uid", "65536", "--bytes-per-uid", "1T", "--log-level", "warning"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.pid = self.process.pid
         end = time.monotonic() + 10

@@ -234,7 +234,7 @@ class Daemon:
             os.chown(self.directory, uid, uid)
         self.socket = str(directory / "socket")
         self.config = directory / "gradsyncd.conf"
-        self.config.write_text(config + settings_text(settings or {}))
+        self.config.write_text(config + settings_text({"rejoin_grace": "0", **(settings or {})}))
         self.log_path = directory / "log"
         self.flags = ["--config", str(self.config), *map(str, flags)]
         if device:

@@ -124,6 +124,7 @@ static int do_join(char *out, size_t size) {
         options.incarnation = number_of("incarnation", -1);
         options.timeout_ms = number_of("timeout", 0);
         options.last_call_ms = number_of("last_call", 0);
+        options.rejoin_grace_ms = number_of("grace", 0);
         r = gradsync_join(gs, &options, &JOB);
         if (r == GRADSYNC_OK)
                 snprintf(out, size, "name=%s rank=%u local_rank=%u world=%u generation=%u member=%" PRIu64,
@@ -309,7 +310,7 @@ static int do_finish(char *out, size_t size) {
                          " bytes=%" PRIu64 " exposed=%d elapsed=%d",
                          info.step, info.norm, info.nonfinite, info.nonfinite_rank, info.bytes,
                          info.exposed_s >= 0, info.elapsed_s >= info.exposed_s);
-        else if (r == GRADSYNC_VOID_RETRY)
+        else if (r == GRADSYNC_VOID_RETRY || r == GRADSYNC_VOID_BEHIND)
                 snprintf(out, size, "step=%" PRIu64 " lost_rank=%u lost_pid=%d cause=%s text=%s", info.step,
                          info.lost_rank, (int)info.lost_pid, info.cause, gradsync_error());
         return r;
@@ -426,6 +427,42 @@ static void prepare(uint64_t in, uint64_t out) {
 static int done(int r) {
         under_way = r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED;
         return r;
+}
+
+/* The trainer's state: many bytes of one value, and eight. */
+static uint8_t *state_memory;
+static uint64_t state_bytes, state_number;
+
+/* state BYTES VALUE */
+static int do_state(char *out, size_t size) {
+        state_bytes = strtoull(word[1], NULL, 0);
+        state_number = strtoull(word[2], NULL, 0);
+        free(state_memory);
+        state_memory = malloc(state_bytes + 1);
+        memset(state_memory, (int)state_number, state_bytes);
+        return GRADSYNC_OK;
+}
+
+/* sync STEP: tells the step and the value that the state has afterwards */
+static int do_sync(char *out, size_t size) {
+        const struct gradsync_state state[] = {
+                { state_memory, state_bytes }, { NULL, 0 }, { &state_number, sizeof(state_number) }
+        };
+        uint64_t step = strtoull(word[1], NULL, 0), strange = 0;
+        int r = gradsync_sync_state(JOB, state, 3, &step);
+
+        for (uint64_t i = 0; i < state_bytes; i++)
+                strange += state_memory[i] != (uint8_t)state_number;
+        if (r == GRADSYNC_OK)
+                snprintf(out, size, "step=%" PRIu64 " value=%" PRIu64 " strange=%" PRIu64, step, state_number, strange);
+        return r;
+}
+
+/* place: what can change with the generation */
+static int do_place(char *out, size_t size) {
+        snprintf(out, size, "rank=%u world=%u generation=%u member=%" PRIu64, gradsync_rank(JOB),
+                 gradsync_world_size(JOB), gradsync_generation(JOB), gradsync_member_id(JOB));
+        return GRADSYNC_OK;
 }
 
 static int do_barrier(char *out, size_t size) {
@@ -710,6 +747,9 @@ static const struct command {
         { "stats", do_stats },
         { "bucket_of", do_bucket_of },
         { "threads", do_threads },
+        { "state", do_state },
+        { "sync", do_sync },
+        { "place", do_place },
         { "barrier", do_barrier },
         { "broadcast", do_broadcast },
         { "allgather", do_allgather },
@@ -792,6 +832,7 @@ int main(int argc, char **argv) {
                 forget(&plans[i]);
                 forget(&registered[i]);
         }
+        free(state_memory);
         free(in_memory);
         free(out_memory);
         gradsync_close(gs);

@@ -20,7 +20,7 @@ import time
 
 MAGIC = 0x5347
 MAJOR = 1
-MINOR = 0
+MINOR = 1
 HEADER = struct.Struct("<HBBHHII")
 FRAME_MAX = 65536
 PAYLOAD_MAX = FRAME_MAX - HEADER.size

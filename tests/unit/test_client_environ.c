@@ -110,6 +110,25 @@ static void test_what_is_missing(void **state) {
         assert_null(environ_launcher_variable()); /* a batch script is no step */
 }
 
+static void test_grace(void **state) {
+        static const char *const wrong[] = { "soon", "1s", "-1", "nan", "1e30" };
+        int64_t grace = -7;
+
+        assert_int_equal(environ_grace(&grace), GRADSYNC_OK);
+        assert_int_equal(grace, -7);
+        SET("GRADSYNC_REJOIN_GRACE", "2.5");
+        assert_int_equal(environ_grace(&grace), GRADSYNC_OK);
+        assert_int_equal(grace, 2500);
+        SET("GRADSYNC_REJOIN_GRACE", "0");
+        assert_int_equal(environ_grace(&grace), GRADSYNC_OK);
+        assert_int_equal(grace, 0);
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                SET("GRADSYNC_REJOIN_GRACE", wrong[i]);
+                assert_int_equal(environ_grace(&grace), GRADSYNC_INVALID);
+                assert_non_null(strstr(gradsync_error(), "GRADSYNC_REJOIN_GRACE"));
+        }
+}
+
 static void test_sockets(void **state) {
         struct environ_sockets sockets;
         char path[200];
@@ -151,6 +170,7 @@ int main(void) {
                 cmocka_unit_test_setup(test_torchrun_without_an_id, clean),
                 cmocka_unit_test_setup(test_numbers_that_are_none, clean),
                 cmocka_unit_test_setup(test_what_is_missing, clean),
+                cmocka_unit_test_setup(test_grace, clean),
                 cmocka_unit_test_setup(test_sockets, clean),
         };
 

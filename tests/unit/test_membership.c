@@ -158,16 +158,16 @@ static void the_first_loss_breaks_the_generation(void **state) {
 
         membership_init(&m, "j", 0);
         assert_int_equal(join(request(1, 2, 2), 0, &refusal), 0);
-        assert_false(membership_remove(&m, 1, WIRE__CAUSE__EXITED));    /* forming: makes room */
+        assert_false(membership_remove(&m, 1, WIRE__CAUSE__EXITED, 0));    /* forming: makes room */
         assert_int_equal(m.n, 0);
         assert_int_equal(join(request(2, 2, 2), 0, &refusal), 0);
         assert_int_equal(join(request(3, 2, 2), 0, &refusal), 0);
         assert_int_equal(membership_tick(&m, 0, &gone, &refusal), MEMBERSHIP_HAS_FORMED);
-        assert_true(membership_remove(&m, 3, WIRE__CAUSE__EXITED));
+        assert_true(membership_remove(&m, 3, WIRE__CAUSE__EXITED, 0));
         assert_int_equal(m.state, MEMBERSHIP_BROKEN);
         assert_int_equal(m.loss.rank, 1);
         assert_int_equal(m.loss.pid, 103);
-        assert_false(membership_remove(&m, 2, WIRE__CAUSE__CLOSED));
+        assert_false(membership_remove(&m, 2, WIRE__CAUSE__CLOSED, 0));
         assert_int_equal(m.loss.rank, 1);
         assert_false(membership_end(&m, WIRE__CAUSE__SHUTDOWN));
 }
@@ -213,7 +213,7 @@ static void schedule(unsigned seed) {
                 membership_join(&m, &r, now, &refusal);
                 if (rand() % 5 == 0 && m.n > 0)
                         membership_remove(&m, m.member[(uint32_t)rand() % m.n].request.member,
-                                          WIRE__CAUSE__EXITED);
+                                          WIRE__CAUSE__EXITED, 0);
                 now += (uint64_t)(rand() % 10);
                 for (enum membership_event event;
                      (event = membership_tick(&m, now, &gone, &refusal)) != MEMBERSHIP_NOTHING;) {

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bringing the state of all members to that of the one that is furthest. Built from collectives: everybody says how new his
+ * state is, all come to the same conclusion, and whoever is furthest broadcasts. A generation that ends meanwhile starts it
+ * again; a member that was receiving then has no state, whatever it had before.
+ */
+#include <stdlib.h>
+
+#include "client/lib/fail.h"
+#include "client/lib/job.h"
+#include "client/lib/plan.h"
+
+static const char call_name[] = "gradsync_sync_state";
+
+/* FNV-1a, over sizes. */
+static uint64_t digest(const struct gradsync_state *state, uint32_t n) {
+        uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+        for (uint32_t i = 0; i < n; i++)
+                for (unsigned shift = 0; shift < 64; shift += 8)
+                        hash = (hash ^ (state[i].bytes >> shift & 0xff)) * UINT64_C(0x100000001b3);
+        return hash;
+}
+
+static int begin(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, uint64_t step) {
+        struct sync *sync = &job->sync;
+
+        *sync = (struct sync){ .mine = { .tag = job->tag, .step = step, .digest = digest(state, n), .history = job->history } };
+        for (uint32_t i = 0; i < n; i++)
+                sync->mine.bytes += state[i].bytes;
+        sync->all = calloc(job->world, sizeof(*sync->all));
+        if (sync->all == NULL)
+                return fail(GRADSYNC_NO_MEMORY, "no memory to gather the state of %u members", job->world);
+        return GRADSYNC_OK;
+}
+
+static void end(struct gradsync_job *job) {
+        free(job->sync.all);
+        job->sync.all = NULL;
+}
+
+static int compare_tags(const struct tag *a, const struct tag *b) {
+        if (a->generation != b->generation)
+                return a->generation < b->generation ? -1 : 1;
+        return a->commits < b->commits ? -1 : a->commits > b->commits;
+}
+
+static int check_sizes(const struct gradsync_job *job, const struct sync_entry *all) {
+        for (uint32_t rank = 1; rank < job->sync.world; rank++)
+                if (all[rank].digest != all[0].digest || all[rank].bytes != all[0].bytes)
+                        return fail(GRADSYNC_OPERATION_MISMATCH,
+                                    "job '%s': the state of rank %u has %llu bytes, that of rank 0 has %llu, or is cut into other "
+                                    "buffers; give the same buffers on all members",
+                                    job->name, rank, (unsigned long long)all[rank].bytes, (unsigned long long)all[0].bytes);
+        return GRADSYNC_OK;
+}
+
+/* Nobody has a state of this job: all come from the same checkpoint, or rank 0 decides. */
+static int decide_fresh(struct gradsync_job *job) {
+        struct sync *sync = &job->sync;
+        bool same = sync->all[0].step > 0;
+
+        for (uint32_t rank = 0; rank < sync->world; rank++) {
+                same = same && sync->all[rank].step == sync->all[0].step;
+                if (sync->all[rank].history != 0)
+                        return fail(GRADSYNC_MEMBER_LOST,
+                                    "job '%s': no up-to-date rank is left: restart from a checkpoint", job->name);
+        }
+        sync->source = 0;
+        sync->transfer = !same;
+        sync->receive = !same && sync->rank != 0;
+        return GRADSYNC_OK;
+}
+
+static int decide(struct gradsync_job *job) {
+        struct sync *sync = &job->sync;
+        const struct sync_entry *all = sync->all;
+        int r = check_sizes(job, all);
+
+        if (r != GRADSYNC_OK)
+                return r;
+        sync->source = 0;
+        for (uint32_t rank = 1; rank < sync->world; rank++)
+                if (compare_tags(&all[rank].tag, &all[sync->source].tag) > 0)
+                        sync->source = rank;
+        if (all[sync->source].tag.generation == 0)
+                return decide_fresh(job);
+        job->history = true;
+        for (uint32_t rank = 0; rank < sync->world; rank++)
+                sync->transfer |= compare_tags(&all[rank].tag, &all[sync->source].tag) != 0;
+        sync->receive = compare_tags(&sync->mine.tag, &all[sync->source].tag) != 0;
+        return GRADSYNC_OK;
+}
+
+static int gather(struct gradsync_job *job) {
+        struct sync *sync = &job->sync;
+        int r;
+
+        if (sync->gathered)
+                return GRADSYNC_OK;
+        r = job_allgather(job, &sync->mine, sync->all, sizeof(sync->mine), call_name);
+        if (r != GRADSYNC_OK)
+                return r;
+        sync->generation = job->collective.generation;
+        sync->rank = job->collective.rank;
+        sync->world = job->collective.world;
+        r = decide(job);
+        sync->gathered = r == GRADSYNC_OK;
+        if (sync->receive)
+                job->tag = (struct tag){ 0 };
+        return r;
+}
+
+static int transfer(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n) {
+        struct sync *sync = &job->sync;
+
+        for (; sync->transfer && sync->at < n; sync->at++) {
+                void *data = state[sync->at].data;
+                int r = job_broadcast(job, sync->generation, data, sync->receive ? data : NULL, state[sync->at].bytes, sync->source, call_name);
+
+                if (r != GRADSYNC_OK)
+                        return r;
+        }
+        return GRADSYNC_OK;
+}
+
+/* What was void only because there is a new generation can begin. */
+static void reopen_steps(struct gradsync_job *job) {
+        for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+                if (plan->step.outcome == WIRE__OUTCOME__VOID && !step_open(plan))
+                        step_begin(plan, plan->step.number);
+}
+
+static int conclude(struct gradsync_job *job, uint64_t *step) {
+        const struct sync *sync = &job->sync;
+        const struct sync_entry *from = &sync->all[sync->source];
+        int r = job_enter(job, call_name);
+
+        if (r != GRADSYNC_OK)
+                return r;
+        *step = from->step;
+        job->tag = from->tag.generation > 0 ? from->tag : (struct tag){ sync->generation, 0 };
+        job->history = true;
+        if (job->generation != sync->generation)        /* there are others now, who do not have it */
+                return job_leave(job, GRADSYNC_VOID_RETRY);
+        job->behind = false;
+        job->told = sync->generation;
+        reopen_steps(job);
+        return job_leave(job, GRADSYNC_OK);
+}
+
+static int check(const struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, const uint64_t *step) {
+        if (job == NULL || step == NULL || (state == NULL && n > 0))
+                return fail(GRADSYNC_INVALID, "%s(): job, buffers or step are NULL", call_name);
+        for (uint32_t i = 0; i < n; i++)
+                if (state[i].data == NULL && state[i].bytes > 0)
+                        return fail(GRADSYNC_INVALID, "%s(): buffer %u of %u is NULL", call_name, i, n);
+        return GRADSYNC_OK;
+}
+
+int gradsync_sync_state(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, uint64_t *step) {
+        int r = check(job, state, n, step);
+
+        if (r != GRADSYNC_OK || job->gs->standalone)
+                return r;
+        do {
+                r = job->sync.all == NULL ? begin(job, state, n, *step) : GRADSYNC_OK;
+                if (r == GRADSYNC_OK)
+                        r = gather(job);
+                if (r == GRADSYNC_OK)
+                        r = transfer(job, state, n);
+                if (r == GRADSYNC_OK)
+                        r = conclude(job, step);
+                if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
+                        return r;
+                end(job);
+        } while (r == GRADSYNC_VOID_RETRY || r == GRADSYNC_VOID_BEHIND);
+        return r;
+}
