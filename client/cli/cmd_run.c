@@ -11,7 +11,7 @@
 #include "proto/names.h"
 #include "run.h"
 
-enum { OPT_JOB = CLI_OPT_OWN, OPT_PRIVATE, OPT_DAEMON_ARG, OPT_KEEP_GOING, OPT_GRACE };
+enum { OPT_JOB = CLI_OPT_OWN, OPT_PRIVATE, OPT_DAEMON_ARG, OPT_KEEP_GOING, OPT_GRACE, OPT_RESTART };
 
 /* The command's own options; -1: not one of them, else as cli_common_option(). */
 static int own_option(struct cli *cli, struct run_options *options, int option) {
@@ -33,6 +33,10 @@ static int own_option(struct cli *cli, struct run_options *options, int option) 
         case OPT_PRIVATE: options->always_private = true; return 0;
         case OPT_DAEMON_ARG: options->daemon_args[options->n_daemon_args++] = optarg; return 0;
         case OPT_KEEP_GOING: options->keep_going = true; return 0;
+        case OPT_RESTART:
+                if (!cli_parse_number(optarg, 0, 1000000, &options->restarts))
+                        return cli_refuse_option(cli, "--restart needs a number of times, not \"%s\"", optarg);
+                return 0;
         case OPT_GRACE:
                 if (!cli_parse_seconds(optarg, &options->grace_ms))
                         return cli_refuse_option(cli, "--grace needs a number of seconds, not \"%s\"",
@@ -51,6 +55,7 @@ static int parse(struct cli *cli, struct run_options *options, int argc, char **
                 { "daemon-arg", required_argument, NULL, OPT_DAEMON_ARG },
                 { "keep-going", no_argument, NULL, OPT_KEEP_GOING },
                 { "grace", required_argument, NULL, OPT_GRACE },
+                { "restart", required_argument, NULL, OPT_RESTART },
                 { 0 },
         };
         int option, r;

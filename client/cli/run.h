@@ -20,6 +20,7 @@ struct run_options {
         const char *job;
         bool always_private;
         bool keep_going;
+        unsigned long restarts; /* of each member */
         const char **daemon_args;
         size_t n_daemon_args;
         char **command; /* NULL-terminated */
@@ -55,6 +56,7 @@ enum { RUN_STDOUT, RUN_STDERR, RUN_STREAMS };
 
 struct run_member {
         unsigned rank;
+        unsigned long restarts; /* so far */
         pid_t pid;             /* also its process group; reaped last, so that the number stays ours */
         int pidfd;             /* -1 once it has ended */
         int pipe[RUN_STREAMS]; /* -1 at end of file */
@@ -81,6 +83,8 @@ struct run {
 
 /* Starts one more member. An exit code: 126 and 127 as in shells where the command cannot run. */
 int run_member_start(struct run *run, unsigned rank);
+/* Starts one that has ended again, in its place; what was left of it is killed and reaped. */
+int run_member_restart(struct run *run, unsigned rank);
 void run_member_deinit(struct run_member *member);
 /* Kills whatever is left of the members and of what they started, and reaps it. */
 void run_members_end(struct run *run);

@@ -47,6 +47,8 @@ _Noreturn static void become(const struct run *run, unsigned rank, const int out
         setenv("GRADSYNC_JOB", run->job, 1);
         setenv("GRADSYNC_SOCKET", run->socket, 1);
         set_number("GRADSYNC_WORLD_SIZE", run->options->members);
+        if (!getenv("GRADSYNC_REJOIN_GRACE") && !run->options->restarts)
+                setenv("GRADSYNC_REJOIN_GRACE", "0", 1); /* nobody will come instead of a lost member */
         set_number("GRADSYNC_RANK", rank);
         set_number("GRADSYNC_LOCAL_RANK", rank);
         execvp(run->options->command[0], run->options->command);
@@ -80,9 +82,13 @@ static int cannot(const char *what, int error) {
 }
 
 static int adopt(struct run *run, unsigned rank, pid_t pid, int in[RUN_STREAMS]) {
-        struct run_member *member = &run->member[run->n_members++];
+        struct run_member *member = &run->member[rank];
 
-        *member = (struct run_member){ .rank = rank, .pid = pid, .pidfd = pidfd_open(pid, 0) };
+        if (rank >= run->n_members)
+                run->n_members = rank + 1; /* they are started in the order of their ranks */
+        *member = (struct run_member){
+                .rank = rank, .restarts = member->restarts, .pid = pid, .pidfd = pidfd_open(pid, 0)
+        };
         memcpy(member->pipe, in, sizeof member->pipe);
         if (member->pidfd < 0)
                 return cannot("pidfd_open", errno);
@@ -131,6 +137,16 @@ void run_member_deinit(struct run_member *member) {
         }
         if (member->pidfd >= 0)
                 close(member->pidfd);
+}
+
+int run_member_restart(struct run *run, unsigned rank) {
+        struct run_member *member = &run->member[rank];
+
+        kill(-member->pid, SIGKILL);
+        waitpid(member->pid, NULL, 0);
+        run_member_deinit(member);
+        member->restarts++;
+        return run_member_start(run, rank);
 }
 
 static pid_t parent_of(const char *pid) {

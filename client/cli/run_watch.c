@@ -179,20 +179,72 @@ static void relay(struct run *run, unsigned rank, int stream) {
         member->pipe[stream] = -1;
 }
 
+static int follow(const struct run *run, int fd, uint64_t about) {
+        struct epoll_event event = { .events = EPOLLIN, .data.u64 = about };
+
+        return epoll_ctl(run->epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+static int follow_member(const struct run *run, unsigned rank) {
+        int r = follow(run, run->member[rank].pidfd, ABOUT(ABOUT_MEMBER, rank, 0));
+
+        for (int k = 0; k < RUN_STREAMS && r == 0; k++)
+                r = follow(run, run->member[rank].pipe[k], ABOUT(ABOUT_OUTPUT, rank, k));
+        return r;
+}
+
+/* What it has written before its end; whoever else holds the pipe is killed with its group. */
+static void relay_rest(struct run *run, unsigned rank) {
+        struct run_member *member = &run->member[rank];
+
+        for (int k = 0; k < RUN_STREAMS; k++) {
+                struct pollfd fd = { .fd = member->pipe[k], .events = POLLIN };
+
+                while (member->pipe[k] >= 0 && poll(&fd, 1, 0) > 0)
+                        relay(run, rank, k);
+                if (member->pipe[k] >= 0) {
+                        struct giving giving = { run, rank, k };
+                        lines_flush(&member->lines[k], give_line, &giving);
+                }
+        }
+}
+
+/* Only the one that died is started anew; the others wait for it inside gradsync. */
+static void member_restart(struct run *run, unsigned rank, const char *how) {
+        struct run_member *member = &run->member[rank];
+        int code;
+
+        cli_complain("rank %u (pid %d) %s; started again (%lu of %lu)", rank, member->pid, how, member->restarts + 1,
+                     run->options->restarts);
+        relay_rest(run, rank);
+        code = run_member_restart(run, rank);
+        if (!code && follow_member(run, rank) < 0) {
+                cli_complain("epoll: %s", strerror(errno));
+                code = CLI_ERROR;
+        }
+        if (code)
+                stop_members(run, SIGTERM, code);
+}
+
 static void member_failed(struct run *run, const struct run_member *member, const siginfo_t *info) {
         bool by_signal = info->si_code != CLD_EXITED;
         int result = by_signal ? 128 + info->si_status : info->si_status;
         const char *then =
                 run->options->keep_going || run->options->members == 1 ? "" : "; the others are stopped";
 
+        char how[96];
+
         if (run->stopping)
                 return; /* not its own fault */
         if (by_signal)
-                cli_complain("rank %u (pid %d) was killed by signal %d (%s)%s", member->rank, member->pid,
-                             info->si_status, strsignal(info->si_status), then);
+                snprintf(how, sizeof how, "was killed by signal %d (%s)", info->si_status, strsignal(info->si_status));
         else
-                cli_complain("rank %u (pid %d) ended with status %d%s", member->rank, member->pid,
-                             info->si_status, then);
+                snprintf(how, sizeof how, "ended with status %d", info->si_status);
+        if (member->restarts < run->options->restarts) {
+                member_restart(run, member->rank, how);
+                return;
+        }
+        cli_complain("rank %u (pid %d) %s%s", member->rank, member->pid, how, then);
         if (run->options->keep_going)
                 run->result = run->result ? run->result : result;
         else
@@ -218,22 +270,13 @@ static void daemon_ended(struct run *run) {
         stop_members(run, SIGTERM, CLI_ERROR);
 }
 
-static int follow(const struct run *run, int fd, uint64_t about) {
-        struct epoll_event event = { .events = EPOLLIN, .data.u64 = about };
-
-        return epoll_ctl(run->epoll_fd, EPOLL_CTL_ADD, fd, &event);
-}
-
 static int follow_all(struct run *run) {
         int r = follow(run, run->signal_fd, ABOUT(ABOUT_SIGNAL, 0, 0));
 
         if (r == 0 && run->daemon.pidfd >= 0)
                 r = follow(run, run->daemon.pidfd, ABOUT(ABOUT_DAEMON, 0, 0));
-        for (unsigned i = 0; i < run->n_members && r == 0; i++) {
-                r = follow(run, run->member[i].pidfd, ABOUT(ABOUT_MEMBER, i, 0));
-                for (int k = 0; k < RUN_STREAMS && r == 0; k++)
-                        r = follow(run, run->member[i].pipe[k], ABOUT(ABOUT_OUTPUT, i, k));
-        }
+        for (unsigned i = 0; i < run->n_members && r == 0; i++)
+                r = follow_member(run, i);
         return r;
 }
 

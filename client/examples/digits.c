@@ -8,7 +8,8 @@
  * gradients straight into memory shared with the daemon and marks them ready, so the last layer is being
  * averaged while the first is still being computed. After each epoch the members compare a hash of their
  * parameters: they are equal, bit by bit, or the program fails. With equal seed and batch, any number of
- * members follows the same loss curve.
+ * members follows the same loss curve. Under `gradsyncctl run --restart` any member can be killed at any time: the
+ * others wait for its successor, give it their state, and end with the parameters of the undisturbed run.
  *
  * The model is in mlp.c, the reader of the data in dataset.c, the command line in options.c.
  */
@@ -19,7 +20,6 @@
 #include <gradsync/gradsync.h>
 
 #include <inttypes.h>
-#include <math.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +42,11 @@ struct trainer {
         struct gradsync_plan *plan;
         size_t rank, world;
 
+        uint64_t step;     /* done so far, all epochs together; with the next, what there is to know of how far we are */
+        uint64_t compared; /* epochs whose parameters have been compared */
+        uint64_t reported; /* epochs that this process has reported */
+        uint64_t ordered;  /* epochs for which `order` has been shuffled */
+
         size_t steps;  /* of one epoch; rows that do not fill a last batch sit this epoch out */
         size_t share;  /* rows of one batch that are ours */
         size_t *order; /* all training rows, shuffled alike on every member */
@@ -51,12 +56,13 @@ struct trainer {
         pid_t command;    /* --exec while it runs */
 };
 
-/* What one epoch adds up to. */
+/* What one epoch adds up to. A member that came in the middle knows its own steps only. */
 struct epoch {
-        double loss;    /* mean over all rows of all members */
-        double exposed; /* seconds blocked in gradsync, mean of the members */
-        double norm;    /* of the averaged gradient, mean of the steps */
-        double seconds;
+        double loss;    /* sum over our rows; in the report, mean over the rows of all members */
+        double exposed; /* seconds blocked in gradsync; in the report, mean of the members */
+        double norm;    /* of the averaged gradient, sum over the steps; in the report, their mean */
+        double rows, steps;
+        double start, seconds;
         uint64_t hash; /* of our parameters */
 };
 
@@ -92,8 +98,20 @@ static void join(struct trainer *t) {
         options.stall_data = t;
         check(t, "cannot reach the daemon", gradsync_open(&t->gs, &options));
         check(t, "cannot join the job", gradsync_join(t->gs, NULL, &t->job));
+}
+
+/* Our place among the members, and with it our share of every batch. It can change with every generation. */
+static void take_place(struct trainer *t) {
         t->rank = gradsync_rank(t->job);
         t->world = gradsync_world_size(t->job);
+        if (t->options.batch % t->world) {
+                char why[128];
+                snprintf(why, sizeof(why),
+                         "a batch of %zu rows cannot be shared equally by %zu members; see --batch",
+                         t->options.batch, t->world);
+                fail(t, "cannot train", why);
+        }
+        t->share = t->options.batch / t->world;
 }
 
 /* Two parameters a layer: its weights are number 2 × layer, its biases the next. The small buckets suit a
@@ -122,14 +140,7 @@ static void *allocate(const struct trainer *t, size_t count, size_t size) {
 }
 
 static void set_up(struct trainer *t) {
-        if (t->options.batch % t->world) {
-                char why[128];
-                snprintf(why, sizeof(why),
-                         "a batch of %zu rows cannot be shared equally by %zu members; see --batch",
-                         t->options.batch, t->world);
-                fail(t, "cannot start", why);
-        }
-        t->share = t->options.batch / t->world;
+        take_place(t);
         t->steps = t->data.train.rows / t->options.batch;
         if (!t->steps)
                 fail(t, "cannot start", "the batch is larger than the training set");
@@ -137,11 +148,37 @@ static void set_up(struct trainer *t) {
         t->order = allocate(t, t->data.train.rows, sizeof(*t->order));
         for (size_t i = 0; i < t->data.train.rows; i++)
                 t->order[i] = i;
-        t->image = allocate(t, t->share * DATASET_PIXELS, sizeof(*t->image));
-        t->label = allocate(t, t->share, sizeof(*t->label));
+        t->image = allocate(t, t->options.batch * DATASET_PIXELS, sizeof(*t->image));
+        t->label = allocate(t, t->options.batch, sizeof(*t->label));
         t->hashes = allocate(t, t->world, sizeof(*t->hashes));
-        if (mlp_init(&t->mlp, widths, LAYERS, t->share, t->options.seed))
+        if (mlp_init(&t->mlp, widths, LAYERS, t->options.batch, t->options.seed))
                 fail(t, "cannot set up", "out of memory");
+}
+
+/* The state of the member that is furthest becomes everybody's: at the start, and when somebody is new. */
+static void synchronise_state(struct trainer *t) {
+        const struct gradsync_state state[] = {
+                { t->mlp.memory, 2 * t->mlp.params * sizeof(float) },
+                { &t->compared, sizeof(t->compared) },
+        };
+        int r;
+
+        while ((r = gradsync_sync_state(t->job, state, 2, &t->step)) == GRADSYNC_INTERRUPTED)
+                ;
+        check(t, "cannot synchronise the state", r);
+        take_place(t);
+}
+
+/* After a call that ended with its generation: whatever it was, it is done again. */
+static void enter_generation(struct trainer *t, int result) {
+        if (result == GRADSYNC_VOID_BEHIND)
+                synchronise_state(t);
+        else
+                take_place(t);
+}
+
+static bool is_void(int result) {
+        return result == GRADSYNC_VOID_RETRY || result == GRADSYNC_VOID_BEHIND;
 }
 
 /* --- One step
@@ -175,19 +212,19 @@ static int synchronise(struct trainer *t, struct gradsync_info *info) {
         return r;
 }
 
-static void train_step(struct trainer *t, size_t step, struct epoch *epoch) {
+/* OK, or the code of a void step, which has changed nothing. */
+static int train_step(struct trainer *t, struct epoch *epoch) {
         struct gradsync_info info = GRADSYNC_INFO_INIT;
         double loss;
         int r;
 
-        gather(t, step);
-        do { /* a void step changes nothing and is computed again */
-                loss = mlp_forward(&t->mlp, t->image, t->label, t->share);
-                r = synchronise(t, &info);
-                if (r == GRADSYNC_VOID_RETRY)
-                        fprintf(stderr, "digits: rank %zu: step %" PRIu64 " is void: %s\n", t->rank,
-                                info.step, info.cause);
-        } while (r == GRADSYNC_VOID_RETRY);
+        gather(t, t->step % t->steps);
+        loss = mlp_forward(&t->mlp, t->image, t->label, t->share);
+        r = synchronise(t, &info);
+        if (is_void(r)) {
+                fprintf(stderr, "digits: rank %zu: step %" PRIu64 " is void: %s\n", t->rank, t->step + 1, info.cause);
+                return r;
+        }
         check(t, "finish", r);
 
         for (uint32_t l = 0; l < LAYERS; l++)
@@ -195,13 +232,17 @@ static void train_step(struct trainer *t, size_t step, struct epoch *epoch) {
                            gradsync_gradient(t->plan, 2 * l + 1), t->options.rate, t->options.momentum);
         epoch->loss += loss;
         epoch->exposed += info.exposed_s;
-        epoch->norm += info.norm / (double)t->steps;
+        epoch->norm += info.norm;
+        epoch->rows += (double)t->share;
+        epoch->steps++;
+        t->step++;
+        return GRADSYNC_OK;
 }
 
 /* --- One epoch
  * ------------------------------------------------------------------------------------------------------ */
 
-/* The same shuffle on every member: it depends on the seed and the epoch alone. */
+/* The same shuffle on every member: it depends on the seed and the epoch alone, and on those before. */
 static void shuffle(struct trainer *t, size_t epoch) {
         uint64_t state = t->options.seed * UINT64_C(0x9e3779b97f4a7c15) + epoch;
         for (size_t i = t->data.train.rows; i > 1; i--) {
@@ -212,24 +253,32 @@ static void shuffle(struct trainer *t, size_t epoch) {
         }
 }
 
-/* Sums over the members turn our loss and our time into everybody's. */
-static void train_epoch(struct trainer *t, size_t number, struct epoch *epoch) {
-        *epoch = (struct epoch){ 0 };
-        double start = now();
-        shuffle(t, number);
-        for (size_t step = 0; step < t->steps; step++)
-                train_step(t, step, epoch);
-        epoch->seconds = now() - start;
-        epoch->hash = mlp_hash(&t->mlp);
+/* The next step of the epoch that we are in; its first one opens it. */
+static int train_next(struct trainer *t, struct epoch *epoch) {
+        for (; t->ordered <= t->step / t->steps; t->ordered++)
+                shuffle(t, t->ordered + 1);
+        if (epoch->start == 0.)
+                epoch->start = now();
+        return train_step(t, epoch);
+}
 
-        double sums[2] = { epoch->loss, epoch->exposed };
-        check(t, "cannot add up the losses", gradsync_allreduce(t->job, sums, 2, GRADSYNC_F64, GRADSYNC_SUM));
-        epoch->loss = sums[0] / (double)(t->steps * t->options.batch);
-        epoch->exposed = sums[1] / (double)t->world;
+/* Sums over the members turn our loss and our time into everybody's. */
+static int add_up(struct trainer *t, const struct epoch *ours, struct epoch *all) {
+        double sums[3] = { ours->loss, ours->exposed, ours->rows };
+        int r = gradsync_allreduce(t->job, sums, 3, GRADSYNC_F64, GRADSYNC_SUM);
+        if (r != GRADSYNC_OK)
+                return r;
+        *all = *ours;
+        all->loss = sums[2] > 0. ? sums[0] / sums[2] : 0.;
+        all->exposed = sums[1] / (double)t->world;
+        all->norm = ours->steps > 0. ? ours->norm / ours->steps : 0.;
+        all->seconds = ours->start > 0. ? now() - ours->start : 0.;
+        all->hash = mlp_hash(&t->mlp);
+        return GRADSYNC_OK;
 }
 
 static void report_epoch(const struct trainer *t, size_t number, const struct epoch *e) {
-        double rate = (double)(t->steps * t->options.batch) / e->seconds;
+        double rate = e->seconds > 0. ? e->steps * (double)t->options.batch / e->seconds : 0.;
         if (t->options.json) {
                 printf("{\"event\":\"epoch\",\"rank\":%zu,\"epoch\":%zu,\"loss\":%.17g,\"images_per_s\":%.0f,"
                        "\"exposed_s\":%.6f,\"seconds\":%.6f,\"norm\":%.9g,\"hash\":\"%016" PRIx64 "\"}\n",
@@ -245,17 +294,16 @@ static void report_epoch(const struct trainer *t, size_t number, const struct ep
         printf("epoch %3zu/%zu [%s]  loss %#-11.9g  %6.0f images/s  exposed %5.1f ms, %4.1f %%"
                "  gradient norm %.4f\n",
                number, t->options.epochs, bar, e->loss, rate, e->exposed * 1e3,
-               100. * e->exposed / e->seconds, e->norm);
+               e->seconds > 0. ? 100. * e->exposed / e->seconds : 0., e->norm);
 }
 
-/* Everybody shows everybody their hash. Equal parameters are what all of this is for. */
-static void compare_hashes(struct trainer *t, const struct epoch *epoch) {
-        check(t, "cannot compare", gradsync_allgather(t->job, &epoch->hash, t->hashes, sizeof(epoch->hash)));
-        for (size_t r = 0; r < t->world; r++) {
-                if (t->hashes[r] == epoch->hash)
+/* Everybody has shown everybody their hash. Equal parameters are what all of this is for. */
+static void compare_hashes(const struct trainer *t, const struct epoch *epoch) {
+        for (size_t rank = 0; rank < t->world; rank++) {
+                if (t->hashes[rank] == epoch->hash)
                         continue;
                 char why[64];
-                snprintf(why, sizeof(why), "those of rank %zu are different", r);
+                snprintf(why, sizeof(why), "those of rank %zu are different", rank);
                 fail(t, "the parameters are not equal", why);
         }
 }
@@ -277,6 +325,7 @@ static void command_wait(struct trainer *t) {
                 return;
         if (waitpid(t->command, &status, 0) < 0 || status)
                 fail(t, t->options.exec, "the command failed");
+        t->command = 0;
 }
 
 /* --- The whole job
@@ -294,17 +343,48 @@ static void report_start(const struct trainer *t) {
                        t->data.train.rows, t->data.held_out.rows);
 }
 
-static void train(struct trainer *t) {
-        struct epoch epoch;
-        for (size_t number = 1; number <= t->options.epochs; number++) {
-                train_epoch(t, number, &epoch);
-                report_epoch(t, number, &epoch);
-                compare_hashes(t, &epoch);
-                if (t->options.exec && !t->rank && number == t->options.exec_epoch)
-                        command_start(t);
+/* Ends the epoch whose steps are done. */
+static int end_epoch(struct trainer *t, struct epoch *ours) {
+        struct epoch all = { 0 };
+        int r = add_up(t, ours, &all);
+        if (r != GRADSYNC_OK)
+                return r;
+        if (t->reported <= t->compared)
+                report_epoch(t, t->reported = t->compared + 1, &all);
+        r = gradsync_allgather(t->job, &all.hash, t->hashes, sizeof(all.hash));
+        if (r != GRADSYNC_OK)
+                return r;
+        compare_hashes(t, &all);
+        t->compared++;
+        *ours = (struct epoch){ 0 };
+        if (t->options.exec && !t->rank && t->compared == t->options.exec_epoch)
+                command_start(t);
+        return GRADSYNC_OK;
+}
+
+/* What is next, wherever we are: a successor of a lost member comes in in the middle. */
+static int advance(struct trainer *t, struct epoch *epoch) {
+        if (t->compared == t->options.epochs) {
+                command_wait(t);
+                return gradsync_barrier(t->job);
         }
-        command_wait(t);
-        check(t, "barrier", gradsync_barrier(t->job));
+        return t->step < (t->compared + 1) * t->steps ? train_next(t, epoch) : end_epoch(t, epoch);
+}
+
+static void train(struct trainer *t) {
+        struct epoch epoch = { 0 };
+        bool done = false;
+
+        synchronise_state(t);
+        while (!done) {
+                bool last = t->compared == t->options.epochs;
+                int r = advance(t, &epoch);
+                if (is_void(r))
+                        enter_generation(t, r);
+                else if (r != GRADSYNC_INTERRUPTED)
+                        check(t, "cannot go on", r);
+                done = last && r == GRADSYNC_OK;
+        }
 }
 
 static void report_end(struct trainer *t) {

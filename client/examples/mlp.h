@@ -26,7 +26,8 @@ struct mlp {
         size_t params;      /* numbers to be learned, all layers together */
         size_t rows;        /* of the latest forward pass */
         const float *input; /* likewise; the caller's, until backward is done */
-        float *memory;      /* what the layers point into; starts with the parameters */
+        float *memory;      /* what the layers point into; starts with the parameters and their velocities, the state:
+                               2 × params numbers */
         struct mlp_layer layer[MLP_LAYERS_MAX];
 };
 

@@ -1,0 +1,493 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lost members and those who come in their place: what the others are told, who has which rank, and that nothing is averaged
+that should not be. Members are real trainers on the public API, driven line by line."""
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+import harness
+from harness import wait_until
+from test_client import ask, fields, together
+
+GRACE = {"rejoin_grace": "60s"}
+SHORT = {"rejoin_grace": "50ms"}
+PARAMS = ("weight f32 300", "bias f32 7")
+
+
+class Team:
+    """Members of one job by rank, each with a plan and a state whose value is its number."""
+
+    def __init__(self, member, served, world=3, ranks=True, least=None, state=100000, open_options=""):
+        self.start, self.served, self.world, self.state, self.open_options = member, served, world, state, open_options
+        self.options = f"name=team min={least or world} max={world}"
+        self.ranks = ranks
+        self.members = [self.fresh() for _ in range(world)]
+        for rank, each in enumerate(self.members):
+            each.say(self.join_line(rank))
+        for each in self.members:
+            assert each.line().startswith("OK ")
+        self.members.sort(key=lambda each: int(fields(ask(each, "place"))["rank"]))
+        for each in self.members:
+            self.register(each)
+        together(self.members, "plan")
+        for rank, each in enumerate(self.members):
+            ask(each, f"state {state} {rank + 1}")
+        for rest in together(self.members, "sync 0"):
+            assert rest == "step=0 value=1 strange=0", "rank 0 decides where nobody has a state"
+
+    def join_line(self, rank):
+        return f"join {self.options} last_call=1" + (f" rank={rank}" if self.ranks else "")
+
+    def fresh(self):
+        made = self.start(self.served)
+        ask(made, f"open {self.open_options}")
+        return made
+
+    @staticmethod
+    def register(each):
+        for param in PARAMS:
+            ask(each, f"param {param}")
+
+    def kill(self, rank):
+        victim = self.members[rank]
+        victim.kill()
+        return victim
+
+    def survivors(self):
+        return [each for each in self.members if each.process.poll() is None]
+
+    def replace(self, rank, value=99):
+        """A new process in this place, up to its plan."""
+        made = self.fresh()
+        answer = fields(ask(made, self.join_line(rank)))
+        assert int(answer["rank"]) == rank, answer
+        self.register(made)
+        ask(made, "plan")
+        ask(made, f"state {self.state} {value}")
+        self.members[rank] = made
+        return made
+
+    def bring(self, members=None):
+        """Rank r brings r + 1 everywhere, and all mark all."""
+        for each in members or self.members:
+            ask(each, f"fill {int(fields(ask(each, 'place'))['rank']) + 1}")
+            ask(each, "ready")
+
+    def step(self):
+        self.bring()
+        rests = together(self.members, "finish")
+        for each in self.members:
+            assert ask(each, f"check {(len(self.members) + 1) / 2}") == "right"
+        return [int(fields(rest)["step"]) for rest in rests]
+
+    def status(self):
+        made = subprocess.run([self.members[0].build_ctl, "status", "--json"], capture_output=True, check=True,
+                              env=harness.environment({"GRADSYNC_SOCKET": self.served.socket}))
+        job, = json.loads(made.stdout)["jobs"]
+        return job
+
+
+@pytest.fixture
+def team(member, daemon, build):
+    def start(settings=None, **options):
+        served = daemon(settings=GRACE if settings is None else settings)
+
+        def one(daemon_):
+            made = member(daemon_)
+            made.build_ctl = build / harness.CTL
+            return made
+        return Team(one, served, **options)
+    return start
+
+
+def void_behind(members, rank, pid):
+    """Their finish() says who was lost, and that somebody new needs a state."""
+    for each in members:
+        name, _, rest = each.line().partition(" ")
+        assert name == "VOID_BEHIND", (name, rest)
+        said = fields(rest)
+        assert (int(said["lost_rank"]), int(said["lost_pid"])) == (rank, pid), rest
+        assert "gradsync_sync_state" in rest
+
+
+def test_killed_in_a_step_and_replaced(team):
+    it = team()
+    assert it.step() == [1, 1, 1]
+    assert it.step() == [2, 2, 2]
+    before = [fields(ask(each, "place")) for each in it.members]
+    address = ask(it.members[0], "address 0")
+    stay = [it.members[0], it.members[2]]
+    it.bring(stay)
+    for each in stay:
+        each.say("finish")
+    victim = it.kill(1)
+    wait_until(lambda: it.status()["state"] == "replacing", "the loss")
+    waits, = it.status()["waiting_for"]
+    assert waits["rank"] == 1
+    new = it.replace(1)
+    void_behind(stay, 1, victim.pid)
+    for rest in [ask(each, "place") for each in it.members]:
+        now = fields(rest)
+        was = before[int(now["rank"])]
+        assert now["generation"] == "2" and now["world"] == "3" and now["member"] == was["member"], (now, was)
+    assert ask(it.members[0], "address 0") == address
+    for each in stay:
+        each.say("sync 2")
+    assert ask(new, "sync 0") == "step=2 value=1 strange=0", "the state of those who stayed, not what it came with"
+    for each in stay:
+        assert each.line() == "OK step=2 value=1 strange=0"
+    assert it.step() == [3, 3, 3]
+    job = it.status()
+    assert (job["state"], job["step"], job["generation"], job["void_steps"]) == ("running", 3, 2, 1)
+
+
+def test_killed_between_steps(team):
+    """Nothing was open, so nothing is void but what the survivors begin before they have heard."""
+    it = team()
+    it.step()
+    it.kill(0)
+    new = it.replace(0)
+    stay = it.members[1:]
+    it.bring(stay)
+    for each in stay:
+        name, _, _ = each.ask("finish").partition(" ")
+        assert name == "VOID_BEHIND"
+    for each in stay:
+        each.say("sync 1")
+    assert ask(new, "sync 0") == "step=1 value=1 strange=0"
+    for each in stay:
+        each.line()
+    assert it.step() == [2, 2, 2]
+    assert it.status()["void_steps"] == 0
+
+
+def test_synchronised_before_the_next_step(team):
+    """Who calls sync_state() by itself is not told of a void step it never began."""
+    it = team()
+    it.step()
+    it.kill(2)
+    it.replace(2)
+    for rest in together(it.members, "sync 1"):
+        assert rest == "step=1 value=1 strange=0"
+    assert it.step() == [2, 2, 2]
+
+
+def test_two_lost_at_once(team):
+    it = team()
+    it.step()
+    it.kill(1)
+    it.kill(2)
+    wait_until(lambda: len(it.status()["waiting_for"]) == 2, "both losses")
+    second = it.fresh()
+    second.say(it.join_line(2))         # waits for the other place
+    first = it.fresh()
+    assert "rank=1" in ask(first, it.join_line(1))
+    assert "rank=2" in second.line()
+    for rank, each in ((1, first), (2, second)):
+        it.register(each)
+        ask(each, "plan")
+        ask(each, f"state {it.state} 50")
+        it.members[rank] = each
+    for rest in together(it.members, "sync 1"):
+        assert rest == "step=1 value=1 strange=0"
+    assert it.step() == [2, 2, 2]
+
+
+def test_the_successor_dies_too(team):
+    it = team()
+    it.step()
+    it.kill(1)
+    it.replace(1)
+    it.kill(1)
+    it.replace(1)
+    for rest in together(it.members, "sync 1"):
+        assert rest == "step=1 value=1 strange=0"
+    assert it.step() == [2, 2, 2]
+    assert it.status()["generation"] == 3
+
+
+def test_lost_while_the_others_synchronise(team):
+    """A synchronisation that cannot end starts again with whoever comes."""
+    it = team()
+    it.step()
+    it.kill(1)
+    it.replace(1)
+    for each in (it.members[0], it.members[2]):
+        each.say("sync 1")
+    it.kill(1)
+    new = it.replace(1)
+    assert ask(new, "sync 0") == "step=1 value=1 strange=0"
+    for each in (it.members[0], it.members[2]):
+        assert each.line() == "OK step=1 value=1 strange=0"
+    assert it.step() == [2, 2, 2]
+
+
+def test_no_state_is_left(team):
+    """The last one who had the state dies before he could hand it on: nobody may begin anew under the same job."""
+    it = team(world=2)
+    it.step()
+    it.kill(1)
+    it.replace(1)
+    it.members[1].say("sync 0")
+    it.kill(0)
+    new = it.replace(0)
+    new.say("sync 0")
+    for each in it.members:
+        name, _, rest = each.line().partition(" ")
+        assert name == "MEMBER_LOST" and "restart from a checkpoint" in rest, (name, rest)
+
+
+def test_everybody_dies(team):
+    """Who came for a place in a job that nobody survived is told so, and a new job can have the name."""
+    it = team()
+    it.step()
+    it.kill(1)
+    it.kill(2)
+    wait_until(lambda: len(it.status()["waiting_for"]) == 2, "both losses")
+    waiting = it.fresh()
+    waiting.say(it.join_line(1))
+    wait_until(lambda: len(it.status()["waiting_for"]) == 1, "the one who came")
+    it.kill(0)
+    answer = waiting.line()
+    assert answer.startswith("MEMBER_LOST ") and "checkpoint" in answer, answer
+    again = [it.fresh() for _ in range(3)]
+    for rank, each in enumerate(again):
+        each.say(it.join_line(rank))
+    for each in again:
+        assert "generation=1" in each.line()
+
+
+def test_grace_runs_out_in_a_fixed_world(team):
+    it = team(settings=SHORT)
+    it.step()
+    stay = it.members[:2]
+    it.bring(stay)
+    for each in stay:
+        each.say("finish")
+    it.kill(2)
+    for each in stay:
+        name, _, rest = each.line().partition(" ")
+        assert name == "VOID_RETRY" and fields(rest)["lost_rank"] == "2", (name, rest)
+        assert each.ask("finish").startswith("MEMBER_LOST ")
+        ask(each, "leave")
+
+
+def test_the_others_close_ranks(team):
+    it = team(settings=SHORT, ranks=False, least=2)
+    assert it.step() == [1, 1, 1]
+    stay = it.members[1:]
+    it.bring(stay)
+    for each in stay:
+        each.say("finish")
+    victim = it.kill(0)
+    for each in stay:
+        name, _, rest = each.line().partition(" ")
+        assert name == "VOID_RETRY" and fields(rest)["lost_pid"] == str(victim.pid), (name, rest)
+    it.members = stay
+    places = [fields(ask(each, "place")) for each in stay]
+    assert [(p["rank"], p["world"], p["generation"]) for p in places] == [("0", "2", "2"), ("1", "2", "2")]
+    assert it.step() == [2, 2]
+
+
+def test_one_leaves_and_the_others_go_on(team):
+    it = team(ranks=False, least=2)
+    it.step()
+    ask(it.members[2], "leave")
+    it.members = it.members[:2]
+    it.bring()
+    for each in it.members:
+        assert each.ask("finish").startswith("VOID_RETRY ")
+    assert it.step() == [2, 2]
+    ask(it.members[1], "leave")
+    assert it.members[0].ask("ready").startswith(("MEMBER_LOST ", "OK "))
+    assert it.members[0].ask("finish").startswith(("MEMBER_LOST ", "VOID_RETRY "))
+
+
+def test_collectives_end_with_their_generation(team):
+    it = team()
+    it.step()
+    it.members[0].say("barrier")
+    it.members[2].say("barrier")
+    wait_until(lambda: it.status()["waiting_for"], "the barrier")
+    it.kill(1)
+    it.replace(1)
+    for each in (it.members[0], it.members[2]):
+        name, _, rest = each.line().partition(" ")
+        assert name == "VOID_BEHIND" and "sync_state" in rest, (name, rest)
+    together(it.members, "sync 1")
+    together(it.members, "barrier")
+    for rest in together(it.members, "allgather 1000"):
+        assert rest == "right"
+    assert it.step() == [2, 2, 2]
+
+
+def test_a_plan_in_the_making_waits(member, daemon):
+    """A member dies before it has brought its plan: the others' call goes on with its successor."""
+    served = daemon(settings=GRACE)
+    members = [member(served) for _ in range(2)]
+    for each in members:
+        ask(each, "open")
+    for rank, each in enumerate(members):
+        each.say(f"join name=early world=2 rank={rank}")
+    for each in members:
+        assert each.line().startswith("OK ")
+    ask(members[0], "param a f32 10")
+    members[0].say("plan")
+    members[1].kill()
+    members[1] = member(served)
+    ask(members[1], "open")
+    ask(members[1], "join name=early world=2 rank=1")
+    ask(members[1], "param a f32 10")
+    ask(members[1], "plan")
+    assert members[0].line().startswith("OK ")
+    for each in members:
+        ask(each, "state 10 4")
+    together(members, "sync 0")
+    for each in members:
+        ask(each, "fill 3")
+        ask(each, "ready")
+    together(members, "finish")
+    for each in members:
+        assert ask(each, "check 3") == "right"
+
+
+def test_a_plan_that_differs_ends_nobody_else(team):
+    it = team()
+    it.step()
+    it.kill(1)
+    wrong = it.fresh()
+    ask(wrong, it.join_line(1))
+    ask(wrong, "param weight f32 301")
+    ask(wrong, "param bias f32 7")
+    answer = wrong.ask("plan")
+    assert answer.startswith("PLAN_MISMATCH ") and "weight" in answer, answer
+    wrong.kill()
+    it.members[1] = wrong
+    it.replace(1)
+    together(it.members, "sync 1")
+    assert it.step() == [2, 2, 2]
+
+
+def test_a_place_that_is_not_vacant(team):
+    it = team()
+    it.kill(1)
+    wait_until(lambda: it.status()["state"] == "replacing", "the loss")
+    other = it.fresh()
+    answer = other.ask(it.join_line(0))
+    assert answer.startswith("RANK_TAKEN ") and str(it.members[0].pid) in answer, answer
+    it.replace(1)
+    together(it.members, "sync 0")
+    assert it.step() == [1, 1, 1]
+
+
+def test_without_blocking(team):
+    it = team()
+    it.step()
+    it.kill(1)
+    made = it.start(it.served)
+    ask(made, "open nonblocking=1")
+    ask(made, f"poll {it.join_line(1)}")
+    it.register(made)
+    ask(made, "poll plan")
+    ask(made, f"state {it.state} 9")
+    it.members[1] = made
+    stay = [it.members[0], it.members[2]]
+    for each in stay:
+        each.say("sync 1")
+    assert ask(made, "poll sync 0").startswith("step=1 value=1 strange=0")
+    for each in stay:
+        each.line()
+    it.bring()
+    for each in it.members:
+        each.say("poll finish" if each is made else "finish")
+    for each in it.members:
+        assert each.line().startswith("OK ")
+
+
+def test_state_is_that_of_who_is_furthest(member, daemon):
+    """From a checkpoint: all say the same step, and nothing is sent; else rank 0 decides."""
+    served = daemon()
+    members = [member(served) for _ in range(2)]
+    for each in members:
+        ask(each, "open")
+    for rank, each in enumerate(members):
+        each.say(f"join name=checkpoint world=2 rank={rank}")
+    for each in members:
+        assert each.line().startswith("OK ")
+    for rank, each in enumerate(members):
+        ask(each, f"state 1000 {rank + 5}")
+    assert together(members, "sync 40") == ["step=40 value=5 strange=0", "step=40 value=6 strange=0"]
+
+
+def test_states_that_differ_in_size(member, daemon):
+    served = daemon()
+    members = [member(served) for _ in range(2)]
+    for each in members:
+        ask(each, "open")
+    for rank, each in enumerate(members):
+        each.say(f"join name=sizes world=2 rank={rank}")
+    for each in members:
+        assert each.line().startswith("OK ")
+    for rank, each in enumerate(members):
+        ask(each, f"state {1000 + rank} 5")
+    for rest in together(members, "sync 0", "OPERATION_MISMATCH"):
+        assert "the state of rank 1 has 1009 bytes, that of rank 0 has 1008" in rest, rest
+    for each in members:
+        ask(each, "state 1000 5")
+    together(members, "sync 0")
+
+
+def test_no_place_is_kept(member, daemon):
+    """The job's first member says for how long, whatever the daemon's setting."""
+    served = daemon(settings=GRACE)
+    members = [member(served) for _ in range(2)]
+    for rank, each in enumerate(members):
+        ask(each, "open")
+        each.say(f"join name=strict world=2 rank={rank} grace=-1")
+    for each in members:
+        assert each.line().startswith("OK ")
+    members[0].say("barrier")
+    members[1].kill()
+    assert members[0].line().startswith("MEMBER_LOST ")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_training_job_survives_kills(program, build, seed):
+    """Whoever is killed, whenever: the parameters at the end are those of the undisturbed run."""
+    def run(*arguments, victims=()):
+        made = program(harness.CTL, "run", "--private", "-n", "3", "--restart", "20", build / harness.DIGITS, "--json", "--epochs",
+                       "12", *arguments)
+        lines, left = [], list(victims)
+        while (line := made.line()) is not None:
+            lines.append(line)
+            event = json.loads(line.partition(" ")[2]) if "{" in line else {}
+            if left and event.get("event") == "epoch" and event["epoch"] >= left[0][0] and event["rank"] == 0:
+                pid = victim_of(made.pid, left.pop(0)[1])
+                os.kill(pid, signal.SIGKILL)
+        assert made.wait() == 0, made.err
+        assert made.err.count("; started again (") == len(victims), made.err
+        return {json.loads(line.partition(" ")[2])["hash"] for line in lines if '"end"' in line}
+
+    undisturbed = run()
+    assert len(undisturbed) == 1
+    victims = [[(2, 0), (5, 1), (8, 2)], [(1, 2), (2, 2), (11, 0)], [(3, 1), (6, 0), (9, 0)]][seed]
+    assert run(victims=victims) == undisturbed
+
+
+def victim_of(parent, rank):
+    """The newest process of this rank among the children of `parent`."""
+    found = []
+    for pid in os.listdir("/proc"):
+        if not pid.isdigit():
+            continue
+        try:
+            stat = open(f"/proc/{pid}/stat", encoding="utf-8").read()
+            environ = open(f"/proc/{pid}/environ", "rb").read().split(b"\0")
+        except OSError:
+            continue
+        if int(stat.rpartition(")")[2].split()[1]) == parent and f"GRADSYNC_RANK={rank}".encode() in environ:
+            found.append((int(stat.rpartition(")")[2].split()[19]), int(pid)))
+    return max(found)[1]
