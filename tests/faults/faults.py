@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Faults against a training job, in an order that a seed decides, and a checker that trusts nobody's word.
+
+The trainers (trainer.c) know each sum beforehand and log what they commit. This driver starts them again when they die,
+makes the faults, and in the end compares: every step that anybody committed was right, and every member's state is what
+applying each step number exactly once gives. A hang is a time of more than 2 s (--hang) without a committed step in which nobody was stopped by us.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+STRANGER = 65533            # uid of the hostile clients: it must not be the trainers', whose quota they would use up
+GARBAGE = """
+import os, random, socket, sys
+r = random.Random(int(sys.argv[2]))
+held = []
+for i in range(300):
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        s.connect(sys.argv[1])
+        s.send(r.randbytes(r.choice([1, 15, 16, 40, 4000])))
+    except OSError:
+        pass
+    if i % 3:
+        held.append(s)
+"""
+
+
+class Fault(Exception):
+    """Something that must not happen has happened."""
+
+
+def now():
+    return time.monotonic()
+
+
+def chained(chain, step):
+    """What trainer.c does with its state."""
+    mask = (1 << 64) - 1
+    chain ^= (step + 0x9e3779b97f4a7c15 + (chain << 6 & mask) + (chain >> 2)) & mask
+    chain = chain * 0xbf58476d1ce4e5b9 & mask
+    return chain ^ chain >> 31
+
+
+def parsed(line):
+    """(seconds, word, arguments, line); None for a line that its writer did not live to end."""
+    words = line.split(" ")
+    if len(words) < 3 or not words[0].isdigit() or (words[1] == "commit" and len(words[-1]) != 16):
+        return None
+    return int(words[0]) / 1e9, words[1], words[2:], line
+
+
+class Trainer:
+    """One rank, through all of its incarnations."""
+
+    def __init__(self, rig, rank):
+        self.rig, self.rank = rig, rank
+        self.log = rig.directory / f"rank{rank}.log"
+        self.at = 0                     # how much of the log has been read
+        self.rest = ""
+        self.step, self.open, self.whole = 0, False, False
+        self.result = None
+        self.start()
+
+    def start(self):
+        env = {**os.environ, "GRADSYNC_SOCKET": self.rig.socket, "GRADSYNC_JOB": "faults", "GRADSYNC_RANK": str(self.rank),
+               "GRADSYNC_WORLD_SIZE": str(self.rig.world)}
+        self.process = subprocess.Popen([self.rig.build / "tests/faults/fault_trainer", str(self.rig.target), self.log],
+                                        env=env, stdin=subprocess.DEVNULL)
+        self.whole = self.open = self.doomed = False
+
+    def read(self):
+        """Takes what the log has to say since the last time."""
+        if not self.log.exists():
+            return
+        with open(self.log, encoding="utf-8") as f:
+            f.seek(self.at)
+            text = f.read()
+            self.at = f.tell()
+        lines = (self.rest + text).split("\n")
+        self.rest = lines.pop()
+        for stamp, word, arguments, line in filter(None, map(parsed, lines)):
+            self.take(stamp, word, arguments, line)
+
+    def take(self, stamp, word, arguments, line):
+        if word == "commit":
+            self.step, self.whole, self.open = int(arguments[0]), True, False
+            self.rig.committed(self.step, stamp)
+        elif word == "open":
+            self.open = True
+        elif word == "void":
+            self.open = False
+        elif word == "wrong":
+            self.rig.wrong.append(f"rank {self.rank}: {line}")
+        elif word == "end":
+            self.result = arguments[0]
+        elif word == "failed":
+            raise Fault(f"rank {self.rank}: {line}")
+
+
+class Rig:
+    """The daemon, the trainers, and what has been seen of them."""
+
+    def __init__(self, options, directory):
+        self.options, self.directory = options, pathlib.Path(directory)
+        self.build, self.world = pathlib.Path(options.build).resolve(), options.members
+        self.random = random.Random(options.seed)
+        self.target = 10 ** 9
+        self.socket = str(self.directory / "socket")
+        self.commits, self.newest = 0, 0.0      # the newest step, and when it was
+        self.last = now()                       # since when nothing was committed, as far as that is somebody's fault
+        self.waiting = []                       # faults not recovered from: (kind, when, step before)
+        self.recovery = {}
+        self.wrong, self.hangs, self.in_open, self.done = [], 0, 0, 0
+        self.others = []
+        self.daemon = self.start_daemon()
+
+    def start_daemon(self):
+        self.directory.chmod(0o755)
+        log = open(self.directory / "daemon.log", "wb")
+        made = subprocess.Popen([self.build / "daemon/core/gradsyncd", "--config", "/dev/null", "--socket", self.socket,
+                                 "--socket-mode", "0666", "--rejoin-grace", "30s"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        end = now() + 10
+        while not self.listens():
+            if made.poll() is not None or now() > end:
+                raise Fault("gradsyncd did not start: " + (self.directory / "daemon.log").read_text())
+            time.sleep(0.01)
+        return made
+
+    def listens(self):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            try:
+                s.connect(self.socket)
+            except OSError:
+                return False
+            return True
+
+    def holdings(self):
+        """fds and memory files of the daemon."""
+        names = []
+        for fd in os.listdir(f"/proc/{self.daemon.pid}/fd"):
+            try:
+                names.append(os.readlink(f"/proc/{self.daemon.pid}/fd/{fd}").split(":")[0])
+            except OSError:
+                continue
+        maps = pathlib.Path(f"/proc/{self.daemon.pid}/maps").read_text(encoding="utf-8")
+        return {"fds": sorted(names), "arenas": maps.count("gradsync-arena")}
+
+    def status(self):
+        made = subprocess.run([self.build / "client/cli/gradsyncctl", "status", "--json", "--socket", self.socket], check=True,
+                              capture_output=True, timeout=30)
+        return json.loads(made.stdout)
+
+    def committed(self, step, stamp):
+        if step < self.commits - 1 and stamp > self.newest:
+            raise Fault(f"step {step} was committed after step {self.commits}: the job has begun anew")
+        if step <= self.commits:
+            return
+        self.commits, self.newest, self.last = step, stamp, max(self.last, stamp)
+        for kind, when, before in list(self.waiting):
+            if step > before and stamp > when:
+                self.recovery.setdefault(kind, []).append((stamp - when) * 1000)
+                self.waiting.remove((kind, when, before))
+
+    def look(self):
+        """Reads the logs, starts the dead again, notices hangs."""
+        for trainer in self.trainers:
+            trainer.read()
+        for trainer in self.trainers:
+            if trainer.process.poll() is None or trainer.result is not None:
+                continue
+            trainer.read()
+            if trainer.process.returncode > 0:
+                raise Fault(f"rank {trainer.rank} ended with {trainer.process.returncode}")
+            if trainer.process.returncode < 0:
+                trainer.start()
+        if self.daemon.poll() is not None:
+            raise Fault("gradsyncd has ended: " + (self.directory / "daemon.log").read_text()[-2000:])
+        if now() - self.last > self.options.hang and not self.finished():
+            self.hangs += 1
+            self.last = now()
+            self.tell_hang()
+
+    def tell_hang(self):
+        job = (self.status()["jobs"] or [{}])[0]
+        print(f"no step for {self.options.hang:g} s after step {self.commits}: {job.get('state')}, waiting for {job.get('waiting_for')}",
+              file=sys.stderr)
+        for trainer in self.trainers:
+            lines = trainer.log.read_text(encoding="utf-8").splitlines()
+            print(f"  rank {trainer.rank}, pid {trainer.process.pid}: {lines[-1:]}", file=sys.stderr)
+
+    def finished(self):
+        return all(trainer.result is not None for trainer in self.trainers)
+
+    def pause(self, seconds):
+        end = now() + seconds
+        while now() < end:
+            self.look()
+            time.sleep(0.004)
+
+    # --- faults
+
+    def victims(self, most):
+        """Not the last of those whose state is whole: with it the job would end, and rightly so."""
+        whole = [t for t in self.trainers if t.whole and not t.doomed and t.process.poll() is None]
+        keeper = self.random.choice(whole) if whole else None
+        able = [t for t in self.trainers if t is not keeper and t.process.poll() is None]
+        self.random.shuffle(able)
+        return able[:most] if keeper else []
+
+    def kill(self, most=1):
+        chosen = self.victims(most)
+        for trainer in chosen:
+            trainer.doomed = True       # it may live on for a moment
+            trainer.process.kill()
+        return bool(chosen)
+
+    def kill_several(self):
+        return self.kill(self.world - 1)
+
+    def fork_and_die(self):
+        chosen = self.victims(1)
+        for trainer in chosen:
+            trainer.doomed = True
+            trainer.process.send_signal(signal.SIGUSR1)
+        return bool(chosen)
+
+    def stop(self):
+        """Stopped and continued; the time in between is not the daemon's."""
+        trainer = self.random.choice(self.trainers)
+        length = self.random.choice([0.01, 0.05, 0.3])
+        if trainer.process.poll() is not None:
+            return False
+        trainer.process.send_signal(signal.SIGSTOP)
+        self.pause(length)
+        trainer.process.send_signal(signal.SIGCONT)
+        self.last = max(self.last, now() - self.options.hang / 2)
+        return True
+
+    def garbage(self):
+        """A stranger with 300 connections, most of which stay open, and nothing sensible to say."""
+        self.others = [other for other in self.others if other.poll() is None]
+        self.others.append(subprocess.Popen([sys.executable, "-c", GARBAGE, self.socket, str(self.random.getrandbits(30))],
+                                            user=STRANGER, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        return True
+
+    def one(self):
+        kinds = [self.kill] * 5 + [self.kill_several] * 2 + [self.fork_and_die] * 2 + [self.stop] * 2
+        kinds += [self.garbage] if os.geteuid() == 0 else []
+        kind = self.random.choice(kinds)
+        self.look()
+        in_open = any(trainer.open for trainer in self.trainers)
+        entry = (kind.__name__, now(), self.commits)
+        if not kind():
+            return
+        self.waiting.append(entry)
+        self.in_open += in_open
+        self.done += 1
+
+    # --- the whole
+
+    def run(self):
+        before = self.holdings()
+        self.trainers = [Trainer(self, rank) for rank in range(self.world)]
+        while self.commits < 5:
+            self.pause(0.01)
+        while self.done < self.options.faults:
+            self.one()
+            self.pause(self.random.choice([0, 0.005, 0.02, 0.08, 0.15]))
+            if not self.options.json and sys.stderr.isatty():
+                print(f"\r{self.done}/{self.options.faults} faults, step {self.commits}", end="", file=sys.stderr)
+        while self.waiting:
+            self.pause(0.02)
+        job, = self.status()["jobs"]
+        for trainer in self.trainers:
+            trainer.process.kill()
+            trainer.process.wait()
+            trainer.read()
+        for other in self.others:
+            other.wait()
+        return job, self.commits, self.settled(before)
+
+    def settled(self, before):
+        """Whether the daemon comes to hold what it held at first."""
+        end = now() + 20
+        while self.holdings() != before:
+            if now() > end:
+                return [f"{before} before, {self.holdings()} after"]
+            time.sleep(0.05)
+        return []
+
+    def stop_daemon(self):
+        self.daemon.terminate()
+        return self.daemon.wait(30)
+
+
+def quantiles(times):
+    return {"median": round(statistics.median(times), 1), "worst": round(max(times), 1), "n": len(times)}
+
+
+def replay(rig):
+    """Members that lost nobody else's state have applied each step once: their chains are the replay's."""
+    problems = []
+    for trainer in rig.trainers:
+        committed = {}
+        for _, word, arguments, _ in filter(None, map(parsed, trainer.log.read_text(encoding="utf-8").splitlines())):
+            if word == "begin":
+                committed = {}
+            elif word == "commit":
+                step = int(arguments[0])
+                if committed and step != max(committed) + 1:
+                    problems.append(f"rank {trainer.rank} committed step {step} after {max(committed)}")
+                committed[step] = True
+                if int(arguments[1], 16) != rig.chain(step):
+                    problems.append(f"rank {trainer.rank}: the state after step {step} is not that of {step} steps applied once")
+    return problems
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="run.sh", description=__doc__.strip().splitlines()[0])
+    parser.add_argument("--build", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", type=int, default=200)
+    parser.add_argument("--members", type=int, default=4)
+    parser.add_argument("--hang", type=float, default=2.0, metavar="SECS", help="a longer time without a step is a hang (2)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="gradsync-faults.") as directory:
+        rig = Rig(options, directory)
+        try:
+            job, steps, leaks = rig.run()
+            chains = [0]
+            for step in range(1, steps + options.members + 2):
+                chains.append(chained(chains[-1], step))
+            rig.chain = chains.__getitem__
+            wrong = rig.wrong + replay(rig)
+            status = rig.stop_daemon()
+        except Fault as fault:
+            sys.stderr.writelines(line + "\n" for line in (rig.directory / "daemon.log").read_text().splitlines()[-30:])
+            print(fault, file=sys.stderr)
+            return 1
+        finally:
+            for trainer in getattr(rig, "trainers", []):
+                trainer.process.kill()
+            rig.daemon.kill()
+    row = {"seed": options.seed, "faults": rig.done, "in_open_steps": rig.in_open, "steps_checked": steps,
+           "void_steps": job["void_steps"], "wrong_sums": len(wrong), "hangs": rig.hangs, "leaks": len(leaks) + (status != 0),
+           "generations": job["generation"], "recovery_ms": {kind: quantiles(times) for kind, times in sorted(rig.recovery.items())}}
+    bad = wrong + leaks + ([f"gradsyncd ended with {status}"] if status else [])
+    bad += [f"{rig.hangs} hangs"] if rig.hangs else []
+    bad += ["more than 2 void steps per fault"] if job["void_steps"] > 2 * rig.done else []
+    bad += ["fewer than half of the faults met an open step"] if 2 * rig.in_open < rig.done else []
+    if options.json:
+        print(json.dumps(row))
+    else:
+        for key, value in row.items():
+            print(f"{key:14} {value}")
+    for line in bad[:20]:
+        print(line, file=sys.stderr)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
