@@ -15,10 +15,12 @@ static int void_result(const struct gradsync_plan *plan) {
         const struct gradsync_job *job = plan->job;
         const struct loss *loss = &plan->step.loss;
         int code = job_void_code(job);
+        char who[48] = "";
 
-        return fail(code,
-                    "job '%s', step %llu is void on all members: rank %u (pid %d) was lost: %s. Its gradients are undefined; %s",
-                    job->name, (unsigned long long)plan->step.number, loss->rank, (int)loss->pid, loss->text,
+        if (loss->pid != 0)
+                snprintf(who, sizeof(who), "rank %u (pid %d) was lost: ", loss->rank, (int)loss->pid);
+        return fail(code, "job '%s', step %llu is void on all members: %s%s. Its gradients are undefined; %s", job->name,
+                    (unsigned long long)plan->step.number, who, loss->text,
                     job->lost.known              ? "compute the step again after joining anew"
                     : code == GRADSYNC_VOID_RETRY ? "compute the step again"
                                                   : "synchronise the state with gradsync_sync_state(), then compute the step again");

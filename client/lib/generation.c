@@ -23,7 +23,7 @@ void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const c
 }
 
 int job_regenerate(struct gradsync_job *job, const Wire__Newgen *message) {
-        if (message->generation <= job->generation || message->world < 1 || message->world > job->world ||
+        if (message->generation <= job->generation || message->world < 1 || message->world > job->most ||
             message->rank >= message->world)
                 return fail(GRADSYNC_PROTOCOL, "job '%s': gradsyncd granted rank %u of %u in generation %u after rank %u of %u "
                             "in generation %u", job->name, message->rank, message->world, message->generation, job->rank,

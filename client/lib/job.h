@@ -84,6 +84,7 @@ struct gradsync_job {
         uint64_t timeout_ms;            /* of each plan; 0: none */
         /* from JOINED */
         uint32_t handle, generation, rank, local_rank, world;
+        uint32_t most;                  /* members that the job can have */
         uint64_t member;
         struct loss lost;               /* why the job is over; known from a void step, or from the notice: */
         bool over;                      /* the notice has come: no outcome comes after it */

@@ -184,6 +184,7 @@ static int job_new(struct gradsync *gs, const struct wish *wish, struct gradsync
                 return fail(GRADSYNC_NO_MEMORY, "no memory for job '%s'", wish->name);
         job->gs = gs;
         memcpy(job->name, wish->name, sizeof(job->name));
+        job->most = wish->max_world;
         job->timeout_ms = wish->timeout_ms;
         job->deadline = wish->timeout_ms == 0 ? NEVER : clock_after_ms(wish->timeout_ms + ANSWER_GRACE_MS);
         job->next = gs->jobs;

@@ -75,7 +75,7 @@ static int plan_new(struct gradsync_job *job, const struct gradsync_plan_options
                 r = layout_init(&plan->layout, &job->params, options->first_bucket_bytes,
                                 options->bucket_bytes);
         for (unsigned i = 0; i < 2 && r == GRADSYNC_OK; i++)
-                r = results_init(&plan->results[i], &plan->layout, job->world);
+                r = results_init(&plan->results[i], &plan->layout, job->most);
         if (r == GRADSYNC_OK)
                 r = step_init(plan);
         if (r != GRADSYNC_OK) {

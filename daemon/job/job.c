@@ -210,13 +210,16 @@ static void reformed(struct job *job, uint32_t before) {
         bool fresh[LIMIT_WORLD];
 
         move_plans(job, before);
+        if (job->state == JOB_RUNNING)
+                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has grown from %u to %u members after step %llu",
+                         job->name, before, job_world(job), (unsigned long long)job->last_step);
         job->behind = false;
         for (uint32_t rank = 0; rank < job_world(job); rank++) {
                 const struct member *member = find_member(job, job->membership.member[rank].request.member);
 
                 fresh[rank] = member->state == MEMBER_JOINING;
                 job->behind |= fresh[rank];
-                job->replaced += fresh[rank];
+                job->replaced += fresh[rank] && job->state == JOB_REPLACING;
         }
         for (uint32_t rank = 0; rank < job_world(job); rank++)
                 take_rank(job, rank);
@@ -300,7 +303,7 @@ static void follow(struct job *job) {
                         broken(job);
                 else if (event == MEMBERSHIP_EXPIRED)
                         answer_join(find_member(job, member), &refusal);
-                else if (job->state == JOB_REPLACING)
+                else if (job->membership.generation > 1)
                         reformed(job, before);
                 else
                         formed(job);
@@ -315,7 +318,9 @@ static void settle(void *data) {
                 release_lost(job);
                 job->membership.busy = false;
         }
+        job->membership.boundary = job->state == JOB_RUNNING && quiet(job) && job->operation.n_calls == 0;
         follow(job);
+        job->membership.boundary = false;
         if (job->state == JOB_LOST)
                 settle_lost(job);
         if (abandoned(job) && quiet(job))

@@ -226,7 +226,7 @@ static void finish(struct job *job) {
         }
         job->operation.n_calls = 0;
         job->operations++;
-        if (job->state != JOB_RUNNING)
+        if (job->state != JOB_RUNNING || job->membership.n_waiting > 0)
                 job_settle_later(job);
 }
 

@@ -47,7 +47,7 @@ static int check_room(const struct job *job, struct refusal *refusal) {
 }
 
 static int plan_new(struct job *job, uint32_t ordinal, struct plan **ret, struct refusal *refusal) {
-        uint64_t parts = job_world(job) * sizeof(struct plan_part);
+        uint64_t parts = job->membership.max_world * sizeof(struct plan_part);  /* the world may grow so far */
         struct plan *plan;
         int r;
 

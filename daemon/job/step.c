@@ -47,7 +47,7 @@ static void commit(struct plan *plan, uint64_t now) {
         if (job->interrupted > 0 && job->recovery == 0 && job->state == JOB_RUNNING)
                 job->recovery = now - job->interrupted;
         job->table->config.events->outcome(plan, plan->step, NULL, NULL);
-        if (job->state != JOB_RUNNING)
+        if (job->state != JOB_RUNNING || job->membership.n_waiting > 0)
                 job_settle_later(job);
 }
 

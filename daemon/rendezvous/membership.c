@@ -9,6 +9,9 @@
  * again, the next generation has the same ranks; when the grace is over, those who are left close ranks, if they are
  * enough and nobody has asked for a rank of his own. A member that leaves takes its place with it. At least one member
  * must have been in the generation before: fresh ones alone do not hold the job's state.
+ *
+ * A job that formed with fewer than max_world members grows between steps: who comes later waits for that, or for a place
+ * that becomes vacant.
  */
 #include "rendezvous/membership.h"
 
@@ -91,6 +94,20 @@ static int refuse_formed(const struct membership *m, const struct membership_req
                       m->n, m->member[0].request.pid);
 }
 
+static bool any_explicit(const struct membership *m) {
+        for (uint32_t i = 0; i < m->n; i++)
+                if (m->member[i].request.has_rank)
+                        return true;
+        return false;
+}
+
+static bool all_adapt(const struct membership *m) {
+        for (uint32_t i = 0; i < m->n; i++)
+                if (!m->member[i].lost && !m->member[i].request.adapts)
+                        return false;
+        return true;
+}
+
 /* The place that is kept for this one: the rank or local rank it asks for, else the first. */
 static struct membership_member *find_vacant(struct membership *m, const struct membership_request *request) {
         for (uint32_t i = 0; i < m->n; i++) {
@@ -104,6 +121,29 @@ static struct membership_member *find_vacant(struct membership *m, const struct 
         return NULL;
 }
 
+static bool can_grow(const struct membership *m, const struct membership_request *request) {
+        return m->n + m->n_waiting < m->max_world && request->adapts && !request->has_rank && all_adapt(m) &&
+               !any_explicit(m);
+}
+
+/* Behind the others, until the next generation. */
+static int join_waiting(struct membership *m, const struct membership_request *request, uint64_t now,
+                        struct refusal *refusal) {
+        struct membership_member *member = &m->member[m->n + m->n_waiting];
+        int r = check_size(m, request, refusal);
+
+        if (r != 0)
+                return r;
+        *member = (struct membership_member){
+                .request = *request,
+                .id = request->member,
+                .deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX,
+                .fresh = true,
+        };
+        m->n_waiting++;
+        return 0;
+}
+
 static int join_vacant(struct membership *m, const struct membership_request *request, uint64_t now,
                        struct refusal *refusal) {
         struct membership_member *place;
@@ -112,6 +152,8 @@ static int join_vacant(struct membership *m, const struct membership_request *re
         if (r != 0)
                 return r;
         place = find_vacant(m, request);
+        if (place == NULL && can_grow(m, request))
+                return join_waiting(m, request, now, refusal);
         if (place == NULL)
                 return refuse_formed(m, request, refusal);
         if (!request->adapts)
@@ -139,6 +181,8 @@ int membership_join(struct membership *m, const struct membership_request *reque
                               (unsigned long long)request->incarnation);
         if (m->state == MEMBERSHIP_REPLACING)
                 return join_vacant(m, request, now, refusal);
+        if (m->state == MEMBERSHIP_FORMED && can_grow(m, request))
+                return join_waiting(m, request, now, refusal);
         if (m->state != MEMBERSHIP_FORMING)
                 return refuse_formed(m, request, refusal);
         r = check_size(m, request, refusal);
@@ -164,13 +208,6 @@ int membership_join(struct membership *m, const struct membership_request *reque
         if (m->n >= m->min_world && m->last_call == UINT64_MAX)
                 m->last_call = now + request->last_call;
         return 0;
-}
-
-static bool any_explicit(const struct membership *m) {
-        for (uint32_t i = 0; i < m->n; i++)
-                if (m->member[i].request.has_rank)
-                        return true;
-        return false;
 }
 
 static int by_slot(const void *left, const void *right) {
@@ -294,15 +331,35 @@ static bool can_close_ranks(const struct membership *m) {
         return m->n - membership_vacant(m) >= m->min_world && !any_explicit(m);
 }
 
-static void close_ranks(struct membership *m) {
-        uint32_t n = 0;
+/* The lowest local rank that none of the first n members has. */
+static uint32_t free_slot(const struct membership *m, uint32_t n) {
+        bool taken[LIMIT_WORLD + 1] = { false };
+        uint32_t slot = 0;
 
-        for (uint32_t i = 0; i < m->n; i++)
-                if (!m->member[i].lost)
-                        m->member[n++] = m->member[i];
-        m->n = n;
         for (uint32_t i = 0; i < n; i++)
-                m->member[i].rank = i;
+                taken[m->member[i].slot] = true;
+        while (taken[slot])
+                slot++;
+        return slot;
+}
+
+/* The next generation: without those who are lost, with those who wait. */
+static void regenerate(struct membership *m) {
+        uint32_t all = m->n + m->n_waiting, n = 0;
+
+        for (uint32_t i = 0; i < all; i++) {
+                if (m->member[i].lost)
+                        continue;
+                m->member[n] = m->member[i];
+                if (i >= m->n)
+                        m->member[n].slot = free_slot(m, n);
+                m->member[n].rank = n;
+                m->member[n++].fresh = false;
+        }
+        m->n = n;
+        m->n_waiting = 0;
+        m->state = MEMBERSHIP_FORMED;
+        m->generation++;
 }
 
 /* The end of replacing: a new generation, or none ever. */
@@ -315,28 +372,46 @@ static enum membership_event replace(struct membership *m, uint64_t now) {
                 m->state = MEMBERSHIP_BROKEN;
                 return MEMBERSHIP_HAS_BROKEN;
         }
-        close_ranks(m);
-        for (uint32_t i = 0; i < m->n; i++)
-                m->member[i].fresh = false;
-        m->state = MEMBERSHIP_FORMED;
-        m->generation++;
+        regenerate(m);
         return MEMBERSHIP_HAS_FORMED;
+}
+
+/* Between steps those who wait come in. */
+static enum membership_event grow(struct membership *m) {
+        if (!m->boundary || m->n_waiting == 0)
+                return MEMBERSHIP_NOTHING;
+        m->loss = (struct membership_loss){ 0 };
+        regenerate(m);
+        return MEMBERSHIP_HAS_FORMED;
+}
+
+static void drop_waiting(struct membership *m, uint32_t index) {
+        uint32_t all = m->n + m->n_waiting;
+
+        memmove(&m->member[index], &m->member[index + 1], (all - index - 1) * sizeof(m->member[0]));
+        m->n_waiting--;
 }
 
 /* The wait of a fresh member has ended: its place is vacant again. */
 static enum membership_event expire_fresh(struct membership *m, uint64_t now, uint64_t *ret_member,
                                           struct refusal *refusal) {
-        for (uint32_t i = 0; i < m->n; i++) {
+        for (uint32_t i = 0; i < m->n + m->n_waiting; i++) {
                 struct membership_member *member = &m->member[i];
 
                 if (!member->fresh || now < member->deadline)
                         continue;
                 refuse(refusal, WIRE__CODE__TIMEOUT,
-                       "job '%s' did not go on within %.1f s: %u of its %u places are still vacant; start the others",
-                       m->name, (double)member->request.timeout / 1e6, membership_vacant(m), m->n);
+                       "job '%s' has not begun another generation within %.1f s: %s", m->name,
+                       (double)member->request.timeout / 1e6,
+                       membership_vacant(m) > 0 ? "some of its places are still vacant; start the others"
+                                                : "a step has been open all the time; look at gradsyncctl status");
                 *ret_member = member->request.member;
-                member->fresh = false;
-                member->lost = true;
+                if (i >= m->n) {
+                        drop_waiting(m, i);
+                } else {
+                        member->fresh = false;
+                        member->lost = true;
+                }
                 return MEMBERSHIP_EXPIRED;
         }
         return MEMBERSHIP_NOTHING;
@@ -346,8 +421,8 @@ enum membership_event membership_tick(struct membership *m, uint64_t now, uint64
                                       struct refusal *refusal) {
         if (form(m, now))
                 return MEMBERSHIP_HAS_FORMED;
-        if (m->state == MEMBERSHIP_REPLACING) {
-                enum membership_event event = replace(m, now);
+        if (m->state == MEMBERSHIP_REPLACING || m->state == MEMBERSHIP_FORMED) {
+                enum membership_event event = m->state == MEMBERSHIP_FORMED ? grow(m) : replace(m, now);
 
                 return event != MEMBERSHIP_NOTHING ? event : expire_fresh(m, now, ret_member, refusal);
         }
@@ -374,11 +449,11 @@ enum membership_event membership_tick(struct membership *m, uint64_t now, uint64
 uint64_t membership_deadline(const struct membership *m) {
         uint64_t soonest = UINT64_MAX;
 
-        if (m->state != MEMBERSHIP_FORMING && m->state != MEMBERSHIP_REPLACING)
+        if (m->state == MEMBERSHIP_BROKEN)
                 return UINT64_MAX;
         if (m->state == MEMBERSHIP_FORMING && !any_explicit(m))
                 soonest = m->last_call;
-        for (uint32_t i = 0; i < m->n; i++) {
+        for (uint32_t i = 0; i < m->n + m->n_waiting; i++) {
                 const struct membership_member *member = &m->member[i];
                 uint64_t due = UINT64_MAX;
 
@@ -392,19 +467,26 @@ uint64_t membership_deadline(const struct membership *m) {
         return soonest;
 }
 
-static bool all_adapt(const struct membership *m) {
-        for (uint32_t i = 0; i < m->n; i++)
-                if (!m->member[i].lost && !m->member[i].request.adapts)
-                        return false;
-        return true;
+/* The first who waits takes the place, if anybody does. */
+static void fill(struct membership *m, struct membership_member *place) {
+        const struct membership_member *waiting = &m->member[m->n];
+
+        if (m->n_waiting == 0)
+                return;
+        place->request = waiting->request;
+        place->deadline = waiting->deadline;
+        place->lost = false;
+        place->fresh = true;
+        drop_waiting(m, m->n);
 }
 
 /* A member of the running generation is gone. */
 static void lose(struct membership *m, struct membership_member *member, uint32_t cause, uint64_t now) {
-        member->lost = true;
-        member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
         m->loss = (struct membership_loss){ .member = member->request.member, .rank = member->rank,
                                             .pid = member->request.pid, .cause = cause };
+        member->lost = true;
+        member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
+        fill(m, member);
         m->busy = true;
         m->state = all_adapt(m) && any_survivor(m) && (any_kept(m, now) || can_close_ranks(m)) ? MEMBERSHIP_REPLACING
                                                                                               : MEMBERSHIP_BROKEN;
@@ -415,9 +497,15 @@ static void lose_further(struct membership *m, struct membership_member *member,
         if (!member->fresh)
                 member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
         member->fresh = false;
+        fill(m, member);
 }
 
 bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, uint64_t now) {
+        for (uint32_t i = m->n; i < m->n + m->n_waiting; i++)
+                if (m->member[i].request.member == member) {
+                        drop_waiting(m, i);
+                        return false;
+                }
         for (uint32_t i = 0; i < m->n; i++) {
                 if (m->member[i].request.member != member || m->member[i].lost)
                         continue;

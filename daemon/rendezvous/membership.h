@@ -42,7 +42,7 @@ struct membership_member {
         uint32_t rank, slot;    /* once formed */
         bool lost;              /* REPLACING: gone; its place is kept until: */
         uint64_t kept;
-        bool fresh;             /* REPLACING: took the place over, belongs to the next generation */
+        bool fresh;             /* took a lost one's place over, or waits behind the others: belongs to the next generation */
 };
 
 struct membership_loss {
@@ -61,7 +61,9 @@ struct membership {
         uint64_t grace;
         bool busy;              /* REPLACING: set by the loss; the caller clears it once nobody holds anything of the
                                    old generation any more */
+        bool boundary;          /* FORMED: set by the caller while no step is open, so that the world may grow */
         uint32_t n;             /* members, lost ones whose place is kept included */
+        uint32_t n_waiting;     /* behind them in member[]: who came after the job had formed, for the next generation */
         struct membership_member member[LIMIT_WORLD];   /* in order of arrival while forming, by rank
                                                            afterwards */
         uint64_t last_call;     /* when forming ends with fewer than max_world; UINT64_MAX: not called yet */

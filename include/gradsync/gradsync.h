@@ -99,6 +99,9 @@
  * marked when the generation changed, so that no change goes unseen. (Not after a gradsync_sync_state() in between.) What
  * is marked in such a step is dropped. The same holds for a collective, if no other call has told of the generation.
  *
+ * A job that has formed with fewer than max_world members takes more in later, if nobody has asked for a rank: between steps
+ * it goes into a new generation with them, which the others are told of in the same way, by VOID_BEHIND.
+ *
  * A member that calls leave() takes its place with it: with at least min_world left, and no ranks asked for, the others go
  * on without it, otherwise the job is over.
  *
@@ -487,7 +490,7 @@ struct gradsync_info {
  * the same bits on every member.
  *   STATE        parameters are neither ready nor absent (the text names the first), or gradients accumulate; mark them and
  *                call again, nothing is lost
- *   VOID_RETRY   a member was lost (info tells whom); gradients are undefined on all members, nothing was committed
+ *   VOID_RETRY   a member was lost (info tells whom, and why; lost_pid is 0 if the job has grown); gradients are undefined on all members, nothing was committed
  *                anywhere. The job is in a new generation: compute the step again, with the rank and the world size that
  *                hold now. Or it is over: then the next call returns MEMBER_LOST
  *   VOID_BEHIND  the same, and somebody has taken the lost member's place: call gradsync_sync_state() first

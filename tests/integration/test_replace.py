@@ -20,11 +20,11 @@ PARAMS = ("weight f32 300", "bias f32 7")
 class Team:
     """Members of one job by rank, each with a plan and a state whose value is its number."""
 
-    def __init__(self, member, served, world=3, ranks=True, least=None, state=100000, open_options=""):
+    def __init__(self, member, served, world=3, ranks=True, least=None, come=None, state=100000, open_options=""):
         self.start, self.served, self.world, self.state, self.open_options = member, served, world, state, open_options
         self.options = f"name=team min={least or world} max={world}"
         self.ranks = ranks
-        self.members = [self.fresh() for _ in range(world)]
+        self.members = [self.fresh() for _ in range(come or world)]
         for rank, each in enumerate(self.members):
             each.say(self.join_line(rank))
         for each in self.members:
@@ -304,6 +304,33 @@ def test_one_leaves_and_the_others_go_on(team):
     ask(it.members[1], "leave")
     assert it.members[0].ask("ready").startswith(("MEMBER_LOST ", "OK "))
     assert it.members[0].ask("finish").startswith(("MEMBER_LOST ", "VOID_RETRY "))
+
+
+def test_the_job_grows_between_steps(team):
+    """Who comes later waits for the end of the open step; nothing is void to the daemon, and the others hear of it."""
+    it = team(ranks=False, least=2, world=3, come=2)
+    assert it.step() == [1, 1]
+    it.bring([it.members[0]])                           # a step is open now
+    late = it.fresh()
+    late.say(it.join_line(2))
+    wait_until(lambda: len(it.status()["members"]) == 3, "the third")
+    assert it.status()["generation"] == 1
+    it.bring([it.members[1]])
+    together(it.members, "finish")
+    assert "rank=2 " in late.line()
+    it.register(late)
+    ask(late, "plan")
+    ask(late, f"state {it.state} 77")
+    it.bring()
+    for each in it.members:
+        name, _, rest = each.ask("finish").partition(" ")
+        assert name == "VOID_BEHIND" and "has grown from 2 to 3" in rest, (name, rest)
+    it.members.append(late)
+    for rest in together(it.members, "sync 2"):
+        assert rest == "step=2 value=1 strange=0"
+    assert it.step() == [3, 3, 3]
+    job = it.status()
+    assert (job["world_size"], job["generation"], job["void_steps"]) == (3, 2, 0)
 
 
 def test_collectives_end_with_their_generation(team):

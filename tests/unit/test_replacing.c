@@ -43,6 +43,14 @@ static void form(uint32_t min, uint32_t world, bool ranks) {
         assert_int_equal(tick(0), MEMBERSHIP_HAS_FORMED);
 }
 
+/* `n` members where `max` could be: the last call has passed. */
+static void form_late(uint32_t n, uint32_t max) {
+        membership_init(&m, "j", 0);
+        for (uint32_t i = 0; i < n; i++)
+                assert_int_equal(join(request(i + 1, n, max), 0), 0);
+        assert_int_equal(tick(0), MEMBERSHIP_HAS_FORMED);
+}
+
 static void a_successor_inherits_rank_and_id(void **state) {
         form(3, 3, true);
         assert_true(membership_remove(&m, 2, WIRE__CAUSE__EXITED, 10));
@@ -158,6 +166,41 @@ static void a_successor_waits_no_longer_than_it_wants(void **state) {
         assert_int_equal(membership_vacant(&m), 2);
 }
 
+static void a_job_grows_between_steps(void **state) {
+        struct membership_request late;
+
+        form_late(2, 4);
+        assert_int_equal(join(request(3, 2, 4), 10), 0);
+        late = request(4, 2, 4);
+        late.timeout = 50;
+        assert_int_equal(join(late, 10), 0);
+        assert_int_equal(join(request(5, 2, 4), 10), WIRE__CODE__JOB_FULL);
+        assert_int_equal(m.n, 2);
+        assert_int_equal(tick(20), MEMBERSHIP_NOTHING);         /* a step is open */
+        assert_int_equal(membership_deadline(&m), 60);
+        assert_int_equal(tick(60), MEMBERSHIP_EXPIRED);
+        assert_int_equal(gone, 4);
+        m.boundary = true;
+        assert_int_equal(tick(70), MEMBERSHIP_HAS_FORMED);
+        assert_int_equal(m.n, 3);
+        assert_int_equal(m.generation, 2);
+        assert_int_equal(membership_find(&m, 3)->rank, 2);
+        assert_int_equal(membership_find(&m, 3)->slot, 2);
+        assert_int_equal(m.loss.pid, 0);
+}
+
+static void who_waits_takes_a_place_that_becomes_vacant(void **state) {
+        form_late(2, 3);
+        assert_int_equal(join(request(3, 2, 3), 10), 0);
+        assert_true(membership_remove(&m, 1, WIRE__CAUSE__EXITED, 20));
+        assert_int_equal(membership_vacant(&m), 0);
+        m.busy = false;
+        assert_int_equal(tick(20), MEMBERSHIP_HAS_FORMED);
+        assert_int_equal(membership_find(&m, 3)->rank, 0);
+        assert_int_equal(membership_find(&m, 3)->id, 1);
+        assert_int_equal(m.n, 2);
+}
+
 static void fresh_members_alone_do_not_hold_the_job(void **state) {
         form(2, 2, true);
         membership_remove(&m, 1, WIRE__CAUSE__EXITED, 0);
@@ -184,9 +227,20 @@ static void one_that_does_not_adapt_ends_the_job(void **state) {
 
 struct life {
         uint32_t min, max, generation, n;
-        uint64_t next, now, rank[LIMIT_WORLD];  /* member by rank, of the last generation */
-        unsigned formed, closed, broken;
+        uint64_t next, now;
+        uint64_t rank[LIMIT_WORLD], id[LIMIT_WORLD];    /* member and its id by rank, of the last generation */
+        unsigned formed, closed, grown, broken;
 };
+
+/* Whether all places of the last generation are those of this one. */
+static bool same_places(const struct life *life) {
+        uint32_t found = 0;
+
+        for (uint32_t i = 0; i < m.n; i++)
+                for (uint32_t j = 0; j < life->n; j++)
+                        found += m.member[i].id == life->id[j];
+        return m.n == life->n && found == m.n;
+}
 
 static bool was_member(const struct life *life, uint64_t member) {
         for (uint32_t i = 0; i < life->n; i++)
@@ -218,16 +272,19 @@ static void check_generation(struct life *life) {
                 survivors++;
                 while (life->rank[at] != member->request.member)
                         assert_true(++at < life->n);    /* those who stay keep their order */
-                if (m.n == life->n)
+                if (same_places(life))
                         assert_int_equal(at, i);        /* and their ranks, if all places are taken again */
         }
         assert_true(life->generation == 0 || survivors > 0);
+        for (uint32_t i = 0; i < m.n && same_places(life); i++)
+                assert_int_equal(m.member[i].id, life->id[i]);
         life->closed += life->generation > 0 && m.n < life->n;
+        life->grown += life->generation > 0 && m.n > life->n;
         life->formed++;
         life->generation = m.generation;
         life->n = m.n;
         for (uint32_t i = 0; i < m.n; i++)
-                life->rank[i] = m.member[i].request.member;
+                life->rank[i] = m.member[i].request.member, life->id[i] = m.member[i].id;
 }
 
 static void let_time_pass(struct life *life) {
@@ -255,6 +312,7 @@ static void event_of(struct life *life) {
                 break;
         case 1:
                 m.busy = false;
+                m.boundary = rand() % 2 == 0;
                 break;
         case 2:
                 life->now += (uint64_t)(rand() % 400);
@@ -265,7 +323,7 @@ static void event_of(struct life *life) {
 }
 
 static void live(unsigned seed, struct life *life) {
-        *life = (struct life){ .max = 1 + seed % 6, .formed = life->formed, .closed = life->closed, .broken = life->broken };
+        *life = (struct life){ .max = 1 + seed % 6, .formed = life->formed, .closed = life->closed, .grown = life->grown, .broken = life->broken };
         life->min = 1 + seed / 6 % life->max;
         srand(seed);
         membership_init(&m, "j", 0);
@@ -286,6 +344,7 @@ static void random_lives(void **state) {
                 live(seed, &life);
 assert_true(life.formed > 30000);        /* else the lives were too dull to prove anything */
         assert_true(life.closed > 1000);
+        assert_true(life.grown > 1000);
         assert_true(life.broken > 1000);
 }
 
@@ -299,6 +358,8 @@ int main(void) {
                 cmocka_unit_test(who_leaves_takes_the_place_along),
                 cmocka_unit_test(a_successor_that_dies_leaves_the_place_vacant_as_long_as_it_was_kept),
                 cmocka_unit_test(a_successor_waits_no_longer_than_it_wants),
+                cmocka_unit_test(a_job_grows_between_steps),
+                cmocka_unit_test(who_waits_takes_a_place_that_becomes_vacant),
                 cmocka_unit_test(fresh_members_alone_do_not_hold_the_job),
                 cmocka_unit_test(one_that_does_not_adapt_ends_the_job),
                 cmocka_unit_test(random_lives),
