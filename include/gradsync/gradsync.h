@@ -490,10 +490,11 @@ struct gradsync_info {
  * the same bits on every member.
  *   STATE        parameters are neither ready nor absent (the text names the first), or gradients accumulate; mark them and
  *                call again, nothing is lost
- *   VOID_RETRY   a member was lost (info tells whom, and why; lost_pid is 0 if the job has grown); gradients are undefined on all members, nothing was committed
+ *   VOID_RETRY   a member was lost (info tells whom, and why); gradients are undefined on all members, nothing was committed
  *                anywhere. The job is in a new generation: compute the step again, with the rank and the world size that
  *                hold now. Or it is over: then the next call returns MEMBER_LOST
- *   VOID_BEHIND  the same, and somebody has taken the lost member's place: call gradsync_sync_state() first
+ *   VOID_BEHIND  the same, and somebody is new, in the lost member's place or because the job has grown (lost_pid is 0
+ *                then): call gradsync_sync_state() first
  * If the step was committed before the loss, it returns OK.
  */
 int gradsync_finish(struct gradsync_plan *plan, struct gradsync_info *info);
