@@ -92,6 +92,7 @@ struct job *job_free(struct job *job) {
                 assert(member->owner == NULL);
                 member_free(member);
         }
+        records_keep(&job->table->ended, job->record);
         loop_defer_cancel(job->table->config.loop, &job->settle);
         charge_release(&job->charge);
         list_remove(&job->link);

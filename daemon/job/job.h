@@ -17,6 +17,7 @@
 #include "base/list.h"
 #include "base/loop.h"
 #include "job/operation.h"
+#include "job/record.h"
 #include "rendezvous/membership.h"
 
 struct job;
@@ -105,6 +106,7 @@ struct job {
         struct member **rank;           /* by rank, once formed */
         struct list plans;
         struct operation operation;
+        struct record *record;          /* since the first plan was agreed */
         struct charge charge;
         char loss_text[512];
         bool loss_told;
@@ -134,6 +136,7 @@ struct jobs_config {
 struct jobs {
         struct jobs_config config;
         struct list list;
+        struct records ended;           /* what jobs that are gone have left */
         uint32_t next_job;
         uint64_t next_member;
         struct task_owner **slot;

@@ -306,11 +306,30 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
         return 0;
 }
 
+/* The job's record begins with its first plan; later ones may have other members. */
+static int prepare_record(struct job *job, struct refusal *refusal) {
+        int r = 0;
+
+        if (job->record == NULL)
+                r = record_new(job->table->config.accounts, job->uid, job->name, &job->record, refusal);
+        if (r != 0)
+                return r;
+        job->record->job = job->id;
+        job->record->incarnation = job->membership.incarnation;
+        job->record->world = job_world(job);
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                job->record->pid[rank] = job->rank[rank]->pid;
+        return 0;
+}
+
 static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
         uint32_t n = plan->reference->n_buckets;
         int r;
 
+        r = prepare_record(plan->job, refusal);
+        if (r != 0)
+                return r;
         r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_BYTES,
                         n * sizeof(struct bucket), refusal);
         if (r != 0)
