@@ -26,6 +26,12 @@ static const struct command commands[] = {
           cmd_status },
         { "list", "jobs|clients", "List jobs, or connected processes",
           "  -j, --json            one JSON document (schema_version 1)\n", cmd_list },
+        { "trace", "JOB -o FILE", "Write the last steps of a job as a trace for Perfetto",
+          "JOB is NAME or UID/NAME; jobs that have ended lately count too. Open FILE with\n"
+          "https://ui.perfetto.dev or chrome://tracing.\n"
+          "\n"
+          "  -o, --output FILE     where to write it; \"-\" is the standard output\n",
+          cmd_trace },
         { "doctor", "", "Check what usually goes wrong, and say how to repair it",
           "Ends with 0 if nothing fails (warnings are no failure), else with 1.\n"
           "\n"

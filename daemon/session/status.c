@@ -26,7 +26,7 @@ struct answer {
         uint64_t now;
 };
 
-static bool sees(const struct session *session, uid_t uid) {
+bool session_sees(const struct session *session, uid_t uid) {
         return session->peer.uid == 0 || session->peer.uid == uid;
 }
 
@@ -39,7 +39,7 @@ static unsigned visible_jobs(const struct session *session) {
         unsigned n = 0;
 
         list_for_each(job, &session->sessions->config.jobs->list, link)
-                n += sees(session, job->uid);
+                n += session_sees(session, job->uid);
         return n;
 }
 
@@ -48,7 +48,7 @@ static unsigned visible_clients(const struct session *session) {
         unsigned n = 0;
 
         list_for_each(other, &session->sessions->list, link)
-                n += sees(session, other->peer.uid) && !other->admin && other->state == SESSION_OPEN;
+                n += session_sees(session, other->peer.uid) && !other->admin && other->state == SESSION_OPEN;
         return n;
 }
 
@@ -307,18 +307,17 @@ static void send_whole_job(const struct answer *answer, struct job *job) {
                 send_wait(answer, job, &waits[i]);
 }
 
-/* NAME, or UID/NAME. */
-static bool is_asked_for(const struct job *job, const char *asked) {
+bool session_asks_for(const char *asked, uid_t uid, const char *name) {
         const char *slash = asked != NULL ? strchr(asked, '/') : NULL;
-        char uid[16];
+        char prefix[16];
 
         if (asked == NULL || asked[0] == '\0')
                 return true;
         if (slash == NULL)
-                return strcmp(job->name, asked) == 0;
-        snprintf(uid, sizeof(uid), "%u", (unsigned)job->uid);
-        return strlen(uid) == (size_t)(slash - asked) && strncmp(uid, asked, strlen(uid)) == 0 &&
-               strcmp(job->name, slash + 1) == 0;
+                return strcmp(name, asked) == 0;
+        snprintf(prefix, sizeof(prefix), "%u", (unsigned)uid);
+        return strlen(prefix) == (size_t)(slash - asked) && strncmp(prefix, asked, strlen(prefix)) == 0 &&
+               strcmp(name, slash + 1) == 0;
 }
 
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
@@ -330,12 +329,12 @@ int on_status(struct session *session, struct request *request, const ProtobufCM
 
         send_daemon(&answer);
         list_for_each(client, &session->sessions->list, link)
-                if (sees(session, client->peer.uid) && client->state == SESSION_OPEN)
+                if (session_sees(session, client->peer.uid) && client->state == SESSION_OPEN)
                         send_client(&answer, client);
         end.has_found = true;
         end.found = status->job == NULL || status->job[0] == '\0';
         list_for_each(job, &session->sessions->config.jobs->list, link) {
-                if (!sees(session, job->uid) || !is_asked_for(job, status->job))
+                if (!session_sees(session, job->uid) || !session_asks_for(status->job, job->uid, job->name))
                         continue;
                 end.found = true;
                 send_whole_job(&answer, job);
