@@ -32,6 +32,8 @@ static const struct command commands[] = {
           "\n"
           "  -o, --output FILE     where to write it; \"-\" is the standard output\n",
           cmd_trace },
+        { "metrics", "", "Write the state of a daemon as OpenMetrics text",
+          "The daemon gives out the same at its metrics_socket, if it has one.\n", cmd_metrics },
         { "doctor", "", "Check what usually goes wrong, and say how to repair it",
           "Ends with 0 if nothing fails (warnings are no failure), else with 1.\n"
           "\n"

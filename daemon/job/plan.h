@@ -93,3 +93,4 @@ struct plan *plan_free(struct plan *plan);
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
 /* Share of its time that the member was blocked, as its library says; negative if not known. */
 double plan_exposed(const struct plan *plan, uint32_t rank);
+uint64_t plan_exposed_us(const struct plan *plan, uint32_t rank);       /* that time; 0 if not known */

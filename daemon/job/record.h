@@ -19,7 +19,7 @@
 #define RECORD_BYTES (256u << 10)       /* of the ring */
 #define RECORD_STEP_BYTES (RECORD_BYTES / 4)    /* of one step; buckets beyond are not recorded */
 #define RECORD_ENDED 8u                 /* records of jobs that have ended */
-#define RECORD_CLASSES 16u              /* of the histogram of reductions; a last one holds what is longer */
+#define RECORD_CLASSES (LIMIT_CLASSES - 1)      /* of the histogram of reductions; a last one holds what is longer */
 
 /* Times are microseconds since the step was opened, plus 1; 0: has not happened. 71 minutes and more look like 71 minutes. */
 struct record_bucket {

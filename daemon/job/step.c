@@ -45,6 +45,7 @@ static void commit(struct plan *plan, uint64_t now) {
 
         plan->step++;
         record_close(job->record, plan->trace, true, plan->opened, now);
+        job->record->totals.nonfinite_steps += plan->nonfinite > 0;
         hist_add(&job->steps, now - plan->opened, now);
         job->last_step = plan->step > job->last_step ? plan->step : job->last_step;
         job->bytes_reduced += plan->reference->payload;

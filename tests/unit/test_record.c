@@ -3,9 +3,11 @@
 #include "unit.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "job/record.h"
+#include "proto/metrics.h"
 
 #define UID 1000
 
@@ -216,6 +218,14 @@ static void test_ended_records_are_few_and_fair(void **state) {
         assert_int_equal(records.n, 0);
 }
 
+/* What counts reductions and what names the counts agree. */
+static void test_classes_are_those_of_the_metrics(void **state) {
+        assert_int_equal(metrics_n_classes, RECORD_CLASSES + 1);
+        for (unsigned i = 0; i < RECORD_CLASSES; i++)
+                assert_int_equal(strtod(metrics_classes[i], NULL) * 1e6 + 0.5, record_class_us[i]);
+        assert_string_equal(metrics_classes[RECORD_CLASSES], "+Inf");
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(test_what_is_kept_of_a_step, setup, teardown),
@@ -225,6 +235,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_an_open_step_is_pushed_out, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_times_do_not_wrap, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_it_is_charged_while_the_job_lives, setup, teardown),
+                cmocka_unit_test(test_classes_are_those_of_the_metrics),
                 cmocka_unit_test_setup_teardown(test_ended_records_are_few_and_fair, setup, teardown),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
