@@ -16,6 +16,7 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "base/loop.h"
+#include "job/nonfinite.h"
 #include "job/operation.h"
 #include "job/record.h"
 #include "rendezvous/membership.h"
@@ -107,6 +108,7 @@ struct job {
         struct list plans;
         struct operation operation;
         struct record *record;          /* since the first plan was agreed */
+        struct nonfinite blame;
         struct charge charge;
         char loss_text[512];
         bool loss_told;

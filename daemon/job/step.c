@@ -46,6 +46,7 @@ static void commit(struct plan *plan, uint64_t now) {
         plan->step++;
         record_close(job->record, plan->trace, true, plan->opened, now);
         job->record->totals.nonfinite_steps += plan->nonfinite > 0;
+        nonfinite_committed(plan);
         hist_add(&job->steps, now - plan->opened, now);
         job->last_step = plan->step > job->last_step ? plan->step : job->last_step;
         job->bytes_reduced += plan->reference->payload;
@@ -63,6 +64,7 @@ static void void_step(struct plan *plan) {
         struct job *job = plan->job;
 
         job->void_steps++;
+        nonfinite_void(plan);
         record_close(job->record, plan->trace, false, plan->opened, clock_now());
         close_step(plan);
         job->table->config.events->outcome(plan, plan->step + 1, &job->membership.loss, job->loss_text);
@@ -84,6 +86,9 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
         size_t bytes = (plan->reference->bucket[index].n + 7) / 8;
         uint64_t now = clock_now();
 
+        result = nonfinite_look(plan, index, result);
+        if (result == NULL)
+                return;
         record_end(plan->job->record, plan->trace, index, now, bucket->since, result);
         bucket_set_state(bucket, BUCKET_DONE, now);
         plan->sum_squares += result->sum_squares;

@@ -178,6 +178,20 @@ static void add_totals(Wire__StatusJob *row, const struct record *record) {
         row->wait_us = record->totals.wait_us;
 }
 
+static void add_nonfinite(Wire__StatusJob *row, const struct nonfinite *nonfinite) {
+        if (nonfinite->step == 0 || nonfinite->searched != NULL)
+                return;
+        row->has_nonfinite_step = row->has_nonfinite_plan = row->has_nonfinite_bucket = row->has_nonfinite_rank = true;
+        row->has_nonfinite_pid = row->has_nonfinite_values = true;
+        row->nonfinite_step = nonfinite->step;
+        row->nonfinite_plan = nonfinite->plan;
+        row->nonfinite_bucket = nonfinite->bucket;
+        row->nonfinite_rank = nonfinite->rank;
+        row->nonfinite_pid = (int32_t)nonfinite->pid;
+        row->nonfinite_values = nonfinite->count;
+        row->nonfinite_parameter = (char *)(uintptr_t)nonfinite->parameter;
+}
+
 static void send_job(const struct answer *answer, const struct job *job, const struct job_wait *waits,
                      unsigned n_waits) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
@@ -211,6 +225,7 @@ static void send_job(const struct answer *answer, const struct job *job, const s
         row.operations = job->operations;
         row.text = (char *)job->loss_text;
         add_totals(&row, job->record);
+        add_nonfinite(&row, &job->blame);
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
 }
 

@@ -9,6 +9,7 @@ import pytest
 
 import harness
 import wire
+from fake import FakeDaemon
 from peer import Crew, Peer, small_plan
 
 ALICE, BOB = 61001, 61002
@@ -282,8 +283,6 @@ def test_names_are_escaped(daemon, peers, trace):
 
 def test_frames_that_make_no_sense(scratch, program):
     """A daemon that answers something else is told apart from a mistake of ours."""
-    from fake import FakeDaemon
-
     for answer in ([("TRACE_STEP", wire.pb.TraceStep(record=1, step=1))], [("STATUS_END", wire.pb.StatusEnd(found=True))]):
         served = FakeDaemon(scratch / "fake", trace=answer)
         made = program(harness.CTL, "trace", "j", "-o", "-", socket=served.path)
