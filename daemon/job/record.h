@@ -16,7 +16,7 @@
 #include "proto/frame.h"
 
 #define RECORD_STEPS 256u
-#define RECORD_BYTES (256u << 10)       /* of the ring */
+#define RECORD_BYTES (192u << 10)       /* of the ring: what 64 jobs have stays well below 20 MiB */
 #define RECORD_STEP_BYTES (RECORD_BYTES / 4)    /* of one step; buckets beyond are not recorded */
 #define RECORD_ENDED 8u                 /* records of jobs that have ended */
 #define RECORD_CLASSES (LIMIT_CLASSES - 1)      /* of the histogram of reductions; a last one holds what is longer */
