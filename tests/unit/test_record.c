@@ -218,6 +218,11 @@ static void test_ended_records_are_few_and_fair(void **state) {
         assert_int_equal(records.n, 0);
 }
 
+/* A user's full quota of jobs, and what ended jobs have left, in a daemon that stays below 20 MiB. */
+static void test_all_records_are_small(void **state) {
+        assert_true((64 + RECORD_ENDED) * sizeof(struct record) < 16 << 20);
+}
+
 /* What counts reductions and what names the counts agree. */
 static void test_classes_are_those_of_the_metrics(void **state) {
         assert_int_equal(metrics_n_classes, RECORD_CLASSES + 1);
@@ -235,6 +240,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(test_an_open_step_is_pushed_out, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_times_do_not_wrap, setup, teardown),
                 cmocka_unit_test_setup_teardown(test_it_is_charged_while_the_job_lives, setup, teardown),
+                cmocka_unit_test(test_all_records_are_small),
                 cmocka_unit_test(test_classes_are_those_of_the_metrics),
                 cmocka_unit_test_setup_teardown(test_ended_records_are_few_and_fair, setup, teardown),
         };
