@@ -53,6 +53,9 @@ static const ProtobufCMessageDescriptor *const descriptors[] = {
         [WIRE__MESSAGE_TYPE__STATUS_PLAN] = &wire__status_plan__descriptor,
         [WIRE__MESSAGE_TYPE__STATUS_WAIT] = &wire__status_wait__descriptor,
         [WIRE__MESSAGE_TYPE__STATUS_END] = &wire__status_end__descriptor,
+        [WIRE__MESSAGE_TYPE__TRACE] = &wire__trace__descriptor,
+        [WIRE__MESSAGE_TYPE__TRACE_STEP] = &wire__trace_step__descriptor,
+        [WIRE__MESSAGE_TYPE__TRACE_END] = &wire__trace_end__descriptor,
 };
 
 /* How often a repeated field may occur. A repeated field that is not listed may not occur at all. */
@@ -67,6 +70,11 @@ static const struct {
         { &wire__step__descriptor, 5, LIMIT_RESULTS },          /* result */
         { &wire__bucket_result__descriptor, 3, LIMIT_WORLD },   /* rank_sum_squares */
         { &wire__bucket_result__descriptor, 4, LIMIT_WORLD },   /* rank_nonfinite */
+        { &wire__status_job__descriptor, 33, LIMIT_CLASSES },   /* reduce_class */
+        { &wire__trace_step__descriptor, 5, LIMIT_WORLD },      /* pid */
+        { &wire__trace_step__descriptor, 14, LIMIT_RESULTS },   /* bucket */
+        { &wire__trace_bucket__descriptor, 2, LIMIT_WORLD },    /* ready */
+        { &wire__trace_bucket__descriptor, 6, LIMIT_WORLD },    /* rank_nonfinite */
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* gradsyncctl status: looks once, or again and again, and shows text or JSON. */
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
 #include "json.h"
 #include "text.h"
+#include "watch.h"
 
 struct options {
+        const struct cli *cli;
         bool json;
         unsigned long watch_ms; /* 0: once */
         const char *job;
@@ -57,13 +55,15 @@ static int show_text(const struct cli *cli, const struct options *options,
                 return CLI_ERROR;
         }
         text_status(observation, options->job != NULL, cli->color, to);
+        if (options->watch_ms && !redraw)
+                fputc('\n', to);
         fclose(to);
-        /* One write a page: nothing flickers, nobody reads half a page. */
-        printf("%s%s%s", redraw ? "\033[H\033[J" : "", page, redraw || !options->watch_ms ? "" : "\n");
-        return fflush(stdout) == 0 ? CLI_OK : CLI_ERROR;
+        return watch_page(page, redraw, false);
 }
 
-static int show(const struct cli *cli, const struct options *options) {
+static int show(void *data) {
+        const struct options *options = data;
+        const struct cli *cli = options->cli;
         bool redraw = options->watch_ms && isatty(STDOUT_FILENO);
         struct observation observation;
         int code = observe(cli, options->job, &observation), printed = CLI_OK;
@@ -76,39 +76,11 @@ static int show(const struct cli *cli, const struct options *options) {
         return code ? code : printed;
 }
 
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number) {
-        interrupted = number;
-}
-
-/* Signals arrive only while waiting, so a page or a document is never cut. An interrupt is the normal end. */
-static int watch(const struct cli *cli, const struct options *options) {
-        struct timespec interval = { .tv_sec = (time_t)(options->watch_ms / 1000),
-                                     .tv_nsec = (long)(options->watch_ms % 1000) * 1000000 };
-        struct sigaction action = { .sa_handler = on_signal };
-        sigset_t blocked, before;
-        int code;
-
-        sigemptyset(&blocked);
-        sigaddset(&blocked, SIGINT);
-        sigaddset(&blocked, SIGTERM);
-        sigprocmask(SIG_BLOCK, &blocked, &before);
-        sigaction(SIGINT, &action, NULL);
-        sigaction(SIGTERM, &action, NULL);
-        do {
-                code = show(cli, options);
-                if (!code && ppoll(NULL, 0, &interval, &before) < 0 && errno != EINTR)
-                        code = CLI_ERROR;
-        } while (!code && !interrupted);
-        return code;
-}
-
 int cmd_status(struct cli *cli, int argc, char **argv) {
-        struct options options = { 0 };
+        struct options options = { .cli = cli };
         int r = parse(cli, &options, argc, argv);
 
         if (r)
                 return r - 1;
-        return options.watch_ms ? watch(cli, &options) : show(cli, &options);
+        return options.watch_ms ? watch(options.watch_ms, 0, show, &options) : show(&options);
 }

@@ -26,6 +26,21 @@ static const struct command commands[] = {
           cmd_status },
         { "list", "jobs|clients", "List jobs, or connected processes",
           "  -j, --json            one JSON document (schema_version 1)\n", cmd_list },
+        { "top", "[JOB]", "Show jobs and members live: rates, waits, who is late",
+          "Rates and shares are those of the last interval; the first page has those since the start.\n"
+          "\n"
+          "  -b, --batch           plain text, page after page, for a file or a pipe\n"
+          "  -n, --count N         end after N pages\n"
+          "  -i, --interval SECS   time between two pages (1)\n",
+          cmd_top },
+        { "trace", "JOB -o FILE", "Write the last steps of a job as a trace for Perfetto",
+          "JOB is NAME or UID/NAME; jobs that have ended lately count too. Open FILE with\n"
+          "https://ui.perfetto.dev or chrome://tracing.\n"
+          "\n"
+          "  -o, --output FILE     where to write it; \"-\" is the standard output\n",
+          cmd_trace },
+        { "metrics", "", "Write the state of a daemon as OpenMetrics text",
+          "The daemon gives out the same at its metrics_socket, if it has one.\n", cmd_metrics },
         { "doctor", "", "Check what usually goes wrong, and say how to repair it",
           "Ends with 0 if nothing fails (warnings are no failure), else with 1.\n"
           "\n"

@@ -148,6 +148,22 @@ static json_t *wait_object(const Wire__StatusWait *w) {
                 array_;                                                                                      \
         })
 
+/* How the latest burst of values that are not finite began. */
+static json_t *nonfinite_object(const Wire__StatusJob *j) {
+        if (!j->has_nonfinite_step)
+                return json_null();
+        json_t *object = json_object();
+
+        put(&object, "step", WHOLE(j, nonfinite_step));
+        put(&object, "rank", WHOLE(j, nonfinite_rank));
+        put(&object, "pid", WHOLE(j, nonfinite_pid));
+        put(&object, "plan", WHOLE(j, nonfinite_plan));
+        put(&object, "bucket", WHOLE(j, nonfinite_bucket));
+        put(&object, "parameter", known_text(j->nonfinite_parameter));
+        put(&object, "values", WHOLE(j, nonfinite_values));
+        return object;
+}
+
 static json_t *job_object(const struct snapshot *snapshot, const struct snapshot_job *from) {
         const Wire__StatusJob *j = from->job;
         json_t *object = json_object();
@@ -168,6 +184,8 @@ static json_t *job_object(const struct snapshot *snapshot, const struct snapshot
         put(&object, "exposed", REAL(j, exposed));
         put(&object, "norm", real(j->has_norm && j->step > 0, j->norm));
         put(&object, "nonfinite", whole(true, j->nonfinite));
+        put(&object, "nonfinite_steps", WHOLE(j, nonfinite_steps));
+        put(&object, "nonfinite_first", nonfinite_object(j));
         put(&object, "void_steps", whole(true, j->void_steps));
         put(&object, "operations", whole(true, j->operations));
         put(&object, "members", ARRAY(from->member, from->n_members, member_object));

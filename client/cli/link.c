@@ -27,6 +27,14 @@ static enum link_result fail(struct link *link, enum link_result result, const c
         return result;
 }
 
+enum link_result link_failed(struct link *link, const char *why) {
+        return fail(link, LINK_FAILED, "%s", why);
+}
+
+enum link_result link_confused(struct link *link, const char *why) {
+        return fail(link, LINK_BROKEN, "%s", why);
+}
+
 static int64_t now_ms(void) {
         struct timespec now;
 

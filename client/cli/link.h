@@ -42,6 +42,11 @@ struct link {
 enum link_result link_open(struct link *link, const char *path, unsigned timeout_ms);
 void link_close(struct link *link);
 
+/* For who uses a link: notes what went wrong on this side, returns LINK_FAILED; or that the daemon's answer cannot be
+ * understood, LINK_BROKEN. */
+enum link_result link_failed(struct link *link, const char *why);
+enum link_result link_confused(struct link *link, const char *why);
+
 enum link_result link_send(struct link *link, uint16_t type, const ProtobufCMessage *message);
 /* Next reply to the last request; others are dropped. *ret_payload and *ret_message live until the next call.
  * */

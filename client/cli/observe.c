@@ -10,13 +10,13 @@ struct attempt {
         char error[1280];
 };
 
-static struct attempt look(const char *path, const char *job, struct snapshot *ret) {
+static struct attempt look(const char *path, const struct inquiry *inquiry, bool *ret_found) {
         struct attempt attempt = { 0 };
         struct link link;
 
         attempt.result = link_open(&link, path, LINK_TIMEOUT);
         if (!attempt.result)
-                attempt.result = snapshot_fetch(&link, path, job, ret);
+                attempt.result = inquiry->ask(&link, path, inquiry->job, inquiry->data, ret_found);
         memcpy(attempt.error, link.error, sizeof attempt.error);
         link_close(&link);
         return attempt;
@@ -76,33 +76,51 @@ static int judge(const struct cli *cli, const char *job, const struct places *pl
         return trouble ? CLI_ERROR : CLI_OK;
 }
 
-int observe(const struct cli *cli, const char *job, struct observation *ret) {
+int inquire(const struct cli *cli, const struct inquiry *inquiry) {
         struct places places;
-        size_t answered = 0, tried = 0;
+        size_t answered = 0, kept = 0, tried = 0;
 
-        *ret = (struct observation){ 0 };
         if (find_all(cli, &places) < 0) {
                 cli_complain("out of memory");
                 return CLI_ERROR;
         }
         _cleanup_(freep) struct attempt *attempts = calloc(places.n, sizeof *attempts);
-        ret->snapshot = calloc(places.n, sizeof *ret->snapshot);
-        for (size_t i = 0; attempts && ret->snapshot && i < places.n && !(places.one && answered); i++) {
+        for (size_t i = 0; attempts && i < places.n && !(places.one && answered); i++) {
+                bool found = false;
                 tried = i + 1;
-                attempts[i] = look(places.path[i], job, &ret->snapshot[ret->n]);
-                if (attempts[i].result)
-                        continue;
-                answered++;
-                if (ret->snapshot[ret->n].found)
-                        ret->n++;
-                else
-                        snapshot_deinit(&ret->snapshot[ret->n]);
+                attempts[i] = look(places.path[i], inquiry, &found);
+                answered += !attempts[i].result;
+                kept += !attempts[i].result && found;
         }
         int code = CLI_ERROR;
-        if (attempts && ret->snapshot)
-                code = judge(cli, job, &places, attempts, tried, answered, ret->n);
+        if (attempts)
+                code = judge(cli, inquiry->job, &places, attempts, tried, answered, kept);
         places_deinit(&places);
         return code;
+}
+
+static enum link_result add_snapshot(struct link *link, const char *path, const char *job, void *data,
+                                     bool *ret_found) {
+        struct observation *observation = data;
+        struct snapshot *grown = realloc(observation->snapshot, (observation->n + 1) * sizeof *grown);
+
+        if (!grown)
+                return link_failed(link, "out of memory");
+        observation->snapshot = grown;
+        enum link_result r = snapshot_fetch(link, path, job, &grown[observation->n]);
+        if (r)
+                return r;
+        *ret_found = grown[observation->n].found;
+        if (*ret_found)
+                observation->n++;
+        else
+                snapshot_deinit(&grown[observation->n]);
+        return LINK_OK;
+}
+
+int observe(const struct cli *cli, const char *job, struct observation *ret) {
+        *ret = (struct observation){ 0 };
+        return inquire(cli, &(struct inquiry){ .job = job, .ask = add_snapshot, .data = ret });
 }
 
 void observation_deinit(struct observation *observation) {

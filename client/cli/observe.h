@@ -10,6 +10,17 @@ struct observation {
         size_t n;
 };
 
+/* Something to be asked of each daemon over a greeted link. `ask` says whether the daemon has the job; on failure the text is in
+ * link->error. */
+struct inquiry {
+        const char *job; /* NULL: all jobs */
+        enum link_result (*ask)(struct link *link, const char *path, const char *job, void *data, bool *ret_found);
+        void *data;
+};
+
+/* Asks all daemons that can be found. Returns an exit code: that of an unknown job if no daemon has it. */
+int inquire(const struct cli *cli, const struct inquiry *inquiry);
+
 /* `job` NULL: all jobs; else only the daemons that have it are kept. Returns an exit code; with CLI_ERROR
  * there may be snapshots all the same, when one daemon answered and another did not. */
 int observe(const struct cli *cli, const char *job, struct observation *ret);

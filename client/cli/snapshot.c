@@ -118,11 +118,10 @@ enum link_result snapshot_fetch(struct link *link, const char *path, const char 
                 if (!r)
                         fed = snapshot_feed(ret, type, payload, length);
         }
-        if (!r && (fed < 0 || !ret->path)) {
-                snprintf(link->error, sizeof link->error, "%s",
-                         fed == -EPROTO ? "the daemon's answer is out of order" : "out of memory");
-                r = fed == -EPROTO ? LINK_BROKEN : LINK_FAILED;
-        }
+        if (!r && fed == -EPROTO)
+                r = link_confused(link, "the daemon's answer is out of order");
+        else if (!r && (fed < 0 || !ret->path))
+                r = link_failed(link, "out of memory");
         if (!r && !job)
                 ret->found = true;
         if (r)

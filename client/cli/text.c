@@ -77,6 +77,18 @@ static void job_facts(const Wire__StatusJob *j, bool color, FILE *to) {
         fputc('\n', to);
 }
 
+static void job_nonfinite(const Wire__StatusJob *j, bool color, FILE *to) {
+        _cleanup_(freep) char *parameter = escape_text(j->nonfinite_parameter);
+        bool known = parameter && *parameter;
+
+        if (!j->has_nonfinite_step)
+                return;
+        fprintf(to, "  %sstep %" PRIu64 ": rank %u (pid %d) brought %" PRIu64 " non-finite value%s: bucket %u%s%s%s%s\n",
+                paint_on(color, PAINT_BAD), j->nonfinite_step, j->nonfinite_rank, j->nonfinite_pid, j->nonfinite_values,
+                plural(j->nonfinite_values), j->nonfinite_bucket, known ? ", parameter \"" : "", or_empty(parameter),
+                known ? "\"" : "", paint_off(color, PAINT_BAD));
+}
+
 static bool ordinary(const Wire__StatusMember *m) {
         return m->state && (strcmp(m->state, "computing") == 0 || strcmp(m->state, "waiting") == 0);
 }
@@ -189,6 +201,7 @@ static void job_text(const struct snapshot_job *job, bool whole, bool color, FIL
 
         job_head(job->job, color, to);
         job_facts(job->job, color, to);
+        job_nonfinite(job->job, color, to);
         job_members(job, whole, color, to);
         if (why && *why)
                 fprintf(to, "  %s\n", why);

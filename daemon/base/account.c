@@ -25,7 +25,7 @@ struct account {
 struct accounts {
         struct list list;
         uint64_t limits[ACCOUNT_SLOTS];
-        uint64_t total[ACCOUNT_SLOTS];
+        uint64_t total[ACCOUNT_SLOTS], refused[ACCOUNT_SLOTS];
 };
 
 static const struct {
@@ -96,17 +96,23 @@ uint64_t accounts_total(const struct accounts *accounts, enum account_slot slot)
         return accounts->total[slot];
 }
 
+uint64_t accounts_refused(const struct accounts *accounts, enum account_slot slot) {
+        return accounts->refused[slot];
+}
+
 int charge_take(struct charge *charge, struct accounts *accounts, uid_t uid, enum account_slot slot,
                 uint64_t amount, struct refusal *refusal) {
         assert(!charge->account);
 
         uint64_t limit = accounts->limits[slot], used = accounts_used(accounts, uid, slot);
-        if (used > limit || amount > limit - used)
+        if (used > limit || amount > limit - used) {
+                accounts->refused[slot]++;
                 return refuse(refusal, WIRE__CODE__QUOTA,
                               "uid %u holds %" PRIu64 " %s and asks for %" PRIu64
                               " more, the limit is %" PRIu64
                               ": release some, or raise %s in section [limits] of the daemon's configuration",
                               (unsigned)uid, used, slots[slot].what, amount, limit, slots[slot].key);
+        }
 
         struct account *account = find_or_open(accounts, uid);
         if (!account)

@@ -20,6 +20,8 @@ struct config {
         char *socket;                   /* path; default: see config_default_socket() */
         char *socket_group;             /* "" : leave */
         mode_t socket_mode;             /* 0660 */
+        char *metrics_socket;           /* path; "": none */
+        mode_t metrics_mode;            /* 0600 */
         unsigned workers;               /* 0: as many as the CPU limit allows */
         bool has_affinity;
         cpu_set_t affinity;

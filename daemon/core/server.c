@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "core/metrics.h"
 #include "core/notify.h"
 #include "socket/listener.h"
 
@@ -38,6 +39,7 @@ struct server {
         struct jobs *jobs;
         struct conns conns;
         struct listener *listener;
+        struct metrics *metrics;        /* NULL: no metrics socket */
         struct loop_signal *signal[3];
         struct loop_timer *stop, *watchdog, *status;
         uint64_t watchdog_interval;
@@ -135,6 +137,18 @@ static int open_listener(struct server *server, char *error, size_t size) {
                 return fd;
         config.fd = fd < 0 ? -1 : fd;
         return listener_new(server->loop, &server->conns, &config, &server->listener, error, size);
+}
+
+static int open_metrics(struct server *server, char *error, size_t size) {
+        struct listener_config config = {
+                .path = server->config.metrics_socket,
+                .group = server->config.socket_group,
+                .mode = server->config.metrics_mode,
+        };
+
+        if (config.path[0] == '\0')
+                return 0;
+        return metrics_new(server->loop, server->sessions, &config, &server->metrics, error, size);
 }
 
 static void tell_status(struct server *server) {
@@ -276,6 +290,8 @@ static int start(struct server *server, char *error, size_t size) {
                 r = open_sessions(server, error, size);
         if (r == 0)
                 r = open_listener(server, error, size);
+        if (r == 0)
+                r = open_metrics(server, error, size);
         if (r < 0)
                 return r;
         r = start_timers(server);
@@ -319,6 +335,7 @@ int server_run(struct server *server) {
 struct server *server_free(struct server *server) {
         if (server == NULL)
                 return NULL;
+        metrics_free(server->metrics);
         listener_free(server->listener);
         conns_deinit(&server->conns);
         loop_io_free(server->backend_io);

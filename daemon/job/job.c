@@ -93,6 +93,7 @@ struct job *job_free(struct job *job) {
                 assert(member->owner == NULL);
                 member_free(member);
         }
+        records_keep(&job->table->ended, job->record);
         loop_defer_cancel(job->table->config.loop, &job->settle);
         charge_release(&job->charge);
         list_remove(&job->link);
@@ -181,6 +182,14 @@ static void formed(struct job *job) {
                 job->table->config.events->joined(job->rank[rank]);
 }
 
+void job_record_members(struct job *job) {
+        if (job->record == NULL)
+                return;
+        job->record->world = job_world(job);
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                job->record->pid[rank] = job->rank[rank]->pid;
+}
+
 /* Where those who stay were: the plans follow them. */
 static void move_plans(struct job *job, uint32_t before) {
         struct plan *plan;
@@ -224,6 +233,7 @@ static void reformed(struct job *job, uint32_t before) {
         for (uint32_t rank = 0; rank < job_world(job); rank++)
                 take_rank(job, rank);
         free_lost(job);
+        job_record_members(job);
         operation_restart(job);
         job->state = JOB_RUNNING;
         log_formed(job, "goes on");

@@ -16,7 +16,9 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "base/loop.h"
+#include "job/nonfinite.h"
 #include "job/operation.h"
+#include "job/record.h"
 #include "rendezvous/membership.h"
 
 struct job;
@@ -109,6 +111,8 @@ struct job {
         struct member **rank;           /* by rank, once formed */
         struct list plans;
         struct operation operation;
+        struct record *record;          /* since the first plan was agreed */
+        struct nonfinite blame;
         struct charge charge;
         char loss_text[512];
         bool loss_told;
@@ -142,6 +146,7 @@ struct jobs_config {
 struct jobs {
         struct jobs_config config;
         struct list list;
+        struct records ended;           /* what jobs that are gone have left */
         uint32_t next_job;
         uint64_t next_member;
         struct task_owner **slot;

@@ -45,6 +45,7 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
                 return -ENOMEM;
         jobs->config = *config;
         list_init(&jobs->list);
+        records_init(&jobs->ended);
         r = loop_timer_new(config->loop, tick, jobs, &jobs->tick);
         if (r < 0) {
                 free(jobs);
@@ -61,6 +62,7 @@ struct jobs *jobs_free(struct jobs *jobs) {
                 return NULL;
         list_for_each_safe(job, spare, &jobs->list, link)
                 job_free(job);
+        records_deinit(&jobs->ended);
         loop_timer_free(jobs->tick);
         free(jobs->slot);
         free(jobs);

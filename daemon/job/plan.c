@@ -317,11 +317,28 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
         return 0;
 }
 
+/* The job's record begins with its first plan; later ones may have other members. */
+static int prepare_record(struct job *job, struct refusal *refusal) {
+        int r = 0;
+
+        if (job->record == NULL)
+                r = record_new(job->table->config.accounts, job->uid, job->name, &job->record, refusal);
+        if (r != 0)
+                return r;
+        job->record->job = job->id;
+        job->record->incarnation = job->membership.incarnation;
+        job_record_members(job);
+        return 0;
+}
+
 static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
         uint32_t n = plan->reference->n_buckets;
         int r;
 
+        r = prepare_record(plan->job, refusal);
+        if (r != 0)
+                return r;
         r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_BYTES,
                         n * sizeof(struct bucket), refusal);
         if (r != 0)
@@ -535,14 +552,24 @@ unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
         return plan->state == STEP_OPEN ? step_waits(plan, waits, max) : 0;
 }
 
-double plan_exposed(const struct plan *plan, uint32_t rank) {
+/* Blocked and whole time in nanoseconds, as the member's library says: it can write what it likes. */
+static bool read_times(const struct plan *plan, uint32_t rank, uint64_t times[2]) {
         const struct plan_part *part = &plan->part[rank];
-        uint64_t times[2];
 
         if (!plan->agreed || part->state != PART_MAPPED)
-                return -1;
-        backend_of(plan->job)->arena_read(part->arena, 0, times, sizeof(times));
-        if (times[1] == 0 || times[0] > times[1])
-                return -1;
-        return (double)times[0] / (double)times[1];
+                return false;
+        backend_of(plan->job)->arena_read(part->arena, 0, times, 2 * sizeof(times[0]));
+        return times[1] > 0 && times[0] <= times[1];
+}
+
+double plan_exposed(const struct plan *plan, uint32_t rank) {
+        uint64_t times[2];
+
+        return read_times(plan, rank, times) ? (double)times[0] / (double)times[1] : -1;
+}
+
+uint64_t plan_exposed_us(const struct plan *plan, uint32_t rank) {
+        uint64_t times[2];
+
+        return read_times(plan, rank, times) ? times[0] / 1000 : 0;
 }

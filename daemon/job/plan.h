@@ -56,6 +56,7 @@ struct plan {
         enum step_state state;
         uint64_t step;          /* last committed */
         uint64_t opened;        /* clock_now() at the first READY */
+        struct record_step *trace;      /* where the open step is recorded; NULL: newer ones have pushed it out */
         bool stall_told;
         uint32_t divisor;       /* of the open step; 0: nobody has said it yet */
         struct bucket *bucket;
@@ -97,3 +98,4 @@ struct plan *plan_free(struct plan *plan);
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
 /* Share of its time that the member was blocked, as its library says; negative if not known. */
 double plan_exposed(const struct plan *plan, uint32_t rank);
+uint64_t plan_exposed_us(const struct plan *plan, uint32_t rank);       /* that time; 0 if not known */

@@ -10,6 +10,9 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
 /* Ends it for all members (SUPERSEDED, SHUTDOWN): an open step is void unless it can be committed. */
 void job_end(struct job *job, uint32_t cause);
 
+/* The record's list of pids, after it was made and in each new generation. */
+void job_record_members(struct job *job);
+
 /* Memory for a member. QUOTA with *refusal if the machine, or the daemon's fds, have no room for it. */
 int job_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, struct refusal *refusal);
 

@@ -22,6 +22,14 @@ static void open_step(struct plan *plan, uint64_t now) {
         plan->n_full = plan->n_done = 0;
         plan->sum_squares = 0;
         plan->nonfinite = 0;
+        record_open(plan->job->record, &plan->trace, &(struct record_step){
+                .number = plan->step + 1,
+                .opened = now,
+                .plan = plan->ordinal,
+                .generation = plan->job->membership.generation,
+                .world = job_world(plan->job),
+                .buckets = plan->reference->n_buckets,
+        });
 }
 
 static void close_step(struct plan *plan) {
@@ -36,6 +44,9 @@ static void commit(struct plan *plan, uint64_t now) {
         struct job *job = plan->job;
 
         plan->step++;
+        record_close(job->record, plan->trace, true, plan->opened, now);
+        job->record->totals.nonfinite_steps += plan->nonfinite > 0;
+        nonfinite_committed(plan);
         hist_add(&job->steps, now - plan->opened, now);
         job->last_step = plan->step > job->last_step ? plan->step : job->last_step;
         job->bytes_reduced += plan->reference->payload;
@@ -63,6 +74,8 @@ static void void_step(struct plan *plan) {
         struct job *job = plan->job;
 
         job->void_steps++;
+        nonfinite_void(plan);
+        record_close(job->record, plan->trace, false, plan->opened, clock_now());
         close_step(plan);
         forget_ready(plan);
         job->table->config.events->outcome(plan, plan->step + 1, &job->membership.loss, job->loss_text);
@@ -84,6 +97,10 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
         size_t bytes = (plan->reference->bucket[index].n + 7) / 8;
         uint64_t now = clock_now();
 
+        result = nonfinite_look(plan, index, result);
+        if (result == NULL)
+                return;
+        record_end(plan->job->record, plan->trace, index, now, bucket->since, result);
         bucket_set_state(bucket, BUCKET_DONE, now);
         plan->sum_squares += result->sum_squares;
         for (unsigned i = 0; i < result->n_inputs; i++)
@@ -106,7 +123,7 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
 }
 
 /* All members are ready: hands the bucket to the backend, ranks in order. */
-static int launch(struct plan *plan, uint32_t index) {
+static int launch(struct plan *plan, uint32_t index, uint64_t now) {
         const struct description_bucket *place = &plan->reference->bucket[index];
         struct backend *backend = plan->job->table->config.backend;
         struct backend_range range[LIMIT_WORLD];
@@ -117,7 +134,8 @@ static int launch(struct plan *plan, uint32_t index) {
         for (uint32_t rank = 0; rank < world; rank++)
                 range[rank] =
                         (struct backend_range){ .arena = plan->part[rank].arena, .offset = place->offset };
-        bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, clock_now());
+        record_start(plan->job->record, plan->trace, index, now);
+        bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
         r = backend->ops->submit(backend, &(struct backend_task){
                 .id = (uint64_t)plan->owner.slot << 32 | index,
                 .turn = plan->job->id,
@@ -250,10 +268,11 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         part->n_ready++;
         if (bucket->n_ready++ == 0)
                 bucket->since = now;
+        record_ready(plan->trace, ready->bucket, member->rank, now);
         if (bucket->n_ready < job_world(job))
                 return 0;
         plan->n_full++;
-        r = launch(plan, ready->bucket);
+        r = launch(plan, ready->bucket, now);
         if (r < 0)
                 plan->n_full--;         /* so that the loss of this member voids the step */
         return r;

@@ -87,3 +87,9 @@ int on_staging(struct session *session, struct request *request, const ProtobufC
 int on_staging_mapped(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_operation(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_trace(struct session *session, struct request *request, const ProtobufCMessage *message);
+
+/* What the client may see: the clients and jobs of its own uid; root sees all. */
+bool session_sees(const struct session *session, uid_t uid);
+/* Whether the job is meant by NAME, or UID/NAME; nothing asked for means every job. */
+bool session_asks_for(const char *asked, uid_t uid, const char *name);

@@ -56,6 +56,10 @@ unsigned sessions_count(const struct sessions *sessions);
 void sessions_shutdown(struct sessions *sessions, const char *why);
 extern const struct jobs_events sessions_events;
 
+/* All rows of an answer to STATUS but its end, as root sees them; each is valid during its call. */
+typedef void (*sessions_row_fn)(void *data, uint16_t type, const ProtobufCMessage *row);
+void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data);
+
 /* `pidfd` (or -1) is taken over. The link's send may be called from now on. */
 int session_new(struct sessions *sessions, const struct session_link *ops, void *link,
                 const struct session_peer *peer, int pidfd, struct session **ret);

@@ -21,39 +21,45 @@
 #define WAITS 64u                       /* named in one answer, per job */
 
 struct answer {
-        struct session *to;
-        uint32_t request;
+        struct sessions *sessions;
+        uid_t viewer;
         uint64_t now;
+        sessions_row_fn row;
+        void *data;
 };
 
-static bool sees(const struct session *session, uid_t uid) {
-        return session->peer.uid == 0 || session->peer.uid == uid;
+static bool sees(uid_t viewer, uid_t uid) {
+        return viewer == 0 || viewer == uid;
+}
+
+bool session_sees(const struct session *session, uid_t uid) {
+        return sees(session->peer.uid, uid);
 }
 
 static void send_row(const struct answer *answer, uint16_t type, const ProtobufCMessage *row) {
-        session_send(answer->to, type, answer->request, -1, row);
+        answer->row(answer->data, type, row);
 }
 
-static unsigned visible_jobs(const struct session *session) {
+static unsigned visible_jobs(const struct answer *answer) {
         struct job *job;
         unsigned n = 0;
 
-        list_for_each(job, &session->sessions->config.jobs->list, link)
-                n += sees(session, job->uid);
+        list_for_each(job, &answer->sessions->config.jobs->list, link)
+                n += sees(answer->viewer, job->uid);
         return n;
 }
 
-static unsigned visible_clients(const struct session *session) {
+static unsigned visible_clients(const struct answer *answer) {
         struct session *other;
         unsigned n = 0;
 
-        list_for_each(other, &session->sessions->list, link)
-                n += sees(session, other->peer.uid) && !other->admin && other->state == SESSION_OPEN;
+        list_for_each(other, &answer->sessions->list, link)
+                n += sees(answer->viewer, other->peer.uid) && !other->admin && other->state == SESSION_OPEN;
         return n;
 }
 
 static void send_daemon(const struct answer *answer) {
-        const struct sessions_config *config = &answer->to->sessions->config;
+        const struct sessions_config *config = &answer->sessions->config;
         const struct backend_ops *ops = config->backend->ops;
         Wire__StatusDaemon row = WIRE__STATUS_DAEMON__INIT;
 
@@ -67,16 +73,21 @@ static void send_daemon(const struct answer *answer) {
         row.simd = (char *)ops->simd(config->backend);
         row.pid = (int32_t)getpid();
         row.uid = geteuid();
-        row.uptime_ms = (answer->now - answer->to->sessions->started) / USEC_PER_MSEC;
+        row.uptime_ms = (answer->now - answer->sessions->started) / USEC_PER_MSEC;
         row.instance = config->instance;
-        row.clients = visible_clients(answer->to);
-        row.jobs = visible_jobs(answer->to);
+        row.clients = visible_clients(answer);
+        row.jobs = visible_jobs(answer);
         row.workers = ops->workers(config->backend);
         row.arenas = (uint32_t)accounts_total(config->accounts, ACCOUNT_ARENAS);
         row.arena_bytes = accounts_total(config->accounts, ACCOUNT_BYTES);
         row.loop_cpu_us = clock_thread_cpu();
         row.worker_cpu_us = ops->cpu_us(config->backend);
-        row.complete = answer->to->peer.uid == 0;
+        row.complete = answer->viewer == 0;
+        row.has_refused_clients = row.has_refused_jobs = row.has_refused_arenas = row.has_refused_bytes = row.complete;
+        row.refused_clients = row.complete ? accounts_refused(config->accounts, ACCOUNT_CLIENTS) : 0;
+        row.refused_jobs = row.complete ? accounts_refused(config->accounts, ACCOUNT_JOBS) : 0;
+        row.refused_arenas = row.complete ? accounts_refused(config->accounts, ACCOUNT_ARENAS) : 0;
+        row.refused_bytes = row.complete ? accounts_refused(config->accounts, ACCOUNT_BYTES) : 0;
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &row.base);
 }
 
@@ -118,6 +129,15 @@ static double member_exposed(const struct member *member) {
         return n > 0 ? sum / n : -1;
 }
 
+static uint64_t member_exposed_us(const struct member *member) {
+        struct plan *plan;
+        uint64_t sum = 0;
+
+        list_for_each(plan, &member->job->plans, link)
+                sum += plan_exposed_us(plan, member->rank);
+        return sum;
+}
+
 static double job_exposed(const struct job *job) {
         struct member *member;
         double sum = 0;
@@ -145,6 +165,33 @@ static const char *job_state_text(const struct job *job, unsigned n_waits, uint6
         default:
                 return n_waits > 0 && now - since >= job->table->config.stall_notice ? "stalled" : "running";
         }
+}
+
+static void add_totals(Wire__StatusJob *row, const struct record *record) {
+        if (record == NULL)
+                return;
+        row->has_committed = row->has_step_us = row->has_nonfinite_steps = row->has_reduce_us = row->has_wait_us = true;
+        row->committed = record->totals.committed;
+        row->step_us = record->totals.step_us;
+        row->nonfinite_steps = record->totals.nonfinite_steps;
+        row->n_reduce_class = array_size(record->totals.class);
+        row->reduce_class = (uint64_t *)(uintptr_t)record->totals.class;
+        row->reduce_us = record->totals.reduce_us;
+        row->wait_us = record->totals.wait_us;
+}
+
+static void add_nonfinite(Wire__StatusJob *row, const struct nonfinite *nonfinite) {
+        if (nonfinite->step == 0 || nonfinite->searched != NULL)
+                return;
+        row->has_nonfinite_step = row->has_nonfinite_plan = row->has_nonfinite_bucket = row->has_nonfinite_rank = true;
+        row->has_nonfinite_pid = row->has_nonfinite_values = true;
+        row->nonfinite_step = nonfinite->step;
+        row->nonfinite_plan = nonfinite->plan;
+        row->nonfinite_bucket = nonfinite->bucket;
+        row->nonfinite_rank = nonfinite->rank;
+        row->nonfinite_pid = (int32_t)nonfinite->pid;
+        row->nonfinite_values = nonfinite->count;
+        row->nonfinite_parameter = (char *)(uintptr_t)nonfinite->parameter;
 }
 
 static void send_job(const struct answer *answer, const struct job *job, const struct job_wait *waits,
@@ -179,6 +226,8 @@ static void send_job(const struct answer *answer, const struct job *job, const s
         row.incarnation = job->membership.incarnation;
         row.operations = job->operations;
         row.text = (char *)job->loss_text;
+        add_totals(&row, job->record);
+        add_nonfinite(&row, &job->blame);
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
 }
 
@@ -250,6 +299,10 @@ static void send_member(const struct answer *answer, const struct member *member
         row.exposed = member_exposed(member);
         row.has_exposed = row.exposed >= 0;
         row.unranked = member->state == MEMBER_JOINING;
+        row.has_late_us = member->job->record != NULL && member->state != MEMBER_JOINING;
+        row.late_us = row.has_late_us ? member->job->record->totals.late_us[member->rank] : 0;
+        row.has_exposed_us = row.has_exposed;
+        row.exposed_us = row.has_exposed ? member_exposed_us(member) : 0;
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
 }
 
@@ -308,39 +361,61 @@ static void send_whole_job(const struct answer *answer, struct job *job) {
                 send_wait(answer, job, &waits[i]);
 }
 
-/* NAME, or UID/NAME. */
-static bool is_asked_for(const struct job *job, const char *asked) {
+bool session_asks_for(const char *asked, uid_t uid, const char *name) {
         const char *slash = asked != NULL ? strchr(asked, '/') : NULL;
-        char uid[16];
+        char prefix[16];
 
         if (asked == NULL || asked[0] == '\0')
                 return true;
         if (slash == NULL)
-                return strcmp(job->name, asked) == 0;
-        snprintf(uid, sizeof(uid), "%u", (unsigned)job->uid);
-        return strlen(uid) == (size_t)(slash - asked) && strncmp(uid, asked, strlen(uid)) == 0 &&
-               strcmp(job->name, slash + 1) == 0;
+                return strcmp(name, asked) == 0;
+        snprintf(prefix, sizeof(prefix), "%u", (unsigned)uid);
+        return strlen(prefix) == (size_t)(slash - asked) && strncmp(prefix, asked, strlen(prefix)) == 0 &&
+               strcmp(name, slash + 1) == 0;
+}
+
+/* Everything but the end of the answer; whether the job asked for is there. */
+static bool describe(const struct answer *answer, const char *asked) {
+        bool found = asked == NULL || asked[0] == '\0';
+        struct session *client;
+        struct job *job;
+
+        send_daemon(answer);
+        list_for_each(client, &answer->sessions->list, link)
+                if (sees(answer->viewer, client->peer.uid) && client->state == SESSION_OPEN)
+                        send_client(answer, client);
+        list_for_each(job, &answer->sessions->config.jobs->list, link) {
+                if (!sees(answer->viewer, job->uid) || !session_asks_for(asked, job->uid, job->name))
+                        continue;
+                found = true;
+                send_whole_job(answer, job);
+        }
+        return found;
+}
+
+void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data) {
+        describe(&(struct answer){ .sessions = sessions, .viewer = 0, .now = clock_now(), .row = row, .data = data }, NULL);
+}
+
+struct reply {
+        struct session *to;
+        uint32_t request;
+};
+
+static void send_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
+        const struct reply *reply = data;
+
+        session_send(reply->to, type, reply->request, -1, row);
 }
 
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Status *status = CAST(Wire__Status, message);
-        struct answer answer = { .to = session, .request = request->id, .now = clock_now() };
+        struct reply reply = { .to = session, .request = request->id };
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
-        struct session *client;
-        struct job *job;
 
-        send_daemon(&answer);
-        list_for_each(client, &session->sessions->list, link)
-                if (sees(session, client->peer.uid) && client->state == SESSION_OPEN)
-                        send_client(&answer, client);
         end.has_found = true;
-        end.found = status->job == NULL || status->job[0] == '\0';
-        list_for_each(job, &session->sessions->config.jobs->list, link) {
-                if (!sees(session, job->uid) || !is_asked_for(job, status->job))
-                        continue;
-                end.found = true;
-                send_whole_job(&answer, job);
-        }
-        send_row(&answer, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
+        end.found = describe(&(struct answer){ .sessions = session->sessions, .viewer = session->peer.uid, .now = clock_now(),
+                                               .row = send_reply, .data = &reply }, status->job);
+        send_reply(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
         return 0;
 }

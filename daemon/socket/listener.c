@@ -49,8 +49,8 @@ static int make_parents(const char *path) {
 }
 
 /* A socket file that nobody listens on any more may go; anything else stays. */
-static int remove_stale(const struct sockaddr_un *address) {
-        _cleanup_(closep) int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+static int remove_stale(const struct sockaddr_un *address, int type) {
+        _cleanup_(closep) int probe = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         struct stat st;
 
         if (probe < 0)
@@ -81,9 +81,20 @@ static int set_access(const struct listener_config *config, char *error, size_t 
         return 0;
 }
 
-static int bind_own(struct listener *listener, const struct listener_config *config, char *error,
-                    size_t size) {
+/* The socket file exists: from here on it is taken away again when something fails. */
+static int open_up(int fd, const struct listener_config *config, char *error, size_t size) {
+        int r = set_access(config, error, size);
+
+        if (r == 0 && listen(fd, SOMAXCONN) < 0)
+                r = fail(-errno, config->path, "cannot listen on", error, size);
+        if (r < 0)
+                unlink(config->path);
+        return r;
+}
+
+int listener_bind(const struct listener_config *config, int type, int *ret, char *error, size_t size) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
+        _cleanup_(closep) int fd = -1;
         mode_t mask;
         int r;
 
@@ -96,30 +107,40 @@ static int bind_own(struct listener *listener, const struct listener_config *con
         r = make_parents(config->path);
         if (r < 0)
                 return fail(r, config->path, "cannot make the directory of", error, size);
-        r = remove_stale(&address);
+        r = remove_stale(&address, type);
         if (r == -EADDRINUSE) {
                 snprintf(error, size, "another gradsyncd listens on %s", config->path);
                 return r;
         }
         if (r < 0)
                 return fail(r, config->path, "cannot replace", error, size);
-        listener->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (listener->fd < 0)
+        fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0)
                 return fail(-errno, config->path, "cannot make a socket for", error, size);
         mask = umask(0177);             /* nobody gets in before the mode is set */
-        r = bind(listener->fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
+        r = bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
         umask(mask);
         if (r < 0)
                 return fail(r, config->path, "cannot bind", error, size);
+        r = open_up(fd, config, error, size);
+        if (r == 0)
+                *ret = fd_steal(&fd);
+        return r;
+}
+
+static int bind_own(struct listener *listener, const struct listener_config *config, char *error,
+                    size_t size) {
+        int r;
+
         listener->path = strdup(config->path);
         if (listener->path == NULL)
                 return fail(-ENOMEM, config->path, "cannot bind", error, size);
-        r = set_access(config, error, size);
-        if (r < 0)
-                return r;
-        if (listen(listener->fd, SOMAXCONN) < 0)
-                return fail(-errno, config->path, "cannot listen on", error, size);
-        return 0;
+        r = listener_bind(config, SOCK_SEQPACKET, &listener->fd, error, size);
+        if (r < 0) {
+                free(listener->path);   /* not ours */
+                listener->path = NULL;
+        }
+        return r;
 }
 
 /* Out of fds: takes the connection with the spare one and closes it, so that the client sees an end instead

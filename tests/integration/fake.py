@@ -7,11 +7,13 @@ import wire
 
 
 class FakeDaemon:
-    """Listens at `path` until closed, in a thread of the test. `answer` is a list of (kind, message) sent for each STATUS."""
+    """Listens at `path` until closed, in a thread of the test. `answer` is a list of (kind, message) sent for each STATUS, `trace`
+    for each TRACE."""
 
-    def __init__(self, path, answer=(), version="0.1.0", device="cpu", major=wire.MAJOR, refuse=None):
+    def __init__(self, path, answer=(), version="0.1.0", device="cpu", major=wire.MAJOR, refuse=None, trace=()):
         self.path = str(path)
         self.answer, self.version, self.device, self.major, self.refuse = list(answer), version, device, major, refuse
+        self.trace = list(trace)
         self.asked = []                 # jobs asked for
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self.listener.bind(self.path)
@@ -46,11 +48,14 @@ class FakeDaemon:
                 self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value(self.refuse[0]), text=self.refuse[1]))
                 return
             if head.type == wire.pb.HELLO:
-                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=0, instance=1, device=self.device, version=self.version))
+                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=wire.MINOR, instance=1, device=self.device, version=self.version))
             elif head.type == wire.pb.STATUS:
                 self.asked.append(message.job)
                 for kind, answer in [("STATUS_DAEMON", wire.pb.StatusDaemon(device=self.device, version=self.version, pid=1)),
                                      *self.answer, ("STATUS_END", wire.pb.StatusEnd(found=True))]:
+                    self._send(client, head, kind, answer)
+            elif head.type == wire.pb.TRACE:
+                for kind, answer in self.trace:
                     self._send(client, head, kind, answer)
 
     def _send(self, client, head, kind, message):

@@ -389,6 +389,116 @@ static void a_step_commits_when_all_buckets_are_done(void **state) {
         assert_int_equal(f->fake.submitted, 6);
 }
 
+static void ready_all(struct fixture *f, uint64_t step, uint32_t bucket) {
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(ready(f, rank, step, bucket), 0);
+}
+
+/* A bucket with a value that is not finite is looked through before anybody hears of it. */
+static void a_nonfinite_value_is_searched_for(void **state) {
+        struct fixture *f = *state;
+        const struct nonfinite *blame;
+
+        form(f, 2);
+        agree(f, 2);
+        blame = &f->member[0]->job->blame;
+        ready_all(f, 1, 1);
+        f->fake.counts[1] = 3;
+        fake_end_one(&f->fake);                         /* the reduction */
+        assert_heard("");
+        assert_int_equal(f->fake.n_tasks, 1);
+        assert_int_equal(f->fake.task[0].task.reduce, WIRE__REDUCE__REDUCE_NONE);
+        assert_int_equal(f->fake.task[0].input[0].offset, 2 * 4096);
+        assert_int_equal(f->fake.task[0].task.elements, 1);
+        f->fake.counts[0] = 1;
+        fake_end_one(&f->fake);                         /* the search */
+        assert_heard("bucket 1;");
+        assert_int_equal(blame->step, 1);
+        assert_int_equal(blame->rank, 1);
+        assert_int_equal(blame->ranks, 1);
+        assert_int_equal(blame->count, 3);
+        assert_string_equal(blame->parameter, "b");
+        ready_all(f, 1, 0);                             /* the same burst */
+        fake_end_one(&f->fake);
+        assert_heard("bucket 0;committed 1;");
+        assert_int_equal(blame->bucket, 1);
+        assert_int_equal(f->member[0]->job->nonfinite, 3 + 4);
+        assert_int_equal(f->member[0]->job->record->totals.nonfinite_steps, 1);
+}
+
+static void finite_steps(struct fixture *f, uint64_t from, unsigned n) {
+        f->fake.inline_results = true;
+        f->fake.counts[0] = f->fake.counts[1] = 0;
+        for (uint64_t step = from; step < from + n; step++)
+                for (uint32_t bucket = 0; bucket < 2; bucket++)
+                        ready_all(f, step, bucket);
+        heard[0] = '\0';
+}
+
+static void a_burst_ends_after_quiet_steps(void **state) {
+        struct fixture *f = *state;
+        const struct nonfinite *blame;
+
+        form(f, 2);
+        agree(f, 2);
+        blame = &f->member[0]->job->blame;
+        for (unsigned turn = 0; turn < 2; turn++) {     /* 99 steps are not enough, 100 are */
+                uint64_t step = turn * 100 + 1;
+
+                f->fake.inline_results = true;
+                f->fake.counts[0] = turn + 1;
+                ready_all(f, step, 0);
+                ready_all(f, step, 1);
+                assert_int_equal(blame->step, 1);
+                assert_int_equal(blame->count, 1);
+                assert_string_equal(blame->parameter, "a");
+                finite_steps(f, step + 1, turn == 0 ? NONFINITE_QUIET - 1 : NONFINITE_QUIET);
+        }
+        f->fake.counts[0] = 9;
+        ready_all(f, 202, 1);
+        assert_int_equal(blame->step, 202);
+        assert_int_equal(blame->count, 9);
+        assert_string_equal(blame->parameter, "b");
+}
+
+/* The count has come from what is not in the result, as with the maximum of -inf and something. */
+static void what_is_not_in_the_result_has_no_parameter(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        agree(f, 2);
+        ready_all(f, 1, 0);
+        f->fake.counts[1] = 1;
+        fake_end_one(&f->fake);
+        f->fake.counts[1] = 0;
+        fake_end_one(&f->fake);
+        assert_heard("bucket 0;");
+        assert_string_equal(f->member[0]->job->blame.parameter, "");
+        assert_int_equal(f->member[0]->job->blame.rank, 1);
+}
+
+/* A loss in the middle of the search: the step is void, after the last access, and nothing is claimed about it. */
+static void a_search_ends_with_its_step(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        agree(f, 2);
+        ready_all(f, 1, 0);
+        f->fake.counts[0] = 1;
+        fake_end_one(&f->fake);
+        assert_int_equal(f->fake.n_tasks, 1);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        pass(f);
+        assert_heard("");
+        assert_true(f->fake.task[0].cancelled);
+        fake_end_one(&f->fake);
+        assert_heard("void 1;");
+        assert_null(f->member[0]->job->blame.searched);
+        assert_int_equal(f->member[0]->job->blame.step, 0);
+        pass(f);
+        assert_heard("lost 1;");
+}
+
 static void wrong_readys_are_refused_by_name(void **state) {
         struct fixture *f = *state;
         Wire__Ready message = WIRE__READY__INIT;
@@ -720,6 +830,10 @@ int main(void) {
                 TEST(a_time_out_may_be_as_long_as_it_likes),
                 TEST(no_room_for_memory_is_an_answer),
                 TEST(a_step_commits_when_all_buckets_are_done),
+                TEST(a_nonfinite_value_is_searched_for),
+                TEST(a_burst_ends_after_quiet_steps),
+                TEST(what_is_not_in_the_result_has_no_parameter),
+                TEST(a_search_ends_with_its_step),
                 TEST(wrong_readys_are_refused_by_name),
                 TEST(unused_parameters_are_told),
                 TEST(a_loss_in_a_step_voids_it_after_the_last_access),

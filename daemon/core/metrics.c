@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Serving metrics: accept, hear what is said at once, gather the rows of a status answer, write, close. */
+#include "core/metrics.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "proto/metrics.h"
+
+#define CALLERS 8u                      /* at a time */
+#define REQUEST_MAX 4096u               /* bytes of an HTTP request that are looked at */
+#define DISCARDS 16u                    /* times REQUEST_MAX, of what stands behind it */
+#define SILENCE (100 * USEC_PER_MSEC)   /* a caller that has said nothing for so long wants the text alone */
+#define PATIENCE (5 * USEC_PER_SEC)     /* for one caller in all */
+#define RETRY USEC_PER_SEC              /* after a failure to accept, as when fds are short */
+
+struct caller {
+        struct list link;
+        struct metrics *metrics;
+        int sock;
+        struct loop_io *io;
+        struct loop_timer *timer;
+        char request[REQUEST_MAX + 1];
+        size_t heard;
+        char *text;                     /* the response; NULL while the caller is heard */
+        size_t size, sent;
+        struct loop_deferred reap;
+};
+
+struct metrics {
+        struct loop *loop;
+        struct sessions *sessions;
+        int fd;
+        char *path;
+        struct loop_io *io;
+        struct loop_timer *retry;
+        struct list callers;
+        unsigned n;
+};
+
+/* A status answer, row by row. */
+struct gathering {
+        Wire__StatusDaemon *daemon;
+        struct metrics_job *job;
+        size_t n_jobs;
+        bool failed;
+};
+
+static ProtobufCMessage *copy(const ProtobufCMessage *message) {
+        size_t size = protobuf_c_message_get_packed_size(message);
+        _cleanup_(freep) uint8_t *bytes = malloc(size + 1);
+
+        if (bytes == NULL)
+                return NULL;
+        protobuf_c_message_pack(message, bytes);
+        return protobuf_c_message_unpack(message->descriptor, NULL, size, bytes);
+}
+
+/* Room for one more element. */
+static bool grow(void *array, size_t n, size_t size) {
+        void *grown = realloc(*(void **)array, (n + 1) * size);
+
+        if (grown != NULL)
+                *(void **)array = grown;
+        return grown != NULL;
+}
+
+static bool gather_member(struct metrics_job *job, const ProtobufCMessage *row) {
+        Wire__StatusMember **list = (Wire__StatusMember **)(uintptr_t)job->member;
+        bool room = grow(&list, job->n_members, sizeof(*list));
+
+        job->member = list;
+        if (!room)
+                return false;
+        list[job->n_members] = (Wire__StatusMember *)copy(row);
+        if (list[job->n_members] == NULL)
+                return false;
+        job->n_members++;
+        return true;
+}
+
+static bool gather_job(struct gathering *gathering, const ProtobufCMessage *row) {
+        const Wire__StatusJob *job;
+
+        if (!grow(&gathering->job, gathering->n_jobs, sizeof(*gathering->job)))
+                return false;
+        job = (const Wire__StatusJob *)copy(row);
+        if (job == NULL)
+                return false;
+        gathering->job[gathering->n_jobs++] = (struct metrics_job){ .job = job };
+        return true;
+}
+
+static void gather(void *data, uint16_t type, const ProtobufCMessage *row) {
+        struct gathering *gathering = data;
+        bool fine = true;
+
+        if (gathering->failed)
+                return;
+        if (type == WIRE__MESSAGE_TYPE__STATUS_DAEMON)
+                fine = (gathering->daemon = (Wire__StatusDaemon *)copy(row)) != NULL;
+        else if (type == WIRE__MESSAGE_TYPE__STATUS_JOB)
+                fine = gather_job(gathering, row);
+        else if (type == WIRE__MESSAGE_TYPE__STATUS_MEMBER)
+                fine = gather_member(&gathering->job[gathering->n_jobs - 1], row);
+        gathering->failed = !fine;
+}
+
+static void gathering_deinit(struct gathering *gathering) {
+        for (size_t i = 0; i < gathering->n_jobs; i++) {
+                for (size_t k = 0; k < gathering->job[i].n_members; k++)
+                        protobuf_c_message_free_unpacked(&gathering->job[i].member[k]->base, NULL);
+                free((void *)(uintptr_t)gathering->job[i].member);
+                protobuf_c_message_free_unpacked((ProtobufCMessage *)(uintptr_t)gathering->job[i].job, NULL);
+        }
+        free(gathering->job);
+        if (gathering->daemon != NULL)
+                protobuf_c_message_free_unpacked(&gathering->daemon->base, NULL);
+}
+
+/* The metrics as text; NULL if memory is short. */
+static char *compose(struct metrics *metrics, size_t *ret_size) {
+        struct gathering gathering = { 0 };
+        char *text = NULL;
+        FILE *to;
+
+        sessions_describe(metrics->sessions, gather, &gathering);
+        to = gathering.failed ? NULL : open_memstream(&text, ret_size);
+        if (to != NULL) {
+                metrics_write(to, gathering.daemon, gathering.job, gathering.n_jobs);
+                if (fclose(to) != 0) {
+                        free(text);
+                        text = NULL;
+                }
+        }
+        gathering_deinit(&gathering);
+        return text;
+}
+
+static void caller_free(struct caller *caller) {
+        struct metrics *metrics = caller->metrics;
+
+        loop_defer_cancel(metrics->loop, &caller->reap);
+        loop_timer_free(caller->timer);
+        loop_io_free(caller->io);
+        fd_close(caller->sock);
+        list_remove(&caller->link);
+        free(caller->text);
+        free(caller);
+        if (metrics->n-- == CALLERS)
+                loop_io_set(metrics->io, LOOP_READ);
+}
+
+static void reap(void *data) {
+        caller_free(data);
+}
+
+static void finish(struct caller *caller) {
+        loop_io_set(caller->io, 0);
+        loop_timer_disarm(caller->timer);
+        loop_defer(caller->metrics->loop, &caller->reap);
+}
+
+/* Closing a socket with something unread in it takes the response away from the caller. */
+static void discard(struct caller *caller) {
+        for (unsigned i = 0; i < DISCARDS; i++)
+                if (recv(caller->sock, caller->request, REQUEST_MAX, 0) <= 0)
+                        return;
+}
+
+static void transmit(struct caller *caller) {
+        while (caller->sent < caller->size) {
+                ssize_t n = send(caller->sock, caller->text + caller->sent, caller->size - caller->sent, MSG_NOSIGNAL);
+
+                if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                        return;
+                if (n < 0)
+                        break;
+                caller->sent += (size_t)n;
+        }
+        discard(caller);
+        finish(caller);
+}
+
+/* Is this the start of an HTTP request, as far as has been heard? */
+static bool speaks_http(const struct caller *caller) {
+        static const char *const methods[] = { "GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS " };
+
+        for (size_t i = 0; i < array_size(methods); i++) {
+                size_t length = strlen(methods[i]);
+
+                if (strncmp(caller->request, methods[i], caller->heard < length ? caller->heard : length) == 0)
+                        return caller->heard > 0;
+        }
+        return false;
+}
+
+static const char *http_status(const struct caller *caller, bool head) {
+        const char *path = caller->request + (head ? 5 : 4);
+        size_t length = strcspn(path, " ?\r\n");
+
+        if (!head && strncmp(caller->request, "GET ", 4) != 0)
+                return "405 Method Not Allowed";
+        if ((length == 1 && path[0] == '/') || (length == 8 && strncmp(path, "/metrics", 8) == 0))
+                return "200 OK";
+        return "404 Not Found";
+}
+
+static char *respond(const struct caller *caller, const char *body, size_t body_size, size_t *ret_size) {
+        bool head = strncmp(caller->request, "HEAD ", 5) == 0;
+        const char *status = http_status(caller, head);
+        bool fine = strcmp(status, "200 OK") == 0;
+        char *text = NULL;
+        FILE *to = open_memstream(&text, ret_size);
+
+        if (to == NULL)
+                return NULL;
+        fprintf(to, "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", status,
+                fine ? METRICS_TYPE : "text/plain", fine ? body_size : 0);
+        if (fine && !head)
+                fwrite(body, 1, body_size, to);
+        if (fclose(to) == 0)
+                return text;
+        free(text);
+        return NULL;
+}
+
+static void answer(struct caller *caller) {
+        caller->text = compose(caller->metrics, &caller->size);
+        if (caller->text != NULL && speaks_http(caller)) {
+                char *body = caller->text;
+
+                caller->text = respond(caller, body, caller->size, &caller->size);
+                free(body);
+        }
+        if (caller->text == NULL) {
+                log_error("metrics cannot be given out: out of memory");
+                finish(caller);
+                return;
+        }
+        loop_io_set(caller->io, LOOP_WRITE);
+        loop_timer_arm(caller->timer, PATIENCE);
+        transmit(caller);
+}
+
+/* Whether what the caller has to say is complete. */
+static bool is_complete(const struct caller *caller) {
+        return caller->heard == REQUEST_MAX || !speaks_http(caller) || strstr(caller->request, "\r\n\r\n") != NULL ||
+               strstr(caller->request, "\n\n") != NULL;
+}
+
+static void hear(struct caller *caller) {
+        ssize_t n = recv(caller->sock, caller->request + caller->heard, REQUEST_MAX - caller->heard, 0);
+
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+                return;
+        if (n < 0) {
+                finish(caller);
+                return;
+        }
+        caller->heard += (size_t)n;
+        caller->request[caller->heard] = '\0';
+        if (n == 0 || is_complete(caller))
+                answer(caller);
+        else
+                loop_timer_arm(caller->timer, PATIENCE);
+}
+
+static void ready(void *data, int fd, unsigned events) {
+        struct caller *caller = data;
+
+        if (caller->reap.queued)
+                return;
+        if (caller->text == NULL)
+                hear(caller);
+        else
+                transmit(caller);
+}
+
+/* It says nothing: then it wants the text. A request that does not end, or a response that is not read, ends it. */
+static void late(void *data) {
+        struct caller *caller = data;
+
+        if (caller->text == NULL && caller->heard == 0)
+                answer(caller);
+        else
+                finish(caller);
+}
+
+static int caller_new(struct metrics *metrics, int sock) {
+        struct caller *caller = calloc(1, sizeof(*caller));
+        int r;
+
+        if (caller == NULL) {
+                fd_close(sock);
+                return -ENOMEM;
+        }
+        caller->metrics = metrics;
+        caller->sock = sock;
+        caller->reap = (struct loop_deferred){ .fn = reap, .data = caller };
+        list_append(&metrics->callers, &caller->link);
+        metrics->n++;
+        r = loop_timer_new(metrics->loop, late, caller, &caller->timer);
+        if (r == 0)
+                r = loop_io_new(metrics->loop, sock, LOOP_READ, ready, caller, &caller->io);
+        if (r == 0)
+                r = loop_timer_arm(caller->timer, SILENCE);
+        if (r < 0)
+                caller_free(caller);
+        return r;
+}
+
+static void pause_accepting(struct metrics *metrics) {
+        loop_io_set(metrics->io, 0);
+        loop_timer_arm(metrics->retry, RETRY);
+}
+
+static void retry(void *data) {
+        struct metrics *metrics = data;
+
+        if (metrics->n < CALLERS)
+                loop_io_set(metrics->io, LOOP_READ);
+}
+
+static void incoming(void *data, int fd, unsigned events) {
+        struct metrics *metrics = data;
+
+        while (metrics->n < CALLERS) {
+                int sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+                if (sock < 0 && (errno == EINTR || errno == ECONNABORTED))
+                        continue;
+                if (sock < 0 && errno == EAGAIN)
+                        return;
+                if (sock < 0 || caller_new(metrics, sock) < 0) {
+                        pause_accepting(metrics);
+                        return;
+                }
+        }
+        loop_io_set(metrics->io, 0);    /* until one of them has ended */
+}
+
+int metrics_new(struct loop *loop, struct sessions *sessions, const struct listener_config *config, struct metrics **ret,
+                char *error, size_t size) {
+        struct metrics *metrics = calloc(1, sizeof(*metrics));
+        int r = -ENOMEM;
+
+        if (metrics != NULL) {
+                metrics->loop = loop;
+                metrics->sessions = sessions;
+                list_init(&metrics->callers);
+                metrics->fd = -1;
+                metrics->path = strdup(config->path);
+        }
+        if (metrics == NULL || metrics->path == NULL) {
+                free(metrics);
+                snprintf(error, size, "cannot listen on %s: %s", config->path, strerror(-r));
+                return r;
+        }
+        r = listener_bind(config, SOCK_STREAM, &metrics->fd, error, size);
+        if (r == 0) {
+                r = loop_timer_new(loop, retry, metrics, &metrics->retry);
+                if (r == 0)
+                        r = loop_io_new(loop, metrics->fd, LOOP_READ, incoming, metrics, &metrics->io);
+                if (r < 0)
+                        snprintf(error, size, "cannot watch %s: %s", config->path, strerror(-r));
+        }
+        if (r < 0) {
+                metrics_free(metrics);
+                return r;
+        }
+        *ret = metrics;
+        return 0;
+}
+
+struct metrics *metrics_free(struct metrics *metrics) {
+        struct caller *caller, *spare;
+
+        if (metrics == NULL)
+                return NULL;
+        list_for_each_safe(caller, spare, &metrics->callers, link)
+                caller_free(caller);
+        loop_io_free(metrics->io);
+        loop_timer_free(metrics->retry);
+        if (metrics->fd >= 0)
+                unlink(metrics->path);
+        fd_close(metrics->fd);
+        free(metrics->path);
+        free(metrics);
+        return NULL;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The answer to TRACE: a piece of the flight records of a job, live or ended. Nothing is remembered between pieces, the
+ * client says where to go on; so a large record costs the loop one bounded answer at a time, and waits in no queue.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "session/private.h"
+
+#define PIECE_STEPS_BYTES (96u << 10)   /* of the record, then the piece ends with the step that is being sent */
+#define FRAME_NUMBERS 8192u             /* per-rank values in one frame: more might not fit */
+
+_Static_assert(FRAME_NUMBERS >= 2 * LIMIT_WORLD, "a bucket fits a frame");
+
+struct piece {
+        struct session *to;
+        uint32_t request;
+        const char *asked;
+        uint64_t now, until;
+        const struct record *told;      /* the record whose names have been sent */
+        uint32_t bytes;
+};
+
+/* One frame of a step, while it is filled. */
+struct step_frame {
+        Wire__TraceStep message;
+        Wire__TraceBucket bucket[LIMIT_RESULTS], *buckets[LIMIT_RESULTS];
+        int32_t pid[LIMIT_WORLD];
+};
+
+/* Of the records that match, the one with the lowest handle that is not below `from`. */
+static const struct record *find_record(const struct piece *piece, uint32_t from) {
+        const struct jobs *jobs = piece->to->sessions->config.jobs;
+        const struct record *record, *found = NULL;
+        const struct job *job;
+
+        list_for_each(record, &jobs->ended.list, link)
+                if (record->job >= from && (found == NULL || record->job < found->job) &&
+                    session_sees(piece->to, record->uid) && session_asks_for(piece->asked, record->uid, record->name))
+                        found = record;
+        list_for_each(job, &jobs->list, link)
+                if (job->record != NULL && job->id >= from && (found == NULL || job->id < found->job) &&
+                    session_sees(piece->to, job->uid) && session_asks_for(piece->asked, job->uid, job->name))
+                        found = job->record;
+        return found;
+}
+
+/* A job that has no plan yet has no record, but it is there. */
+static bool job_exists(const struct piece *piece) {
+        const struct job *job;
+
+        list_for_each(job, &piece->to->sessions->config.jobs->list, link)
+                if (session_sees(piece->to, job->uid) && session_asks_for(piece->asked, job->uid, job->name))
+                        return true;
+        return false;
+}
+
+static void name_record(struct piece *piece, const struct record *record, struct step_frame *frame) {
+        Wire__TraceStep *message = &frame->message;
+
+        if (piece->told == record)
+                return;
+        piece->told = record;
+        message->has_uid = message->has_incarnation = message->has_ended_job = message->has_now_us = true;
+        message->name = (char *)(uintptr_t)record->name;
+        message->uid = record->uid;
+        message->incarnation = record->incarnation;
+        message->ended_job = record->ended;
+        message->now_us = piece->now;
+        message->n_pid = record->world;
+        message->pid = frame->pid;
+        for (uint32_t rank = 0; rank < record->world; rank++)
+                frame->pid[rank] = (int32_t)record->pid[rank];
+}
+
+static void begin_frame(struct piece *piece, const struct record *record, const struct record_step *step,
+                        struct step_frame *frame) {
+        Wire__TraceStep *message = &frame->message;
+
+        wire__trace_step__init(message);
+        name_record(piece, record, frame);
+        message->has_record = message->has_generation = message->has_plan = message->has_step = true;
+        message->has_opened_us = message->has_buckets = true;
+        message->has_outcome = message->has_ended_us = step->ended != 0;
+        message->record = record->job;
+        message->generation = step->generation;
+        message->plan = step->plan;
+        message->step = step->number;
+        message->outcome = step->committed ? WIRE__OUTCOME__COMMITTED : WIRE__OUTCOME__VOID;
+        message->opened_us = step->opened;
+        message->ended_us = step->ended;
+        message->buckets = step->buckets;
+        message->bucket = frame->buckets;
+}
+
+static bool any(const uint32_t *values, uint32_t n) {
+        for (uint32_t i = 0; i < n; i++)
+                if (values[i] != 0)
+                        return true;
+        return false;
+}
+
+static void add_bucket(struct step_frame *frame, const struct record_step *step, uint32_t index) {
+        const struct record_bucket *from = record_bucket(step, index);
+        const uint32_t *counts = record_nonfinite(step, index);
+        Wire__TraceBucket *bucket = &frame->bucket[frame->message.n_bucket];
+
+        frame->buckets[frame->message.n_bucket++] = bucket;
+        wire__trace_bucket__init(bucket);
+        bucket->has_bucket = bucket->has_start = bucket->has_end = true;
+        bucket->has_sum_squares = from->end != 0;
+        bucket->bucket = index;
+        bucket->start = from->start;
+        bucket->end = from->end;
+        bucket->sum_squares = from->sum_squares;
+        bucket->n_ready = step->world;
+        bucket->ready = (uint32_t *)(uintptr_t)record_ready_times(step, index);
+        if (any(counts, step->world)) {
+                bucket->n_rank_nonfinite = step->world;
+                bucket->rank_nonfinite = (uint32_t *)(uintptr_t)counts;
+        }
+}
+
+static void send_frame(const struct piece *piece, const struct step_frame *frame) {
+        session_send(piece->to, WIRE__MESSAGE_TYPE__TRACE_STEP, piece->request, -1, &frame->message.base);
+}
+
+static void send_step(struct piece *piece, const struct record *record, const struct record_step *step) {
+        uint32_t most = FRAME_NUMBERS / 2 / step->world;
+        struct step_frame frame;
+
+        if (most > LIMIT_RESULTS)
+                most = LIMIT_RESULTS;
+        begin_frame(piece, record, step, &frame);
+        for (uint32_t b = 0; b < step->kept; b++) {
+                if (frame.message.n_bucket == most) {
+                        send_frame(piece, &frame);
+                        begin_frame(piece, record, step, &frame);
+                }
+                add_bucket(&frame, step, b);
+        }
+        send_frame(piece, &frame);
+        piece->bytes += step->size;
+}
+
+/* Steps of one record; true when it is over, else *after is where the next piece begins. */
+static bool send_record(struct piece *piece, const struct record *record, uint64_t *after) {
+        const struct record_step *step;
+
+        while ((step = record_next(record, *after)) != NULL && step->opened <= piece->until) {
+                if (piece->bytes >= PIECE_STEPS_BYTES)
+                        return false;
+                send_step(piece, record, step);
+                *after = step->sequence;
+        }
+        return true;
+}
+
+int on_trace(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Trace *trace = CAST(Wire__Trace, message);
+        struct piece piece = { .to = session, .request = request->id, .asked = trace->job, .now = clock_now() };
+        Wire__TraceEnd end = WIRE__TRACE_END__INIT;
+        uint32_t from = trace->has_record ? trace->record : 0;
+        uint64_t after = trace->has_after ? trace->after : 0;
+        const struct record *record;
+
+        if (trace->job == NULL || trace->job[0] == '\0')
+                return refuse(&request->refusal, WIRE__CODE__INVALID, "TRACE names no job; say which one: NAME or UID/NAME");
+        end.has_found = end.has_now_us = true;
+        end.now_us = piece.now;
+        piece.until = trace->has_until_us ? trace->until_us : piece.now;
+        end.found = job_exists(&piece);
+        while ((record = find_record(&piece, from)) != NULL) {
+                end.found = true;
+                if (record->job != from)
+                        after = 0;
+                if (!send_record(&piece, record, &after)) {
+                        end.has_record = end.has_after = true;
+                        end.record = record->job;
+                        end.after = after;
+                        break;
+                }
+                if (record->job == UINT32_MAX)
+                        break;
+                from = record->job + 1;
+        }
+        session_send(session, WIRE__MESSAGE_TYPE__TRACE_END, request->id, -1, &end.base);
+        return 0;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The families of metrics, one table row each. Names follow the practice of Prometheus: base units, _total on counters. */
+#include "proto/metrics.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+const char *const metrics_classes[] = { "1e-05", "2.5e-05", "5e-05", "0.0001", "0.00025", "0.0005", "0.001", "0.0025", "0.005",
+                                        "0.01",  "0.025",   "0.05",  "0.1",    "0.25",    "1.0",    "10.0",  "+Inf" };
+const size_t metrics_n_classes = COUNT(metrics_classes);
+
+static void write_double(FILE *to, double value) {
+        if (isnan(value))
+                fputs("NaN\n", to);
+        else if (isinf(value))
+                fputs(value > 0 ? "+Inf\n" : "-Inf\n", to);
+        else
+                fprintf(to, "%.9g\n", value);
+}
+
+static void write_seconds(FILE *to, uint64_t us) {
+        fprintf(to, "%" PRIu64 ".%06u\n", us / 1000000, (unsigned)(us % 1000000));
+}
+
+static void write_escaped(FILE *to, const char *text) {
+        for (; text != NULL && *text != '\0'; text++)
+                if (*text == '\\' || *text == '"')
+                        fprintf(to, "\\%c", *text);
+                else if (*text == '\n')
+                        fputs("\\n", to);
+                else
+                        fputc(*text, to);
+}
+
+/* `name{job="…",uid="…"` with what stands behind it: the caller closes the brace. */
+static void begin_job(FILE *to, const char *name, const Wire__StatusJob *job) {
+        fprintf(to, "gradsync_%s{job=\"", name);
+        write_escaped(to, job->name);
+        fprintf(to, "\",uid=\"%u\"", job->uid);
+}
+
+static void job_count(FILE *to, const char *name, const Wire__StatusJob *job, const char *labels, uint64_t value) {
+        begin_job(to, name, job);
+        fprintf(to, "%s} %" PRIu64 "\n", labels, value);
+}
+
+static void job_seconds(FILE *to, const char *name, const Wire__StatusJob *job, uint64_t us) {
+        begin_job(to, name, job);
+        fputs("} ", to);
+        write_seconds(to, us);
+}
+
+static void write_state(FILE *to, const struct metrics_job *from) {
+        static const char *const states[] = { "forming", "running", "stalled", "lost", "ended" };
+
+        for (size_t i = 0; i < COUNT(states); i++) {
+                begin_job(to, "job_state", from->job);
+                fprintf(to, ",gradsync_job_state=\"%s\"} %d\n", states[i],
+                        from->job->state != NULL && strcmp(from->job->state, states[i]) == 0);
+        }
+}
+
+static void write_world(FILE *to, const struct metrics_job *from) {
+        job_count(to, "world_size", from->job, "", from->job->world);
+}
+
+static void write_members(FILE *to, const struct metrics_job *from) {
+        job_count(to, "members", from->job, "", from->n_members);
+}
+
+static void write_generation(FILE *to, const struct metrics_job *from) {
+        job_count(to, "generation", from->job, "", from->job->generation);
+}
+
+static void write_steps(FILE *to, const struct metrics_job *from) {
+        job_count(to, "steps_total", from->job, ",outcome=\"committed\"", from->job->committed);
+        job_count(to, "steps_total", from->job, ",outcome=\"void\"", from->job->void_steps);
+}
+
+static void write_step_duration(FILE *to, const struct metrics_job *from) {
+        job_count(to, "step_duration_seconds_count", from->job, "", from->job->committed);
+        job_seconds(to, "step_duration_seconds_sum", from->job, from->job->step_us);
+}
+
+static void write_collective_duration(FILE *to, const struct metrics_job *from) {
+        uint64_t sum = 0;
+        char label[32];
+
+        for (size_t i = 0; i < metrics_n_classes; i++) {
+                sum += i < from->job->n_reduce_class ? from->job->reduce_class[i] : 0;
+                snprintf(label, sizeof(label), ",le=\"%s\"", metrics_classes[i]);
+                job_count(to, "collective_duration_seconds_bucket", from->job, label, sum);
+        }
+        job_count(to, "collective_duration_seconds_count", from->job, "", sum);
+        job_seconds(to, "collective_duration_seconds_sum", from->job, from->job->reduce_us);
+}
+
+static void write_bytes(FILE *to, const struct metrics_job *from) {
+        job_count(to, "bytes_reduced_total", from->job, "", from->job->bytes_reduced);
+}
+
+/* As nccl-tests count it: what each of n members would have to move. */
+static void write_bandwidth(FILE *to, const struct metrics_job *from) {
+        const Wire__StatusJob *job = from->job;
+        double share = job->world > 0 ? 2.0 * (job->world - 1) / job->world : 0;
+
+        begin_job(to, "bus_bandwidth_bytes_per_second", job);
+        fputs("} ", to);
+        write_double(to, job->reduce_us > 0 ? (double)job->bytes_reduced * share / ((double)job->reduce_us / 1e6) : 0);
+}
+
+static void write_wait(FILE *to, const struct metrics_job *from) {
+        job_seconds(to, "wait_seconds_total", from->job, from->job->wait_us);
+}
+
+static void write_operations(FILE *to, const struct metrics_job *from) {
+        job_count(to, "operations_total", from->job, "", from->job->operations);
+}
+
+static void write_norm(FILE *to, const struct metrics_job *from) {
+        if (from->job->step == 0)
+                return;
+        begin_job(to, "gradient_norm", from->job);
+        fputs("} ", to);
+        write_double(to, from->job->norm);
+}
+
+static void write_nonfinite(FILE *to, const struct metrics_job *from) {
+        job_count(to, "nonfinite_steps_total", from->job, "", from->job->nonfinite_steps);
+}
+
+static void write_by_rank(FILE *to, const char *name, const struct metrics_job *from, bool late) {
+        for (size_t i = 0; i < from->n_members; i++) {
+                const Wire__StatusMember *member = from->member[i];
+
+                if (member->unranked || !(late ? member->has_late_us : member->has_exposed_us))
+                        continue;
+                begin_job(to, name, from->job);
+                fprintf(to, ",rank=\"%u\"} ", member->rank);
+                write_seconds(to, late ? member->late_us : member->exposed_us);
+        }
+}
+
+static void write_lateness(FILE *to, const struct metrics_job *from) {
+        write_by_rank(to, "rank_lateness_seconds_total", from, true);
+}
+
+static void write_exposed(FILE *to, const struct metrics_job *from) {
+        write_by_rank(to, "exposed_seconds_total", from, false);
+}
+
+static const struct {
+        const char *name, *type, *help;
+        void (*write)(FILE *to, const struct metrics_job *job);
+} families[] = {
+        { "job_state", "stateset", "State of the job.", write_state },
+        { "world_size", "gauge", "Members that the job has, or wants while it forms.", write_world },
+        { "members", "gauge", "Members that are there.", write_members },
+        { "generation", "gauge", "Number of the membership of the job.", write_generation },
+        { "steps", "counter", "Steps that have ended.", write_steps },
+        { "step_duration_seconds", "summary", "Committed steps, from the first READY to the commit.", write_step_duration },
+        { "collective_duration_seconds", "histogram", "Reductions of buckets, from the last READY to the result.",
+          write_collective_duration },
+        { "bytes_reduced", "counter", "Payload of committed steps.", write_bytes },
+        { "bus_bandwidth_bytes_per_second", "gauge",
+          "Payload of committed steps by the time of all reductions, times 2(n-1)/n, since the job began.", write_bandwidth },
+        { "wait_seconds", "counter", "Time of members from READY to the start of the reduction, over all buckets.", write_wait },
+        { "operations", "counter", "Collectives outside of steps.", write_operations },
+        { "gradient_norm", "gauge", "Norm of the averaged gradient of the last committed step.", write_norm },
+        { "nonfinite_steps", "counter", "Committed steps with a value in some input that was not finite.", write_nonfinite },
+        { "rank_lateness_seconds", "counter", "How much later than the first READY of a bucket came that of the rank, over all buckets.",
+          write_lateness },
+        { "exposed_seconds", "counter", "Time that the member was blocked on gradsync, as its library says.", write_exposed },
+};
+
+static void head(FILE *to, const char *name, const char *type, const char *help) {
+        fprintf(to, "# TYPE gradsync_%s %s\n# HELP gradsync_%s %s\n", name, type, name, help);
+}
+
+static void gauge(FILE *to, const char *name, const char *help, uint64_t value) {
+        head(to, name, "gauge", help);
+        fprintf(to, "gradsync_%s %" PRIu64 "\n", name, value);
+}
+
+static void write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
+        head(to, "build", "info", "The daemon.");
+        fputs("gradsync_build_info{version=\"", to);
+        write_escaped(to, daemon->version);
+        fputs("\",device=\"", to);
+        write_escaped(to, daemon->device);
+        fputs("\",simd=\"", to);
+        write_escaped(to, daemon->simd);
+        fputs("\"} 1\n", to);
+        head(to, "uptime_seconds", "gauge", "Time since the daemon started.");
+        fputs("gradsync_uptime_seconds ", to);
+        write_seconds(to, daemon->uptime_ms * 1000);
+        gauge(to, "workers", "Threads that reduce.", daemon->workers);
+        gauge(to, "clients", "Processes of trainers that are connected.", daemon->clients);
+        gauge(to, "jobs", "Jobs.", daemon->jobs);
+        gauge(to, "arenas", "Arenas and staging memories.", daemon->arenas);
+        gauge(to, "arena_bytes", "Bytes of these, of plans and of records.", daemon->arena_bytes);
+        head(to, "cpu_seconds", "counter", "CPU time of the daemon's threads.");
+        fputs("gradsync_cpu_seconds_total{thread=\"loop\"} ", to);
+        write_seconds(to, daemon->loop_cpu_us);
+        fputs("gradsync_cpu_seconds_total{thread=\"worker\"} ", to);
+        write_seconds(to, daemon->worker_cpu_us);
+        head(to, "quota_rejections", "counter", "Requests that were refused because of a limit of their uid.");
+        fprintf(to, "gradsync_quota_rejections_total{resource=\"clients\"} %" PRIu64 "\n", daemon->refused_clients);
+        fprintf(to, "gradsync_quota_rejections_total{resource=\"jobs\"} %" PRIu64 "\n", daemon->refused_jobs);
+        fprintf(to, "gradsync_quota_rejections_total{resource=\"arenas\"} %" PRIu64 "\n", daemon->refused_arenas);
+        fprintf(to, "gradsync_quota_rejections_total{resource=\"bytes\"} %" PRIu64 "\n", daemon->refused_bytes);
+}
+
+static bool superseded(const struct metrics_job *jobs, size_t n_jobs, size_t index) {
+        for (size_t i = index + 1; i < n_jobs; i++)
+                if (jobs[i].job->uid == jobs[index].job->uid && jobs[i].job->name != NULL &&
+                    jobs[index].job->name != NULL && strcmp(jobs[i].job->name, jobs[index].job->name) == 0)
+                        return true;
+        return false;
+}
+
+void metrics_write(FILE *to, const Wire__StatusDaemon *daemon, const struct metrics_job *jobs, size_t n_jobs) {
+        write_daemon(to, daemon);
+        for (size_t family = 0; family < COUNT(families); family++) {
+                head(to, families[family].name, families[family].type, families[family].help);
+                for (size_t i = 0; i < n_jobs; i++)
+                        if (!superseded(jobs, n_jobs, i))
+                                families[family].write(to, &jobs[i]);
+        }
+        fputs("# EOF\n", to);
+}

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Completion in bash: what the shell is offered for a line of gradsyncctl, and that the file gets installed."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+import harness
+from peer import Crew
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "client/cli/completion/gradsyncctl.bash"
+
+pytestmark = pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
+
+
+@pytest.fixture
+def complete(build, scratch):
+    """complete(*words, socket=None) -> what may stand in the place of the last word, sorted."""
+
+    def run(*words, socket=None):
+        env = harness.environment({"PATH": f"{build / 'client/cli'}:{os.environ['PATH']}", "XDG_RUNTIME_DIR": str(scratch),
+                                   **({"GRADSYNC_SOCKET": socket} if socket else {})})
+        script = f"source {SCRIPT}\n" + 'COMP_WORDS=(gradsyncctl "$@")\nCOMP_CWORD=$#\n_gradsyncctl\nprintf "%s\\n" "${COMPREPLY[@]}"'
+        made = subprocess.run(["bash", "--norc", "-c", script, "bash", *words], env=env, cwd=scratch, capture_output=True, text=True,
+                              check=True)
+        assert made.stderr == ""
+        return sorted(made.stdout.split("\n")[:-1]) if made.stdout != "\n" else []
+
+    return run
+
+
+def commands_of(program):
+    told = program(harness.CTL, "--help")
+    assert told.wait() == 0
+    return sorted(re.findall(r"^  ([a-z]+) ", told.out, re.M))
+
+
+def test_commands(complete, program):
+    commands = commands_of(program)
+    assert len(commands) >= 8 and complete("") == commands
+    assert complete("t") == ["top", "trace"] and complete("help", "tr") == ["trace"] and complete("x") == []
+    assert complete("-s", "/x", "me") == ["metrics"] and complete("--socket", "=", "/x", "me") == ["metrics"]
+
+
+def test_options_are_those_of_the_help(complete, program):
+    for command in commands_of(program):
+        told = program(harness.CTL, "help", command)
+        assert told.wait() == 0
+        options = sorted(re.findall(r"^  (?:-\w, |    )(--[a-z-]+)", told.out, re.M))
+        assert "--help" in options and complete(command, "--") == options
+    assert complete("--ver") == ["--version"] and complete("--so") == ["--socket"] and complete("top", "--co") == ["--count"]
+
+
+def test_jobs(complete, daemon, peers):
+    served = daemon()
+    for name in ("resnet", "resnet two", "bert"):
+        peers(Crew(served.socket, name, 1, plan=None))
+    for command in ("status", "top", "trace"):
+        assert complete(command, "", socket=served.socket) == ["bert", "resnet", r"resnet\ two"]
+        assert complete(command, "b", socket=served.socket) == ["bert"]
+    assert complete("-s", served.socket, "status", "re") == ["resnet", r"resnet\ two"]
+    assert complete("trace", "-o", "file", "--socket", "=", served.socket, "be") == ["bert"]
+    assert complete("status", "bert", "", socket=served.socket) == []       # one job is enough
+    assert complete("doctor", "", socket=served.socket) == []
+
+
+def test_without_a_daemon(complete, scratch):
+    assert complete("-s", str(scratch / "nowhere"), "status", "") == []
+
+
+def test_values(complete, scratch):
+    (scratch / "trace.json").touch()
+    assert complete("list", "") == ["clients", "jobs"] and complete("list", "jobs", "") == []
+    assert complete("trace", "j", "-o", "tra") == ["trace.json"] and complete("trace", "j", "--output", "=", "tra") == ["trace.json"]
+    assert complete("trace", "j", "--output", "=") == ["trace.json"]
+    assert complete("--device", "") == ["cpu"] and complete("top", "-n", "") == []
+    assert "bash" in complete("run", "-n", "2", "--", "bas") and complete("run", "-n", "2", "--", "cat", "tra") == ["trace.json"]
+
+
+def test_it_is_registered_and_installed(build):
+    told = subprocess.run(["bash", "--norc", "-c", f"source {SCRIPT} && complete -p gradsyncctl"], capture_output=True, text=True,
+                          check=True)
+    assert told.stdout == "complete -F _gradsyncctl gradsyncctl\n"
+    installed = json.loads((build / "meson-info/intro-installed.json").read_text())
+    assert installed[str(SCRIPT)].endswith("/share/bash-completion/completions/gradsyncctl")

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics: the text that `gradsyncctl metrics` and the metrics socket give out, taken apart by the rules of OpenMetrics."""
+import os
+import re
+import socket
+import stat
+
+import pytest
+
+import harness
+from peer import Crew, Peer, small_plan
+
+ALICE, BOB = 61001, 61002
+SUFFIXES = {"counter": ["_total"], "gauge": [""], "info": ["_info"], "stateset": [""], "summary": ["_count", "_sum"],
+            "histogram": ["_bucket", "_count", "_sum"]}
+LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)')
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
+
+
+def labels_of(text):
+    found, at = {}, 0
+    while at < len(text):
+        match = LABEL.match(text, at)
+        assert match, text
+        assert match[1] not in found, text
+        found[match[1]] = match[2].replace("\\n", "\n").replace('\\"', '"').replace("\\\\", "\\")
+        at = match.end()
+    return found
+
+
+def parse(text):
+    """{sample name: {labels as sorted pairs: value}} of a text that keeps the rules: families whole and in one piece, suffixes as
+    their types want them, no series twice, and the end where it belongs."""
+    assert text.endswith("# EOF\n") and text.count("# EOF") == 1
+    families, samples, current = {}, {}, None
+    for line in text.splitlines()[:-1]:
+        if line.startswith("# "):
+            word, name, rest = line[2:].split(" ", 2)
+            if word == "TYPE":
+                assert name not in families and rest in SUFFIXES, line
+                assert not name.endswith(("_total", "_info", "_count", "_sum", "_bucket")), line
+                families[name] = rest
+                current = name
+            else:
+                assert word == "HELP" and name == current and rest.endswith("."), line
+            continue
+        match = re.fullmatch(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)", line)
+        assert match, line
+        name, labels, value = match[1], labels_of(match[2] or ""), float(match[3])
+        assert name in [current + suffix for suffix in SUFFIXES[families[current]]], (line, current)
+        series = tuple(sorted(labels.items()))
+        assert series not in samples.setdefault(name, {}), line
+        samples[name][series] = value
+        if families[current] in ("counter", "histogram", "summary", "info"):
+            assert value >= 0, line
+    for name, kind in families.items():
+        if kind == "histogram" and name + "_bucket" in samples:
+            check_histogram(samples, name)
+    return samples
+
+
+def check_histogram(samples, name):
+    by_rest = {}
+    for series, value in samples[name + "_bucket"].items():
+        labels = dict(series)
+        by_rest.setdefault(tuple(pair for pair in series if pair[0] != "le"), []).append((float(labels["le"]), value))
+    for rest, buckets in by_rest.items():
+        assert buckets == sorted(buckets) and buckets[-1][0] == float("inf")
+        assert [value for _, value in buckets] == sorted(value for _, value in buckets)
+        assert samples[name + "_count"][rest] == buckets[-1][1] and rest in samples[name + "_sum"]
+
+
+def series(**labels):
+    return tuple(sorted(labels.items()))
+
+
+def fetch(path, request=None):
+    """What a caller gets that says `request` and reads to the end; None: it shuts its side down without a word."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.settimeout(harness.DEADLINE)
+        caller.connect(str(path))
+        if request is None:
+            caller.shutdown(socket.SHUT_WR)
+        else:
+            caller.sendall(request)
+        out = b""
+        while part := caller.recv(65536):
+            out += part
+        return out.decode()
+
+
+@pytest.fixture
+def served(daemon, scratch):
+    made = daemon(settings={"metrics_socket": scratch / "metrics"})
+    made.metrics = scratch / "metrics"
+    return made
+
+
+def test_a_job_in_numbers(served, peers):
+    crew = peers(Crew(served.socket, "digits", 2, lambda ordinal: small_plan(3, ordinal=ordinal)))
+    crew.go(4)
+    found = parse(served.ctl("metrics"))
+    mine = {"job": "digits", "uid": str(os.geteuid())}
+    (build,) = found["gradsync_build_info"]
+    assert dict(build)["device"] == "cpu" and dict(build)["version"]
+    assert found["gradsync_clients"] == {(): 2} and found["gradsync_jobs"] == {(): 1} and found["gradsync_arenas"] == {(): 2}
+    assert found["gradsync_job_state"] == {series(gradsync_job_state=state, **mine): float(state == "running")
+                                           for state in ("forming", "running", "stalled", "lost", "ended")}
+    assert found["gradsync_world_size"] == found["gradsync_members"] == {series(**mine): 2}
+    assert found["gradsync_generation"] == {series(**mine): crew.peers[0].generation}
+    assert found["gradsync_steps_total"] == {series(outcome="committed", **mine): 4, series(outcome="void", **mine): 0}
+    assert found["gradsync_step_duration_seconds_count"] == {series(**mine): 4}
+    assert found["gradsync_collective_duration_seconds_count"] == {series(**mine): 12}
+    assert 0 < found["gradsync_collective_duration_seconds_sum"][series(**mine)] \
+        <= found["gradsync_step_duration_seconds_sum"][series(**mine)]
+    assert found["gradsync_bytes_reduced_total"] == {series(**mine): 4 * 3 * 1024}
+    bandwidth = found["gradsync_bus_bandwidth_bytes_per_second"][series(**mine)]
+    assert bandwidth == pytest.approx(4 * 3 * 1024 / found["gradsync_collective_duration_seconds_sum"][series(**mine)])
+    assert found["gradsync_gradient_norm"] == {series(**mine): pytest.approx((3 * 256 * 1.5 ** 2) ** 0.5)}
+    assert found["gradsync_nonfinite_steps_total"] == {series(**mine): 0}
+    assert set(found["gradsync_rank_lateness_seconds_total"]) == {series(rank=str(rank), **mine) for rank in range(2)}
+
+
+def test_lateness_is_the_late_ranks(served, peers):
+    crew = peers(Crew(served.socket, "late", 2))
+    mine = {"job": "late", "uid": str(os.geteuid())}
+    crew.peers[1].ready(crew.plans[0][1], 0)
+    crew.peers[1].silent()
+    crew.peers[0].ready(crew.plans[0][0], 0)
+    assert crew.peers[0].outcome(crew.plans[0][0])[0] == "COMMITTED"
+    found = parse(served.ctl("metrics"))
+    late = found["gradsync_rank_lateness_seconds_total"]
+    assert late[series(rank="1", **mine)] == 0 < late[series(rank="0", **mine)]
+    assert found["gradsync_wait_seconds_total"][series(**mine)] == late[series(rank="0", **mine)]
+
+
+def test_void_steps_and_refusals(daemon, peers):
+    served = daemon(settings={"jobs_per_uid": 1})
+    crew = peers(Crew(served.socket, "broken", 2))
+    crew.peers[0].ready(crew.plans[0][0], 0)
+    crew.peers[0].silent()
+    crew.peers[1].close()
+    assert crew.peers[0].outcome(crew.plans[0][0])[0] == "VOID"
+    other = peers(Peer(served.socket))
+    for _ in range(3):
+        assert other.refusal(other.join_send("more", 1)).code == "QUOTA"
+    found = parse(served.ctl("metrics"))
+    assert found["gradsync_steps_total"][series(job="broken", uid=str(os.geteuid()), outcome="void")] == 1
+    assert found["gradsync_job_state"][series(job="broken", uid=str(os.geteuid()), gradsync_job_state="lost")] == 1
+    if os.geteuid() == 0:
+        assert found["gradsync_quota_rejections_total"] == {series(resource=what): 3.0 * (what == "jobs")
+                                                            for what in ("clients", "jobs", "arenas", "bytes")}
+
+
+def test_nonfinite_values_have_words(served, peers):
+    crew = peers(Crew(served.socket, "nans", 1))
+    crew.peers[0].write(crew.plans[0][0], 0, [float("inf")] + [0.0] * 255)
+    crew.peers[0].ready(crew.plans[0][0], 0)
+    assert crew.peers[0].outcome(crew.plans[0][0])[0] == "COMMITTED"
+    text = served.ctl("metrics")
+    assert re.search(r"^gradsync_gradient_norm\{.*\} \+Inf$", text, re.M)
+    assert list(parse(text)["gradsync_nonfinite_steps_total"].values()) == [1]
+
+
+def test_names_are_escaped(served, peers):
+    name = 'a "quoted" \\ name'
+    peers(Crew(served.socket, name, 1))
+    assert {dict(labels)["job"] for labels in parse(served.ctl("metrics"))["gradsync_members"]} == {name}
+
+
+def test_no_series_twice(served, peers):
+    """A job that is lost and the new one of its name are one series."""
+    old = peers(Crew(served.socket, "twice", 2))
+    old.go(5)
+    old.peers[1].close()
+    old.peers[0].expect("LOST")
+    new = peers(Crew(served.socket, "twice", 1))
+    new.go(2)
+    found = parse(served.ctl("metrics"))
+    assert found["gradsync_steps_total"][series(job="twice", uid=str(os.geteuid()), outcome="committed")] == 2
+
+
+def test_a_forming_job(served, peers):
+    first = peers(Peer(served.socket))
+    first.join_send("young", 3, 1)
+    first.silent()
+    found = parse(served.ctl("metrics"))
+    assert list(found["gradsync_world_size"].values()) == [3] and list(found["gradsync_members"].values()) == [1]
+    assert "gradsync_gradient_norm" not in found and "gradsync_rank_lateness_seconds_total" not in found
+
+
+def test_the_socket_says_the_same(served, peers):
+    crew = peers(Crew(served.socket, "digits", 2))
+    crew.go(3)
+    first, second = parse(fetch(served.metrics)), parse(served.ctl("metrics"))
+    assert set(first) == set(second)
+    for name in first:
+        if "cpu" not in name and "uptime" not in name:
+            assert first[name] == second[name], name
+
+
+def http(text):
+    head, _, body = text.partition("\r\n\r\n")
+    status, *lines = head.split("\r\n")
+    return status, {key.lower(): value for key, value in (line.split(": ", 1) for line in lines)}, body
+
+
+def test_http(served):
+    status, headers, body = http(fetch(served.metrics, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n"))
+    assert status == "HTTP/1.1 200 OK" and headers["connection"] == "close"
+    assert headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert int(headers["content-length"]) == len(body.encode()) and parse(body)
+    status, _, body = http(fetch(served.metrics, b"GET / HTTP/1.0\r\n\r\n"))
+    assert status.endswith("200 OK") and parse(body)
+    status, headers, body = http(fetch(served.metrics, b"HEAD /metrics HTTP/1.1\r\n\r\n"))
+    assert status.endswith("200 OK") and int(headers["content-length"]) > 0 and body == ""
+    assert http(fetch(served.metrics, b"GET /secret HTTP/1.1\r\n\r\n"))[0].endswith("404 Not Found")
+    assert http(fetch(served.metrics, b"POST /metrics HTTP/1.1\r\n\r\n"))[0].endswith("405 Method Not Allowed")
+    assert http(fetch(served.metrics, b"GET /metrics HTTP/1.1\r\nX: " + b"y" * 6000))[0].endswith("200 OK")
+
+
+def test_http_in_pieces(served):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.settimeout(harness.DEADLINE)
+        caller.connect(str(served.metrics))
+        for piece in (b"G", b"ET /met", b"rics HTTP/1.1\r\n", b"\r\n"):
+            caller.sendall(piece)
+        assert caller.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_a_silent_caller_gets_the_text(served):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.settimeout(harness.DEADLINE)
+        caller.connect(str(served.metrics))
+        assert caller.recv(65536).startswith(b"# TYPE gradsync_build info\n")
+
+
+def test_callers_that_hold_on_cost_nothing_else(served, peers):
+    """More callers than are served at a time, none of which ends: jobs go on, and the next caller gets its turn."""
+    crew = peers(Crew(served.socket, "busy", 2))
+    before = served.fds()
+    held = []
+    for _ in range(30):
+        caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        caller.connect(str(served.metrics))
+        caller.sendall(b"GET /metrics")
+        held.append(caller)
+    crew.go(5)
+    assert len(served.fds()) <= len(before) + 8
+    for caller in held:
+        caller.close()
+    assert parse(fetch(served.metrics))["gradsync_steps_total"]
+    harness.wait_until(lambda: served.fds() == before, "the callers' descriptors closed")
+
+
+def test_access(served, daemon, scratch, program):
+    assert stat.S_IMODE(served.metrics.stat().st_mode) == 0o600
+    other = daemon(settings={"metrics_socket": scratch / "open", "metrics_mode": "0666"})
+    assert stat.S_IMODE((scratch / "open").stat().st_mode) == 0o666
+    other.finish()
+    other.expect_clean = False
+    assert not (scratch / "open").exists()
+    clash = program(harness.DAEMON, "--socket", scratch / "s", "--metrics-socket", served.metrics, "--config", served.config)
+    assert clash.wait() == 1 and "another gradsyncd listens on" in clash.err
+    assert parse(fetch(served.metrics))
+    clash = program(harness.DAEMON, "--socket", scratch / "s", "--metrics-socket", scratch / "s", "--config", served.config)
+    assert clash.wait() == 1 and str(scratch / "s") in clash.err and not (scratch / "s").exists()
+
+
+def test_there_is_none_by_default(daemon):
+    served = daemon()
+    assert sorted(path.name for path in served.directory.iterdir() if path.is_socket()) == ["notify", "socket"]
+
+
+@needs_root
+def test_users_see_their_own_jobs(daemon, peers):
+    served = daemon(settings={"socket_mode": "0666"})
+    for uid in (ALICE, BOB):
+        peers(Crew(served.socket, "same", 1, uid=uid))
+    mine = parse(served.ctl("metrics", uid=ALICE))
+    assert {dict(labels)["uid"] for labels in mine["gradsync_members"]} == {str(ALICE)}
+    assert {dict(labels)["uid"] for labels in parse(served.ctl("metrics"))["gradsync_members"]} == {str(ALICE), str(BOB)}
+
+
+def test_usage(served, daemon, program, scratch):
+    made = program(harness.CTL, "metrics", "job", socket=served.socket)
+    assert made.wait() == 2 and "takes no argument" in made.err
+    made = program(harness.CTL, "metrics", socket=scratch / "nowhere")
+    assert made.wait() == 3 and made.out == ""

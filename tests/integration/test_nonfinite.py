@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A gradient that is not finite is named: step, rank, bucket and parameter, once per burst, in the log and in status."""
+import json
+import re
+import struct
+
+import pytest
+
+import harness
+import wire
+from fake import FakeDaemon
+from peer import Crew, Plan, small_plan
+
+NAN, INF = float("nan"), float("inf")
+LINE = re.compile(r"job '\w+', step (\d+): rank (\d+) \(pid \d+\) brought (\d+) values? that (?:is|are) not finite: bucket (\d+)"
+                  r"(?:, parameter \"([^\"]*)\")?(; so did \d+ more ranks?)?")
+
+
+def told(served):
+    """[(step, rank, count, bucket, parameter, others)] of the log."""
+    return [tuple(int(part) for part in match.groups()[:4]) + match.groups()[4:] for match in LINE.finditer(served.log)]
+
+
+def step(crew, spoiled=()):
+    """One step of ones, but for `spoiled`: (rank, parameter, index, value)."""
+    plans = crew.plans[0]
+    for peer, plan in zip(crew.peers, plans):
+        for param, (_, shape, _) in enumerate(plan.params):
+            peer.write(plan, param, [1.0] * (plan.size_of(shape) // 4))
+        for rank, param, index, value in spoiled:
+            if rank == peer.rank:
+                at = plan.places[param][0] + 4 * index
+                plan.arena.map[at:at + 4] = struct.pack("<f", value)
+        for bucket in range(len(plan.buckets)):
+            peer.ready(plan, bucket)
+    results = [peer.outcome(plan) for peer, plan in zip(crew.peers, plans)]
+    assert {result[0] for result in results} == {"COMMITTED"}
+    return results[0][2]
+
+
+def layers(ordinal):
+    return Plan([(f"layer{number}.weight", [300 + 40 * number], number // 7) for number in range(21)], ordinal)
+
+
+@pytest.mark.parametrize("param", [0, 3, 6, 7, 13, 20])
+def test_rank_and_parameter(daemon, peers, param):
+    served = daemon()
+    crew = peers(Crew(served.socket, "model", 3, layers))
+    step(crew)
+    results = step(crew, [(2, param, 5, NAN), (2, param, 290, INF)])
+    assert list(results[param // 7].rank_nonfinite) == [0, 0, 2]
+    assert told(served) == [(2, 2, 2, param // 7, f"layer{param}.weight", None)]
+    first = served.job("model")["nonfinite_first"]
+    assert (first["step"], first["rank"], first["plan"], first["bucket"], first["parameter"], first["values"]) == \
+        (2, 2, 0, param // 7, f"layer{param}.weight", 2)
+    assert re.search(rf'^  step 2: rank 2 \(pid \d+\) brought 2 non-finite values: bucket {param // 7}, '
+                     rf'parameter "layer{param}\.weight"$', served.ctl("status"), re.M)
+    assert "GRADSYNC" not in served.log and f"parameter=layer{param}.weight" in served.log
+
+
+def test_the_first_parameter_and_the_lowest_rank(daemon, peers):
+    served = daemon()
+    crew = peers(Crew(served.socket, "model", 3, layers))
+    step(crew, [(2, 4, 0, NAN), (1, 5, 7, INF), (1, 6, 0, NAN)])
+    assert told(served) == [(1, 1, 2, 0, "layer4.weight", "; so did 1 more rank")]
+
+
+def test_once_per_burst(daemon, peers):
+    served = daemon()
+    crew = peers(Crew(served.socket, "model", 2, layers))
+    for _ in range(5):
+        step(crew, [(0, 8, 1, NAN)])
+    step(crew)
+    step(crew, [(1, 2, 1, NAN)])                        # one good step does not end it
+    assert [entry[0] for entry in told(served)] == [1]
+    for _ in range(100):
+        step(crew)
+    assert served.job("model")["nonfinite"] == 0 and served.job("model")["nonfinite_first"]["step"] == 1
+    step(crew, [(1, 2, 1, NAN)])
+    assert told(served) == [(1, 0, 1, 1, "layer8.weight", None), (108, 1, 1, 0, "layer2.weight", None)]
+    assert served.job("model")["nonfinite_steps"] == 7
+
+
+def test_a_job_without(daemon, peers):
+    served = daemon()
+    crew = peers(Crew(served.socket, "model", 2, layers))
+    step(crew)
+    assert served.job("model")["nonfinite_first"] is None and "non-finite" not in served.ctl("status")
+    assert told(served) == []
+
+
+def test_large_buckets_are_searched_by_workers(daemon, peers):
+    """Above what the loop thread does itself; the members hear of the bucket when the search is over."""
+    served = daemon()
+    crew = peers(Crew(served.socket, "large", 2, lambda ordinal: Plan(
+        [(f"w{number}", [200_000 + number], 0) for number in range(9)], ordinal)))
+    crew.plan(lambda ordinal: small_plan(1, ordinal=ordinal))
+    for param in (8, 0, 5):
+        step(crew, [(1, param, 199_999, INF)])
+        crew.go(100, ordinal=1)         # quiet steps of any plan end a burst
+    assert [entry[4] for entry in told(served)] == ["w8", "w0", "w5"]
+    for peer, plan in zip(crew.peers, crew.plans[0]):
+        assert peer.read(plan, 5)[199_999] == INF and set(peer.read(plan, 8)) == {1.0}
+
+
+def test_what_the_result_does_not_show(daemon, peers):
+    """The maximum of -inf and a number is that number: the rank is known, the parameter is not."""
+    served = daemon()
+    crew = peers(Crew(served.socket, "max", 2, lambda ordinal: Plan([("a", [64], 0), ("b", [64], 0)], ordinal, reduce="MAX")))
+    step(crew, [(1, 1, 3, -INF)])
+    assert told(served) == [(1, 1, 1, 0, None, None)]
+    first = served.job("max")["nonfinite_first"]
+    assert first["rank"] == 1 and first["parameter"] is None
+    assert re.search(r"brought 1 non-finite value: bucket 0$", served.ctl("status"), re.M)
+
+
+def test_a_member_lost_meanwhile(daemon, peers):
+    """Steps with such values are committed or void as any other."""
+    served = daemon()
+    crew = peers(Crew(served.socket, "lossy", 2, layers))
+    step(crew, [(0, 1, 0, NAN)])
+    for bucket in range(3):
+        crew.peers[0].ready(crew.plans[0][0], bucket)
+    crew.peers[0].silent()
+    crew.peers[1].close()
+    assert crew.peers[0].outcome(crew.plans[0][0])[0] == "VOID"
+    assert served.job("lossy")["nonfinite_first"]["parameter"] == "layer1.weight"
+
+
+def test_foreign_parameter_names_cannot_drive_the_terminal(scratch, program):
+    evil = "x\x1b]0;owned\x07y"
+    served = FakeDaemon(scratch / "socket", answer=[("STATUS_JOB", wire.pb.StatusJob(
+        job=1, name="j", state="running", world=1, nonfinite_step=3, nonfinite_rank=1, nonfinite_pid=7, nonfinite_values=1,
+        nonfinite_bucket=2, nonfinite_parameter=evil))])
+    made = program(harness.CTL, "status", socket=served.path)
+    assert made.wait() == 0
+    assert r'step 3: rank 1 (pid 7) brought 1 non-finite value: bucket 2, parameter "x\x1b]0;owned\x07y"' in made.out
+    made = program(harness.CTL, "--json", socket=served.path)
+    assert made.wait() == 0 and json.loads(made.out)["jobs"][0]["nonfinite_first"]["parameter"] == evil
+    served.close()
