@@ -52,6 +52,8 @@ static const ProtobufCMessageDescriptor *const descriptors[] = {
         [WIRE__MESSAGE_TYPE__STATUS_PLAN] = &wire__status_plan__descriptor,
         [WIRE__MESSAGE_TYPE__STATUS_WAIT] = &wire__status_wait__descriptor,
         [WIRE__MESSAGE_TYPE__STATUS_END] = &wire__status_end__descriptor,
+        [WIRE__MESSAGE_TYPE__CONTROL] = &wire__control__descriptor,
+        [WIRE__MESSAGE_TYPE__CONTROL_DONE] = &wire__control_done__descriptor,
 };
 
 /* How often a repeated field may occur. A repeated field that is not listed may not occur at all. */

@@ -52,6 +52,7 @@ void config_deinit(struct config *config) {
         free(config->device);
         free(config->socket);
         free(config->socket_group);
+        free(config->admin_group);
         *config = (struct config){ 0 };
 }
 

@@ -20,6 +20,8 @@ struct config {
         char *socket;                   /* path; default: see config_default_socket() */
         char *socket_group;             /* "" : leave */
         mode_t socket_mode;             /* 0660 */
+        char *admin_group;              /* its members see all jobs and may act on them; "": nobody */
+        bool allow_nobody;              /* uid 65534 may connect */
         unsigned workers;               /* 0: as many as the CPU limit allows */
         bool has_affinity;
         cpu_set_t affinity;

@@ -128,6 +128,10 @@ static void format_level(const void *field, char *text, size_t size) {
         snprintf(text, size, "%s", levels[*(const int *)field].name);
 }
 
+static void format_switch(const void *field, char *text, size_t size) {
+        snprintf(text, size, "%s", *(const bool *)field ? "yes" : "no");
+}
+
 static void format_text(const void *field, char *text, size_t size) {
         snprintf(text, size, "%s", *(char *const *)field ?: "");
 }
@@ -244,6 +248,14 @@ static int set_mode(const struct option_row *row, void *field, const char *value
         return 0;
 }
 
+static int set_switch(const struct option_row *row, void *field, const char *value, char *error,
+                      size_t size) {
+        if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
+                return complain(error, size, value, "yes or no");
+        *(bool *)field = strcmp(value, "yes") == 0;
+        return 0;
+}
+
 static int set_level(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
         for (unsigned i = 0; i < array_size(levels); i++)
                 if (strcmp(levels[i].name, value) == 0 || (value[0] == (char)('0' + i) && !value[1])) {
@@ -319,6 +331,10 @@ const struct option_row option_rows[] = {
           .set = set_group, .format = format_text, OWNED(socket_group) },
         { "daemon", "socket_mode", "MODE", "permissions of the socket", "0660", .set = set_mode,
           .format = format_mode, FIELD(socket_mode) },
+        { "daemon", "admin_group", "GROUP", "group that sees all jobs and may act on them", "gradsync-admin",
+          .set = set_group, .format = format_text, OWNED(admin_group) },
+        { "daemon", "allow_nobody", "yes|no", "whether uid 65534 (nobody) may connect", "no", .set = set_switch,
+          .format = format_switch, .reloads = true, FIELD(allow_nobody) },
         { "daemon", "workers", "N", "threads that reduce; 0: as many as the CPUs and the cgroup allow", "0",
           .set = set_number, .format = format_number, .max = 256, FIELD(workers) },
         { "daemon", "affinity", "CPUS", "CPUs for the workers, such as 0-3,8 (default: leave it)", "",

@@ -7,6 +7,7 @@
 #include "core/server.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,6 +102,16 @@ static int open_backend(struct server *server, char *error, size_t size) {
         return r < 0 ? fail(r, "cannot watch the worker threads", error, size) : 0;
 }
 
+/* Looked up once: a name service may take its time. A group that does not exist has no members. */
+static void find_admin_group(struct server *server) {
+        const char *name = server->config.admin_group;
+        const struct group *group = name[0] != '\0' ? getgrnam(name) : NULL;
+
+        server->conns.has_admin_group = group != NULL;
+        if (group != NULL)
+                server->conns.admin_group = group->gr_gid;
+}
+
 static int open_sessions(struct server *server, char *error, size_t size) {
         struct sessions_config config = {
                 .loop = server->loop,
@@ -119,6 +130,8 @@ static int open_sessions(struct server *server, char *error, size_t size) {
         r = sessions_new(&config, &server->sessions);
         if (r == 0)
                 r = conns_init(&server->conns, server->loop, server->sessions, server->accounts);
+        find_admin_group(server);
+        server->conns.allow_nobody = server->config.allow_nobody;
         return r < 0 ? fail(r, "cannot set up sessions", error, size) : 0;
 }
 
@@ -220,6 +233,7 @@ static void apply(struct server *server) {
         accounts_set_limits(server->accounts, server->config.limits);
         jobs_set_times(server->jobs, server->config.step_deadline, server->config.stall_notice);
         sessions_set_handshake_timeout(server->sessions, server->config.handshake_timeout);
+        server->conns.allow_nobody = server->config.allow_nobody;
 }
 
 static void reload(struct server *server) {

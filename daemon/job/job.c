@@ -294,17 +294,27 @@ void job_end(struct job *job, uint32_t cause) {
         }
 }
 
+/* What the others are told about a member that went. */
+static void tell_gone(const struct member *member, uint32_t cause, char *text, size_t size) {
+        if (member->evicted)
+                snprintf(text, size, "it was evicted by uid %u", (unsigned)member->evictor);
+        else
+                snprintf(text, size, "%s", cause_text(cause));
+}
+
 void member_gone(struct member *member, uint32_t cause) {
         struct job *job = member->job;
+        char why[64];
         bool forming = job->state == JOB_FORMING;
 
         list_remove(&member->owner_link);
         member->owner = NULL;
         member->state = cause == WIRE__CAUSE__LEAVING ? MEMBER_LEFT : MEMBER_LOST;
         if (membership_remove(&job->membership, member->id, cause)) {
+                tell_gone(member, cause, why, sizeof(why));
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s' lost rank %u (pid %d) after step %llu: %s", job->name, member->rank,
-                         (int)member->pid, (unsigned long long)job->last_step, cause_text(cause));
+                         (int)member->pid, (unsigned long long)job->last_step, why);
                 broken(job);
         }
         if (forming)

@@ -77,6 +77,8 @@ struct member {
         char program[64];
         uint32_t rank, local_rank;      /* rank: the requested one while joining, if has_rank */
         bool has_rank;
+        bool evicted;                   /* by an operator: */
+        uid_t evictor;
         uint32_t join_request;
         uint64_t joined;                /* clock_now() */
         uint32_t plans;                 /* parts it holds */
@@ -108,6 +110,8 @@ struct job {
         struct charge charge;
         char loss_text[512];
         bool loss_told;
+        bool paused;                    /* by an operator, */
+        uint64_t paused_at;             /* clock_now() */
         struct loop_deferred settle;
         /* what status shows */
         struct hist steps;              /* durations of committed steps, first READY to commit */
@@ -140,6 +144,7 @@ struct jobs {
         uint32_t n_slots;
         struct loop_timer *tick;
         bool ticking, draining;
+        bool held;                      /* by an operator: no new job, member or step until this is lifted */
 };
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret);
@@ -147,7 +152,8 @@ struct jobs *jobs_free(struct jobs *jobs);       /* all members must be gone; wh
 void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice);
 /* Results of the backend come in here. */
 void jobs_done(void *jobs, const struct backend_result *result);
-/* No new step opens from now on; jobs_busy() tells whether one is still open. */
+/* The daemon stops: whatever an operator holds back goes on, and no new step opens from now on; jobs_busy()
+ * tells whether one is still open. */
 void jobs_drain(struct jobs *jobs);
 bool jobs_busy(const struct jobs *jobs);
 void jobs_end(struct jobs *jobs); /* all jobs are told that the daemon stops; open steps become void */
@@ -183,3 +189,18 @@ static inline uint32_t job_world(const struct job *job) {
 void job_settle_later(struct job *job);
 /* Everybody whom the job waits for now, at most `max`. */
 unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);
+
+/*
+ * What operators do (hold.c). A paused job launches nothing: its members' READYs are taken and counted, and go
+ * to the backend when it is resumed. While all jobs are held, steps and operations that had begun go on to
+ * their end, and those that begin now wait in the same way. Nobody is blamed for either.
+ */
+void job_pause(struct job *job);
+void job_resume(struct job *job);
+void jobs_hold(struct jobs *jobs, bool hold);
+/* Steps and operations that still go on: 0 once a held or paused daemon is quiet. */
+unsigned jobs_open(const struct jobs *jobs);
+/* Ends the member as if it were lost. Its session is told why, and ends. */
+void member_evict(struct member *member, uid_t evictor);
+/* Whether `asked`, NAME or UID/NAME, means this job. */
+bool job_is_named(const struct job *job, const char *asked);

@@ -62,5 +62,7 @@ int operation_call(struct member *member, uint32_t request, const struct operati
 /* The job has lost a member: whoever waits for others is told. A running operation ends by itself. */
 void operation_break(struct job *job, const struct refusal *refusal);
 void operation_deinit(struct job *job);
+/* Carries out what an operator held back, if all members have called. */
+void operation_release(struct job *job);
 struct job_wait;
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max);

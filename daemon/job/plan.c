@@ -479,7 +479,7 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
         if (!plan->agreed)
                 return agreement_waits(plan, waits, max);
-        return plan->state == STEP_OPEN ? step_waits(plan, waits, max) : 0;
+        return plan->state == STEP_OPEN && !step_held(plan) ? step_waits(plan, waits, max) : 0;
 }
 
 double plan_exposed(const struct plan *plan, uint32_t rank) {

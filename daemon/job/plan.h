@@ -57,6 +57,7 @@ struct plan {
         uint64_t step;          /* last committed */
         uint64_t opened;        /* clock_now() at the first READY */
         bool stall_told;
+        bool held;              /* it opened while all jobs were held */
         uint32_t divisor;       /* of the open step; 0: nobody has said it yet */
         struct bucket *bucket;
         uint32_t n_full;        /* buckets that all members are ready in */

@@ -14,6 +14,7 @@
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 #include "job/private.h"
+#include "job/step.h"
 #include "proto/names.h"
 
 #define NAMED 16u                       /* members named in one notice */
@@ -93,7 +94,7 @@ static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
 
         if (patience < job->table->config.stall_notice)
                 patience = job->table->config.stall_notice;
-        if (plan->state != STEP_OPEN || now - plan->opened < patience)
+        if (plan->state != STEP_OPEN || step_held(plan) || now - plan->opened < patience)
                 return;
         n = plan_waits(plan, waits, NAMED);
         if (n > 0 && now - waits[0].since >= patience)

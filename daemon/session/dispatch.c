@@ -30,6 +30,7 @@ static const struct entry table[] = {
         { WIRE__MESSAGE_TYPE__STAGING_MAPPED, 0, on_staging_mapped },
         { WIRE__MESSAGE_TYPE__OPERATION, 0, on_operation },
         { WIRE__MESSAGE_TYPE__STATUS, 0, on_status },
+        { WIRE__MESSAGE_TYPE__CONTROL, 0, on_control },
 };
 
 static const struct entry *find_entry(uint16_t type) {

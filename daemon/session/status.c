@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The answer to STATUS: a snapshot of the daemon, its clients and jobs, as a row of small frames. A caller
- * sees the clients and jobs of its own uid; root sees all.
+ * sees the clients and jobs of its own uid; root and the admin group see all.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -27,7 +27,7 @@ struct answer {
 };
 
 static bool sees(const struct session *session, uid_t uid) {
-        return session->peer.uid == 0 || session->peer.uid == uid;
+        return session_is_operator(session) || session->peer.uid == uid;
 }
 
 static void send_row(const struct answer *answer, uint16_t type, const ProtobufCMessage *row) {
@@ -76,7 +76,11 @@ static void send_daemon(const struct answer *answer) {
         row.arena_bytes = accounts_total(config->accounts, ACCOUNT_BYTES);
         row.loop_cpu_us = clock_thread_cpu();
         row.worker_cpu_us = ops->cpu_us(config->backend);
-        row.complete = answer->to->peer.uid == 0;
+        row.complete = session_is_operator(answer->to);
+        row.has_draining = true;
+        row.draining = config->jobs->held || config->jobs->draining;
+        row.has_open = session_may_drain(answer->to);
+        row.open = row.has_open ? jobs_open(config->jobs) : 0;
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &row.base);
 }
 
@@ -141,6 +145,8 @@ static const char *job_state_text(const struct job *job, unsigned n_waits, uint6
         case JOB_LOST:
                 return job->membership.loss.cause == WIRE__CAUSE__LEAVING ? "ended" : "lost";
         default:
+                if (job->paused)
+                        return "paused";
                 return n_waits > 0 && now - since >= job->table->config.stall_notice ? "stalled" : "running";
         }
 }
@@ -307,18 +313,8 @@ static void send_whole_job(const struct answer *answer, struct job *job) {
                 send_wait(answer, job, &waits[i]);
 }
 
-/* NAME, or UID/NAME. */
 static bool is_asked_for(const struct job *job, const char *asked) {
-        const char *slash = asked != NULL ? strchr(asked, '/') : NULL;
-        char uid[16];
-
-        if (asked == NULL || asked[0] == '\0')
-                return true;
-        if (slash == NULL)
-                return strcmp(job->name, asked) == 0;
-        snprintf(uid, sizeof(uid), "%u", (unsigned)job->uid);
-        return strlen(uid) == (size_t)(slash - asked) && strncmp(uid, asked, strlen(uid)) == 0 &&
-               strcmp(job->name, slash + 1) == 0;
+        return asked == NULL || asked[0] == '\0' || job_is_named(job, asked);
 }
 
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {

@@ -251,7 +251,7 @@ static void ready(void *data, int fd, unsigned events) {
                         break;
 }
 
-static int peer_of(int sock, struct session_peer *ret) {
+static int peer_of(const struct conns *conns, int sock, struct session_peer *ret) {
         struct ucred credentials;
         socklen_t size = sizeof(credentials);
 
@@ -259,6 +259,8 @@ static int peer_of(int sock, struct session_peer *ret) {
                 return -errno;
         *ret = (struct session_peer){ .uid = credentials.uid, .gid = credentials.gid,
                                       .pid = credentials.pid };
+        ret->in_admin_group = conns->has_admin_group &&
+                              proc_peer_in_group(sock, credentials.gid, conns->admin_group);
         return 0;
 }
 
@@ -275,7 +277,17 @@ static int start(struct conn *conn) {
                            &conn->session);
 }
 
-/* Too many clients of this uid: it hears why, without a session. */
+/* A uid that several strangers share would be one user to us, with one another's jobs. */
+static int check_uid(const struct conns *conns, const struct session_peer *peer, struct refusal *refusal) {
+        if (peer->uid != CONN_NOBODY || conns->allow_nobody || geteuid() == CONN_NOBODY)
+                return 0;
+        return refuse(refusal, WIRE__CODE__DENIED,
+                      "uid %u (nobody) stands for whoever has no uid of its own here, so it may not connect; run "
+                      "the program under a uid of its own, or set allow_nobody in section [daemon] of the "
+                      "daemon's configuration", CONN_NOBODY);
+}
+
+/* Not this uid, or too many clients of it: it hears why, without a session. */
 static void turn_away(int sock, const struct session_peer *peer, const struct refusal *refusal) {
         Wire__Refused refused = WIRE__REFUSED__INIT;
         _cleanup_(freep) uint8_t *frame = malloc(FRAME_MAX);
@@ -307,7 +319,9 @@ void conn_accept(struct conns *conns, int sock) {
         conn->reap = (struct loop_deferred){ .fn = reap, .data = conn };
         list_init(&conn->queue);
         list_append(&conns->list, &conn->link);
-        r = peer_of(sock, &conn->peer);
+        r = peer_of(conns, sock, &conn->peer);
+        if (r == 0)
+                r = check_uid(conns, &conn->peer, &refusal);
         if (r == 0)
                 r = charge_take(&conn->charge, conns->accounts, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
         if (r > 0)

@@ -19,11 +19,15 @@ struct conns {                          /* what all connections share */
         struct sessions *sessions;
         struct accounts *accounts;
         struct list list;
+        bool has_admin_group, allow_nobody;
+        gid_t admin_group;              /* whose members are operators */
         uint8_t *buffers;               /* FDPASS_BATCH times FRAME_MAX: packets are handled before the
                                            next ones are read */
 };
 
 struct conn;
+
+#define CONN_NOBODY 65534u              /* stands for every uid that has none here, and for careless services */
 
 int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct accounts *accounts);
 void conns_deinit(struct conns *conns);         /* closes all */
