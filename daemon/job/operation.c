@@ -38,6 +38,8 @@ int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct 
                 r = charge_take(&staging->bytes, config->accounts, member->job->uid, ACCOUNT_BYTES,
                                 config->staging_bytes, refusal);
         if (r == 0)
+                r = charge_take(&staging->fds, config->accounts, member->job->uid, ACCOUNT_FDS, 1, refusal);
+        if (r == 0)
                 r = job_arena_new(member->job, config->staging_bytes, &staging->arena, refusal);
         if (r != 0) {
                 staging_deinit(staging);
@@ -70,6 +72,7 @@ void staging_deinit(struct staging *staging) {
                 staging->arena = backend_of(member->job)->arena_free(staging->arena);
         charge_release(&staging->arenas);
         charge_release(&staging->bytes);
+        charge_release(&staging->fds);
         staging->attached = false;
 }
 

@@ -18,7 +18,7 @@ struct member;
 struct staging {
         struct backend_arena *arena;    /* NULL until asked for */
         bool attached;
-        struct charge arenas, bytes;
+        struct charge arenas, bytes, fds;
 };
 
 struct operation_request {

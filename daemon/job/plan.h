@@ -31,7 +31,7 @@ struct plan_part {              /* of the member with this rank */
         uint64_t mapped;        /* clock_now() when it was */
         struct description *description;        /* own one, while describing */
         struct backend_arena *arena;
-        struct charge arenas, bytes;
+        struct charge arenas, bytes, fds;
         uint64_t *ready;        /* per bucket: number of the last step for which READY came */
         uint32_t n_ready;       /* buckets of the open step */
 };

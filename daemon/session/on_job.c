@@ -23,6 +23,10 @@ static int take_pidfd(struct session *session, struct request *request) {
                               "the fd with HELLO is no pidfd of process %d", (int)session->peer.pid);
         if (session->pidfd >= 0)
                 return 0;
+        r = charge_take(&session->pidfd_charge, session->sessions->config.accounts, session->peer.uid,
+                        ACCOUNT_FDS, 1, &request->refusal);
+        if (r != 0)
+                return r;
         r = session_watch_pidfd(session, request->fds[0]);
         if (r == 0)
                 request->fds[0] = -1;

@@ -36,6 +36,7 @@ struct session {
         uint64_t id, connected;
         struct session_peer peer;
         int pidfd;
+        struct charge pidfd_charge;     /* for one that came with HELLO */
         struct loop_io *pidfd_io;
         struct loop_timer *deadline;    /* of the handshake */
         struct loop_deferred ending;

@@ -162,6 +162,7 @@ struct session *session_free(struct session *session) {
         loop_timer_free(session->deadline);
         loop_io_free(session->pidfd_io);
         fd_close(session->pidfd);
+        charge_release(&session->pidfd_charge);
         list_remove(&session->link);
         session->sessions->n--;
         free(session);

@@ -20,7 +20,7 @@
 
 struct packet {                         /* waiting to be sent */
         struct list link;
-        struct charge charge;
+        struct charge charge, fd_charge;
         int fd;
         size_t size;
         uint8_t data[];
@@ -33,7 +33,7 @@ struct conn {
         struct loop_io *io;
         struct session *session;
         struct session_peer peer;
-        struct charge charge;
+        struct charge charge, sock_charge, pidfd_charge;
         struct list queue;
         size_t queued;
         bool dead;                      /* the session has been told; nothing more is read or sent */
@@ -50,6 +50,7 @@ int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions
 static void packet_free(struct packet *packet) {
         list_remove(&packet->link);
         charge_release(&packet->charge);
+        charge_release(&packet->fd_charge);
         fd_close(packet->fd);
         free(packet);
 }
@@ -65,6 +66,8 @@ static void conn_free(struct conn *conn) {
                 packet_free(packet);
         loop_io_free(conn->io);
         fd_close(conn->sock);
+        charge_release(&conn->pidfd_charge);
+        charge_release(&conn->sock_charge);
         charge_release(&conn->charge);
         list_remove(&conn->link);
         free(conn);
@@ -109,6 +112,17 @@ static void give_up(struct conn *conn) {
         session_given_up(conn->session);
 }
 
+static int charge_packet(const struct conn *conn, struct packet *packet, size_t size, int fd,
+                         struct refusal *refusal) {
+        struct accounts *accounts = conn->conns->accounts;
+        int r = charge_take(&packet->charge, accounts, conn->peer.uid, ACCOUNT_BYTES, sizeof(*packet) + size,
+                            refusal);
+
+        if (r == 0 && fd >= 0)
+                r = charge_take(&packet->fd_charge, accounts, conn->peer.uid, ACCOUNT_FDS, 1, refusal);
+        return r;
+}
+
 static void enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
         struct packet *packet;
         struct refusal refusal;
@@ -121,15 +135,18 @@ static void enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
                 return;
         }
         packet = calloc(1, sizeof(*packet) + size);
-        if (packet == NULL || charge_take(&packet->charge, conn->conns->accounts, conn->peer.uid,
-                                          ACCOUNT_BYTES, sizeof(*packet) + size, &refusal) != 0) {
+        if (packet != NULL)
+                list_init(&packet->link);
+        if (packet == NULL || charge_packet(conn, packet, size, fd, &refusal) != 0) {
                 log_warning("client pid %d, uid %u is disconnected: no room for what waits to be sent to it",
                             (int)conn->peer.pid, (unsigned)conn->peer.uid);
-                free(packet);
+                if (packet != NULL) {
+                        packet->fd = -1;
+                        packet_free(packet);
+                }
                 give_up(conn);
                 return;
         }
-        list_init(&packet->link);
         packet->fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
         if (fd >= 0 && packet->fd < 0) {
                 log_error("client pid %d, uid %u is disconnected: no file descriptor is left to keep one for "
@@ -264,12 +281,15 @@ static int peer_of(const struct conns *conns, int sock, struct session_peer *ret
         return 0;
 }
 
-static int start(struct conn *conn) {
+static int start(struct conn *conn, struct refusal *refusal) {
         int pidfd = proc_peer_pidfd(conn->sock);
-        int r;
+        int r = 0;
 
-        r = loop_io_new(conn->conns->loop, conn->sock, LOOP_READ, ready, conn, &conn->io);
-        if (r < 0) {
+        if (pidfd >= 0)
+                r = charge_take(&conn->pidfd_charge, conn->conns->accounts, conn->peer.uid, ACCOUNT_FDS, 1, refusal);
+        if (r == 0)
+                r = loop_io_new(conn->conns->loop, conn->sock, LOOP_READ, ready, conn, &conn->io);
+        if (r != 0) {
                 closep(&pidfd);
                 return r;
         }
@@ -324,10 +344,12 @@ void conn_accept(struct conns *conns, int sock) {
                 r = check_uid(conns, &conn->peer, &refusal);
         if (r == 0)
                 r = charge_take(&conn->charge, conns->accounts, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
+        if (r == 0)
+                r = charge_take(&conn->sock_charge, conns->accounts, conn->peer.uid, ACCOUNT_FDS, 1, &refusal);
+        if (r == 0)
+                r = start(conn, &refusal);
         if (r > 0)
                 turn_away(sock, &conn->peer, &refusal);
-        if (r == 0)
-                r = start(conn);
         if (r < 0)
                 log_error("a client could not be accepted: %s", strerror(-r));
         if (r != 0)

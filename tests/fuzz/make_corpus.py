@@ -127,6 +127,7 @@ staging_bytes = 1M
 clients_per_uid = 10
 jobs_per_uid = 3
 arenas_per_uid = 7
+fds_per_uid = 9
 bytes_per_uid = 1G
 """
     texts = {

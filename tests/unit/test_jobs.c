@@ -103,7 +103,7 @@ static void assert_heard(const char *what) {
 }
 
 static int setup(void **state) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30 };
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
         struct fixture *f = calloc(1, sizeof(*f));
         struct jobs_config config = {
                 .events = &events, .step_deadline = 1000000, .stall_notice = 1000, .staging_bytes = 65536
