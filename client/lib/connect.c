@@ -110,6 +110,7 @@ static int take_welcome(struct request *request, const ProtobufCMessage *message
                         welcome->version ? welcome->version : "?", welcome->minor, GRADSYNC_RELEASE,
                         FRAME_MINOR);
         gs->staging_bytes = welcome->staging_bytes;
+        gs->minor = welcome->minor;
         return GRADSYNC_OK;
 }
 

@@ -175,6 +175,10 @@ int environ_job(struct environ_job *ret) {
         return row == NULL ? GRADSYNC_OK : row_take(row, ret);
 }
 
+const char *environ_job_token(void) {
+        return get("GRADSYNC_JOB_TOKEN");
+}
+
 const char *environ_launcher_variable(void) {
         static const char *const telling[] = {
                 "GRADSYNC_JOB",         "GRADSYNC_WORLD_SIZE",  "GRADSYNC_RANK",

@@ -23,6 +23,8 @@ struct environ_job {
 /* GRADSYNC_OK (also if there is no launcher), or INVALID naming the variable. */
 int environ_job(struct environ_job *ret);
 
+/* The token for whatever job is joined; NULL: none. */
+const char *environ_job_token(void);
 /* A variable by which a launcher says that there are other processes; NULL if none is set. */
 const char *environ_launcher_variable(void);
 /* What is missing in the row that comes nearest: "GRADSYNC_JOB is set but GRADSYNC_RANK is not", or "". */

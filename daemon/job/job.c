@@ -66,6 +66,7 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         job->table = jobs;
         job->id = ++jobs->next_job;
         job->uid = join->uid;
+        job->token = *join->token;
         job->open = true;
         job->settle = (struct loop_deferred){ .fn = settle, .data = job };
         membership_init(&job->membership, job->name, join->membership.incarnation);
@@ -94,6 +95,7 @@ struct job *job_free(struct job *job) {
         }
         loop_defer_cancel(job->table->config.loop, &job->settle);
         charge_release(&job->charge);
+        token_clear(&job->token);
         list_remove(&job->link);
         free(job->rank);
         free(job->name);

@@ -17,6 +17,7 @@
 #include "base/list.h"
 #include "base/loop.h"
 #include "job/operation.h"
+#include "job/token.h"
 #include "rendezvous/membership.h"
 
 struct job;
@@ -100,6 +101,7 @@ struct job {
         uint32_t id;
         char *name;
         uid_t uid;
+        struct token token;             /* the first member's */
         bool open;                      /* found by name: further members may come */
         enum job_state state;
         struct membership membership;
@@ -168,6 +170,7 @@ struct job_join {
         uint64_t client;
         const char *program;
         uint32_t request;
+        const struct token *token;
         struct membership_request membership;
         void *owner;
         struct list *owner_members;     /* the member's owner_link is appended here */

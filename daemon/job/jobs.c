@@ -125,6 +125,11 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
         if (jobs->draining)
                 return refuse(refusal, WIRE__CODE__DAEMON_LOST,
                               "gradsyncd is stopping and takes no more members");
+        if (job != NULL && !token_equal(&job->token, join->token))
+                return refuse(refusal, WIRE__CODE__DENIED,
+                              "job '%s' of uid %u has another token than this process, or only one of them has one: "
+                              "set the token of the job's other members, or choose another name", join->name,
+                              (unsigned)join->uid);
         if (jobs->held)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s': an operator has gradsyncd drained, and it takes no more members; "

@@ -90,6 +90,23 @@ static int hold(const struct session *session, bool on, struct refusal *refusal)
         return 0;
 }
 
+/* The owner's uid may be several people's; the token tells whose job it is. */
+static int check_token(const struct session *session, const struct job *job, const Wire__Control *control,
+                       struct refusal *refusal) {
+        struct token token;
+        bool fits;
+
+        if (session_is_operator(session))
+                return 0;
+        fits = token_set(&token, control->token) && token_equal(&token, &job->token);
+        token_clear(&token);
+        if (fits)
+                return 0;
+        return refuse(refusal, WIRE__CODE__DENIED,
+                      "job '%s' of uid %u has another token than this order, or only one of them has one: give the "
+                      "job's (--token, or GRADSYNC_JOB_TOKEN)", job->name, (unsigned)job->uid);
+}
+
 static int act(const struct session *session, struct job *job, const Wire__Control *control,
                struct refusal *refusal) {
         switch (control->verb) {
@@ -134,6 +151,8 @@ int on_control(struct session *session, struct request *request, const ProtobufC
                 r = hold(session, control->verb == WIRE__VERB__DRAIN, &request->refusal);
         else if (r == 0)
                 r = find_job(session, control->job, &job, &request->refusal);
+        if (r == 0 && job != NULL)
+                r = check_token(session, job, control, &request->refusal);
         if (r == 0 && job != NULL)
                 r = act(session, job, control, &request->refusal);
         if (r != 0)

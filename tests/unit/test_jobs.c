@@ -27,6 +27,7 @@ struct fixture {
         struct member *member[MEMBERS];
         struct loop_deferred exit;
         struct refusal refusal;
+        struct token token;             /* what joins bring */
 };
 
 static char heard[4096];
@@ -147,6 +148,7 @@ static int teardown(void **state) {
 
 static int join(struct fixture *f, uint32_t rank, uint32_t world, uint64_t incarnation) {
         struct job_join join = { .name = "j", .uid = 1000, .pid = getpid(), .program = "t", .request = 7,
+                                 .token = &f->token,
                                  .owner = f, .owner_members = &f->members };
 
         join.membership = (struct membership_request){ .min_world = world, .max_world = world,
