@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/cleanup.h"
+#include "base/flood.h"
 #include "base/log.h"
 #include "core/notify.h"
 #include "socket/listener.h"
@@ -163,6 +164,7 @@ static void status_due(void *data) {
         struct server *server = data;
 
         tell_status(server);
+        flood_settle(clock_now());
         loop_timer_arm(server->status, STATUS_INTERVAL);
 }
 
@@ -323,6 +325,7 @@ int server_run(struct server *server) {
                  ops->simd(server->backend));
         notify_ready("no clients");
         r = loop_run(server->loop);
+        flood_end();
         if (r < 0)
                 log_error("the event loop failed: %s", strerror(-r));
         return r == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/cleanup.h"
+#include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
@@ -165,7 +166,8 @@ static void formed(struct job *job) {
         context.job = job->name;
         context.generation = m->generation;
         context.uid = job->uid;
-        log_write(LOG_INFO, &context, "job formed with %u members", m->n);
+        if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                log_write(LOG_INFO, &context, "job formed with %u members", m->n);
         for (uint32_t rank = 0; rank < m->n; rank++)
                 job->table->config.events->joined(job->rank[rank]);
 }
@@ -245,6 +247,8 @@ static void settle(void *data) {
 static void log_loss(const struct job *job, const struct membership_loss *loss) {
         struct log_context context = LOG_CONTEXT_NONE;
 
+        if (!flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                return;
         context.job = job->name;
         context.generation = job->membership.generation;
         context.rank = loss->rank;

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
@@ -59,7 +60,8 @@ static void tell(struct job *job, const struct job_wait *wait, uint64_t now) {
                 context.step = (int64_t)wait->step;
                 context.bucket = wait->bucket;
         }
-        log_write(LOG_WARNING, &context, "%s", text);
+        if (flood_admits(FLOOD_STALLS, job->uid, now))
+                log_write(LOG_WARNING, &context, "%s", text);
         if (of_step(wait))
                 job->table->config.events->stall(job, wait, text);
 }

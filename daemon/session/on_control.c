@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/flood.h"
 #include "base/log.h"
 #include "session/private.h"
 
@@ -41,6 +43,8 @@ static int find_job(const struct session *session, const char *asked, struct job
 static void log_order(const struct session *session, const struct job *job, const char *verb) {
         struct log_context context = LOG_CONTEXT_NONE;
 
+        if (!flood_admits(FLOOD_ORDERS, session->peer.uid, clock_now()))
+                return;
         context.pid = session->peer.pid;
         context.uid = session->peer.uid;
         context.job = job != NULL ? job->name : NULL;
@@ -70,8 +74,9 @@ static int evict(const struct session *session, struct job *job, const Wire__Con
         context.rank = member->rank;
         context.pid = member->pid;
         context.uid = session->peer.uid;
-        log_write(LOG_NOTICE, &context, "uid %u evicts rank %u (pid %d) of job '%s'",
-                  (unsigned)session->peer.uid, member->rank, (int)member->pid, job->name);
+        if (flood_admits(FLOOD_ORDERS, session->peer.uid, clock_now()))
+                log_write(LOG_NOTICE, &context, "uid %u evicts rank %u (pid %d) of job '%s'",
+                          (unsigned)session->peer.uid, member->rank, (int)member->pid, job->name);
         member_evict(member, session->peer.uid);
         return 0;
 }

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/flood.h"
 #include "base/log.h"
 #include "base/proc.h"
 #include "gradsync.pb-c.h"
@@ -128,9 +130,10 @@ static void enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
         struct refusal refusal;
 
         if (conn->queued + size > CONN_QUEUE_MAX) {
-                log_warning("client pid %d, uid %u is disconnected: it does not read what is sent to it (%zu "
-                            "bytes wait)",
-                            (int)conn->peer.pid, (unsigned)conn->peer.uid, conn->queued);
+                if (flood_admits(FLOOD_UNREAD, conn->peer.uid, clock_now()))
+                        log_warning("client pid %d, uid %u is disconnected: it does not read what is sent to it "
+                                    "(%zu bytes wait)",
+                                    (int)conn->peer.pid, (unsigned)conn->peer.uid, conn->queued);
                 give_up(conn);
                 return;
         }
@@ -138,8 +141,9 @@ static void enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
         if (packet != NULL)
                 list_init(&packet->link);
         if (packet == NULL || charge_packet(conn, packet, size, fd, &refusal) != 0) {
-                log_warning("client pid %d, uid %u is disconnected: no room for what waits to be sent to it",
-                            (int)conn->peer.pid, (unsigned)conn->peer.uid);
+                if (flood_admits(FLOOD_UNREAD, conn->peer.uid, clock_now()))
+                        log_warning("client pid %d, uid %u is disconnected: no room for what waits to be sent to it",
+                                    (int)conn->peer.pid, (unsigned)conn->peer.uid);
                 if (packet != NULL) {
                         packet->fd = -1;
                         packet_free(packet);
@@ -149,8 +153,9 @@ static void enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
         }
         packet->fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
         if (fd >= 0 && packet->fd < 0) {
-                log_error("client pid %d, uid %u is disconnected: no file descriptor is left to keep one for "
-                          "it: %s", (int)conn->peer.pid, (unsigned)conn->peer.uid, strerror(errno));
+                if (flood_admits(FLOOD_UNREAD, conn->peer.uid, clock_now()))
+                        log_error("client pid %d, uid %u is disconnected: no file descriptor is left to keep one "
+                                  "for it: %s", (int)conn->peer.pid, (unsigned)conn->peer.uid, strerror(errno));
                 packet_free(packet);
                 give_up(conn);
                 return;
@@ -313,8 +318,9 @@ static void turn_away(int sock, const struct session_peer *peer, const struct re
         _cleanup_(freep) uint8_t *frame = malloc(FRAME_MAX);
         ssize_t size;
 
-        log_warning("client pid %d, uid %u is turned away: %s", (int)peer->pid, (unsigned)peer->uid,
-                    refusal->text);
+        if (flood_admits(FLOOD_TURNED_AWAY, peer->uid, clock_now()))
+                log_warning("client pid %d, uid %u is turned away: %s", (int)peer->pid, (unsigned)peer->uid,
+                            refusal->text);
         if (frame == NULL)
                 return;
         refused.has_code = true;
@@ -350,8 +356,9 @@ void conn_accept(struct conns *conns, int sock) {
                 r = start(conn, &refusal);
         if (r > 0)
                 turn_away(sock, &conn->peer, &refusal);
-        if (r < 0)
-                log_error("a client could not be accepted: %s", strerror(-r));
+        if (r < 0 && flood_admits(FLOOD_FAILED, conn->peer.uid, clock_now()))
+                log_error("client pid %d, uid %u could not be accepted: %s", (int)conn->peer.pid,
+                          (unsigned)conn->peer.uid, strerror(-r));
         if (r != 0)
                 conn_free(conn);
 }

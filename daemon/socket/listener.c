@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/flood.h"
 #include "base/log.h"
 
 #define ACCEPTS 64u                     /* in one pass */
@@ -25,7 +27,6 @@ struct listener {
         int fd, spare;
         char *path;                     /* of an own socket file, else NULL */
         struct loop_io *io;
-        bool told_full;
 };
 
 static int fail(int r, const char *path, const char *what, char *error, size_t size) {
@@ -133,9 +134,8 @@ static bool shed(struct listener *listener) {
         listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (sock < 0)
                 return false;           /* nobody waits: the kernel asks for an fd first */
-        if (!listener->told_full)
+        if (flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, clock_now()))
                 log_error("no file descriptors left: new clients are turned away; raise LimitNOFILE");
-        listener->told_full = true;
         return true;
 }
 
@@ -146,7 +146,6 @@ static void incoming(void *data, int fd, unsigned events) {
                 int sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
                 if (sock >= 0) {
-                        listener->told_full = false;
                         conn_accept(listener->conns, sock);
                 } else if (errno == EMFILE || errno == ENFILE) {
                         if (!shed(listener))
