@@ -31,6 +31,7 @@ struct config {
         uint64_t step_deadline;
         uint64_t stall_notice;          /* least time before a stall is logged */
         uint64_t limits[ACCOUNT_SLOTS];
+        uint64_t connects_per_uid;      /* new connections a second */
         uint64_t staging_bytes;         /* of one member */
 };
 

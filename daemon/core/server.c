@@ -133,6 +133,7 @@ static int open_sessions(struct server *server, char *error, size_t size) {
                 r = conns_init(&server->conns, server->loop, server->sessions, server->accounts);
         find_admin_group(server);
         server->conns.allow_nobody = server->config.allow_nobody;
+        server->conns.connects_per_uid = server->config.connects_per_uid;
         return r < 0 ? fail(r, "cannot set up sessions", error, size) : 0;
 }
 
@@ -236,6 +237,7 @@ static void apply(struct server *server) {
         jobs_set_times(server->jobs, server->config.step_deadline, server->config.stall_notice);
         sessions_set_handshake_timeout(server->sessions, server->config.handshake_timeout);
         server->conns.allow_nobody = server->config.allow_nobody;
+        server->conns.connects_per_uid = server->config.connects_per_uid;
 }
 
 static void reload(struct server *server) {

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -331,25 +332,51 @@ static void turn_away(int sock, const struct session_peer *peer, const struct re
                 fdpass_send(sock, frame, (size_t)size, NULL, 0);
 }
 
-void conn_accept(struct conns *conns, int sock) {
-        struct conn *conn = calloc(1, sizeof(*conn));
+/* Before anything is spent on it. */
+static int check_pace(struct conns *conns, const struct session_peer *peer, struct refusal *refusal) {
+        if (pace_admits(&conns->pace, peer->uid, conns->connects_per_uid, clock_now()))
+                return 0;
+        return refuse(refusal, WIRE__CODE__QUOTA,
+                      "uid %u has opened more than %" PRIu64 " connections within a second: keep one open, or raise "
+                      "connects_per_uid in section [limits] of the daemon's configuration", (unsigned)peer->uid,
+                      conns->connects_per_uid);
+}
+
+static bool admit(struct conns *conns, int sock, struct session_peer *ret) {
         struct refusal refusal;
+        int r = peer_of(conns, sock, ret);
+
+        if (r == 0)
+                r = check_uid(conns, ret, &refusal);
+        if (r == 0)
+                r = check_pace(conns, ret, &refusal);
+        if (r > 0)
+                turn_away(sock, ret, &refusal);
+        return r == 0;
+}
+
+bool conn_accept(struct conns *conns, int sock) {
+        struct session_peer peer;
+        struct refusal refusal;
+        struct conn *conn;
         int r;
 
+        if (!admit(conns, sock, &peer)) {
+                close(sock);
+                return false;
+        }
+        conn = calloc(1, sizeof(*conn));
         if (conn == NULL) {
                 close(sock);
-                return;
+                return false;
         }
         conn->conns = conns;
         conn->sock = sock;
         conn->reap = (struct loop_deferred){ .fn = reap, .data = conn };
         list_init(&conn->queue);
         list_append(&conns->list, &conn->link);
-        r = peer_of(conns, sock, &conn->peer);
-        if (r == 0)
-                r = check_uid(conns, &conn->peer, &refusal);
-        if (r == 0)
-                r = charge_take(&conn->charge, conns->accounts, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
+        conn->peer = peer;
+        r = charge_take(&conn->charge, conns->accounts, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
         if (r == 0)
                 r = charge_take(&conn->sock_charge, conns->accounts, conn->peer.uid, ACCOUNT_FDS, 1, &refusal);
         if (r == 0)
@@ -361,4 +388,5 @@ void conn_accept(struct conns *conns, int sock) {
                           (unsigned)conn->peer.uid, strerror(-r));
         if (r != 0)
                 conn_free(conn);
+        return r == 0;
 }

@@ -125,6 +125,7 @@ staging_bytes = 1M
 
 [limits]
 clients_per_uid = 10
+connects_per_uid = 20
 jobs_per_uid = 3
 arenas_per_uid = 7
 fds_per_uid = 9

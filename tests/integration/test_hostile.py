@@ -13,8 +13,8 @@ import signal
 import pytest
 
 import wire
-from harness import sanitized
-from peer import Peer
+from harness import sanitized, wait_until
+from peer import Peer, Refused
 
 MALLORY = 61666
 TIMES = int(os.environ.get("GRADSYNC_TEST_HOSTILE", "1"))
@@ -60,7 +60,8 @@ def lines_about(daemon, uid):
     return [line for line in daemon.log.splitlines() if re.search(rf"\buid[ =]{uid}\b", line)]
 
 
-SERVED = {"socket_mode": "0666", "bytes_per_uid": "256M", "handshake_timeout": "1h"}
+# The pace is not limited here: each connection is to come as far as it can.
+SERVED = {"socket_mode": "0666", "bytes_per_uid": "256M", "handshake_timeout": "1h", "connects_per_uid": 1000000}
 
 
 @needs_root
@@ -117,7 +118,8 @@ def test_the_offender_is_named_once(daemon, peers, program):
                       *(f"{name}={count}" for name, count in counts.items()))
     assert hostile.line() == "garbage"
     assert hostile.line() == "held"
-    made.wait_log("is turned away")
+    for _ in range(3):                  # the quota of connections is full
+        assert peers(Peer(made.socket, uid=MALLORY, hello=False)).hangup().code == "QUOTA"
     hostile.say("")
     assert hostile.wait() == 0, hostile.err
     peers(Peer(made.socket)).status()
@@ -133,3 +135,33 @@ def test_the_offender_is_named_once(daemon, peers, program):
     refused = next(int(match[1]) for line in lines if (match := re.search(r"rules of the protocol: (\d+) more", line)))
     assert refused > counts["garbage"] // 2, lines
     assert len(lines) <= 2 + 3 + 20, lines
+
+
+@needs_root
+def test_a_uid_that_connects_too_fast_waits_and_others_do_not(serve, attack):
+    served = serve(settings={"socket_mode": "0666", "connects_per_uid": 50})
+    hostile = attack(served, "garbage=2000")
+    steps = over(served, hostile)
+    assert steps > 0
+    reasons = []
+
+    def refused():
+        peer = served.peer(uid=MALLORY, hello=False)
+        try:
+            peer.ask("HELLO", "WELCOME", minor=0)
+        except (Refused, BrokenPipeError, ConnectionResetError) as problem:
+            reasons.append(problem if isinstance(problem, Refused) else peer.hangup())
+            return True
+        return False
+
+    wait_until(refused, "a refusal")    # at least once in 51 quick attempts
+    assert reasons[0].code == "QUOTA" and "connects_per_uid" in reasons[0].text, reasons
+    served.peer(uid=MALLORY + 1).status()
+    served.go(3)
+
+    def let_in():
+        return not refused()
+
+    wait_until(let_in, "the next second")
+    lines = [line for line in lines_about(served.daemon, MALLORY) if "connects_per_uid" in line]
+    assert len(lines) == 1, lines

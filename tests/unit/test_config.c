@@ -80,6 +80,7 @@ static void every_key_is_taken(void **state) {
                                "allow_nobody = yes\n"
                                "[limits]\n"
                                "clients_per_uid = 1\n"
+                               "connects_per_uid = 6\n"
                                "jobs_per_uid = 2\n"
                                "arenas_per_uid = 3\n"
                                "fds_per_uid = 5\n"
@@ -101,6 +102,7 @@ static void every_key_is_taken(void **state) {
         assert_int_equal(config.limits[ACCOUNT_JOBS], 2);
         assert_int_equal(config.limits[ACCOUNT_ARENAS], 3);
         assert_int_equal(config.limits[ACCOUNT_FDS], 5);
+        assert_int_equal(config.connects_per_uid, 6);
         assert_string_equal(config.admin_group, "staff");
         assert_true(config.allow_nobody);
         assert_true(config.limits[ACCOUNT_BYTES] == UINT64_C(4) << 30);
