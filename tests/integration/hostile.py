@@ -2,8 +2,8 @@
 """A client without manners, as a program of its own: hostile.py [--uid UID] [--seconds S] SOCKET ATTACK=COUNT...
 
 Each attack is told on a line when it is over; "held" is told while connections are kept open, until a line comes on
-standard input. With --seconds the attacks take turns for so long, nothing is held, and the last line is a JSON object with
-the CPU time that this took. Frames are built by hand: only Python's own library is used.
+standard input. With --seconds the attacks take turns for so long, or until SIGTERM, and nothing is held. The last line is a
+JSON object with the CPU time that all this took. Frames are built by hand: only Python's own library is used.
 """
 import argparse
 import array
@@ -14,6 +14,7 @@ import json
 import os
 import random
 import resource
+import signal
 import socket
 import struct
 import sys
@@ -233,11 +234,15 @@ def main():
     attacks = [(name, int(count)) for name, count in (word.split("=") for word in options.attacks)]
     hostile = Hostile(options.socket, hold=options.seconds is None)
     began, cpu = time.monotonic(), time.process_time()
+    told_to_end = []
+    if options.seconds:
+        signal.signal(signal.SIGTERM, lambda *_: told_to_end.append(True))
+        print("began", flush=True)
     for name, count in itertools.cycle(attacks) if options.seconds else attacks:
         getattr(hostile, name)(count)
         if options.seconds is None:
             print(name, flush=True)
-        elif time.monotonic() - began >= options.seconds:
+        elif told_to_end or time.monotonic() - began >= options.seconds:
             break
     print(json.dumps({"connections": hostile.connections, "heard": hostile.heard, "cpu_s": time.process_time() - cpu,
                       "wall_s": time.monotonic() - began}), flush=True)
