@@ -56,6 +56,8 @@ static const ProtobufCMessageDescriptor *const descriptors[] = {
         [WIRE__MESSAGE_TYPE__TRACE] = &wire__trace__descriptor,
         [WIRE__MESSAGE_TYPE__TRACE_STEP] = &wire__trace_step__descriptor,
         [WIRE__MESSAGE_TYPE__TRACE_END] = &wire__trace_end__descriptor,
+        [WIRE__MESSAGE_TYPE__CONTROL] = &wire__control__descriptor,
+        [WIRE__MESSAGE_TYPE__CONTROL_DONE] = &wire__control_done__descriptor,
 };
 
 /* How often a repeated field may occur. A repeated field that is not listed may not occur at all. */

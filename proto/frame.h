@@ -17,6 +17,7 @@
 #define FRAME_FDS_MAX 2u                /* fds in one message */
 
 #define LIMIT_NAME 255u                 /* bytes of a job or parameter name */
+#define LIMIT_TOKEN 255u                /* bytes of a job's token */
 #define LIMIT_TEXT 1024u                /* bytes of any other string */
 #define LIMIT_WORLD 256u                /* members of one job on one daemon */
 #define LIMIT_PARAMS 65536u             /* parameters of a plan */

@@ -57,6 +57,26 @@ static const struct command commands[] = {
           "      --keep-going      when a process fails, let the others go on\n"
           "      --grace SECS      time between SIGTERM and SIGKILL (10)\n",
           cmd_run },
+        { "evict", "JOB RANK", "End a member of a job as if it were lost",
+          "JOB is NAME or UID/NAME. For the job's owner, root and the admin group.\n"
+          "\n"
+          "      --token TOKEN     of the job, if it has one (better: GRADSYNC_JOB_TOKEN)\n",
+          cmd_evict },
+        { "pause", "JOB", "Hold a job's steps back; its members wait, and are not blamed",
+          "JOB is NAME or UID/NAME. For the job's owner, root and the admin group.\n"
+          "\n"
+          "      --token TOKEN     of the job, if it has one (better: GRADSYNC_JOB_TOKEN)\n",
+          cmd_pause },
+        { "resume", "[JOB]", "Let a paused job go on, or, without JOB, a drained daemon",
+          "JOB is NAME or UID/NAME. For whoever may pause, or drain.\n"
+          "\n"
+          "      --token TOKEN     of the job, if it has one (better: GRADSYNC_JOB_TOKEN)\n",
+          cmd_resume },
+        { "drain", "", "Let open steps end and begin nothing new, on the whole daemon",
+          "Ends when nothing is open any more. For root, the daemon's user and the admin group.\n"
+          "\n"
+          "      --no-wait         do not wait for that\n",
+          cmd_drain },
         { "help", "[COMMAND]", "Explain a command", "", cmd_help },
 };
 

@@ -76,6 +76,7 @@ static json_t *daemon_object(const struct snapshot *snapshot) {
         put(&object, "loop_cpu_us", WHOLE(d, loop_cpu_us));
         put(&object, "worker_cpu_us", WHOLE(d, worker_cpu_us));
         put(&object, "complete", BOOLEAN(d, complete));
+        put(&object, "draining", BOOLEAN(d, draining));
         return object;
 }
 

@@ -37,6 +37,9 @@ static void daemon_head(const struct snapshot *from, bool color, FILE *to) {
                 fprintf(to, ", %s in %u arena%s", format_bytes(bytes, d->arena_bytes), d->arenas,
                         plural(d->arenas));
         fprintf(to, "%s\n", paint_off(color, PAINT_DIM));
+        if (d->draining)
+                fprintf(to, "%sdraining: no new jobs, members or steps until gradsyncctl resume%s\n",
+                        paint_on(color, PAINT_WARN), paint_off(color, PAINT_WARN));
         if (d->has_complete && !d->complete)
                 fprintf(to, "%sonly your own jobs are shown%s\n", paint_on(color, PAINT_DIM),
                         paint_off(color, PAINT_DIM));

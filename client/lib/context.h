@@ -19,7 +19,7 @@ struct gradsync {
         bool standalone;                /* there is no daemon, and none is needed: */
         char tried[512];                /* the sockets that were tried */
         uint64_t staging_bytes;
-        uint32_t minor;                 /* of the connection */
+        uint32_t minor;                 /* version of the protocol on this connection */
         struct request hello;
         uint32_t last_request;
         struct request *requests;       /* open ones */

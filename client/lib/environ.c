@@ -189,6 +189,10 @@ int environ_grace(int64_t *ret) {
         return GRADSYNC_OK;
 }
 
+const char *environ_job_token(void) {
+        return get("GRADSYNC_JOB_TOKEN");
+}
+
 const char *environ_launcher_variable(void) {
         static const char *const telling[] = {
                 "GRADSYNC_JOB",         "GRADSYNC_WORLD_SIZE",  "GRADSYNC_RANK",

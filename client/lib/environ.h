@@ -26,6 +26,8 @@ int environ_job(struct environ_job *ret);
 /* GRADSYNC_REJOIN_GRACE in milliseconds; *ret is untouched if it is not set. INVALID if it is no number of seconds. */
 int environ_grace(int64_t *ret);
 
+/* The token for whatever job is joined; NULL: none. */
+const char *environ_job_token(void);
 /* A variable by which a launcher says that there are other processes; NULL if none is set. */
 const char *environ_launcher_variable(void);
 /* What is missing in the row that comes nearest: "GRADSYNC_JOB is set but GRADSYNC_RANK is not", or "". */

@@ -16,6 +16,7 @@
 #define OLDEST_OPTIONS (offsetof(struct gradsync_join_options, last_call_ms) + sizeof(int64_t))
 #define DEFAULT_TIMEOUT_MS (5 * 60 * 1000)
 #define DEFAULT_LAST_CALL_MS 2000
+#define TOKEN_MINOR 1u /* version of the protocol that knows tokens */
 #define ANSWER_GRACE_MS 10000 /* what the daemon may be late with its own time-out */
 
 struct wish { /* options and environment, put together */
@@ -24,6 +25,7 @@ struct wish { /* options and environment, put together */
         int64_t rank, local_rank, incarnation;
         uint64_t timeout_ms, last_call_ms;
         int64_t rejoin_grace_ms;        /* negative: the daemon's */
+        char token[LIMIT_TOKEN + 1]; /* "": none */
 };
 
 /* Fields that the options leave open come from the launcher, if it is asked at all. */
@@ -74,6 +76,22 @@ static int wish_check(const struct wish *wish) {
         return GRADSYNC_OK;
 }
 
+static int wish_token(struct wish *wish, const char *token) {
+        const char *source = token != NULL ? "the join options" : "GRADSYNC_JOB_TOKEN";
+        size_t length;
+
+        if (token == NULL)
+                token = environ_job_token();
+        if (token == NULL)
+                return GRADSYNC_OK;
+        length = strlen(token);
+        if (length == 0 || length > LIMIT_TOKEN || !utf8_valid(token, length))
+                return fail(GRADSYNC_INVALID, "job '%s': the token from %s is not 1 to %u bytes of UTF-8",
+                            wish->name, source, LIMIT_TOKEN);
+        memcpy(wish->token, token, length + 1);
+        return GRADSYNC_OK;
+}
+
 static int wish_make(struct wish *wish, const struct gradsync_join_options *options) {
         bool named = options->name != NULL;
         int r = GRADSYNC_OK;
@@ -109,6 +127,8 @@ static int wish_make(struct wish *wish, const struct gradsync_join_options *opti
                 wish->incarnation = 0;
         if (r == GRADSYNC_OK && options->rejoin_grace_ms == 0)
                 r = environ_grace(&wish->rejoin_grace_ms);
+        if (r == GRADSYNC_OK)
+                r = wish_token(wish, options->token);
         return r != GRADSYNC_OK ? r : wish_check(wish);
 }
 
@@ -151,6 +171,13 @@ static int ask(struct gradsync *gs, struct gradsync_job *job, const struct wish 
         join.last_call_ms = wish->last_call_ms;
         join.has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0 && gs->minor >= 1;
         join.rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
+        if (wish->token[0] != '\0') {
+                if (gs->minor < 1)
+                        return fail(GRADSYNC_UNSUPPORTED,
+                                    "job '%s' is to have a token, but this gradsyncd is too old to know tokens",
+                                    job->name);
+                join.token = (char *)wish->token;
+        }
         return request_call(gs, &job->request, WIRE__MESSAGE_TYPE__JOIN, &join.base,
                             WIRE__MESSAGE_TYPE__JOINED, take_joined, job->deadline);
 }

@@ -34,6 +34,7 @@ static const struct {
         [ACCOUNT_CLIENTS] = { "clients_per_uid", "connections" },
         [ACCOUNT_JOBS] = { "jobs_per_uid", "jobs" },
         [ACCOUNT_ARENAS] = { "arenas_per_uid", "arenas" },
+        [ACCOUNT_FDS] = { "fds_per_uid", "file descriptors" },
         [ACCOUNT_BYTES] = { "bytes_per_uid", "bytes of shared memory and plans" },
 };
 

@@ -96,6 +96,27 @@ int proc_peer_pidfd(int sock) {
         return fd;
 }
 
+bool proc_peer_in_group(int sock, gid_t primary, gid_t group) {
+        gid_t few[64];
+        _cleanup_(freep) gid_t *many = NULL;
+        gid_t *groups = few;
+        socklen_t size = sizeof(few);
+        int r = getsockopt(sock, SOL_SOCKET, SO_PEERGROUPS, groups, &size);
+
+        if (primary == group)
+                return true;
+        if (r < 0 && errno == ERANGE) { /* it has told how much it needs */
+                groups = many = malloc(size);
+                if (many == NULL)
+                        return false;
+                r = getsockopt(sock, SOL_SOCKET, SO_PEERGROUPS, groups, &size);
+        }
+        for (size_t i = 0; r == 0 && i < size / sizeof(gid_t); i++)
+                if (groups[i] == group)
+                        return true;
+        return false;
+}
+
 /* Whether the link in /proc/self/fd is that of a pidfd. A path always starts with '/', so no file can look like one. */
 static bool is_pidfd(int fd) {
         char path[64], target[64];

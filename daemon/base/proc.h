@@ -15,6 +15,8 @@ bool proc_exiting(pid_t pid);
 /* A pidfd of the process at the other end of a connected Unix socket, from the kernel (SO_PEERPIDFD). -ENOTSUP (and the
  * like) where the kernel has no such thing: then the client sends its own, to be checked with proc_pidfd_is(). */
 int proc_peer_pidfd(int sock);
+/* Whether the process at the other end was in `group` when it connected, by its primary or another group. */
+bool proc_peer_in_group(int sock, gid_t primary, gid_t group);
 /* Whether `pidfd` is a pidfd and names process `pid` (in our pid namespace), from /proc/self/fdinfo. */
 bool proc_pidfd_is(int pidfd, pid_t pid);
 

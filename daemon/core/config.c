@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -21,7 +22,20 @@
 
 #define DEFAULT_FILE "/etc/gradsync/gradsyncd.conf"
 #define FILE_MAX (1024 * 1024)          /* a configuration beyond that is a mistake */
+#define FDS_MOST 4096                   /* default of fds_per_uid on a machine that grants many */
 #define FLAG_MAX 64                     /* flags in the table of getopt, and bytes of a flag's name */
+
+/* Of the keys whose default depends on the machine. One user alone must not exhaust what all share. */
+static uint64_t machine_default(const struct option_row *row) {
+        struct rlimit files = { 0 };
+
+        if (strcmp(row->key, "fds_per_uid") != 0)
+                return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
+        getrlimit(RLIMIT_NOFILE, &files);
+        if (files.rlim_max / 2 > FDS_MOST)
+                return FDS_MOST;
+        return files.rlim_max > 2 ? files.rlim_max / 2 : 1;
+}
 
 static void set_default(const struct option_row *row, struct config *config, int *r) {
         char text[64], error[256];
@@ -29,9 +43,8 @@ static void set_default(const struct option_row *row, struct config *config, int
 
         if (*r < 0)
                 return;
-        if (!value) {                   /* bytes_per_uid */
-                uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-                snprintf(text, sizeof(text), "%llu", (unsigned long long)memory / 2);
+        if (!value) {
+                snprintf(text, sizeof(text), "%llu", (unsigned long long)machine_default(row));
                 value = text;
         }
         *r = option_set(row, config, value, error, sizeof(error));
@@ -53,6 +66,7 @@ void config_deinit(struct config *config) {
         free(config->socket);
         free(config->socket_group);
         free(config->metrics_socket);
+        free(config->admin_group);
         *config = (struct config){ 0 };
 }
 

@@ -22,6 +22,8 @@ struct config {
         mode_t socket_mode;             /* 0660 */
         char *metrics_socket;           /* path; "": none */
         mode_t metrics_mode;            /* 0600 */
+        char *admin_group;              /* its members see all jobs and may act on them; "": nobody */
+        bool allow_nobody;              /* uid 65534 may connect */
         unsigned workers;               /* 0: as many as the CPU limit allows */
         bool has_affinity;
         cpu_set_t affinity;
@@ -32,6 +34,7 @@ struct config {
         uint64_t rejoin_grace;
         uint64_t stall_notice;          /* least time before a stall is logged */
         uint64_t limits[ACCOUNT_SLOTS];
+        uint64_t connects_per_uid;      /* new connections a second */
         uint64_t staging_bytes;         /* of one member */
 };
 

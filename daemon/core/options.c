@@ -128,6 +128,10 @@ static void format_level(const void *field, char *text, size_t size) {
         snprintf(text, size, "%s", levels[*(const int *)field].name);
 }
 
+static void format_switch(const void *field, char *text, size_t size) {
+        snprintf(text, size, "%s", *(const bool *)field ? "yes" : "no");
+}
+
 static void format_text(const void *field, char *text, size_t size) {
         snprintf(text, size, "%s", *(char *const *)field ?: "");
 }
@@ -244,6 +248,14 @@ static int set_mode(const struct option_row *row, void *field, const char *value
         return 0;
 }
 
+static int set_switch(const struct option_row *row, void *field, const char *value, char *error,
+                      size_t size) {
+        if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
+                return complain(error, size, value, "yes or no");
+        *(bool *)field = strcmp(value, "yes") == 0;
+        return 0;
+}
+
 static int set_level(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
         for (unsigned i = 0; i < array_size(levels); i++)
                 if (strcmp(levels[i].name, value) == 0 || (value[0] == (char)('0' + i) && !value[1])) {
@@ -323,6 +335,10 @@ const struct option_row option_rows[] = {
           .set = set_socket, .format = format_text, OWNED(metrics_socket) },
         { "daemon", "metrics_mode", "MODE", "permissions of that socket; its group is socket_group", "0600", .set = set_mode,
           .format = format_mode, FIELD(metrics_mode) },
+        { "daemon", "admin_group", "GROUP", "group that sees all jobs and may act on them", "gradsync-admin",
+          .set = set_group, .format = format_text, OWNED(admin_group) },
+        { "daemon", "allow_nobody", "yes|no", "whether uid 65534 (nobody) may connect", "no", .set = set_switch,
+          .format = format_switch, .reloads = true, FIELD(allow_nobody) },
         { "daemon", "workers", "N", "threads that reduce; 0: as many as the CPUs and the cgroup allow", "0",
           .set = set_number, .format = format_number, .max = 256, FIELD(workers) },
         { "daemon", "affinity", "CPUS", "CPUs for the workers, such as 0-3,8 (default: leave it)", "",
@@ -347,11 +363,17 @@ const struct option_row option_rows[] = {
           "8M", .set = set_pages, .format = format_size, .min = 64 * KIB, .max = GIB, FIELD(staging_bytes) },
         { .key = "clients_per_uid", .what = "N", .help = "open connections of one user", .fallback = "256",
           .set = set_count, .format = format_count, .min = 1, .max = 1000000, LIMIT(ACCOUNT_CLIENTS) },
+        { .section = "limits", .key = "connects_per_uid", .what = "N",
+          .help = "new connections of one user in a second", .fallback = "1000", .set = set_count,
+          .format = format_count, .min = 1, .max = 1000000, .reloads = true, FIELD(connects_per_uid) },
         { .key = "jobs_per_uid", .what = "N", .help = "open jobs of one user", .fallback = "64",
           .set = set_count, .format = format_count, .min = 1, .max = 1000000, LIMIT(ACCOUNT_JOBS) },
         { .key = "arenas_per_uid", .what = "N", .help = "arenas and staging memories of one user",
           .fallback = "1024", .set = set_count, .format = format_count, .min = 1, .max = 1000000,
           LIMIT(ACCOUNT_ARENAS) },
+        { .key = "fds_per_uid", .what = "N",
+          .help = "file descriptors held for one user: half of RLIMIT_NOFILE, at most 4096", .set = set_count,
+          .format = format_count, .min = 1, .max = 10000000, LIMIT(ACCOUNT_FDS) },
         { .key = "bytes_per_uid", .what = "SIZE",
           .help = "bytes of them, and of plans, of one user: half of the machine's memory", .set = set_size,
           .format = format_size, .min = 4096, .max = UINT64_C(1) << 60, LIMIT(ACCOUNT_BYTES) },

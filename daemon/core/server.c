@@ -7,6 +7,7 @@
 #include "core/server.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/cleanup.h"
+#include "base/flood.h"
 #include "base/log.h"
 #include "core/metrics.h"
 #include "core/notify.h"
@@ -104,6 +106,16 @@ static int open_backend(struct server *server, char *error, size_t size) {
         return r < 0 ? fail(r, "cannot watch the worker threads", error, size) : 0;
 }
 
+/* Looked up once: a name service may take its time. A group that does not exist has no members. */
+static void find_admin_group(struct server *server) {
+        const char *name = server->config.admin_group;
+        const struct group *group = name[0] != '\0' ? getgrnam(name) : NULL;
+
+        server->conns.has_admin_group = group != NULL;
+        if (group != NULL)
+                server->conns.admin_group = group->gr_gid;
+}
+
 static int open_sessions(struct server *server, char *error, size_t size) {
         struct sessions_config config = {
                 .loop = server->loop,
@@ -122,6 +134,9 @@ static int open_sessions(struct server *server, char *error, size_t size) {
         r = sessions_new(&config, &server->sessions);
         if (r == 0)
                 r = conns_init(&server->conns, server->loop, server->sessions, server->accounts);
+        find_admin_group(server);
+        server->conns.allow_nobody = server->config.allow_nobody;
+        server->conns.connects_per_uid = server->config.connects_per_uid;
         return r < 0 ? fail(r, "cannot set up sessions", error, size) : 0;
 }
 
@@ -165,6 +180,7 @@ static void status_due(void *data) {
         struct server *server = data;
 
         tell_status(server);
+        flood_settle(clock_now());
         loop_timer_arm(server->status, STATUS_INTERVAL);
 }
 
@@ -236,6 +252,8 @@ static void apply(struct server *server) {
         jobs_set_times(server->jobs, server->config.step_deadline, server->config.stall_notice,
                        server->config.rejoin_grace);
         sessions_set_handshake_timeout(server->sessions, server->config.handshake_timeout);
+        server->conns.allow_nobody = server->config.allow_nobody;
+        server->conns.connects_per_uid = server->config.connects_per_uid;
 }
 
 static void reload(struct server *server) {
@@ -327,6 +345,7 @@ int server_run(struct server *server) {
                  ops->simd(server->backend));
         notify_ready("no clients");
         r = loop_run(server->loop);
+        flood_end();
         if (r < 0)
                 log_error("the event loop failed: %s", strerror(-r));
         return r == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

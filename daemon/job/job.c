@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/cleanup.h"
+#include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
@@ -67,6 +68,7 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         job->table = jobs;
         job->id = ++jobs->next_job;
         job->uid = join->uid;
+        job->token = *join->token;
         job->open = true;
         job->settle = (struct loop_deferred){ .fn = settle, .data = job };
         membership_init(&job->membership, job->name, join->membership.incarnation);
@@ -96,6 +98,7 @@ struct job *job_free(struct job *job) {
         records_keep(&job->table->ended, job->record);
         loop_defer_cancel(job->table->config.loop, &job->settle);
         charge_release(&job->charge);
+        token_clear(&job->token);
         list_remove(&job->link);
         free(job->rank);
         free(job->name);
@@ -153,7 +156,8 @@ static void log_formed(const struct job *job, const char *what) {
         context.job = job->name;
         context.generation = job->membership.generation;
         context.uid = job->uid;
-        log_write(LOG_INFO, &context, "job %s with %u members", what, job_world(job));
+        if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                log_write(LOG_INFO, &context, "job %s with %u members", what, job_world(job));
 }
 
 /* The member with this rank, as the membership has it. */
@@ -342,6 +346,8 @@ static void settle(void *data) {
 static void log_loss(const struct job *job, const struct membership_loss *loss) {
         struct log_context context = LOG_CONTEXT_NONE;
 
+        if (!flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                return;
         context.job = job->name;
         context.generation = job->membership.generation;
         context.rank = loss->rank;
@@ -438,17 +444,27 @@ void job_end(struct job *job, uint32_t cause) {
         }
 }
 
+/* What the others are told about a member that went. */
+static void tell_gone(const struct member *member, uint32_t cause, char *text, size_t size) {
+        if (member->evicted)
+                snprintf(text, size, "it was evicted by uid %u", (unsigned)member->evictor);
+        else
+                snprintf(text, size, "%s", cause_text(cause));
+}
+
 void member_gone(struct member *member, uint32_t cause) {
         struct job *job = member->job;
         bool joining = member->state == MEMBER_JOINING;
+        char why[64];
 
         list_remove(&member->owner_link);
         member->owner = NULL;
         member->state = cause == WIRE__CAUSE__LEAVING ? MEMBER_LEFT : MEMBER_LOST;
         if (membership_remove(&job->membership, member->id, cause, clock_now())) {
+                tell_gone(member, cause, why, sizeof(why));
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s' lost rank %u (pid %d) after step %llu: %s", job->name, member->rank,
-                         (int)member->pid, (unsigned long long)job->last_step, cause_text(cause));
+                         (int)member->pid, (unsigned long long)job->last_step, why);
                 if (job->membership.state == MEMBERSHIP_BROKEN)
                         broken(job);
                 else

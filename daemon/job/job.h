@@ -19,6 +19,7 @@
 #include "job/nonfinite.h"
 #include "job/operation.h"
 #include "job/record.h"
+#include "job/token.h"
 #include "rendezvous/membership.h"
 
 struct job;
@@ -82,6 +83,8 @@ struct member {
         char program[64];
         uint32_t rank, local_rank;      /* rank: the requested one while joining, if has_rank */
         bool has_rank;
+        bool evicted;                   /* by an operator: */
+        uid_t evictor;
         uint32_t join_request;
         uint64_t joined;                /* clock_now() */
         uint32_t plans;                 /* parts it holds */
@@ -104,6 +107,7 @@ struct job {
         uint32_t id;
         char *name;
         uid_t uid;
+        struct token token;             /* the first member's */
         bool open;                      /* found by name: further members may come */
         enum job_state state;
         struct membership membership;
@@ -120,6 +124,8 @@ struct job {
         uint64_t interrupted;           /* clock_now() at the last loss; 0: none yet */
         uint64_t recovery;              /* us from there to the next committed step; 0: none yet */
         uint64_t replaced;              /* members that came in the place of lost ones */
+        bool paused;                    /* by an operator, */
+        uint64_t paused_at;             /* clock_now() */
         struct loop_deferred settle;
         /* what status shows */
         struct hist steps;              /* durations of committed steps, first READY to commit */
@@ -153,6 +159,7 @@ struct jobs {
         uint32_t n_slots;
         struct loop_timer *tick;
         bool ticking, draining;
+        bool held;                      /* by an operator: no new job, member or step until this is lifted */
 };
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret);
@@ -160,7 +167,8 @@ struct jobs *jobs_free(struct jobs *jobs);       /* all members must be gone; wh
 void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace);
 /* Results of the backend come in here. */
 void jobs_done(void *jobs, const struct backend_result *result);
-/* No new step opens from now on; jobs_busy() tells whether one is still open. */
+/* The daemon stops: whatever an operator holds back goes on, and no new step opens from now on; jobs_busy()
+ * tells whether one is still open. */
 void jobs_drain(struct jobs *jobs);
 bool jobs_busy(const struct jobs *jobs);
 void jobs_end(struct jobs *jobs); /* all jobs are told that the daemon stops; open steps become void */
@@ -175,6 +183,7 @@ struct job_join {
         uint64_t client;
         const char *program;
         uint32_t request;
+        const struct token *token;
         struct membership_request membership;
         void *owner;
         struct list *owner_members;     /* the member's owner_link is appended here */
@@ -197,3 +206,18 @@ static inline uint32_t job_world(const struct job *job) {
 void job_settle_later(struct job *job);
 /* Everybody whom the job waits for now, at most `max`. */
 unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);
+
+/*
+ * What operators do (hold.c). A paused job launches nothing: its members' READYs are taken and counted, and go
+ * to the backend when it is resumed. While all jobs are held, steps and operations that had begun go on to
+ * their end, and those that begin now wait in the same way. Nobody is blamed for either.
+ */
+void job_pause(struct job *job);
+void job_resume(struct job *job);
+void jobs_hold(struct jobs *jobs, bool hold);
+/* Steps and operations that still go on: 0 once a held or paused daemon is quiet. */
+unsigned jobs_open(const struct jobs *jobs);
+/* Ends the member as if it were lost. Its session is told why, and ends. */
+void member_evict(struct member *member, uid_t evictor);
+/* Whether `asked`, NAME or UID/NAME, means this job. */
+bool job_is_named(const char *asked, uid_t uid, const char *name);

@@ -128,6 +128,15 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
         if (jobs->draining)
                 return refuse(refusal, WIRE__CODE__DAEMON_LOST,
                               "gradsyncd is stopping and takes no more members");
+        if (job != NULL && !token_equal(&job->token, join->token))
+                return refuse(refusal, WIRE__CODE__DENIED,
+                              "job '%s' of uid %u has another token than this process, or only one of them has one: "
+                              "set the token of the job's other members, or choose another name", join->name,
+                              (unsigned)join->uid);
+        if (jobs->held)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "job '%s': an operator has gradsyncd drained, and it takes no more members; "
+                              "wait for gradsyncctl resume", join->name);
         if (job != NULL && join->membership.incarnation > job->membership.incarnation) {
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 job = NULL;
@@ -146,6 +155,11 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
 }
 
 void jobs_drain(struct jobs *jobs) {
+        struct job *job;
+
+        jobs_hold(jobs, false);
+        list_for_each(job, &jobs->list, link)
+                job_resume(job);
         jobs->draining = true;
 }
 

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/proc.h"
 #include "gradsync.pb-c.h"
+#include "job/plan.h"
 #include "job/private.h"
 #include "proto/names.h"
 
@@ -36,6 +37,8 @@ int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct 
         if (r == 0)
                 r = charge_take(&staging->bytes, config->accounts, member->job->uid, ACCOUNT_BYTES,
                                 config->staging_bytes, refusal);
+        if (r == 0)
+                r = charge_take(&staging->fds, config->accounts, member->job->uid, ACCOUNT_FDS, 1, refusal);
         if (r == 0)
                 r = job_arena_new(member->job, config->staging_bytes, &staging->arena, refusal);
         if (r != 0) {
@@ -69,6 +72,7 @@ void staging_deinit(struct staging *staging) {
                 staging->arena = backend_of(member->job)->arena_free(staging->arena);
         charge_release(&staging->arenas);
         charge_release(&staging->bytes);
+        charge_release(&staging->fds);
         staging->attached = false;
 }
 
@@ -371,6 +375,18 @@ static int run(struct job *job) {
         return 0;
 }
 
+/* While all jobs are held, a step that is open may need this operation to come to its end. */
+static bool is_held(const struct job *job) {
+        struct plan *plan;
+
+        if (job->paused || !job->table->held)
+                return job->paused;
+        list_for_each(plan, &job->plans, link)
+                if (plan->state == STEP_OPEN && !plan->held)
+                        return false;
+        return true;
+}
+
 int operation_call(struct member *member, uint32_t request, const struct operation_request *call,
                    struct refusal *refusal) {
         struct job *job = member->job;
@@ -396,7 +412,24 @@ int operation_call(struct member *member, uint32_t request, const struct operati
         member->operation.call = *call;
         member->operation.pending = true;
         member->operation.request = request;
-        return operation->n_calls == job_world(job) ? run(job) : 0;
+        return operation->n_calls == job_world(job) && !is_held(job) ? run(job) : 0;
+}
+
+void operation_release(struct job *job) {
+        struct operation *operation = &job->operation;
+        int r;
+
+        if (job->state != JOB_RUNNING || operation->n_calls == 0 || operation->tasks > 0)
+                return;
+        operation->since = clock_now();
+        if (operation->n_calls < job_world(job))
+                return;
+        r = run(job);
+        if (r == 0)
+                return;
+        refuse(&operation->refusal, WIRE__CODE__SYSTEM, "job '%s': gradsyncd could not start the %s: %s",
+               job->name, operation_name(operation->first.kind), strerror(-r));
+        refuse_pending(job, &operation->refusal);
 }
 
 void operation_break(struct job *job, const struct refusal *refusal) {
@@ -415,7 +448,7 @@ void operation_restart(struct job *job) {
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) {
         unsigned n = 0;
 
-        if (job->operation.n_calls == 0 || job->operation.tasks > 0)
+        if (job->operation.n_calls == 0 || job->operation.tasks > 0 || job->paused || job->table->held)
                 return 0;
         for (uint32_t rank = 0; rank < job_world(job) && n < max; rank++)
                 if (!job->rank[rank]->operation.pending)

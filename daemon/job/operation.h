@@ -18,7 +18,7 @@ struct member;
 struct staging {
         struct backend_arena *arena;    /* NULL until asked for */
         bool attached;
-        struct charge arenas, bytes;
+        struct charge arenas, bytes, fds;
 };
 
 struct operation_request {
@@ -64,5 +64,7 @@ void operation_break(struct job *job, const struct refusal *refusal);
 /* A new generation: all members count from 0 again. */
 void operation_restart(struct job *job);
 void operation_deinit(struct job *job);
+/* Carries out what an operator held back, if all members have called. */
+void operation_release(struct job *job);
 struct job_wait;
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max);

@@ -103,6 +103,7 @@ void plan_release(struct plan *plan, uint32_t rank) {
         part->arena = backend_of(plan->job)->arena_free(part->arena);
         charge_release(&part->arenas);
         charge_release(&part->bytes);
+        charge_release(&part->fds);
         free(part->ready);
         part->ready = NULL;
         part->request = 0;
@@ -282,6 +283,8 @@ static int allocate(struct plan *plan, struct member *member, struct refusal *re
         if (r == 0)
                 r = charge_take(&part->bytes, config->accounts, plan->job->uid, ACCOUNT_BYTES,
                                 d->arena_bytes + marks, refusal);
+        if (r == 0)
+                r = charge_take(&part->fds, config->accounts, plan->job->uid, ACCOUNT_FDS, 1, refusal);
         if (r != 0)
                 return r;
         part->ready = calloc(d->n_buckets, sizeof(uint64_t));
@@ -549,7 +552,7 @@ void plan_resume(struct plan *plan) {
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
         if (!plan->agreed)
                 return agreement_waits(plan, waits, max);
-        return plan->state == STEP_OPEN ? step_waits(plan, waits, max) : 0;
+        return plan->state == STEP_OPEN && !step_held(plan) ? step_waits(plan, waits, max) : 0;
 }
 
 /* Blocked and whole time in nanoseconds, as the member's library says: it can write what it likes. */

@@ -31,7 +31,7 @@ struct plan_part {              /* of the member with this rank */
         uint64_t mapped;        /* clock_now() when it was */
         struct description *description;        /* own one, while describing */
         struct backend_arena *arena;
-        struct charge arenas, bytes;
+        struct charge arenas, bytes, fds;
         uint64_t *ready;        /* per bucket: number of the last step for which READY came */
         uint32_t n_ready;       /* buckets of the open step */
 };
@@ -58,6 +58,7 @@ struct plan {
         uint64_t opened;        /* clock_now() at the first READY */
         struct record_step *trace;      /* where the open step is recorded; NULL: newer ones have pushed it out */
         bool stall_told;
+        bool held;              /* it opened while all jobs were held */
         uint32_t divisor;       /* of the open step; 0: nobody has said it yet */
         struct bucket *bucket;
         uint32_t n_full;        /* buckets that all members are ready in */

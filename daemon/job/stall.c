@@ -10,10 +10,12 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 #include "job/private.h"
+#include "job/step.h"
 #include "proto/names.h"
 
 #define NAMED 16u                       /* members named in one notice */
@@ -58,7 +60,8 @@ static void tell(struct job *job, const struct job_wait *wait, uint64_t now) {
                 context.step = (int64_t)wait->step;
                 context.bucket = wait->bucket;
         }
-        log_write(LOG_WARNING, &context, "%s", text);
+        if (flood_admits(FLOOD_STALLS, job->uid, now))
+                log_write(LOG_WARNING, &context, "%s", text);
         if (of_step(wait))
                 job->table->config.events->stall(job, wait, text);
 }
@@ -93,7 +96,7 @@ static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
 
         if (patience < job->table->config.stall_notice)
                 patience = job->table->config.stall_notice;
-        if (plan->state != STEP_OPEN || now - plan->opened < patience)
+        if (plan->state != STEP_OPEN || step_held(plan) || now - plan->opened < patience)
                 return;
         n = plan_waits(plan, waits, NAMED);
         if (n > 0 && now - waits[0].since >= patience)

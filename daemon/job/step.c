@@ -18,6 +18,7 @@ static void open_step(struct plan *plan, uint64_t now) {
         plan->state = STEP_OPEN;
         plan->opened = now;
         plan->stall_told = false;
+        plan->held = plan->job->table->held;
         plan->divisor = 0;
         plan->n_full = plan->n_done = 0;
         plan->sum_squares = 0;
@@ -272,15 +273,48 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         if (bucket->n_ready < job_world(job))
                 return 0;
         plan->n_full++;
+        if (step_held(plan))
+                return 0;
         r = launch(plan, ready->bucket, now);
         if (r < 0)
                 plan->n_full--;         /* so that the loss of this member voids the step */
         return r;
 }
 
+bool step_held(const struct plan *plan) {
+        return plan->held || plan->job->paused;
+}
+
+/* The backend does not take what it is given: the step cannot be committed, so a member has to go. */
+static void give_up(struct plan *plan, uint32_t index, int error) {
+        struct member *member = plan->job->rank[0];
+        struct refusal refusal;
+
+        plan->n_full--;
+        refuse(&refusal, WIRE__CODE__SYSTEM, "job '%s', step %llu: gradsyncd could not start bucket %u: %s",
+               plan->job->name, (unsigned long long)plan->step + 1, index, strerror(-error));
+        plan->job->table->config.events->evict(member, &refusal);
+}
+
+/* A result that comes at once may end the step, and with it this walk. */
+void step_release(struct plan *plan) {
+        for (uint32_t b = 0; plan->state == STEP_OPEN && b < plan->reference->n_buckets; b++) {
+                int r = 0;
+
+                if (plan->bucket[b].state == BUCKET_WAITING && plan->bucket[b].n_ready == job_world(plan->job))
+                        r = launch(plan, b, clock_now());
+                if (r < 0) {
+                        give_up(plan, b, r);
+                        return;
+                }
+        }
+}
+
 void step_break(struct plan *plan) {
         struct backend *backend = plan->job->table->config.backend;
 
+        if (plan->state == STEP_OPEN && plan->n_full == plan->reference->n_buckets)
+                step_release(plan);     /* it is to be committed, whoever holds it */
         if (plan->state != STEP_OPEN || plan->n_full == plan->reference->n_buckets)
                 return;
         plan->state = STEP_VOIDING;

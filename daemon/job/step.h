@@ -17,3 +17,8 @@ void step_break(struct plan *plan);
 
 /* A result of the backend. */
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result);
+
+/* Whether an operator holds the open step back: nothing more of it is launched for now. */
+bool step_held(const struct plan *plan);
+/* Launches what was held back. */
+void step_release(struct plan *plan);

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/flood.h"
 #include "base/log.h"
 #include "session/private.h"
 
@@ -31,6 +33,7 @@ static const struct entry table[] = {
         { WIRE__MESSAGE_TYPE__OPERATION, 0, on_operation },
         { WIRE__MESSAGE_TYPE__STATUS, 0, on_status },
         { WIRE__MESSAGE_TYPE__TRACE, 0, on_trace },
+        { WIRE__MESSAGE_TYPE__CONTROL, 0, on_control },
 };
 
 static const struct entry *find_entry(uint16_t type) {
@@ -90,12 +93,14 @@ static void dispatch(struct session *session, const struct frame_header *header,
         if (r > 0 && header->type != WIRE__MESSAGE_TYPE__READY) {
                 session_send_refused(session, header->request, &request.refusal);
         } else if (r > 0) {
-                log_warning("client pid %d, uid %u is evicted: %s", (int)session->peer.pid,
-                            (unsigned)session->peer.uid, request.refusal.text);
+                if (flood_admits(FLOOD_PROTOCOL, session->peer.uid, clock_now()))
+                        log_warning("client pid %d, uid %u is evicted: %s", (int)session->peer.pid,
+                                    (unsigned)session->peer.uid, request.refusal.text);
                 session_evict(session, &request.refusal);
         } else if (r < 0) {
-                log_error("%s of pid %d, uid %u failed: %s", codec_type_name(header->type),
-                          (int)session->peer.pid, (unsigned)session->peer.uid, strerror(-r));
+                if (flood_admits(FLOOD_FAILED, session->peer.uid, clock_now()))
+                        log_error("%s of pid %d, uid %u failed: %s", codec_type_name(header->type),
+                                  (int)session->peer.pid, (unsigned)session->peer.uid, strerror(-r));
                 session_refuse(session, WIRE__CODE__SYSTEM, strerror(-r));
         }
 }

@@ -23,6 +23,10 @@ static int take_pidfd(struct session *session, struct request *request) {
                               "the fd with HELLO is no pidfd of process %d", (int)session->peer.pid);
         if (session->pidfd >= 0)
                 return 0;
+        r = charge_take(&session->pidfd_charge, session->sessions->config.accounts, session->peer.uid,
+                        ACCOUNT_FDS, 1, &request->refusal);
+        if (r != 0)
+                return r;
         r = session_watch_pidfd(session, request->fds[0]);
         if (r == 0)
                 request->fds[0] = -1;
@@ -112,20 +116,25 @@ static int check_join(const struct session *session, const Wire__Join *join, str
 
 int on_join(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Join *join = CAST(Wire__Join, message);
+        struct token token;
         int r;
 
         r = check_join(session, join, &request->refusal);
         if (r == 0 && request->id == 0)
                 r = refuse(&request->refusal, WIRE__CODE__INVALID, "JOIN needs a request number");
+        if (r == 0 && !token_set(&token, join->token))
+                r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes", join->job,
+                           LIMIT_TOKEN);
         if (r != 0)
                 return r;
-        return jobs_join(session->sessions->config.jobs, &(struct job_join){
+        r = jobs_join(session->sessions->config.jobs, &(struct job_join){
                 .name = join->job,
                 .uid = session->peer.uid,
                 .pid = session->peer.pid,
                 .client = session->id,
                 .program = session->program,
                 .request = request->id,
+                .token = &token,
                 .membership = {
                         .min_world = join->min_world,
                         .max_world = join->max_world,
@@ -143,6 +152,8 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
                 .owner = session,
                 .owner_members = &session->members,
         }, &request->refusal);
+        token_clear(&token);
+        return r;
 }
 
 int on_leave(struct session *session, struct request *request, const ProtobufCMessage *message) {

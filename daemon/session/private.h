@@ -2,6 +2,8 @@
 /* What the files of the session layer share among themselves. */
 #pragma once
 
+#include <unistd.h>
+
 #include "base/error.h"
 #include "gradsync.pb-c.h"
 #include "session/report.h"
@@ -35,6 +37,7 @@ struct session {
         uint64_t id, connected;
         struct session_peer peer;
         int pidfd;
+        struct charge pidfd_charge;     /* for one that came with HELLO */
         struct loop_io *pidfd_io;
         struct loop_timer *deadline;    /* of the handshake */
         struct loop_deferred ending;
@@ -67,6 +70,17 @@ struct member *session_member(struct session *session, uint32_t job, struct refu
 
 /* The same, if its job is running; NULL, with the refusal, otherwise. */
 struct member *session_active(struct session *session, uint32_t job, struct request *request);
+
+/* Root and the admin group see every user's jobs and may act on them. */
+static inline bool session_is_operator(const struct session *session) {
+        return session->peer.uid == 0 || session->peer.in_admin_group;
+}
+
+/* Whose daemon it is may hold back all jobs, too. */
+static inline bool session_may_drain(const struct session *session) {
+        return session_is_operator(session) || session->peer.uid == geteuid();
+}
+
 /* A message that codec_unpack() has checked to be of this type. */
 #define CAST(type, from) (const type *)(const void *)(from)
 
@@ -87,9 +101,10 @@ int on_staging(struct session *session, struct request *request, const ProtobufC
 int on_staging_mapped(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_operation(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_control(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_trace(struct session *session, struct request *request, const ProtobufCMessage *message);
 
-/* What the client may see: the clients and jobs of its own uid; root sees all. */
+/* What the client may see: the clients and jobs of its own uid; root and operators see all. */
 bool session_sees(const struct session *session, uid_t uid);
 /* Whether the job is meant by NAME, or UID/NAME; nothing asked for means every job. */
 bool session_asks_for(const char *asked, uid_t uid, const char *name);

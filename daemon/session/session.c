@@ -11,6 +11,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/flood.h"
 #include "base/log.h"
 #include "base/proc.h"
 #include "session/private.h"
@@ -87,8 +88,10 @@ static void begin_end(struct session *session, uint32_t cause) {
 static void handshake_late(void *data) {
         struct session *session = data;
 
-        log_warning("client pid %d, uid %u sent no HELLO within %.1f s", (int)session->peer.pid,
-                    (unsigned)session->peer.uid, (double)session->sessions->config.handshake_timeout / 1e6);
+        if (flood_admits(FLOOD_SILENT, session->peer.uid, clock_now()))
+                log_warning("client pid %d, uid %u sent no HELLO within %.1f s", (int)session->peer.pid,
+                            (unsigned)session->peer.uid,
+                            (double)session->sessions->config.handshake_timeout / 1e6);
         session_refuse(session, WIRE__CODE__TIMEOUT, "no HELLO came in time");
 }
 
@@ -162,6 +165,7 @@ struct session *session_free(struct session *session) {
         loop_timer_free(session->deadline);
         loop_io_free(session->pidfd_io);
         fd_close(session->pidfd);
+        charge_release(&session->pidfd_charge);
         list_remove(&session->link);
         session->sessions->n--;
         free(session);
@@ -212,8 +216,9 @@ void session_protocol_error(struct session *session, const char *what, const cha
 
         if (session->state == SESSION_ENDING)
                 return;
-        log_warning("client pid %d, uid %u is disconnected: %s%s%s", (int)session->peer.pid,
-                    (unsigned)session->peer.uid, what, why[0] != '\0' ? ": " : "", why);
+        if (flood_admits(FLOOD_PROTOCOL, session->peer.uid, clock_now()))
+                log_warning("client pid %d, uid %u is disconnected: %s%s%s", (int)session->peer.pid,
+                            (unsigned)session->peer.uid, what, why[0] != '\0' ? ": " : "", why);
         refuse(&refusal, WIRE__CODE__PROTOCOL, "%s%s%s", what, why[0] != '\0' ? ": " : "", why);
         session_evict(session, &refusal);
 }

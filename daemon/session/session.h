@@ -34,6 +34,7 @@ struct session_peer {
         uid_t uid;
         gid_t gid;
         pid_t pid;
+        bool in_admin_group;
 };
 
 struct sessions_config {

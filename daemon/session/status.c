@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The answer to STATUS: a snapshot of the daemon, its clients and jobs, as a row of small frames. A caller
- * sees the clients and jobs of its own uid; root sees all.
+ * sees the clients and jobs of its own uid; root and the admin group see all.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -22,18 +22,19 @@
 
 struct answer {
         struct sessions *sessions;
-        uid_t viewer;
+        const struct session *viewer;   /* NULL: somebody who sees all */
         uint64_t now;
         sessions_row_fn row;
         void *data;
 };
 
-static bool sees(uid_t viewer, uid_t uid) {
-        return viewer == 0 || viewer == uid;
+/* Without a viewer, all is told. */
+static bool sees(const struct session *viewer, uid_t uid) {
+        return viewer == NULL || session_is_operator(viewer) || viewer->peer.uid == uid;
 }
 
 bool session_sees(const struct session *session, uid_t uid) {
-        return sees(session->peer.uid, uid);
+        return sees(session, uid);
 }
 
 static void send_row(const struct answer *answer, uint16_t type, const ProtobufCMessage *row) {
@@ -82,12 +83,16 @@ static void send_daemon(const struct answer *answer) {
         row.arena_bytes = accounts_total(config->accounts, ACCOUNT_BYTES);
         row.loop_cpu_us = clock_thread_cpu();
         row.worker_cpu_us = ops->cpu_us(config->backend);
-        row.complete = answer->viewer == 0;
+        row.complete = answer->viewer == NULL || session_is_operator(answer->viewer);
         row.has_refused_clients = row.has_refused_jobs = row.has_refused_arenas = row.has_refused_bytes = row.complete;
         row.refused_clients = row.complete ? accounts_refused(config->accounts, ACCOUNT_CLIENTS) : 0;
         row.refused_jobs = row.complete ? accounts_refused(config->accounts, ACCOUNT_JOBS) : 0;
         row.refused_arenas = row.complete ? accounts_refused(config->accounts, ACCOUNT_ARENAS) : 0;
         row.refused_bytes = row.complete ? accounts_refused(config->accounts, ACCOUNT_BYTES) : 0;
+        row.has_draining = true;
+        row.draining = config->jobs->held || config->jobs->draining;
+        row.has_open = answer->viewer != NULL && session_may_drain(answer->viewer);
+        row.open = row.has_open ? jobs_open(config->jobs) : 0;
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &row.base);
 }
 
@@ -163,6 +168,8 @@ static const char *job_state_text(const struct job *job, unsigned n_waits, uint6
         case JOB_LOST:
                 return job->membership.loss.cause == WIRE__CAUSE__LEAVING ? "ended" : "lost";
         default:
+                if (job->paused)
+                        return "paused";
                 return n_waits > 0 && now - since >= job->table->config.stall_notice ? "stalled" : "running";
         }
 }
@@ -362,16 +369,7 @@ static void send_whole_job(const struct answer *answer, struct job *job) {
 }
 
 bool session_asks_for(const char *asked, uid_t uid, const char *name) {
-        const char *slash = asked != NULL ? strchr(asked, '/') : NULL;
-        char prefix[16];
-
-        if (asked == NULL || asked[0] == '\0')
-                return true;
-        if (slash == NULL)
-                return strcmp(name, asked) == 0;
-        snprintf(prefix, sizeof(prefix), "%u", (unsigned)uid);
-        return strlen(prefix) == (size_t)(slash - asked) && strncmp(prefix, asked, strlen(prefix)) == 0 &&
-               strcmp(name, slash + 1) == 0;
+        return asked == NULL || asked[0] == '\0' || job_is_named(asked, uid, name);
 }
 
 /* Everything but the end of the answer; whether the job asked for is there. */
@@ -394,7 +392,7 @@ static bool describe(const struct answer *answer, const char *asked) {
 }
 
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data) {
-        describe(&(struct answer){ .sessions = sessions, .viewer = 0, .now = clock_now(), .row = row, .data = data }, NULL);
+        describe(&(struct answer){ .sessions = sessions, .viewer = NULL, .now = clock_now(), .row = row, .data = data }, NULL);
 }
 
 struct reply {
@@ -414,7 +412,7 @@ int on_status(struct session *session, struct request *request, const ProtobufCM
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
 
         end.has_found = true;
-        end.found = describe(&(struct answer){ .sessions = session->sessions, .viewer = session->peer.uid, .now = clock_now(),
+        end.found = describe(&(struct answer){ .sessions = session->sessions, .viewer = session, .now = clock_now(),
                                                .row = send_reply, .data = &reply }, status->job);
         send_reply(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
         return 0;

@@ -5,12 +5,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/flood.h"
 #include "base/log.h"
 #include "base/proc.h"
 #include "gradsync.pb-c.h"
@@ -20,7 +23,7 @@
 
 struct packet {                         /* waiting to be sent */
         struct list link;
-        struct charge charge;
+        struct charge charge, fd_charge;
         int fd;
         size_t size;
         uint8_t data[];
@@ -33,7 +36,7 @@ struct conn {
         struct loop_io *io;
         struct session *session;
         struct session_peer peer;
-        struct charge charge;
+        struct charge charge, sock_charge, pidfd_charge;
         struct list queue;
         size_t queued;
         bool dead;                      /* the session has been told; nothing more is read or sent */
@@ -50,6 +53,7 @@ int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions
 static void packet_free(struct packet *packet) {
         list_remove(&packet->link);
         charge_release(&packet->charge);
+        charge_release(&packet->fd_charge);
         fd_close(packet->fd);
         free(packet);
 }
@@ -65,6 +69,8 @@ static void conn_free(struct conn *conn) {
                 packet_free(packet);
         loop_io_free(conn->io);
         fd_close(conn->sock);
+        charge_release(&conn->pidfd_charge);
+        charge_release(&conn->sock_charge);
         charge_release(&conn->charge);
         list_remove(&conn->link);
         free(conn);
@@ -109,31 +115,48 @@ static void give_up(struct conn *conn) {
         session_given_up(conn->session);
 }
 
+static int charge_packet(const struct conn *conn, struct packet *packet, size_t size, int fd,
+                         struct refusal *refusal) {
+        struct accounts *accounts = conn->conns->accounts;
+        int r = charge_take(&packet->charge, accounts, conn->peer.uid, ACCOUNT_BYTES, sizeof(*packet) + size,
+                            refusal);
+
+        if (r == 0 && fd >= 0)
+                r = charge_take(&packet->fd_charge, accounts, conn->peer.uid, ACCOUNT_FDS, 1, refusal);
+        return r;
+}
+
 static void enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
         struct packet *packet;
         struct refusal refusal;
 
         if (conn->queued + size > CONN_QUEUE_MAX) {
-                log_warning("client pid %d, uid %u is disconnected: it does not read what is sent to it (%zu "
-                            "bytes wait)",
-                            (int)conn->peer.pid, (unsigned)conn->peer.uid, conn->queued);
+                if (flood_admits(FLOOD_UNREAD, conn->peer.uid, clock_now()))
+                        log_warning("client pid %d, uid %u is disconnected: it does not read what is sent to it "
+                                    "(%zu bytes wait)",
+                                    (int)conn->peer.pid, (unsigned)conn->peer.uid, conn->queued);
                 give_up(conn);
                 return;
         }
         packet = calloc(1, sizeof(*packet) + size);
-        if (packet == NULL || charge_take(&packet->charge, conn->conns->accounts, conn->peer.uid,
-                                          ACCOUNT_BYTES, sizeof(*packet) + size, &refusal) != 0) {
-                log_warning("client pid %d, uid %u is disconnected: no room for what waits to be sent to it",
-                            (int)conn->peer.pid, (unsigned)conn->peer.uid);
-                free(packet);
+        if (packet != NULL)
+                list_init(&packet->link);
+        if (packet == NULL || charge_packet(conn, packet, size, fd, &refusal) != 0) {
+                if (flood_admits(FLOOD_UNREAD, conn->peer.uid, clock_now()))
+                        log_warning("client pid %d, uid %u is disconnected: no room for what waits to be sent to it",
+                                    (int)conn->peer.pid, (unsigned)conn->peer.uid);
+                if (packet != NULL) {
+                        packet->fd = -1;
+                        packet_free(packet);
+                }
                 give_up(conn);
                 return;
         }
-        list_init(&packet->link);
         packet->fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
         if (fd >= 0 && packet->fd < 0) {
-                log_error("client pid %d, uid %u is disconnected: no file descriptor is left to keep one for "
-                          "it: %s", (int)conn->peer.pid, (unsigned)conn->peer.uid, strerror(errno));
+                if (flood_admits(FLOOD_UNREAD, conn->peer.uid, clock_now()))
+                        log_error("client pid %d, uid %u is disconnected: no file descriptor is left to keep one "
+                                  "for it: %s", (int)conn->peer.pid, (unsigned)conn->peer.uid, strerror(errno));
                 packet_free(packet);
                 give_up(conn);
                 return;
@@ -251,7 +274,7 @@ static void ready(void *data, int fd, unsigned events) {
                         break;
 }
 
-static int peer_of(int sock, struct session_peer *ret) {
+static int peer_of(const struct conns *conns, int sock, struct session_peer *ret) {
         struct ucred credentials;
         socklen_t size = sizeof(credentials);
 
@@ -259,15 +282,20 @@ static int peer_of(int sock, struct session_peer *ret) {
                 return -errno;
         *ret = (struct session_peer){ .uid = credentials.uid, .gid = credentials.gid,
                                       .pid = credentials.pid };
+        ret->in_admin_group = conns->has_admin_group &&
+                              proc_peer_in_group(sock, credentials.gid, conns->admin_group);
         return 0;
 }
 
-static int start(struct conn *conn) {
+static int start(struct conn *conn, struct refusal *refusal) {
         int pidfd = proc_peer_pidfd(conn->sock);
-        int r;
+        int r = 0;
 
-        r = loop_io_new(conn->conns->loop, conn->sock, LOOP_READ, ready, conn, &conn->io);
-        if (r < 0) {
+        if (pidfd >= 0)
+                r = charge_take(&conn->pidfd_charge, conn->conns->accounts, conn->peer.uid, ACCOUNT_FDS, 1, refusal);
+        if (r == 0)
+                r = loop_io_new(conn->conns->loop, conn->sock, LOOP_READ, ready, conn, &conn->io);
+        if (r != 0) {
                 closep(&pidfd);
                 return r;
         }
@@ -275,14 +303,25 @@ static int start(struct conn *conn) {
                            &conn->session);
 }
 
-/* Too many clients of this uid: it hears why, without a session. */
+/* A uid that several strangers share would be one user to us, with one another's jobs. */
+static int check_uid(const struct conns *conns, const struct session_peer *peer, struct refusal *refusal) {
+        if (peer->uid != CONN_NOBODY || conns->allow_nobody || geteuid() == CONN_NOBODY)
+                return 0;
+        return refuse(refusal, WIRE__CODE__DENIED,
+                      "uid %u (nobody) stands for whoever has no uid of its own here, so it may not connect; run "
+                      "the program under a uid of its own, or set allow_nobody in section [daemon] of the "
+                      "daemon's configuration", CONN_NOBODY);
+}
+
+/* Not this uid, or too many clients of it: it hears why, without a session. */
 static void turn_away(int sock, const struct session_peer *peer, const struct refusal *refusal) {
         Wire__Refused refused = WIRE__REFUSED__INIT;
         _cleanup_(freep) uint8_t *frame = malloc(FRAME_MAX);
         ssize_t size;
 
-        log_warning("client pid %d, uid %u is turned away: %s", (int)peer->pid, (unsigned)peer->uid,
-                    refusal->text);
+        if (flood_admits(FLOOD_TURNED_AWAY, peer->uid, clock_now()))
+                log_warning("client pid %d, uid %u is turned away: %s", (int)peer->pid, (unsigned)peer->uid,
+                            refusal->text);
         if (frame == NULL)
                 return;
         refused.has_code = true;
@@ -293,29 +332,61 @@ static void turn_away(int sock, const struct session_peer *peer, const struct re
                 fdpass_send(sock, frame, (size_t)size, NULL, 0);
 }
 
-void conn_accept(struct conns *conns, int sock) {
-        struct conn *conn = calloc(1, sizeof(*conn));
+/* Before anything is spent on it. */
+static int check_pace(struct conns *conns, const struct session_peer *peer, struct refusal *refusal) {
+        if (pace_admits(&conns->pace, peer->uid, conns->connects_per_uid, clock_now()))
+                return 0;
+        return refuse(refusal, WIRE__CODE__QUOTA,
+                      "uid %u has opened more than %" PRIu64 " connections within a second: keep one open, or raise "
+                      "connects_per_uid in section [limits] of the daemon's configuration", (unsigned)peer->uid,
+                      conns->connects_per_uid);
+}
+
+static bool admit(struct conns *conns, int sock, struct session_peer *ret) {
         struct refusal refusal;
+        int r = peer_of(conns, sock, ret);
+
+        if (r == 0)
+                r = check_uid(conns, ret, &refusal);
+        if (r == 0)
+                r = check_pace(conns, ret, &refusal);
+        if (r > 0)
+                turn_away(sock, ret, &refusal);
+        return r == 0;
+}
+
+bool conn_accept(struct conns *conns, int sock) {
+        struct session_peer peer;
+        struct refusal refusal;
+        struct conn *conn;
         int r;
 
+        if (!admit(conns, sock, &peer)) {
+                close(sock);
+                return false;
+        }
+        conn = calloc(1, sizeof(*conn));
         if (conn == NULL) {
                 close(sock);
-                return;
+                return false;
         }
         conn->conns = conns;
         conn->sock = sock;
         conn->reap = (struct loop_deferred){ .fn = reap, .data = conn };
         list_init(&conn->queue);
         list_append(&conns->list, &conn->link);
-        r = peer_of(sock, &conn->peer);
+        conn->peer = peer;
+        r = charge_take(&conn->charge, conns->accounts, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
         if (r == 0)
-                r = charge_take(&conn->charge, conns->accounts, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
+                r = charge_take(&conn->sock_charge, conns->accounts, conn->peer.uid, ACCOUNT_FDS, 1, &refusal);
+        if (r == 0)
+                r = start(conn, &refusal);
         if (r > 0)
                 turn_away(sock, &conn->peer, &refusal);
-        if (r == 0)
-                r = start(conn);
-        if (r < 0)
-                log_error("a client could not be accepted: %s", strerror(-r));
+        if (r < 0 && flood_admits(FLOOD_FAILED, conn->peer.uid, clock_now()))
+                log_error("client pid %d, uid %u could not be accepted: %s", (int)conn->peer.pid,
+                          (unsigned)conn->peer.uid, strerror(-r));
         if (r != 0)
                 conn_free(conn);
+        return r == 0;
 }

@@ -11,6 +11,7 @@
 #include "base/loop.h"
 #include "proto/fdpass.h"
 #include "session/session.h"
+#include "socket/pace.h"
 
 #define CONN_QUEUE_MAX (4u << 20)       /* bytes queued for one client */
 
@@ -19,14 +20,21 @@ struct conns {                          /* what all connections share */
         struct sessions *sessions;
         struct accounts *accounts;
         struct list list;
+        bool has_admin_group, allow_nobody;
+        gid_t admin_group;              /* whose members are operators */
+        uint64_t connects_per_uid;      /* a second */
+        struct pace pace;
         uint8_t *buffers;               /* FDPASS_BATCH times FRAME_MAX: packets are handled before the
                                            next ones are read */
 };
 
 struct conn;
 
+#define CONN_NOBODY 65534u              /* stands for every uid that has none here, and for careless services */
+
 int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct accounts *accounts);
 void conns_deinit(struct conns *conns);         /* closes all */
 
-/* Takes the socket over, also on failure. The charge for the client is taken from its uid. */
-void conn_accept(struct conns *conns, int sock);
+/* Takes the socket over, also on failure. The charge for the client is taken from its uid. False if it has been turned
+ * away, so that more of its kind are better left waiting for a while. */
+bool conn_accept(struct conns *conns, int sock);

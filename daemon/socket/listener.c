@@ -15,9 +15,12 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/flood.h"
 #include "base/log.h"
 
-#define ACCEPTS 64u                     /* in one pass */
+#define ACCEPTS 8u                      /* in one pass: the members of jobs want their turn */
+#define REST (2 * USEC_PER_MSEC)        /* after a pass in which somebody was turned away */
 
 struct listener {
         struct loop *loop;
@@ -25,7 +28,7 @@ struct listener {
         int fd, spare;
         char *path;                     /* of an own socket file, else NULL */
         struct loop_io *io;
-        bool told_full;
+        struct loop_timer *rest;
 };
 
 static int fail(int r, const char *path, const char *what, char *error, size_t size) {
@@ -154,28 +157,42 @@ static bool shed(struct listener *listener) {
         listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (sock < 0)
                 return false;           /* nobody waits: the kernel asks for an fd first */
-        if (!listener->told_full)
+        if (flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, clock_now()))
                 log_error("no file descriptors left: new clients are turned away; raise LimitNOFILE");
-        listener->told_full = true;
         return true;
+}
+
+static void rested(void *data) {
+        struct listener *listener = data;
+
+        loop_io_set(listener->io, LOOP_READ);
+}
+
+/* Whoever connects again and again only to be turned away waits in the kernel's queue, which costs nothing. */
+static void rest(struct listener *listener) {
+        if (loop_timer_arm(listener->rest, REST) == 0)
+                loop_io_set(listener->io, 0);
 }
 
 static void incoming(void *data, int fd, unsigned events) {
         struct listener *listener = data;
+        bool turned_away = false;
 
         for (unsigned i = 0; i < ACCEPTS; i++) {
                 int sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
                 if (sock >= 0) {
-                        listener->told_full = false;
-                        conn_accept(listener->conns, sock);
+                        turned_away = !conn_accept(listener->conns, sock) || turned_away;
                 } else if (errno == EMFILE || errno == ENFILE) {
                         if (!shed(listener))
-                                return;
+                                break;
+                        turned_away = true;
                 } else if (errno != EINTR && errno != ECONNABORTED) {
-                        return;
+                        break;
                 }
         }
+        if (turned_away)
+                rest(listener);
 }
 
 int listener_new(struct loop *loop, struct conns *conns, const struct listener_config *config,
@@ -194,6 +211,11 @@ int listener_new(struct loop *loop, struct conns *conns, const struct listener_c
         else if (fcntl(listener->fd, F_SETFL, fcntl(listener->fd, F_GETFL) | O_NONBLOCK) < 0)
                 r = fail(-errno, config->path, "cannot use the passed socket", error, size);
         if (r == 0) {
+                r = loop_timer_new(loop, rested, listener, &listener->rest);
+                if (r < 0)
+                        fail(r, config->path, "cannot watch", error, size);
+        }
+        if (r == 0) {
                 r = loop_io_new(loop, listener->fd, LOOP_READ, incoming, listener, &listener->io);
                 if (r < 0)
                         fail(r, config->path, "cannot watch", error, size);
@@ -209,6 +231,7 @@ int listener_new(struct loop *loop, struct conns *conns, const struct listener_c
 struct listener *listener_free(struct listener *listener) {
         if (listener == NULL)
                 return NULL;
+        loop_timer_free(listener->rest);
         loop_io_free(listener->io);
         if (listener->path != NULL)
                 unlink(listener->path);

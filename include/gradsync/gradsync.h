@@ -156,6 +156,9 @@
  *   srun (Slurm step)           SLURM_JOB_ID.SLURM_STEP_ID SLURM_STEP_NUM_TASKS   SLURM_PROCID (SLURM_LOCALID set, too)
  *   Kubernetes indexed job      GRADSYNC_JOB               GRADSYNC_WORLD_SIZE    JOB_COMPLETION_INDEX
  *
+ * Where several tenants share one uid, GRADSYNC_JOB_TOKEN (or the option) keeps them out of one another's jobs: the first
+ * member's token is the job's, and whoever joins it must bring the same. It is compared, never shown.
+ *
  * A torchrun id "none" is replaced by MASTER_ADDR:MASTER_PORT. The local rank is taken from GRADSYNC_LOCAL_RANK, LOCAL_RANK
  * or SLURM_LOCALID, the incarnation from GRADSYNC_INCARNATION, TORCHELASTIC_RESTART_COUNT or SLURM_RESTART_COUNT of the
  * same row, if set. A number that is none, or a row that is set in part only, is an error that names the variable.
@@ -343,8 +346,9 @@ struct gradsync_join_options {
         int64_t last_call_ms;           /* once min_world is reached, how long to wait for more; 0: default 2 s */
         int64_t rejoin_grace_ms;        /* how long a lost member's place is kept; -1: not at all; 0: GRADSYNC_REJOIN_GRACE
                                            (seconds), else the daemon's setting. The job's is that of its first member */
+        const char *token;              /* secret of the job, 1 to 255 bytes; NULL: GRADSYNC_JOB_TOKEN, else none */
 };
-#define GRADSYNC_JOIN_OPTIONS_INIT { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0, 0 }
+#define GRADSYNC_JOIN_OPTIONS_INIT { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0, 0, NULL }
 
 /*
  * Becomes a member of a job; waits until it has formed. `options` may be NULL: everything from the environment (see WHICH
@@ -357,6 +361,8 @@ struct gradsync_join_options {
  *   RANK_TAKEN   by whom, says the text;  JOB_FULL: the job has its members already
  *   STALE        a newer incarnation of the job is there
  *   QUOTA        this user has too many jobs on the daemon
+ *   DENIED       the job's members have another token, or none
+ *   UNSUPPORTED  there is a token, but the daemon is too old to know tokens
  *   NO_DAEMON    the handle stands alone, but more than one member is asked for
  */
 int gradsync_join(struct gradsync *gs, const struct gradsync_join_options *options, struct gradsync_job **job);

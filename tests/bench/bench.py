@@ -14,12 +14,13 @@ import signal
 import sys
 import tempfile
 
+import hostile
 import report
 import tables
 from contender import Failed
 from peers import Bench
 
-TABLES = ["allreduce", "computing", "buckets", "recovery"]
+TABLES = ["allreduce", "computing", "buckets", "recovery", "hostile"]
 LOAD_MOST = 0.5
 
 
@@ -51,6 +52,8 @@ def rows_of(bench, options):
         yield tables.small_buckets(bench)
     if "recovery" in wanted:
         yield from tables.recovery(bench, members)
+    if "hostile" in wanted:
+        yield from hostile.hostile(bench, members)
 
 
 def save(name, rows, text):

@@ -79,6 +79,16 @@ def computing(rows):
                   "step", "ratio", "daemon CPU a step", "daemon CPU"], body)
 
 
+def hostile(rows):
+    ms = lambda value: time_name(value * 1000)
+    body = [[f"{r['members']}{' *' if r['members'] > len(os.sched_getaffinity(0)) else ''}", size_name(r["bytes"]),
+             ms(r["step_alone_ms"]), ms(r["step_burning_ms"]), ms(r["step_hostile_ms"]),
+             times_name(r["hostile_over_burning"]), f"{r['hostile_cpu_share'] * 100:.0f} %", f"{r['loop_cpu_share'] * 100:.0f} %",
+             r["connections_per_s"]] for r in rows]
+    return table(["members", "gradients", "step alone", "beside burning", "beside hostile", "ratio", "its CPU", "event thread",
+                  "connections a second"], body)
+
+
 def text(rows):
     chosen = lambda name: [r for r in rows if r["table"] == name]
     parts = []
@@ -99,6 +109,10 @@ def text(rows):
     for r in chosen("recovery"):
         parts.append(f"One of {r['members']} members killed (-9) in an open step of {size_name(r['bytes'])}: the others' `finish` returns "
                      f"VOID_RETRY after {r['void_ms_median']} ms (median; worst of {r['losses']}: {r['void_ms_worst']} ms).")
+    if chosen("hostile"):
+        parts += ["Beside a hostile user (connections of garbage and idle ones, fd floods, half frames, lying sizes, slow readers, a "
+                  "memory hog, jobs that come and go), against a process that burns as much CPU without connecting:",
+                  hostile(chosen("hostile"))]
     disturbed, rounds = (sum(r[name] for r in rows) for name in ("disturbed_rounds", "rounds"))
     if disturbed:
         parts.append(f"{disturbed} of {rounds} rounds began while the machine was not idle.")

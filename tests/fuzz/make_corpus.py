@@ -114,6 +114,8 @@ socket_group = users
 socket_mode = 0600
 metrics_socket = /run/gradsync/left/metrics
 metrics_mode = 0660
+admin_group = wheel
+allow_nobody = yes
 workers = 2
 affinity = 0-1
 log_level = debug
@@ -125,8 +127,10 @@ staging_bytes = 1M
 
 [limits]
 clients_per_uid = 10
+connects_per_uid = 20
 jobs_per_uid = 3
 arenas_per_uid = 7
+fds_per_uid = 9
 bytes_per_uid = 1G
 """
     texts = {

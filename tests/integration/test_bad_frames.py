@@ -307,7 +307,7 @@ def test_control_data_cut_by_the_open_files_limit(serve):
     """With no room for the fds of a message the kernel cuts its control data. That connection ends; nothing
     leaks."""
     limit = 48
-    served = serve(nofile=limit, settings={"clients_per_uid": 200})
+    served = serve(nofile=limit, settings={"clients_per_uid": 200, "fds_per_uid": 1000})
     crowd = []
     try:
         while len(served.daemon.fds()) < limit - 1 and len(crowd) < limit:
@@ -338,7 +338,7 @@ def test_control_data_cut_by_the_open_files_limit(serve):
 def test_more_connections_than_open_files(serve):
     """Whoever comes when no fd is left is turned away or waits; those inside go on, and later there is room
     again."""
-    served = serve(nofile=40, settings={"clients_per_uid": 1000})
+    served = serve(nofile=40, settings={"clients_per_uid": 1000, "fds_per_uid": 1000})
     crowd = []
     for _ in range(100):
         sock = socket.socket(socket.AF_UNIX,

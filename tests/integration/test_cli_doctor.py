@@ -15,7 +15,7 @@ import harness
 from fake import FakeDaemon
 from harness import wait_until
 
-NOBODY = 65534
+NOBODY = 61300
 GROUP = 61234
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")

@@ -352,7 +352,7 @@ def test_wrong_usage(ctl, arguments):
 def test_help(ctl):
     overview = ctl("--help").out
     assert overview == ctl("help").out
-    for command in ("status", "list", "doctor", "run", "help"):
+    for command in ("status", "list", "doctor", "run", "evict", "pause", "resume", "drain", "help"):
         assert re.search(rf"^  {command} ", overview, re.MULTILINE)
         assert ctl("help", command).out == ctl(command, "--help").out
         assert ctl("help", command).out.startswith(f"Usage: gradsyncctl {command} ")

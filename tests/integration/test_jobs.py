@@ -346,6 +346,77 @@ def test_quota_of_bytes(serve):
     assert answer.code == "QUOTA" and "bytes_per_uid" in answer.text, answer
     answer = peer.refusal(peer.plan_send(small_plan(1, elements=1 << 40)))
     assert answer.code in ("QUOTA", "INVALID"), answer
+    fits = small_plan(1, elements=512 << 10, ordinal=2)
+    peer.expect("PLAN_AGREED", peer.plan_arena(fits, peer.plan_send(fits)))
+    again = small_plan(1, elements=512 << 10, ordinal=3)
+    answer = peer.refusal(peer.plan_send(again))
+    assert answer.code == "QUOTA" and "bytes_per_uid" in answer.text, answer
+    peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=2)
+    again = small_plan(1, elements=512 << 10, ordinal=4)
+    peer.expect("PLAN_AGREED", peer.plan_arena(again, peer.plan_send(again)))
+    served.go()
+
+
+def test_quota_of_file_descriptors_in_connections(serve):
+    """A socket and a pidfd each, and whoever comes when that is too much hears which key says so."""
+    served = serve(settings={"fds_per_uid": 14, "clients_per_uid": 100})
+    inside = []
+    for _ in range(20):
+        peer = served.peer(hello=False)
+        try:
+            peer.ask("HELLO", "WELCOME", minor=0)
+            inside.append(peer)
+        except (Refused, BrokenPipeError, ConnectionResetError) as problem:
+            reason = problem if isinstance(problem, Refused) else peer.hangup()
+            assert reason.code == "QUOTA" and "fds_per_uid" in reason.text and "14" in reason.text, reason
+            break
+    assert 2 <= len(inside) < 20
+    served.go()
+    inside.pop().close()
+    wait_until(lambda: served.holdings()["clients"] == 2 + len(inside), "the end of a connection")
+    served.peer()
+
+
+def test_quota_of_file_descriptors_in_arenas(serve):
+    served = serve(settings={"fds_per_uid": 12})
+    peer = served.crew("greedy", 1, plan=None).peers[0]
+    plans, answer = [], None
+    while answer is None and len(plans) < 12:
+        plan = small_plan(1, ordinal=len(plans))
+        request = peer.plan_send(plan)
+        try:
+            peer.expect("PLAN_AGREED", peer.plan_arena(plan, request))
+            plans.append(plan)
+        except Refused as refused:
+            answer = refused
+    assert plans and answer is not None and answer.code == "QUOTA" and "fds_per_uid" in answer.text, answer
+    answer = peer.refusal(peer.send("STAGING", job=peer.job))
+    assert answer.code == "QUOTA" and "fds_per_uid" in answer.text, answer
+    served.go()
+    peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
+    peer.staging().close()
+    served.go()
+
+
+@needs_root
+def test_all_file_descriptors_are_charged(serve):
+    """What one user can make the daemon hold is what the limit says, by the kernel's own count."""
+    limit = 40
+    served = serve(settings={"fds_per_uid": limit, "socket_mode": "0666"})
+    before = len(served.daemon.fds())
+    peer = served.peer(uid=ALICE, pidfd=True)
+    peer.joined(peer.join_send("greedy", 1))
+    ordinal = 0
+    for _ in range(limit):
+        plan = small_plan(1, ordinal=ordinal)
+        try:
+            peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
+            ordinal += 1
+        except Refused as refused:
+            assert refused.code == "QUOTA" and "fds_per_uid" in refused.text, refused
+            break
+    assert len(served.daemon.fds()) - before == limit
+    served.peer(uid=BOB)                # another user's is another account
     served.go()
 
 

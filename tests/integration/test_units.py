@@ -83,8 +83,9 @@ def test_the_user_is_made(tmp_path):
     (tmp_path / "etc").mkdir()
     subprocess.run(["systemd-sysusers", f"--root={tmp_path}", TREE / "systemd" / "gradsync.sysusers.conf"], check=True, capture_output=True)
     (user,) = [line.split(":") for line in (tmp_path / "etc/passwd").read_text().splitlines()]
-    (group,) = [line.split(":") for line in (tmp_path / "etc/group").read_text().splitlines()]
-    assert user[0] == group[0] == "gradsync"
+    groups = {line.split(":")[0]: line.split(":") for line in (tmp_path / "etc/group").read_text().splitlines()}
+    group = groups.pop("gradsync")
+    assert user[0] == "gradsync" and set(groups) == {"gradsync-admin"}
     assert user[3] == group[2] and int(user[2]) < 1000
     assert user[6].endswith("nologin")
 

@@ -34,6 +34,7 @@ struct fake_backend {
         unsigned n_tasks, n_arenas, submitted;
         bool inline_results, refuse_attach;
         int arena_error;                /* what arena_new() fails with */
+        int submit_error;               /* and submit() */
         double sums[LIMIT_WORLD];
         uint64_t counts[LIMIT_WORLD];
 };
@@ -93,6 +94,8 @@ static int fake_submit(struct backend *backend, const struct backend_task *task,
         struct fake_backend *fake = (struct fake_backend *)backend;
         struct fake_task *kept = &fake->task[fake->n_tasks];
 
+        if (fake->submit_error < 0)
+                return fake->submit_error;
         fake->submitted++;
         for (unsigned i = 0; i < task->n_inputs; i++)
                 assert(task->inputs[i].arena->attached);

@@ -7,7 +7,7 @@
 #include "base/account.h"
 #include "proto/gradsync.pb-c.h"
 
-static const uint64_t limits[ACCOUNT_SLOTS] = { 2, 1, 3, 1000 };
+static const uint64_t limits[ACCOUNT_SLOTS] = { 2, 1, 3, 1000, 5 };
 
 static void charges_add_up_and_come_back(void **state) {
         struct accounts *accounts;
@@ -90,6 +90,7 @@ static void slots_have_the_names_of_their_keys(void **state) {
         assert_string_equal(account_slot_key(ACCOUNT_JOBS), "jobs_per_uid");
         assert_string_equal(account_slot_key(ACCOUNT_ARENAS), "arenas_per_uid");
         assert_string_equal(account_slot_key(ACCOUNT_BYTES), "bytes_per_uid");
+        assert_string_equal(account_slot_key(ACCOUNT_FDS), "fds_per_uid");
 }
 
 /* A long text is cut where a character ends: it travels as UTF-8. */

@@ -76,10 +76,14 @@ static void every_key_is_taken(void **state) {
                                "step_deadline = 2min\n"
                                "stall_notice = 1.5\n"
                                "staging_bytes = 64K\n"
+                               "admin_group = staff\n"
+                               "allow_nobody = yes\n"
                                "[limits]\n"
                                "clients_per_uid = 1\n"
+                               "connects_per_uid = 6\n"
                                "jobs_per_uid = 2\n"
                                "arenas_per_uid = 3\n"
+                               "fds_per_uid = 5\n"
                                "bytes_per_uid = 4GiB"), 0);
         assert_string_equal(config.device, "cpu:left");
         assert_string_equal(config.socket, "/tmp/here");
@@ -97,6 +101,10 @@ static void every_key_is_taken(void **state) {
         assert_int_equal(config.limits[ACCOUNT_CLIENTS], 1);
         assert_int_equal(config.limits[ACCOUNT_JOBS], 2);
         assert_int_equal(config.limits[ACCOUNT_ARENAS], 3);
+        assert_int_equal(config.limits[ACCOUNT_FDS], 5);
+        assert_int_equal(config.connects_per_uid, 6);
+        assert_string_equal(config.admin_group, "staff");
+        assert_true(config.allow_nobody);
         assert_true(config.limits[ACCOUNT_BYTES] == UINT64_C(4) << 30);
 }
 
@@ -121,6 +129,7 @@ static void wrong_lines_are_named(void **state) {
                 { "[daemon]\nworkers = 99999999999999999999999\n", "is not a number" },
                 { "[daemon]\nsocket_mode = 0888\n", "socket_mode: '0888' is not an octal file mode" },
                 { "[daemon]\nsocket_mode = 4755\n", "is not an octal file mode" },
+                { "[daemon]\nallow_nobody = true\n", "allow_nobody: 'true' is not yes or no" },
                 { "[daemon]\naffinity = 3-1\n", "affinity: '3-1' is not a list of CPUs" },
                 { "[daemon]\nlog_level = loud\n", "log_level: 'loud' is not a log level" },
                 { "[daemon]\nlog_level = 8\n", "is not a log level" },

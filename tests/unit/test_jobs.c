@@ -27,6 +27,7 @@ struct fixture {
         struct member *member[MEMBERS];
         struct loop_deferred exit;
         struct refusal refusal;
+        struct token token;             /* what joins bring */
 };
 
 static char heard[4096];
@@ -103,7 +104,7 @@ static void assert_heard(const char *what) {
 }
 
 static int setup(void **state) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30 };
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
         struct fixture *f = calloc(1, sizeof(*f));
         struct jobs_config config = {
                 .events = &events, .step_deadline = 1000000, .stall_notice = 1000, .staging_bytes = 65536
@@ -147,6 +148,7 @@ static int teardown(void **state) {
 
 static int join(struct fixture *f, uint32_t rank, uint32_t world, uint64_t incarnation) {
         struct job_join join = { .name = "j", .uid = 1000, .pid = getpid(), .program = "t", .request = 7,
+                                 .token = &f->token,
                                  .owner = f, .owner_members = &f->members };
 
         join.membership = (struct membership_request){ .min_world = world, .max_world = world,
@@ -802,6 +804,89 @@ static void draining_opens_no_new_step(void **state) {
         assert_int_equal(join(f, 0, 1, 9), WIRE__CODE__DAEMON_LOST);
 }
 
+static void what_is_held_is_launched_later(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        agree(f, 2);
+        assert_int_equal(ready(f, 0, 1, 0), 0);
+        jobs_hold(f->jobs, true);
+        assert_int_equal(ready(f, 1, 1, 0), 0);         /* of a step that was open */
+        assert_int_equal(f->fake.n_tasks, 1);
+        assert_int_equal(jobs_open(f->jobs), 1);
+        job_pause(f->member[0]->job);
+        assert_int_equal(ready(f, 0, 1, 1), 0);
+        assert_int_equal(ready(f, 1, 1, 1), 0);
+        assert_int_equal(f->fake.n_tasks, 1);
+        fake_end_one(&f->fake);
+        assert_int_equal(jobs_open(f->jobs), 0);
+        assert_heard("bucket 0;");
+        jobs_hold(f->jobs, false);
+        assert_int_equal(f->fake.n_tasks, 0);           /* it is paused still */
+        job_resume(f->member[0]->job);
+        assert_int_equal(f->fake.n_tasks, 1);
+        fake_end_one(&f->fake);
+        assert_heard("bucket 1;committed 1;");
+}
+
+static void what_is_held_and_cannot_start_ends_the_step(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        agree(f, 2);
+        job_pause(f->member[0]->job);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                for (uint32_t bucket = 0; bucket < 2; bucket++)
+                        assert_int_equal(ready(f, rank, 1, bucket), 0);
+        f->fake.submit_error = -ENOMEM;
+        job_resume(f->member[0]->job);
+        assert_heard("evict 0;");
+        member_gone(f->member[0], WIRE__CAUSE__EVICTED);
+        pass(f);
+        assert_heard("void 1;lost 0;");
+}
+
+static void a_loss_releases_what_is_held_and_complete(void **state) {
+        struct fixture *f = *state;
+
+        for (unsigned failing = 0; failing < 2; failing++) {
+                form(f, 2);
+                agree(f, 2);
+                job_pause(f->member[0]->job);
+                for (uint32_t rank = 0; rank < 2; rank++)
+                        for (uint32_t bucket = 0; bucket < 2; bucket++)
+                                assert_int_equal(ready(f, rank, 1, bucket), 0);
+                f->fake.submit_error = failing ? -ENOMEM : 0;
+                member_gone(f->member[1], WIRE__CAUSE__EXITED);
+                for (unsigned bucket = 0; bucket < 2 && !failing; bucket++)
+                        fake_end_one(&f->fake);
+                pass(f);
+                assert_heard(failing ? "evict 0;void 1;lost 1;" : "bucket 0;bucket 1;committed 1;lost 1;");
+                member_gone(f->member[0], WIRE__CAUSE__LEAVING);
+                pass(f);
+        }
+}
+
+static void an_evicted_member_is_lost_by_name(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        member_evict(f->member[1], 4711);
+        assert_heard("evict 1;");
+        member_gone(f->member[1], WIRE__CAUSE__EVICTED);
+        assert_non_null(strstr(f->member[0]->job->loss_text, "it was evicted by uid 4711"));
+}
+
+static void jobs_are_named_with_or_without_their_owner(void **state) {
+        assert_true(job_is_named("j", 1000, "j"));
+        assert_true(job_is_named("1000/j", 1000, "j"));
+        assert_false(job_is_named("100/j", 1000, "j"));
+        assert_false(job_is_named("10000/j", 1000, "j"));
+        assert_false(job_is_named("1000/", 1000, "j"));
+        assert_false(job_is_named("/j", 1000, "j"));
+        assert_false(job_is_named("", 1000, "j"));
+}
+
 static void whoever_is_missing_is_named(void **state) {
         struct fixture *f = *state;
         struct job_wait waits[4];
@@ -849,6 +934,11 @@ int main(void) {
                 TEST(wrong_operations_are_refused),
                 TEST(an_operation_that_waits_for_a_lost_member_fails),
                 TEST(draining_opens_no_new_step),
+                TEST(what_is_held_is_launched_later),
+                TEST(what_is_held_and_cannot_start_ends_the_step),
+                TEST(a_loss_releases_what_is_held_and_complete),
+                TEST(an_evicted_member_is_lost_by_name),
+                TEST(jobs_are_named_with_or_without_their_owner),
                 TEST(whoever_is_missing_is_named),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

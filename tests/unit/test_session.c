@@ -110,7 +110,7 @@ static void hello(struct fixture *f, unsigned who, int fd) {
 }
 
 static int setup(void **state) {
-        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30 };
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
         struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = getpid() };
         struct fixture *f = calloc(1, sizeof(*f));
         struct jobs_config jobs = { .events = &sessions_events, .step_deadline = 1000000,

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What operators do to jobs: hold all of them back, pause one, end a member. Whether they may is the session
+ * layer's business. Time that was spent held is nobody's fault and no part of a step: when something goes on,
+ * its clocks start anew.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "gradsync.pb-c.h"
+#include "job/plan.h"
+#include "job/private.h"
+#include "job/step.h"
+
+/* The step has waited since `from` without being able to go on. */
+static void resume_step(struct plan *plan, uint64_t from, uint64_t now) {
+        if (plan->state != STEP_OPEN)
+                return;
+        plan->opened += now - (from > plan->opened ? from : plan->opened);
+        for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
+                if (plan->bucket[b].state == BUCKET_WAITING && plan->bucket[b].n_ready > 0)
+                        plan->bucket[b].since = now;
+        step_release(plan);
+}
+
+void job_pause(struct job *job) {
+        if (job->paused)
+                return;
+        job->paused = true;
+        job->paused_at = clock_now();
+}
+
+void job_resume(struct job *job) {
+        struct plan *plan;
+
+        if (!job->paused)
+                return;
+        job->paused = false;
+        list_for_each(plan, &job->plans, link)
+                if (!plan->held)
+                        resume_step(plan, job->paused_at, clock_now());
+        if (!job->table->held)
+                operation_release(job);
+}
+
+/* Only steps that opened since then are held, so their whole life so far does not count. */
+static void resume_held(struct job *job, uint64_t now) {
+        struct plan *plan;
+
+        list_for_each(plan, &job->plans, link) {
+                if (!plan->held)
+                        continue;
+                plan->held = false;
+                if (!job->paused)
+                        resume_step(plan, 0, now);
+        }
+        if (!job->paused)
+                operation_release(job);
+}
+
+void jobs_hold(struct jobs *jobs, bool hold) {
+        struct job *job;
+
+        if (jobs->held == hold)
+                return;
+        jobs->held = hold;
+        if (hold)
+                return;
+        list_for_each(job, &jobs->list, link)
+                resume_held(job, clock_now());
+}
+
+unsigned jobs_open(const struct jobs *jobs) {
+        struct plan *plan;
+        struct job *job;
+        unsigned n = 0;
+
+        list_for_each(job, &jobs->list, link) {
+                n += job->operation.tasks > 0;
+                list_for_each(plan, &job->plans, link)
+                        n += plan->state == STEP_VOIDING || plan->tasks > 0 ||
+                             (plan->state == STEP_OPEN && !step_held(plan));
+        }
+        return n;
+}
+
+void member_evict(struct member *member, uid_t evictor) {
+        struct refusal refusal;
+
+        member->evicted = true;
+        member->evictor = evictor;
+        refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, member->rank, (int32_t)member->pid,
+                   "job '%s': rank %u (pid %d) was evicted by uid %u", member->job->name, member->rank,
+                   (int)member->pid, (unsigned)evictor);
+        member->job->table->config.events->evict(member, &refusal);
+}
+
+bool job_is_named(const char *asked, uid_t uid, const char *name) {
+        const char *slash = strchr(asked, '/');
+        char prefix[16];
+
+        if (slash == NULL)
+                return strcmp(name, asked) == 0;
+        snprintf(prefix, sizeof(prefix), "%u", (unsigned)uid);
+        return strlen(prefix) == (size_t)(slash - asked) && strncmp(prefix, asked, strlen(prefix)) == 0 &&
+               strcmp(name, slash + 1) == 0;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Orders of operators: end a member, pause a job and resume it, drain the daemon. Who gives one is the uid that
+ * the kernel names, and what has been ordered is logged with it. A job that the caller may not know of is not
+ * there for it.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/flood.h"
+#include "base/log.h"
+#include "session/private.h"
+
+/* The caller's own job goes before others' of that name, one that can still be joined before one that is over. */
+static unsigned preference(const struct session *session, const struct job *job) {
+        return (job->uid == session->peer.uid ? 2 : 0) + (job->open ? 1 : 0);
+}
+
+/* *ret is NULL if there is none. A code with *refusal if the name means several. */
+static int find_job(const struct session *session, const char *asked, struct job **ret,
+                    struct refusal *refusal) {
+        struct job *job, *best = NULL;
+        bool several = false;
+
+        list_for_each(job, &session->sessions->config.jobs->list, link) {
+                if (!job_is_named(asked, job->uid, job->name) ||
+                    (job->uid != session->peer.uid && !session_is_operator(session)))
+                        continue;
+                if (best == NULL || preference(session, job) > preference(session, best)) {
+                        best = job;
+                        several = false;
+                } else if (job->uid != best->uid && preference(session, job) == preference(session, best)) {
+                        several = true;
+                }
+        }
+        *ret = best;
+        if (!several)
+                return 0;
+        return refuse(refusal, WIRE__CODE__INVALID, "several users have a job '%s'; say UID/%s", asked, asked);
+}
+
+static void log_order(const struct session *session, const struct job *job, const char *verb) {
+        struct log_context context = LOG_CONTEXT_NONE;
+
+        if (!flood_admits(FLOOD_ORDERS, session->peer.uid, clock_now()))
+                return;
+        context.pid = session->peer.pid;
+        context.uid = session->peer.uid;
+        context.job = job != NULL ? job->name : NULL;
+        if (job != NULL)
+                log_write(LOG_NOTICE, &context, "uid %u %s job '%s'", (unsigned)session->peer.uid, verb,
+                          job->name);
+        else
+                log_write(LOG_NOTICE, &context, "uid %u %s the daemon", (unsigned)session->peer.uid, verb);
+}
+
+static int evict(const struct session *session, struct job *job, const Wire__Control *control,
+                 struct refusal *refusal) {
+        struct log_context context = LOG_CONTEXT_NONE;
+        struct member *member;
+
+        if (job->state != JOB_RUNNING && job->state != JOB_REPLACING)
+                return refuse(refusal, WIRE__CODE__STATE, "job '%s' %s: there is no rank to evict", job->name,
+                              job->state == JOB_FORMING ? "has not formed yet" : "has ended");
+        if (!control->has_rank || control->rank >= job_world(job))
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s' has no rank %u; its ranks are 0 to %u",
+                              job->name, control->rank, job_world(job) - 1);
+        member = job->rank[control->rank];
+        if (member->owner == NULL)
+                return refuse(refusal, WIRE__CODE__STATE, "job '%s': rank %u has gone already", job->name,
+                              control->rank);
+        context.job = job->name;
+        context.rank = member->rank;
+        context.pid = member->pid;
+        context.uid = session->peer.uid;
+        if (flood_admits(FLOOD_ORDERS, session->peer.uid, clock_now()))
+                log_write(LOG_NOTICE, &context, "uid %u evicts rank %u (pid %d) of job '%s'",
+                          (unsigned)session->peer.uid, member->rank, (int)member->pid, job->name);
+        member_evict(member, session->peer.uid);
+        return 0;
+}
+
+/* For all jobs at once: operators, and whose daemon it is. */
+static int hold(const struct session *session, bool on, struct refusal *refusal) {
+        struct jobs *jobs = session->sessions->config.jobs;
+
+        if (!session_may_drain(session))
+                return refuse(refusal, WIRE__CODE__DENIED,
+                              "uid %u may not drain gradsyncd or lift that: root, uid %u and the members of its admin "
+                              "group may", (unsigned)session->peer.uid, (unsigned)geteuid());
+        if (jobs->held != on)
+                log_order(session, NULL, on ? "drains" : "resumes");
+        jobs_hold(jobs, on);
+        return 0;
+}
+
+/* The owner's uid may be several people's; the token tells whose job it is. */
+static int check_token(const struct session *session, const struct job *job, const Wire__Control *control,
+                       struct refusal *refusal) {
+        struct token token;
+        bool fits;
+
+        if (session_is_operator(session))
+                return 0;
+        fits = token_set(&token, control->token) && token_equal(&token, &job->token);
+        token_clear(&token);
+        if (fits)
+                return 0;
+        return refuse(refusal, WIRE__CODE__DENIED,
+                      "job '%s' of uid %u has another token than this order, or only one of them has one: give the "
+                      "job's (--token, or GRADSYNC_JOB_TOKEN)", job->name, (unsigned)job->uid);
+}
+
+static int act(const struct session *session, struct job *job, const Wire__Control *control,
+               struct refusal *refusal) {
+        switch (control->verb) {
+        case WIRE__VERB__EVICT:
+                return evict(session, job, control, refusal);
+        case WIRE__VERB__PAUSE:
+                if (!job->paused)
+                        log_order(session, job, "pauses");
+                job_pause(job);
+                return 0;
+        default:
+                if (job->paused)
+                        log_order(session, job, "resumes");
+                job_resume(job);
+                return 0;
+        }
+}
+
+static bool for_all(const Wire__Control *control) {
+        bool named = control->job != NULL && control->job[0] != '\0';
+
+        return control->verb == WIRE__VERB__DRAIN || (control->verb == WIRE__VERB__RESUME && !named);
+}
+
+static int check(const Wire__Control *control, struct refusal *refusal) {
+        if (control->verb == WIRE__VERB__VERB_NONE || control->verb > WIRE__VERB__RESUME)
+                return refuse(refusal, WIRE__CODE__UNSUPPORTED, "order %u is unknown to gradsyncd %s",
+                              (unsigned)control->verb, GRADSYNC_RELEASE);
+        if (!for_all(control) && (control->job == NULL || control->job[0] == '\0'))
+                return refuse(refusal, WIRE__CODE__INVALID, "the order names no job");
+        return 0;
+}
+
+int on_control(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Control *control = CAST(Wire__Control, message);
+        Wire__ControlDone done = WIRE__CONTROL_DONE__INIT;
+        struct job *job = NULL;
+        int r;
+
+        r = check(control, &request->refusal);
+        if (r == 0 && for_all(control))
+                r = hold(session, control->verb == WIRE__VERB__DRAIN, &request->refusal);
+        else if (r == 0)
+                r = find_job(session, control->job, &job, &request->refusal);
+        if (r == 0 && job != NULL)
+                r = check_token(session, job, control, &request->refusal);
+        if (r == 0 && job != NULL)
+                r = act(session, job, control, &request->refusal);
+        if (r != 0)
+                return r;
+        done.has_found = true;
+        done.found = job != NULL || for_all(control);
+        done.has_open = for_all(control);
+        done.open = done.has_open ? jobs_open(session->sessions->config.jobs) : 0;
+        session_send(session, WIRE__MESSAGE_TYPE__CONTROL_DONE, request->id, -1, &done.base);
+        return 0;
+}

@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators order: members evicted, jobs paused and resumed, the daemon drained; and who may give which order."""
+import contextlib
+import grp
+import os
+import re
+import signal
+
+import pytest
+
+import wire
+from harness import wait_until
+from peer import Crew, Refused, small_plan
+
+ALICE, BOB, NOBODY = 61001, 61002, 65534
+OPEN = {"socket_mode": "0666"}
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
+
+
+@contextlib.contextmanager
+def in_groups(groups):
+    """Supplementary groups of this process inside."""
+    before = os.getgroups()
+    os.setgroups(groups)
+    try:
+        yield
+    finally:
+        os.setgroups(before)
+
+
+def order(peer, verb, **fields):
+    """One order over a peer's connection; the reply, or Refused."""
+    return peer.ask("CONTROL", "CONTROL_DONE", verb=wire.pb.Verb.Value(verb), **fields)
+
+
+def ready_all(crew):
+    for peer, plan in zip(crew.peers, crew.plans[0]):
+        for param in range(len(plan.params)):
+            peer.write(plan, param, [peer.rank + 1.0] * 256)
+        for bucket in range(len(plan.buckets)):
+            peer.ready(plan, bucket)
+
+
+def committed(crew):
+    for peer, plan in zip(crew.peers, crew.plans[0]):
+        outcome, message, _ = peer.outcome(plan)
+        assert outcome == "COMMITTED", message
+        assert set(peer.read(plan, 0)) == {(len(crew.peers) + 1) / 2}
+
+
+# -- evict
+
+@needs_root
+def test_an_owner_evicts_a_member_of_its_job(serve):
+    served = serve(settings=OPEN)
+    crew = served.crew("unruly", 3, uid=ALICE)
+    crew.go(2)
+    crew.peers[0].ready(crew.plans[0][0], 0)
+    assert served.daemon.ctl("evict", "unruly", "1", uid=ALICE) == "evicted\n"
+    reason = crew.peers[1].hangup()
+    assert reason.code == "MEMBER_LOST" and f"evicted by uid {ALICE}" in reason.text, reason
+    for rank in (0, 2):
+        outcome, message, _ = crew.peers[rank].outcome(crew.plans[0][rank])
+        assert (outcome, message.rank, message.cause) == ("VOID", 1, wire.pb.EVICTED)
+        assert f"it was evicted by uid {ALICE}" in message.text
+        lost = crew.peers[rank].expect("LOST")
+        assert (lost.rank, lost.cause) == (1, wire.pb.EVICTED) and f"uid {ALICE}" in lost.text
+    assert re.search(rf"uid {ALICE} evicts rank 1 \(pid {os.getpid()}\) of job 'unruly'", served.daemon.log)
+    served.go()
+
+
+@needs_root
+def test_root_names_a_job_by_its_owner(serve):
+    served = serve(settings=OPEN)
+    hers, his = served.crew("same", 2, uid=ALICE), served.crew("same", 2, uid=BOB)
+    served.daemon.ctl("evict", "same", "0", code=1)            # whose?
+    served.daemon.ctl("evict", f"{BOB}/same", "0")
+    assert his.peers[0].hangup().code == "MEMBER_LOST"
+    hers.go(2)
+    served.go()
+
+
+@needs_root
+def test_what_cannot_be_evicted(serve):
+    served = serve(settings=OPEN)
+    crew = served.crew("guarded", 2, uid=ALICE)
+    for words, uid, code in ((("guarded", "2"), ALICE, 1), (("guarded", "0"), BOB, 4), ((f"{ALICE}/guarded", "0"), BOB, 4),
+                             (("nothing", "0"), 0, 4), (("guarded",), 0, 2), (("guarded", "first"), 0, 2)):
+        served.daemon.ctl("evict", *words, uid=uid, code=code)
+    waiting = served.peer(uid=BOB)
+    waiting.join_send("forming", 2)
+    waiting.silent()
+    served.daemon.ctl("evict", "forming", "0", code=1)
+    crew.go(2)
+    served.go()
+
+
+def test_orders_that_are_none(serve):
+    served = serve()
+    peer = served.peer()
+    for fields in ({"verb": 0}, {"verb": 1}, {"verb": 3}, {"verb": 3, "job": ""}, {}):
+        assert peer.refusal(peer.send("CONTROL", **fields)).code in ("INVALID", "UNSUPPORTED")
+    peer.send_raw(wire.frame("CONTROL", b"\x08\x63", request=1000))    # a verb of a newer client
+    assert peer.refusal(1000).code == "UNSUPPORTED"
+    assert not order(peer, "PAUSE", job="absent").found
+    served.daemon.ctl("pause", code=2)
+    served.daemon.ctl("resume", "a", "b", code=2)
+    served.daemon.ctl("drain", "healthy", code=2)
+    served.go()
+
+
+def test_orders_without_a_daemon(program, scratch):
+    for words in (("evict", "a", "0"), ("pause", "a"), ("resume",), ("drain",)):
+        ctl = program("client/cli/gradsyncctl", *words, socket=str(scratch / "none"))
+        assert ctl.wait() == 3 and "no daemon is running" in ctl.err
+
+
+# -- pause and resume
+
+def test_a_paused_job_launches_nothing(serve):
+    served = serve()
+    crew = served.crew("halted", 2)
+    crew.go(3)
+    assert served.daemon.ctl("pause", "halted") == "paused\n"
+    ready_all(crew)
+    assert all(peer.silent() == [] for peer in crew.peers)
+    job = served.daemon.job("halted")
+    assert (job["state"], job["step"], job["waiting_for"]) == ("paused", 3, [])
+    assert "halted  paused" in served.daemon.ctl("status", "halted")
+    served.go()                         # others go on
+    assert served.daemon.ctl("pause", "halted") == "paused\n"   # it is already
+    assert served.daemon.ctl("resume", "halted") == "resumed\n"
+    committed(crew)
+    assert served.daemon.job("halted")["state"] == "running"
+    crew.go(2)
+    assert len(re.findall(r"uid \d+ pauses job 'halted'", served.daemon.log)) == 1
+    assert len(re.findall(r"uid \d+ resumes job 'halted'", served.daemon.log)) == 1
+
+
+def test_a_pause_in_the_middle_of_a_step(serve):
+    """What was ready before goes through, what becomes ready meanwhile waits."""
+    served = serve()
+    crew = served.crew("halted", 2, lambda ordinal: small_plan(2, ordinal=ordinal))
+    plans = crew.plans[0]
+    for peer, plan in zip(crew.peers, plans):
+        peer.write(plan, 0, [peer.rank + 1.0] * 256)
+        peer.write(plan, 1, [peer.rank + 3.0] * 256)
+        peer.ready(plan, 0)
+    first = crew.peers[0].expect("STEP")
+    assert [result.bucket for result in first.result] == [0]
+    order(crew.peers[0], "PAUSE", job="halted")
+    for peer, plan in zip(crew.peers, plans):
+        peer.ready(plan, 1)
+    crew.peers[1].status()
+    assert crew.peers[0].silent() == []
+    order(crew.peers[0], "RESUME", job="halted")
+    for peer, plan in zip(crew.peers, plans):
+        assert peer.outcome(plan)[0] == "COMMITTED"
+        assert set(peer.read(plan, 0)) == {1.5} and set(peer.read(plan, 1)) == {3.5}
+    served.go()
+
+
+def test_nobody_is_blamed_during_a_pause(serve):
+    """A job that stalls at the same time shows that there was time enough to be blamed."""
+    served = serve(settings={"stall_notice": "50ms", "step_deadline": "1s"})
+    halted = served.crew("halted", 2)
+    halted.go(1)
+    halted.peers[0].ready(halted.plans[0][0], 0)
+    halted.peers[0].status()
+    order(halted.peers[0], "PAUSE", job="halted")
+    stalling = served.crew("stalling", 2)
+    stalling.peers[0].ready(stalling.plans[0][0], 0)
+    assert stalling.peers[1].hangup().code == "MEMBER_LOST"     # the deadline
+    assert "job 'halted'" not in re.sub(r".*uid \d+ pauses.*|.*formed.*", "", served.daemon.log)
+    order(halted.peers[0], "RESUME", job="halted")
+    halted.peers[1].ready(halted.plans[0][1], 0)
+    for peer, plan in zip(halted.peers, halted.plans[0]):
+        assert peer.outcome(plan)[0] == "COMMITTED"
+    halted.go(2)
+    served.go()
+
+
+def test_a_step_that_is_complete_is_committed_whoever_dies_in_a_pause(serve):
+    served = serve()
+    crew = served.crew("halted", 2)
+    order(crew.peers[0], "PAUSE", job="halted")
+    ready_all(crew)
+    crew.peers[1].status()
+    crew.peers[1].sock.close()
+    outcome, message, _ = crew.peers[0].outcome(crew.plans[0][0])
+    assert outcome == "COMMITTED", message
+    assert set(crew.peers[0].read(crew.plans[0][0], 0)) == {1.5}
+    assert crew.peers[0].expect("LOST").rank == 1
+    served.go()
+
+
+def test_a_step_that_is_not_is_void(serve):
+    served = serve()
+    crew = served.crew("halted", 2)
+    order(crew.peers[0], "PAUSE", job="halted")
+    crew.peers[0].ready(crew.plans[0][0], 0)
+    crew.peers[1].sock.close()
+    assert crew.peers[0].outcome(crew.plans[0][0])[0] == "VOID"
+    served.go()
+
+
+def test_collectives_wait_for_the_end_of_a_pause(serve):
+    served = serve(settings={"stall_notice": "50ms"})
+    boss = served.peer()
+    crew = served.crew("halted", 2, plan=None)
+    order(boss, "PAUSE", job="halted")
+    requests = [peer.operation("BARRIER") for peer in crew.peers]
+    assert all(peer.silent() == [] for peer in crew.peers)
+    order(boss, "RESUME", job="halted")
+    for peer, request in zip(crew.peers, requests):
+        peer.expect("OPERATION_DONE", request)
+    order(boss, "PAUSE", job="halted")
+    early = crew.peers[0].operation("BARRIER")
+    crew.peers[0].status()
+    order(boss, "RESUME", job="halted")
+    late = crew.peers[1].operation("BARRIER")
+    crew.peers[0].expect("OPERATION_DONE", early)
+    crew.peers[1].expect("OPERATION_DONE", late)
+    served.go()
+
+
+def test_a_collective_of_a_paused_job_that_loses_a_member(serve):
+    served = serve()
+    crew = served.crew("halted", 2, plan=None)
+    order(crew.peers[0], "PAUSE", job="halted")
+    requests = [peer.operation("BARRIER") for peer in crew.peers]
+    crew.peers[1].status()
+    crew.peers[1].sock.close()
+    assert crew.peers[0].refusal(requests[0]).code == "MEMBER_LOST"
+    served.go()
+
+
+def test_the_end_of_the_daemon_ends_a_pause(daemon, peers):
+    """What is complete is committed before the daemon goes; a pause would only make it void."""
+    made = daemon(settings={"drain_timeout": "1h"})
+    crew = peers(Crew(made.socket, "halted", 2))
+    order(crew.peers[0], "PAUSE", job="halted")
+    ready_all(crew)
+    crew.peers[1].status()
+    made.signal(signal.SIGTERM)
+    committed(crew)
+    made.expect_clean = False
+    assert made.program.wait() == 0, made.log
+
+
+# -- drain
+
+def test_drain_lets_open_steps_end_and_begins_none(serve):
+    served = serve()
+    crew = served.crew("underway", 2)
+    crew.go(1)
+    plans = crew.plans[0]
+    crew.peers[0].ready(plans[0], 0)
+    crew.peers[0].status()
+    assert served.daemon.ctl("drain", "--no-wait") == "draining: 1 open\n"
+    assert "draining" in served.daemon.ctl("status") and served.daemon.status()["daemon"]["draining"] is True
+    late = served.peer()
+    answer = late.refusal(late.join_send("late", 1))
+    assert answer.code == "STATE" and "drained" in answer.text, answer
+    ready_all(served.healthy)           # a new step: waits
+    assert all(peer.silent() == [] for peer in served.healthy.peers)
+    assert served.daemon.status()["jobs"] and order(late, "DRAIN").open == 1
+    crew.peers[1].ready(plans[1], 0)    # the open one ends
+    for peer, plan in zip(crew.peers, plans):
+        assert peer.outcome(plan)[0] == "COMMITTED"
+    assert served.daemon.ctl("drain").startswith("quiet")
+    assert all(peer.silent() == [] for peer in served.healthy.peers)
+    assert served.daemon.ctl("resume") == "resumed\n"
+    committed(served.healthy)
+    assert served.daemon.status()["daemon"]["draining"] is False
+    late.joined(late.join_send("late", 1))
+    crew.go(2)
+    served.go()
+
+
+def test_drain_says_when_it_is_quiet(serve, program):
+    served = serve()
+    crew = served.crew("underway", 2)
+    plans = crew.plans[0]
+    crew.peers[0].ready(plans[0], 0)
+    crew.peers[0].status()
+    waiting = program("client/cli/gradsyncctl", "drain", socket=served.path)
+    wait_until(lambda: "1 step or collective is still open" in waiting.err, "a word about what is open")
+    assert waiting.out == ""
+    crew.peers[1].ready(plans[1], 0)
+    assert waiting.line().startswith("quiet") and waiting.wait() == 0
+    for peer, plan in zip(crew.peers, plans):
+        assert peer.outcome(plan)[0] == "COMMITTED"
+    served.daemon.ctl("resume")
+    served.go()
+
+
+def test_a_collective_that_an_open_step_needs_is_let_through(serve):
+    """One member waits in a barrier before it is ready: the step that the other has opened could not end otherwise."""
+    served = serve()
+    boss = served.peer()
+    crew = served.crew("underway", 2)
+    plans = crew.plans[0]
+    crew.peers[0].ready(plans[0], 0)
+    crew.peers[0].status()
+    order(boss, "DRAIN")
+    requests = [peer.operation("BARRIER") for peer in crew.peers]
+    for peer, request in zip(crew.peers, requests):
+        peer.expect("OPERATION_DONE", request)
+    crew.peers[1].ready(plans[1], 0)
+    for peer, plan in zip(crew.peers, plans):
+        assert peer.outcome(plan)[0] == "COMMITTED"
+    held = [peer.operation("BARRIER") for peer in crew.peers]
+    assert all(peer.silent() == [] for peer in crew.peers)
+    order(boss, "RESUME")
+    for peer, request in zip(crew.peers, held):
+        peer.expect("OPERATION_DONE", request)
+    served.go()
+
+
+def test_pause_and_drain_are_lifted_each_for_itself(serve):
+    served = serve()
+    crew = served.crew("halted", 2)
+    order(crew.peers[0], "DRAIN")
+    order(crew.peers[0], "PAUSE", job="halted")
+    ready_all(crew)
+    order(crew.peers[0], "RESUME")
+    assert all(peer.silent() == [] for peer in crew.peers)
+    order(crew.peers[0], "DRAIN")
+    order(crew.peers[0], "RESUME", job="halted")
+    committed(crew)                     # it was no new step any more
+    ready_all(crew)
+    assert all(peer.silent() == [] for peer in crew.peers)
+    order(crew.peers[0], "RESUME")
+    committed(crew)
+    served.go()
+
+
+# -- who may
+
+@needs_root
+def test_only_some_may_drain(serve):
+    served = serve(settings=OPEN)
+    served.crew("hers", 1, uid=ALICE)
+    for words in (("drain",), ("drain", "--no-wait"), ("resume",)):
+        served.daemon.ctl(*words, uid=ALICE, code=1)
+    assert served.daemon.status()["daemon"]["draining"] is False
+    served.go()
+
+
+@needs_root
+def test_whose_daemon_it_is_may_drain_it(daemon, peers):
+    made = daemon(uid=ALICE, settings=OPEN)
+    assert made.ctl("drain", uid=ALICE).startswith("quiet")
+    made.ctl("resume", uid=BOB, code=1)
+    assert made.ctl("resume", uid=ALICE) == "resumed\n"
+
+
+@needs_root
+@pytest.mark.parametrize("primary", [False, True])
+def test_the_admin_group(serve, primary):
+    group = next(entry for entry in grp.getgrall() if entry.gr_gid not in (0, NOBODY))
+    served = serve(settings={**OPEN, "admin_group": group.gr_name})
+    crew = served.crew("hers", 2, uid=ALICE)
+    bob = served.peer(uid=BOB)
+    assert not order(bob, "PAUSE", job="hers").found and not bob.status()["STATUS_DAEMON"][0].complete
+    with in_groups([] if primary else [4, 5, group.gr_gid]):
+        if primary:                     # as_uid() sets group and user to the same number: only the group is wanted here
+            os.setegid(group.gr_gid)
+            os.seteuid(BOB)
+        try:
+            admin = served.peer(uid=None if primary else BOB)
+        finally:
+            if primary:
+                os.seteuid(0)
+                os.setegid(0)
+    seen = admin.status()
+    assert seen["STATUS_DAEMON"][0].complete
+    assert {job.name for job in seen["STATUS_JOB"]} == {"hers", "healthy"}
+    assert order(admin, "PAUSE", job="hers").found
+    assert served.daemon.job("hers")["state"] == "paused"
+    order(admin, "RESUME", job=f"{ALICE}/hers")
+    crew.go(1)
+    order(admin, "DRAIN")
+    order(admin, "RESUME")
+    order(admin, "EVICT", job="hers", rank=1)
+    assert f"evicted by uid {BOB}" in crew.peers[1].hangup().text
+    served.go()
+
+
+@needs_root
+def test_many_groups_do_not_hide_the_one(serve):
+    group = next(entry for entry in grp.getgrall() if entry.gr_gid not in (0, NOBODY))
+    served = serve(settings={**OPEN, "admin_group": group.gr_name})
+    with in_groups([*range(70000, 70500), group.gr_gid]):
+        admin = served.peer(uid=BOB)
+    with in_groups(list(range(70000, 70500))):
+        other = served.peer(uid=BOB)
+    assert admin.status()["STATUS_DAEMON"][0].complete and not other.status()["STATUS_DAEMON"][0].complete
+
+
+def test_a_group_that_does_not_exist_is_no_error(serve):
+    served = serve("--admin-group=no-such-group-here")
+    served.go()
+
+
+@needs_root
+def test_nobody_may_not_connect(serve):
+    served = serve(settings=OPEN)
+    stranger = served.peer(uid=NOBODY, hello=False)
+    reason = stranger.hangup()
+    assert reason.code == "DENIED" and "65534" in reason.text and "allow_nobody" in reason.text, reason
+    served.daemon.config.write_text("[daemon]\nsocket_mode = 0666\nallow_nobody = yes\n")
+    served.daemon.signal(signal.SIGHUP)
+    served.daemon.wait_log("configuration reloaded")
+    assert served.peer(uid=NOBODY).welcome
+    with pytest.raises(Refused):
+        order(served.peer(uid=NOBODY), "DRAIN")
+    served.go()

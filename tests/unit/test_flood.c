@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bursts in the log: the first lines are admitted, the rest is counted and told when it is over. */
+#include "unit.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/flood.h"
+#include "base/log.h"
+
+#define START (1000 * USEC_PER_SEC)
+
+static int real_stderr, captured;
+
+static int set_up(void **state) {
+        int fds[2];
+
+        unsetenv("INVOCATION_ID");
+        unsetenv("JOURNAL_STREAM");
+        real_stderr = dup(STDERR_FILENO);
+        if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0 || dup2(fds[1], STDERR_FILENO) < 0)
+                return -1;
+        close(fds[1]);
+        captured = fds[0];
+        log_open(LOG_INFO);
+        return 0;
+}
+
+static int tear_down(void **state) {
+        flood_end();
+        dup2(real_stderr, STDERR_FILENO);
+        close(real_stderr);
+        close(captured);
+        return 0;
+}
+
+static const char *written(void) {
+        static char text[65536];
+        ssize_t n = read(captured, text, sizeof(text) - 1);
+
+        text[n > 0 ? n : 0] = '\0';
+        return text;
+}
+
+static void one_line_then_a_count(void **state) {
+        assert_true(flood_admits(FLOOD_PROTOCOL, 7, START));
+        for (unsigned i = 1; i <= 500; i++)
+                assert_false(flood_admits(FLOOD_PROTOCOL, 7, START + i * USEC_PER_MSEC));
+        flood_settle(START + USEC_PER_SEC);
+        assert_string_equal(written(), "");             /* it may go on */
+        flood_settle(START + 11 * USEC_PER_SEC);
+        assert_string_equal(written(), "gradsyncd: uid 7 broke the rules of the protocol: 500 more times in 11 s "
+                                       "[uid=7]\n");
+        assert_true(flood_admits(FLOOD_PROTOCOL, 7, START + 12 * USEC_PER_SEC));        /* news again */
+}
+
+static void one_that_stays_alone_is_not_counted(void **state) {
+        assert_true(flood_admits(FLOOD_SILENT, 7, START));
+        flood_settle(START + 20 * USEC_PER_SEC);
+        flood_end();
+        assert_string_equal(written(), "");
+}
+
+static void users_and_kinds_are_told_apart(void **state) {
+        assert_true(flood_admits(FLOOD_SILENT, 7, START));
+        assert_true(flood_admits(FLOOD_SILENT, 8, START));
+        assert_true(flood_admits(FLOOD_UNREAD, 7, START));
+        assert_false(flood_admits(FLOOD_SILENT, 7, START));
+        assert_false(flood_admits(FLOOD_UNREAD, 7, START));
+}
+
+static void ordinary_events_may_be_many(void **state) {
+        for (unsigned i = 0; i < 20; i++)
+                assert_true(flood_admits(FLOOD_JOBS, 7, START));
+        assert_false(flood_admits(FLOOD_JOBS, 7, START));
+}
+
+static void a_slow_stream_is_no_burst(void **state) {
+        for (unsigned i = 0; i < 1000; i++) {
+                assert_true(flood_admits(FLOOD_JOBS, 7, START + i * USEC_PER_SEC));
+                flood_settle(START + i * USEC_PER_SEC);
+        }
+        assert_string_equal(written(), "");
+}
+
+static void a_burst_without_end_is_told_now_and_then(void **state) {
+        uint64_t now = START;
+
+        flood_admits(FLOOD_TURNED_AWAY, 7, now);
+        for (unsigned i = 0; i < 1300; i++) {
+                now += USEC_PER_SEC;
+                flood_admits(FLOOD_TURNED_AWAY, 7, now);
+                flood_settle(now);
+        }
+        assert_string_equal(written(), "gradsyncd: uid 7 was turned away: 600 more times in 600 s [uid=7]\n"
+                                       "gradsyncd: uid 7 was turned away: 600 more times in 600 s [uid=7]\n");
+}
+
+static void a_crowd_of_users_is_bounded(void **state) {
+        unsigned admitted = 0;
+
+        for (unsigned uid = 0; uid < 5000; uid++)
+                admitted += flood_admits(FLOOD_PROTOCOL, uid, START + uid);
+        assert_int_equal(admitted, 100);
+        flood_end();
+        /* 64 of them hold a place and are told one by one. */
+        assert_non_null(strstr(written(), "4836 more events of too many users to name each were not logged"));
+}
+
+static void what_is_open_at_the_end_is_told(void **state) {
+        flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, START);
+        flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, START + USEC_PER_SEC);
+        flood_end();
+        assert_string_equal(written(), "gradsyncd: clients were turned away for want of file descriptors: 1 more times "
+                                       "in 1 s\n");
+        assert_true(flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, START));
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        const struct CMUnitTest tests[] = {
+                TEST(one_line_then_a_count),
+                TEST(one_that_stays_alone_is_not_counted),
+                TEST(users_and_kinds_are_told_apart),
+                TEST(ordinary_events_may_be_many),
+                TEST(a_slow_stream_is_no_burst),
+                TEST(a_burst_without_end_is_told_now_and_then),
+                TEST(a_crowd_of_users_is_bounded),
+                TEST(what_is_open_at_the_end_is_told),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
