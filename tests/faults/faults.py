@@ -271,7 +271,8 @@ class Rig:
     # --- the whole
 
     def run(self):
-        before = self.holdings()
+        while (before := self.holdings())["fds"].count("socket") > 1:
+            time.sleep(0.01)            # it has not noticed yet that whoever tried it is gone
         self.trainers = [Trainer(self, rank) for rank in range(self.world)]
         while self.commits < 5:
             self.pause(0.01)
