@@ -63,7 +63,7 @@ struct record {
         uint32_t first, n;              /* steps in `at` */
         uint32_t end;                   /* behind the youngest step in `ring` */
         uint32_t at[RECORD_STEPS];      /* offsets of steps */
-        _Alignas(16) uint8_t ring[RECORD_BYTES];
+        _Alignas(8) uint8_t ring[RECORD_BYTES];
 };
 
 /* Records of ended jobs. A fixed number: a new one pushes out the oldest one of the uid that has most of them. */
