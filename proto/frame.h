@@ -26,7 +26,7 @@
 #define LIMIT_DIMS 8u                   /* dimensions of a shape */
 #define LIMIT_CHUNK 256u                /* parameters or buckets in one chunk */
 #define LIMIT_BUCKET_PARAMS 65536u      /* parameters of one bucket: absent and unused maps have so many bits */
-#define LIMIT_RESULTS 128u              /* bucket results in one STEP, buckets in one TRACE_STEP; fewer where they would not fit the frame */
+#define LIMIT_RESULTS 128u              /* buckets in one STEP or TRACE_STEP; fewer where the frame is full */
 #define LIMIT_CLASSES 17u               /* of a histogram */
 #define LIMIT_ARENA (UINT64_C(1) << 46) /* bytes of one arena; quotas are far below */
 #define ARENA_PAGE 4096u                /* alignment of a bucket in its arena */

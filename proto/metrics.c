@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The families of metrics, one table row each. Names follow the practice of Prometheus: base units, _total on counters. */
+/* The families of metrics, one table row each. Names follow the practice of Prometheus: base units, _total
+ * on counters. */
 #include "proto/metrics.h"
 
 #include <inttypes.h>
@@ -9,8 +10,9 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-const char *const metrics_classes[] = { "1e-05", "2.5e-05", "5e-05", "0.0001", "0.00025", "0.0005", "0.001", "0.0025", "0.005",
-                                        "0.01",  "0.025",   "0.05",  "0.1",    "0.25",    "1.0",    "10.0",  "+Inf" };
+const char *const metrics_classes[] = { "1e-05", "2.5e-05", "5e-05", "0.0001", "0.00025", "0.0005",
+                                        "0.001", "0.0025",  "0.005", "0.01",   "0.025",   "0.05",
+                                        "0.1",   "0.25",    "1.0",   "10.0",   "+Inf" };
 const size_t metrics_n_classes = COUNT(metrics_classes);
 
 static void write_double(FILE *to, double value) {
@@ -43,7 +45,8 @@ static void begin_job(FILE *to, const char *name, const Wire__StatusJob *job) {
         fprintf(to, "\",uid=\"%u\"", job->uid);
 }
 
-static void job_count(FILE *to, const char *name, const Wire__StatusJob *job, const char *labels, uint64_t value) {
+static void job_count(FILE *to, const char *name, const Wire__StatusJob *job, const char *labels,
+                      uint64_t value) {
         begin_job(to, name, job);
         fprintf(to, "%s} %" PRIu64 "\n", labels, value);
 }
@@ -110,7 +113,9 @@ static void write_bandwidth(FILE *to, const struct metrics_job *from) {
 
         begin_job(to, "bus_bandwidth_bytes_per_second", job);
         fputs("} ", to);
-        write_double(to, job->reduce_us > 0 ? (double)job->bytes_reduced * share / ((double)job->reduce_us / 1e6) : 0);
+        write_double(to, job->reduce_us > 0
+                                 ? (double)job->bytes_reduced * share / ((double)job->reduce_us / 1e6)
+                                 : 0);
 }
 
 static void write_wait(FILE *to, const struct metrics_job *from) {
@@ -162,19 +167,25 @@ static const struct {
         { "members", "gauge", "Members that are there.", write_members },
         { "generation", "gauge", "Number of the membership of the job.", write_generation },
         { "steps", "counter", "Steps that have ended.", write_steps },
-        { "step_duration_seconds", "summary", "Committed steps, from the first READY to the commit.", write_step_duration },
-        { "collective_duration_seconds", "histogram", "Reductions of buckets, from the last READY to the result.",
-          write_collective_duration },
+        { "step_duration_seconds", "summary", "Committed steps, from the first READY to the commit.",
+          write_step_duration },
+        { "collective_duration_seconds", "histogram",
+          "Reductions of buckets, from the last READY to the result.", write_collective_duration },
         { "bytes_reduced", "counter", "Payload of committed steps.", write_bytes },
         { "bus_bandwidth_bytes_per_second", "gauge",
-          "Payload of committed steps by the time of all reductions, times 2(n-1)/n, since the job began.", write_bandwidth },
-        { "wait_seconds", "counter", "Time of members from READY to the start of the reduction, over all buckets.", write_wait },
+          "Payload of committed steps by the time of all reductions, times 2(n-1)/n, since the job began.",
+          write_bandwidth },
+        { "wait_seconds", "counter",
+          "Time of members from READY to the start of the reduction, over all buckets.", write_wait },
         { "operations", "counter", "Collectives outside of steps.", write_operations },
         { "gradient_norm", "gauge", "Norm of the averaged gradient of the last committed step.", write_norm },
-        { "nonfinite_steps", "counter", "Committed steps with a value in some input that was not finite.", write_nonfinite },
-        { "rank_lateness_seconds", "counter", "How much later than the first READY of a bucket came that of the rank, over all buckets.",
+        { "nonfinite_steps", "counter", "Committed steps with a value in some input that was not finite.",
+          write_nonfinite },
+        { "rank_lateness_seconds", "counter",
+          "How much later than the first READY of a bucket came that of the rank, over all buckets.",
           write_lateness },
-        { "exposed_seconds", "counter", "Time that the member was blocked on gradsync, as its library says.", write_exposed },
+        { "exposed_seconds", "counter", "Time that the member was blocked on gradsync, as its library says.",
+          write_exposed },
 };
 
 static void head(FILE *to, const char *name, const char *type, const char *help) {
@@ -208,11 +219,15 @@ static void write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
         write_seconds(to, daemon->loop_cpu_us);
         fputs("gradsync_cpu_seconds_total{thread=\"worker\"} ", to);
         write_seconds(to, daemon->worker_cpu_us);
-        head(to, "quota_rejections", "counter", "Requests that were refused because of a limit of their uid.");
-        fprintf(to, "gradsync_quota_rejections_total{resource=\"clients\"} %" PRIu64 "\n", daemon->refused_clients);
+        head(to, "quota_rejections", "counter",
+             "Requests that were refused because of a limit of their uid.");
+        fprintf(to, "gradsync_quota_rejections_total{resource=\"clients\"} %" PRIu64 "\n",
+                daemon->refused_clients);
         fprintf(to, "gradsync_quota_rejections_total{resource=\"jobs\"} %" PRIu64 "\n", daemon->refused_jobs);
-        fprintf(to, "gradsync_quota_rejections_total{resource=\"arenas\"} %" PRIu64 "\n", daemon->refused_arenas);
-        fprintf(to, "gradsync_quota_rejections_total{resource=\"bytes\"} %" PRIu64 "\n", daemon->refused_bytes);
+        fprintf(to, "gradsync_quota_rejections_total{resource=\"arenas\"} %" PRIu64 "\n",
+                daemon->refused_arenas);
+        fprintf(to, "gradsync_quota_rejections_total{resource=\"bytes\"} %" PRIu64 "\n",
+                daemon->refused_bytes);
 }
 
 static bool superseded(const struct metrics_job *jobs, size_t n_jobs, size_t index) {
@@ -223,7 +238,8 @@ static bool superseded(const struct metrics_job *jobs, size_t n_jobs, size_t ind
         return false;
 }
 
-void metrics_write(FILE *to, const Wire__StatusDaemon *daemon, const struct metrics_job *jobs, size_t n_jobs) {
+void metrics_write(FILE *to, const Wire__StatusDaemon *daemon, const struct metrics_job *jobs,
+                   size_t n_jobs) {
         write_daemon(to, daemon);
         for (size_t family = 0; family < COUNT(families); family++) {
                 head(to, families[family].name, families[family].type, families[family].help);

@@ -11,7 +11,8 @@ static int show(const struct snapshot *from) {
                 return CLI_ERROR;
         }
         for (size_t i = 0; i < from->n_jobs; i++)
-                jobs[i] = (struct metrics_job){ .job = from->job[i].job, .member = from->job[i].member,
+                jobs[i] = (struct metrics_job){ .job = from->job[i].job,
+                                                .member = from->job[i].member,
                                                 .n_members = from->job[i].n_members };
         metrics_write(stdout, from->daemon, jobs, from->n_jobs);
         return CLI_OK;
@@ -31,8 +32,9 @@ int cmd_metrics(struct cli *cli, int argc, char **argv) {
                 return cli_usage_error(cli, "metrics takes no argument");
         int code = observe(cli, NULL, &observation);
         if (observation.n > 1) {
-                cli_complain("%zu daemons answer, and their metrics cannot be mixed; say which one with --socket",
-                             observation.n);
+                cli_complain(
+                        "%zu daemons answer, and their metrics cannot be mixed; say which one with --socket",
+                        observation.n);
                 code = CLI_ERROR;
         } else if (observation.n == 1) {
                 r = show(&observation.snapshot[0]);

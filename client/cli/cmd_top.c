@@ -33,9 +33,11 @@ static int parse(struct top *top, int argc, char **argv) {
                 if (option == 'b')
                         top->batch = true;
                 else if (option == 'n' && !cli_parse_number(optarg, 1, 1000000000, &top->count))
-                        return cli_refuse_option(top->cli, "--count needs a number from 1, not \"%s\"", optarg);
+                        return cli_refuse_option(top->cli, "--count needs a number from 1, not \"%s\"",
+                                                 optarg);
                 else if (option == 'i' && !cli_parse_seconds(optarg, &top->interval_ms))
-                        return cli_refuse_option(top->cli, "--interval needs a number of seconds, not \"%s\"", optarg);
+                        return cli_refuse_option(top->cli, "--interval needs a number of seconds, not \"%s\"",
+                                                 optarg);
                 else if (option != 'n' && option != 'i' && (r = cli_common_option(top->cli, option, argv)))
                         return r;
         }
@@ -45,7 +47,8 @@ static int parse(struct top *top, int argc, char **argv) {
         if (top->job && !*top->job)
                 return cli_refuse_option(top->cli, "the name of a job is never empty");
         if (!top->batch && !isatty(STDOUT_FILENO))
-                return cli_refuse_option(top->cli, "the output is no terminal; top --batch writes plain text");
+                return cli_refuse_option(top->cli,
+                                         "the output is no terminal; top --batch writes plain text");
         return 0;
 }
 
@@ -67,7 +70,8 @@ static int show(struct top *top, const struct observation *observation, uint64_t
         }
         if (top->batch && top->again)
                 fputc('\n', to);
-        text_top(observation, top->again ? &top->before : NULL, elapsed_ms, top->cli->color && !top->batch, to);
+        text_top(observation, top->again ? &top->before : NULL, elapsed_ms, top->cli->color && !top->batch,
+                 to);
         fclose(to);
         return watch_page(page, !top->batch, true);
 }

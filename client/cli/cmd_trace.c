@@ -12,7 +12,9 @@ struct options {
 
 /* 0 to go on, else 1 + the exit code. */
 static int parse(struct cli *cli, struct options *options, int argc, char **argv) {
-        static const struct option longs[] = { CLI_COMMON_LONG, { "output", required_argument, NULL, 'o' }, { 0 } };
+        static const struct option longs[] = { CLI_COMMON_LONG,
+                                               { "output", required_argument, NULL, 'o' },
+                                               { 0 } };
         int option, r;
 
         optind = 0;
@@ -26,7 +28,8 @@ static int parse(struct cli *cli, struct options *options, int argc, char **argv
         if (argc - optind != 1 || !*argv[optind])
                 return cli_refuse_option(cli, "trace wants to know one job: NAME or UID/NAME");
         if (!options->output || !*options->output)
-                return cli_refuse_option(cli, "trace wants to know where to write: --output FILE, \"-\" for here");
+                return cli_refuse_option(cli,
+                                         "trace wants to know where to write: --output FILE, \"-\" for here");
         options->job = argv[optind];
         return 0;
 }
@@ -45,8 +48,9 @@ static enum link_result fetch_piece(struct link *link, struct perfetto *trace, W
                         *ret_end = *(const Wire__TraceEnd *)message;
                         return LINK_OK;
                 }
-                int fed = type == WIRE__MESSAGE_TYPE__TRACE_STEP ?
-                                  perfetto_step(trace, (const Wire__TraceStep *)message) : -EPROTO;
+                int fed = type == WIRE__MESSAGE_TYPE__TRACE_STEP
+                                  ? perfetto_step(trace, (const Wire__TraceStep *)message)
+                                  : -EPROTO;
                 if (fed == -ENOMEM)
                         return link_failed(link, "out of memory");
                 if (fed < 0)
@@ -54,13 +58,15 @@ static enum link_result fetch_piece(struct link *link, struct perfetto *trace, W
         }
 }
 
-static enum link_result fetch(struct link *link, const char *path, const char *job, void *data, bool *ret_found) {
+static enum link_result fetch(struct link *link, const char *path, const char *job, void *data,
+                              bool *ret_found) {
         struct perfetto *trace = data;
         Wire__Trace request = WIRE__TRACE__INIT;
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
 
         if (link->minor != FRAME_MINOR)
-                return link_failed(link, "this gradsyncd is of an older release, which keeps no record of steps");
+                return link_failed(link,
+                                   "this gradsyncd is of an older release, which keeps no record of steps");
         perfetto_daemon(trace, path);
         request.job = (char *)job;
         do {

@@ -42,8 +42,8 @@ struct link {
 enum link_result link_open(struct link *link, const char *path, unsigned timeout_ms);
 void link_close(struct link *link);
 
-/* For who uses a link: notes what went wrong on this side, returns LINK_FAILED; or that the daemon's answer cannot be
- * understood, LINK_BROKEN. */
+/* For who uses a link: notes what went wrong on this side, returns LINK_FAILED; or that the daemon's
+ * answer cannot be understood, LINK_BROKEN. */
 enum link_result link_failed(struct link *link, const char *why);
 enum link_result link_confused(struct link *link, const char *why);
 

@@ -10,11 +10,12 @@ struct observation {
         size_t n;
 };
 
-/* Something to be asked of each daemon over a greeted link. `ask` says whether the daemon has the job; on failure the text is in
- * link->error. */
+/* Something to be asked of each daemon over a greeted link. `ask` says whether the daemon has the job; on
+ * failure the text is in link->error. */
 struct inquiry {
         const char *job; /* NULL: all jobs */
-        enum link_result (*ask)(struct link *link, const char *path, const char *job, void *data, bool *ret_found);
+        enum link_result (*ask)(struct link *link, const char *path, const char *job, void *data,
+                                bool *ret_found);
         void *data;
 };
 

@@ -31,10 +31,10 @@ struct open_step {
 struct perfetto {
         FILE *to;
         char *place;
-        bool failed;       /* memory was short */
-        bool first;        /* no event has been written yet */
-        unsigned process;  /* of the current record */
-        bool named;        /* there is a current record */
+        bool failed;      /* memory was short */
+        bool first;       /* no event has been written yet */
+        unsigned process; /* of the current record */
+        bool named;       /* there is a current record */
         uint32_t record;
         struct track *track; /* of the current process; thread id is the index + 1 */
         size_t n_tracks;
@@ -64,7 +64,8 @@ struct perfetto *perfetto_new(FILE *to) {
         trace->to = to;
         trace->first = true;
         fputs("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"producer\":\"gradsyncctl " GRADSYNC_RELEASE
-              "\"},\"traceEvents\":[", to);
+              "\"},\"traceEvents\":[",
+              to);
         return trace;
 }
 
@@ -77,8 +78,8 @@ static json_t *real(double value) {
 }
 
 static void name_it(struct perfetto *trace, const char *what, size_t thread, const char *key, json_t *value) {
-        emit(trace, json_pack("{s:s,s:s,s:i,s:i,s:{s:o}}", "ph", "M", "name", what, "pid", (int)trace->process, "tid",
-                              (int)thread, "args", key, value));
+        emit(trace, json_pack("{s:s,s:s,s:i,s:i,s:{s:o}}", "ph", "M", "name", what, "pid",
+                              (int)trace->process, "tid", (int)thread, "args", key, value));
 }
 
 static char *text(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -107,7 +108,8 @@ static char *track_name(const struct perfetto *trace, const struct track *track)
 /* The thread id of a track; it is named when it is first used. Steps come first, then ranks, then buckets. */
 static size_t thread_of(struct perfetto *trace, enum track_kind kind, uint32_t plan, uint32_t index) {
         for (size_t i = 0; i < trace->n_tracks; i++)
-                if (trace->track[i].kind == kind && trace->track[i].plan == plan && trace->track[i].index == index)
+                if (trace->track[i].kind == kind && trace->track[i].plan == plan &&
+                    trace->track[i].index == index)
                         return i + 1;
         struct track *grown = realloc(trace->track, (trace->n_tracks + 1) * sizeof *grown);
         if (!grown) {
@@ -120,17 +122,22 @@ static size_t thread_of(struct perfetto *trace, enum track_kind kind, uint32_t p
         _cleanup_(freep) char *name = track_name(trace, &grown[thread - 1]);
         name_it(trace, "thread_name", thread, "name", name ? json_string(name) : NULL);
         name_it(trace, "thread_sort_index", thread, "sort_index",
-                json_integer((json_int_t)kind * (INT64_C(1) << 24) + (json_int_t)plan % 256 * 65536 + index % 65536));
+                json_integer((json_int_t)kind * (INT64_C(1) << 24) + (json_int_t)plan % 256 * 65536 +
+                             index % 65536));
         return thread;
 }
 
-static void slice(struct perfetto *trace, size_t thread, const char *name, uint64_t from, uint64_t to, json_t *args) {
-        emit(trace, json_pack("{s:s,s:s,s:i,s:i,s:o,s:o,s:o}", "ph", "X", "name", name, "pid", (int)trace->process, "tid",
-                              (int)thread, "ts", number(from), "dur", number(to > from ? to - from : 0), "args", args));
+static void slice(struct perfetto *trace, size_t thread, const char *name, uint64_t from, uint64_t to,
+                  json_t *args) {
+        emit(trace, json_pack("{s:s,s:s,s:i,s:i,s:o,s:o,s:o}", "ph", "X", "name", name, "pid",
+                              (int)trace->process, "tid", (int)thread, "ts", number(from), "dur",
+                              number(to > from ? to - from : 0), "args", args));
 }
 
 static const char *outcome_name(Wire__Outcome outcome) {
-        return outcome == WIRE__OUTCOME__COMMITTED ? "committed" : outcome == WIRE__OUTCOME__VOID ? "void" : "open";
+        return outcome == WIRE__OUTCOME__COMMITTED ? "committed"
+               : outcome == WIRE__OUTCOME__VOID    ? "void"
+                                                   : "open";
 }
 
 static void end_step(struct perfetto *trace) {
@@ -140,18 +147,21 @@ static void end_step(struct perfetto *trace) {
 
         if (!open->any)
                 return;
-        _cleanup_(freep) char *name = text("step %" PRIu64 "%s%s", open->step,
-                                           open->outcome == WIRE__OUTCOME__COMMITTED ? "" : ", ",
-                                           open->outcome == WIRE__OUTCOME__COMMITTED ? "" : outcome_name(open->outcome));
+        _cleanup_(freep) char *name =
+                text("step %" PRIu64 "%s%s", open->step,
+                     open->outcome == WIRE__OUTCOME__COMMITTED ? "" : ", ",
+                     open->outcome == WIRE__OUTCOME__COMMITTED ? "" : outcome_name(open->outcome));
         slice(trace, thread_of(trace, TRACK_STEPS, open->plan, 0), name ? name : "step", open->opened,
               open->ended ? open->ended : trace->now,
-              json_pack("{s:o,s:s,s:o,s:o,s:o,s:o}", "step", number(open->step), "outcome", outcome_name(open->outcome),
-                        "generation", number(open->generation), "buckets", number(open->buckets), "norm",
-                        whole ? real(norm) : json_null(), "nonfinite", number(open->nonfinite)));
+              json_pack("{s:o,s:s,s:o,s:o,s:o,s:o}", "step", number(open->step), "outcome",
+                        outcome_name(open->outcome), "generation", number(open->generation), "buckets",
+                        number(open->buckets), "norm", whole ? real(norm) : json_null(), "nonfinite",
+                        number(open->nonfinite)));
         if (whole && isfinite(norm)) {
                 _cleanup_(freep) char *counter = text("gradient norm, plan %u", open->plan);
-                emit(trace, json_pack("{s:s,s:s,s:i,s:o,s:{s:f}}", "ph", "C", "name", counter ? counter : "gradient norm",
-                                      "pid", (int)trace->process, "ts", number(open->ended), "args", "norm", norm));
+                emit(trace, json_pack("{s:s,s:s,s:i,s:o,s:{s:f}}", "ph", "C", "name",
+                                      counter ? counter : "gradient norm", "pid", (int)trace->process, "ts",
+                                      number(open->ended), "args", "norm", norm));
         }
         trace->open = (struct open_step){ 0 };
 }
@@ -167,21 +177,29 @@ static int begin_record(struct perfetto *trace, const Wire__TraceStep *step) {
         trace->n_pids = step->n_pid;
         if (step->n_pid)
                 memcpy(trace->pid, step->pid, step->n_pid * sizeof *step->pid);
-        _cleanup_(freep) char *name = text("%s, uid %u%s%s%s", step->name, step->uid, step->ended_job ? ", ended" : "",
-                                           *trace->place ? ", " : "", trace->place);
+        _cleanup_(freep) char *name =
+                text("%s, uid %u%s%s%s", step->name, step->uid, step->ended_job ? ", ended" : "",
+                     *trace->place ? ", " : "", trace->place);
         name_it(trace, "process_name", 0, "name", name ? json_string(name) : NULL);
         name_it(trace, "process_sort_index", 0, "sort_index", json_integer(trace->process));
         return 0;
 }
 
 static bool same_step(const struct open_step *open, const Wire__TraceStep *step) {
-        return open->any && open->plan == step->plan && open->step == step->step && open->opened == step->opened_us;
+        return open->any && open->plan == step->plan && open->step == step->step &&
+               open->opened == step->opened_us;
 }
 
 static void begin_step(struct perfetto *trace, const Wire__TraceStep *step) {
         trace->open = (struct open_step){
-                .any = true, .plan = step->plan, .generation = step->generation, .buckets = step->buckets,
-                .step = step->step, .opened = step->opened_us, .ended = step->ended_us, .outcome = step->outcome,
+                .any = true,
+                .plan = step->plan,
+                .generation = step->generation,
+                .buckets = step->buckets,
+                .step = step->step,
+                .opened = step->opened_us,
+                .ended = step->ended_us,
+                .outcome = step->outcome,
         };
 }
 
@@ -210,25 +228,27 @@ static json_t *counts_of(const Wire__TraceBucket *bucket) {
 }
 
 static void reduction(struct perfetto *trace, const Wire__TraceStep *step, const Wire__TraceBucket *bucket) {
-        uint64_t end = bucket->end ? step->opened_us + bucket->end - 1 : step->ended_us ? step->ended_us : trace->now;
-        json_t *args = json_pack("{s:o,s:o,s:o}", "step", number(step->step), "last", lateness(bucket), "nonfinite",
-                                 counts_of(bucket));
+        uint64_t end = bucket->end      ? step->opened_us + bucket->end - 1
+                       : step->ended_us ? step->ended_us
+                                        : trace->now;
+        json_t *args = json_pack("{s:o,s:o,s:o}", "step", number(step->step), "last", lateness(bucket),
+                                 "nonfinite", counts_of(bucket));
 
         if (args && bucket->has_sum_squares)
                 json_object_set_new(args, "norm", real(sqrt(bucket->sum_squares)));
-        slice(trace, thread_of(trace, TRACK_BUCKET, step->plan, bucket->bucket), bucket->end ? "reduce" : "reduce, not ended",
-              step->opened_us + bucket->start - 1, end, args);
+        slice(trace, thread_of(trace, TRACK_BUCKET, step->plan, bucket->bucket),
+              bucket->end ? "reduce" : "reduce, not ended", step->opened_us + bucket->start - 1, end, args);
 }
 
 static void add_bucket(struct perfetto *trace, const Wire__TraceStep *step, const Wire__TraceBucket *bucket) {
         for (size_t rank = 0; rank < bucket->n_ready; rank++)
                 if (bucket->ready[rank])
-                        emit(trace, json_pack("{s:s,s:s,s:s,s:i,s:i,s:o,s:{s:o,s:o,s:o}}", "ph", "i", "s", "t", "name", "ready",
-                                              "pid", (int)trace->process, "tid",
+                        emit(trace, json_pack("{s:s,s:s,s:s,s:i,s:i,s:o,s:{s:o,s:o,s:o}}", "ph", "i", "s",
+                                              "t", "name", "ready", "pid", (int)trace->process, "tid",
                                               (int)thread_of(trace, TRACK_RANK, 0, (uint32_t)rank), "ts",
-                                              number(step->opened_us + bucket->ready[rank] - 1), "args", "step",
-                                              number(step->step), "plan", number(step->plan), "bucket",
-                                              number(bucket->bucket)));
+                                              number(step->opened_us + bucket->ready[rank] - 1), "args",
+                                              "step", number(step->step), "plan", number(step->plan),
+                                              "bucket", number(bucket->bucket)));
         if (bucket->start)
                 reduction(trace, step, bucket);
         trace->open.seen++;

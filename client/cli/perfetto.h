@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Turns steps of flight records into a trace in the JSON format that Perfetto and chrome://tracing read. A job is a process
- * of the trace; its threads are the steps of each plan, the ranks with the moments of their READY, and each bucket with its
- * reductions. On none of these tracks do slices overlap. Times are those of the daemon's monotonic clock. Pure but for
- * memory and the output.
+ * Turns steps of flight records into a trace in the JSON format that Perfetto and chrome://tracing read. A
+ * job is a process of the trace; its threads are the steps of each plan, the ranks with the moments of their
+ * READY, and each bucket with its reductions. On none of these tracks do slices overlap. Times are those of
+ * the daemon's monotonic clock. Pure but for memory and the output.
  */
 #pragma once
 
@@ -17,7 +17,8 @@ struct perfetto;
 
 /* Writes the head. NULL if memory is short. */
 struct perfetto *perfetto_new(FILE *to);
-/* Records of another daemon follow; `place` tells its processes from those of others in their names ("" for nothing). */
+/* Records of another daemon follow; `place` tells its processes from those of others in their names (""
+ * for nothing). */
 void perfetto_daemon(struct perfetto *trace, const char *place);
 /* Frames of one daemon in the order of their coming. 0, -EPROTO for a frame that makes no sense, -ENOMEM. */
 int perfetto_step(struct perfetto *trace, const Wire__TraceStep *step);

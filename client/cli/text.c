@@ -86,10 +86,13 @@ static void job_nonfinite(const Wire__StatusJob *j, bool color, FILE *to) {
 
         if (!j->has_nonfinite_step)
                 return;
-        fprintf(to, "  %sstep %" PRIu64 ": rank %u (pid %d) brought %" PRIu64 " non-finite value%s: bucket %u%s%s%s%s\n",
-                paint_on(color, PAINT_BAD), j->nonfinite_step, j->nonfinite_rank, j->nonfinite_pid, j->nonfinite_values,
-                plural(j->nonfinite_values), j->nonfinite_bucket, known ? ", parameter \"" : "", or_empty(parameter),
-                known ? "\"" : "", paint_off(color, PAINT_BAD));
+        fprintf(to,
+                "  %sstep %" PRIu64 ": rank %u (pid %d) brought %" PRIu64
+                " non-finite value%s: bucket %u%s%s%s%s\n",
+                paint_on(color, PAINT_BAD), j->nonfinite_step, j->nonfinite_rank, j->nonfinite_pid,
+                j->nonfinite_values, plural(j->nonfinite_values), j->nonfinite_bucket,
+                known ? ", parameter \"" : "", or_empty(parameter), known ? "\"" : "",
+                paint_off(color, PAINT_BAD));
 }
 
 static bool ordinary(const Wire__StatusMember *m) {

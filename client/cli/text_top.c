@@ -8,11 +8,12 @@
 #include "text.h"
 
 static const struct column columns[] = {
-        { "JOB", false }, { "MEMBER", true },  { "PID", true },  { "STATE", false },   { "STEP", true },
+        { "JOB", false }, { "MEMBER", true },  { "PID", true },  { "STATE", false },      { "STEP", true },
         { "RATE", true }, { "EXPOSED", true }, { "LATE", true }, { "WAITED FOR", false },
 };
 
-/* What is shown of a member or a job: as of the interval between two looks, or since the start at the first one. */
+/* What is shown of a member or a job: as of the interval between two looks, or since the start at the
+ * first one. */
 struct past {
         const struct observation *observation; /* NULL: there is none */
         double seconds;
@@ -31,7 +32,8 @@ static const struct snapshot_job *job_before(const struct past *past, const stru
         return NULL;
 }
 
-static const Wire__StatusMember *member_before(const struct snapshot_job *job, const Wire__StatusMember *member) {
+static const Wire__StatusMember *member_before(const struct snapshot_job *job,
+                                               const Wire__StatusMember *member) {
         for (size_t i = 0; job && i < job->n_members; i++)
                 if (job->member[i]->member == member->member)
                         return job->member[i];
@@ -77,8 +79,8 @@ static void wait_cell(struct libscols_line *line, size_t *cell, const Wire__Stat
                 table_printf(line, cell, "%s, %s", format_age(since, wait->since_ms), wait->what);
 }
 
-static void member_line(struct libscols_table *table, const struct snapshot_job *job, const Wire__StatusMember *m,
-                        const Wire__StatusMember *before, double seconds) {
+static void member_line(struct libscols_table *table, const struct snapshot_job *job,
+                        const Wire__StatusMember *m, const Wire__StatusMember *before, double seconds) {
         struct libscols_line *line = table_line(table);
         size_t cell = 0;
 
@@ -92,17 +94,17 @@ static void member_line(struct libscols_table *table, const struct snapshot_job 
         table_printf(line, &cell, "%" PRIu64, m->step);
         rate_cell(line, &cell, before && seconds > 0 ? (double)growth(m->step, before->step) / seconds : 0);
         if (before)
-                share_cell(line, &cell, m->has_exposed_us && before->has_exposed_us, growth(m->exposed_us, before->exposed_us),
-                           seconds);
+                share_cell(line, &cell, m->has_exposed_us && before->has_exposed_us,
+                           growth(m->exposed_us, before->exposed_us), seconds);
         else
                 share_cell(line, &cell, m->has_exposed, (uint64_t)(m->exposed * 1e6), 1);
-        share_cell(line, &cell, before && m->has_late_us && before->has_late_us, before ? growth(m->late_us, before->late_us) : 0,
-                   seconds);
+        share_cell(line, &cell, before && m->has_late_us && before->has_late_us,
+                   before ? growth(m->late_us, before->late_us) : 0, seconds);
         wait_cell(line, &cell, wait_for(job, m));
 }
 
-static void job_line(struct libscols_table *table, const struct snapshot_job *job, const struct snapshot_job *before,
-                     double seconds) {
+static void job_line(struct libscols_table *table, const struct snapshot_job *job,
+                     const struct snapshot_job *before, double seconds) {
         struct libscols_line *line = table_line(table);
         const Wire__StatusJob *j = job->job;
         uint64_t steps = before ? growth(j->committed, before->job->committed) : 0;
@@ -118,14 +120,14 @@ static void job_line(struct libscols_table *table, const struct snapshot_job *jo
         table_text(line, &cell, j->has_exposed ? format_share(share, j->exposed) : "", PAINT_NONE);
         table_text(line, &cell, "", PAINT_NONE);
         if (job->n_waits)
-                table_printf(line, &cell, "%s, %zu member%s", format_age(since, job->wait[0]->since_ms), job->n_waits,
-                             job->n_waits == 1 ? "" : "s");
+                table_printf(line, &cell, "%s, %zu member%s", format_age(since, job->wait[0]->since_ms),
+                             job->n_waits, job->n_waits == 1 ? "" : "s");
         else
                 table_text(line, &cell, "", PAINT_NONE);
 }
 
-static void add_job(struct libscols_table *table, const struct snapshot_job *job, const struct snapshot_job *before,
-                    double seconds) {
+static void add_job(struct libscols_table *table, const struct snapshot_job *job,
+                    const struct snapshot_job *before, double seconds) {
         job_line(table, job, before, seconds);
         for (size_t i = 0; i < job->n_members; i++)
                 member_line(table, job, job->member[i], member_before(before, job->member[i]), seconds);
@@ -140,12 +142,13 @@ static void summary(const struct observation *observation, FILE *to) {
                         members += observation->snapshot[i].job[k].n_members;
                         waits += observation->snapshot[i].job[k].n_waits;
                 }
-        fprintf(to, "%zu daemon%s, %zu job%s, %zu member%s, %zu waited for\n", observation->n, observation->n == 1 ? "" : "s",
-                jobs, jobs == 1 ? "" : "s", members, members == 1 ? "" : "s", waits);
+        fprintf(to, "%zu daemon%s, %zu job%s, %zu member%s, %zu waited for\n", observation->n,
+                observation->n == 1 ? "" : "s", jobs, jobs == 1 ? "" : "s", members, members == 1 ? "" : "s",
+                waits);
 }
 
-void text_top(const struct observation *observation, const struct observation *before, uint64_t elapsed_ms, bool color,
-              FILE *to) {
+void text_top(const struct observation *observation, const struct observation *before, uint64_t elapsed_ms,
+              bool color, FILE *to) {
         struct past past = { .observation = before, .seconds = (double)elapsed_ms / 1000 };
         struct libscols_table *table = table_new(columns, array_size(columns), color);
 

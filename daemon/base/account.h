@@ -33,7 +33,8 @@ struct accounts *accounts_free(struct accounts *accounts);      /* all charges m
 void accounts_set_limits(struct accounts *accounts, const uint64_t limits[ACCOUNT_SLOTS]);      /* what is held stays */
 uint64_t accounts_used(const struct accounts *accounts, uid_t uid, enum account_slot slot);
 uint64_t accounts_total(const struct accounts *accounts, enum account_slot slot);
-uint64_t accounts_refused(const struct accounts *accounts, enum account_slot slot);     /* charges refused since the start */
+/* Charges refused since the start. */
+uint64_t accounts_refused(const struct accounts *accounts, enum account_slot slot);
 
 /* 0; QUOTA (positive) with *refusal filled, naming the uid, the slot, what is used, the limit and the configuration key to
  * raise; or -ENOMEM. *charge must be empty. */

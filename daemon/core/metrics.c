@@ -14,12 +14,12 @@
 #include "base/log.h"
 #include "proto/metrics.h"
 
-#define CALLERS 8u                      /* at a time */
-#define REQUEST_MAX 4096u               /* bytes of an HTTP request that are looked at */
-#define DISCARDS 16u                    /* times REQUEST_MAX, of what stands behind it */
-#define SILENCE (100 * USEC_PER_MSEC)   /* a caller that has said nothing for so long wants the text alone */
-#define PATIENCE (5 * USEC_PER_SEC)     /* for one caller in all */
-#define RETRY USEC_PER_SEC              /* after a failure to accept, as when fds are short */
+#define CALLERS 8u                    /* at a time */
+#define REQUEST_MAX 4096u             /* bytes of an HTTP request that are looked at */
+#define DISCARDS 16u                  /* times REQUEST_MAX, of what stands behind it */
+#define SILENCE (100 * USEC_PER_MSEC) /* a caller that has said nothing for so long wants the text alone */
+#define PATIENCE (5 * USEC_PER_SEC)   /* for one caller in all */
+#define RETRY USEC_PER_SEC            /* after a failure to accept, as when fds are short */
 
 struct caller {
         struct list link;
@@ -29,7 +29,7 @@ struct caller {
         struct loop_timer *timer;
         char request[REQUEST_MAX + 1];
         size_t heard;
-        char *text;                     /* the response; NULL while the caller is heard */
+        char *text; /* the response; NULL while the caller is heard */
         size_t size, sent;
         struct loop_deferred reap;
 };
@@ -177,7 +177,8 @@ static void discard(struct caller *caller) {
 
 static void transmit(struct caller *caller) {
         while (caller->sent < caller->size) {
-                ssize_t n = send(caller->sock, caller->text + caller->sent, caller->size - caller->sent, MSG_NOSIGNAL);
+                ssize_t n = send(caller->sock, caller->text + caller->sent, caller->size - caller->sent,
+                                 MSG_NOSIGNAL);
 
                 if (n < 0 && (errno == EAGAIN || errno == EINTR))
                         return;
@@ -196,7 +197,9 @@ static bool speaks_http(const struct caller *caller) {
         for (size_t i = 0; i < array_size(methods); i++) {
                 size_t length = strlen(methods[i]);
 
-                if (strncmp(caller->request, methods[i], caller->heard < length ? caller->heard : length) == 0)
+                if (length > caller->heard)
+                        length = caller->heard;
+                if (strncmp(caller->request, methods[i], length) == 0)
                         return caller->heard > 0;
         }
         return false;
@@ -222,8 +225,8 @@ static char *respond(const struct caller *caller, const char *body, size_t body_
 
         if (to == NULL)
                 return NULL;
-        fprintf(to, "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", status,
-                fine ? METRICS_TYPE : "text/plain", fine ? body_size : 0);
+        fprintf(to, "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
+                status, fine ? METRICS_TYPE : "text/plain", fine ? body_size : 0);
         if (fine && !head)
                 fwrite(body, 1, body_size, to);
         if (fclose(to) == 0)
@@ -252,8 +255,8 @@ static void answer(struct caller *caller) {
 
 /* Whether what the caller has to say is complete. */
 static bool is_complete(const struct caller *caller) {
-        return caller->heard == REQUEST_MAX || !speaks_http(caller) || strstr(caller->request, "\r\n\r\n") != NULL ||
-               strstr(caller->request, "\n\n") != NULL;
+        return caller->heard == REQUEST_MAX || !speaks_http(caller) ||
+               strstr(caller->request, "\r\n\r\n") != NULL || strstr(caller->request, "\n\n") != NULL;
 }
 
 static void hear(struct caller *caller) {
@@ -284,7 +287,8 @@ static void ready(void *data, int fd, unsigned events) {
                 transmit(caller);
 }
 
-/* It says nothing: then it wants the text. A request that does not end, or a response that is not read, ends it. */
+/* It says nothing: then it wants the text. A request that does not end, or a response that is not read,
+ * ends it. */
 static void late(void *data) {
         struct caller *caller = data;
 
@@ -344,11 +348,11 @@ static void incoming(void *data, int fd, unsigned events) {
                         return;
                 }
         }
-        loop_io_set(metrics->io, 0);    /* until one of them has ended */
+        loop_io_set(metrics->io, 0); /* until one of them has ended */
 }
 
-int metrics_new(struct loop *loop, struct sessions *sessions, const struct listener_config *config, struct metrics **ret,
-                char *error, size_t size) {
+int metrics_new(struct loop *loop, struct sessions *sessions, const struct listener_config *config,
+                struct metrics **ret, char *error, size_t size) {
         struct metrics *metrics = calloc(1, sizeof(*metrics));
         int r = -ENOMEM;
 

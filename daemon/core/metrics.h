@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The metrics socket: a Unix stream socket on which whoever connects gets the state of the daemon as OpenMetrics text and the
- * end of the connection. A caller that begins with an HTTP request gets an HTTP response, one that says nothing or something
- * else gets the text alone. Few callers are served at a time, each for a short while; the others wait in connect().
+ * The metrics socket: a Unix stream socket on which whoever connects gets the state of the daemon as
+ * OpenMetrics text and the end of the connection. A caller that begins with an HTTP request gets an HTTP
+ * response, one that says nothing or something else gets the text alone. Few callers are served at a time,
+ * each for a short while; the others wait in connect().
  */
 #pragma once
 
@@ -13,6 +14,6 @@
 struct metrics;
 
 /* On failure a sentence for people is in `error`. */
-int metrics_new(struct loop *loop, struct sessions *sessions, const struct listener_config *config, struct metrics **ret,
-                char *error, size_t size);
+int metrics_new(struct loop *loop, struct sessions *sessions, const struct listener_config *config,
+                struct metrics **ret, char *error, size_t size);
 struct metrics *metrics_free(struct metrics *metrics);  /* removes the socket file */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A search by halves over the parameters of a bucket: a copy of a range onto itself moves nothing, and counts. */
+/* A search by halves over the parameters of a bucket: a copy of a range onto itself moves nothing, and
+ * counts. */
 #include "job/nonfinite.h"
 
 #include <inttypes.h>
@@ -20,14 +21,15 @@ static void keep_result(struct nonfinite *state, const struct backend_result *re
 }
 
 /* The bytes of the bucket from parameter `low` to the one before `high`. */
-static void extent_of(const struct plan *plan, uint32_t bucket, uint32_t low, uint32_t high, uint64_t *ret_start,
-                      uint64_t *ret_end) {
+static void extent_of(const struct plan *plan, uint32_t bucket, uint32_t low, uint32_t high,
+                      uint64_t *ret_start, uint64_t *ret_end) {
         const struct description_bucket *place = &plan->reference->bucket[bucket];
         uint64_t at = 0;
 
         *ret_start = *ret_end = 0;
         for (uint32_t i = 0; i < high; i++) {
-                const struct description_param *param = &plan->reference->param[plan->reference->order[place->first + i]];
+                const struct description_param *param =
+                        &plan->reference->param[plan->reference->order[place->first + i]];
 
                 at = (at + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
                 if (i == low)
@@ -47,18 +49,20 @@ static int test(struct plan *plan, uint32_t bucket, struct backend_result *ret) 
 
         extent_of(plan, bucket, state->low, state->middle, &start, &end);
         range.offset = place->offset + start;
-        return backend->ops->submit(backend, &(struct backend_task){
-                .id = (uint64_t)plan->owner.slot << 32 | bucket,
-                .turn = plan->job->id,
-                .dtype = place->dtype,
-                .reduce = WIRE__REDUCE__REDUCE_NONE,
-                .elements = (end - start) / dtype_size(place->dtype),
-                .n_inputs = 1,
-                .n_outputs = 1,
-                .inputs = &range,
-                .outputs = &range,
-                .statistics = true,
-        }, ret);
+        return backend->ops->submit(backend,
+                                    &(struct backend_task){
+                                            .id = (uint64_t)plan->owner.slot << 32 | bucket,
+                                            .turn = plan->job->id,
+                                            .dtype = place->dtype,
+                                            .reduce = WIRE__REDUCE__REDUCE_NONE,
+                                            .elements = (end - start) / dtype_size(place->dtype),
+                                            .n_inputs = 1,
+                                            .n_outputs = 1,
+                                            .inputs = &range,
+                                            .outputs = &range,
+                                            .statistics = true,
+                                    },
+                                    ret);
 }
 
 /* Chooses what to test next; false once it is known, or known not to be there. */
@@ -67,7 +71,8 @@ static bool choose(struct nonfinite *state) {
                 return false;
         if (state->high == state->low)
                 return false;
-        state->middle = state->high - state->low == 1 ? state->high : state->low + (state->high - state->low) / 2;
+        state->middle =
+                state->high - state->low == 1 ? state->high : state->low + (state->high - state->low) / 2;
         return true;
 }
 
@@ -95,12 +100,14 @@ static void tell(struct plan *plan) {
         context.generation = plan->job->membership.generation;
         context.uid = plan->job->uid;
         if (state->ranks > 1)
-                snprintf(others, sizeof(others), "; so did %u more rank%s", state->ranks - 1, state->ranks > 2 ? "s" : "");
+                snprintf(others, sizeof(others), "; so did %u more rank%s", state->ranks - 1,
+                         state->ranks > 2 ? "s" : "");
         log_write(LOG_WARNING, &context,
-                  "job '%s', step %" PRIu64 ": rank %u (pid %d) brought %" PRIu64 " value%s that %s not finite: bucket %u%s%s%s%s",
-                  plan->job->name, state->step, state->rank, (int)state->pid, state->count, state->count == 1 ? "" : "s",
-                  state->count == 1 ? "is" : "are", state->bucket, known ? ", parameter \"" : "", state->parameter,
-                  known ? "\"" : "", others);
+                  "job '%s', step %" PRIu64 ": rank %u (pid %d) brought %" PRIu64
+                  " value%s that %s not finite: bucket %u%s%s%s%s",
+                  plan->job->name, state->step, state->rank, (int)state->pid, state->count,
+                  state->count == 1 ? "" : "s", state->count == 1 ? "is" : "are", state->bucket,
+                  known ? ", parameter \"" : "", state->parameter, known ? "\"" : "", others);
 }
 
 /* Goes on until a test is under way or there is nothing left to test: then the bucket's own result is due. */
@@ -116,7 +123,7 @@ static const struct backend_result *search(struct plan *plan, uint32_t bucket) {
                         plan->tasks++;
                         return NULL;
                 }
-                if (r < 0) {            /* no memory: then without the parameter's name */
+                if (r < 0) { /* no memory: then without the parameter's name */
                         state->hit = false;
                         break;
                 }
@@ -152,7 +159,8 @@ static void begin(struct plan *plan, uint32_t bucket, const struct backend_resul
         state->hit = false;
 }
 
-const struct backend_result *nonfinite_look(struct plan *plan, uint32_t bucket, const struct backend_result *result) {
+const struct backend_result *nonfinite_look(struct plan *plan, uint32_t bucket,
+                                            const struct backend_result *result) {
         struct nonfinite *state = &plan->job->blame;
         uint32_t rank = 0;
 

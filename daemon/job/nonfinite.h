@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Naming who brought a value that is not finite, and where. The counts of a reduction tell the rank; the inputs are gone by
- * then, but a NaN or an infinity shows in the result, so the bucket's parameters are looked through, by the backend, before
- * the members get them back. That is done, and logged, once per burst: it begins with such a step and ends after
- * NONFINITE_QUIET committed steps in a row without one.
+ * Naming who brought a value that is not finite, and where. The counts of a reduction tell the rank; the
+ * inputs are gone by then, but a NaN or an infinity shows in the result, so the bucket's parameters are
+ * looked through, by the backend, before the members get them back. That is done, and logged, once per burst:
+ * it begins with such a step and ends after NONFINITE_QUIET committed steps in a row without one.
  */
 #pragma once
 
@@ -30,7 +30,8 @@ struct nonfinite {                      /* embedded in a job */
         char parameter[LIMIT_NAME + 1]; /* "": not found, as with a maximum of -inf */
         /* The search. */
         const struct plan *searched;    /* NULL: none goes on */
-        uint32_t low, high, middle;     /* parameters of the bucket that come into question; tested ones end at `middle` */
+        uint32_t low, high;             /* parameters of the bucket that come into question */
+        uint32_t middle;                /* those that are tested end before it */
         bool hit;                       /* it is known that one of them is it */
         struct backend_result result;   /* of the reduction, for when the search has ended */
         double sums[LIMIT_WORLD];
@@ -38,10 +39,11 @@ struct nonfinite {                      /* embedded in a job */
 };
 
 /*
- * A result of the backend for a bucket: of its reduction, or of a part of the search. NULL: a search goes on, of which more
- * results will come. Else the result of the reduction, which the members may hear now.
+ * A result of the backend for a bucket: of its reduction, or of a part of the search. NULL: a search goes on,
+ * of which more results will come. Else the result of the reduction, which the members may hear now.
  */
-const struct backend_result *nonfinite_look(struct plan *plan, uint32_t bucket, const struct backend_result *result);
+const struct backend_result *nonfinite_look(struct plan *plan, uint32_t bucket,
+                                            const struct backend_result *result);
 /* The open step has been committed, or is void. */
 void nonfinite_committed(struct plan *plan);
 void nonfinite_void(struct plan *plan);

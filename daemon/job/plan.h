@@ -56,7 +56,7 @@ struct plan {
         enum step_state state;
         uint64_t step;          /* last committed */
         uint64_t opened;        /* clock_now() at the first READY */
-        struct record_step *trace;      /* where the open step is recorded; NULL: newer ones have pushed it out */
+        struct record_step *trace;      /* record of the open step; NULL: newer ones have pushed it out */
         bool stall_told;
         bool held;              /* it opened while all jobs were held */
         uint32_t divisor;       /* of the open step; 0: nobody has said it yet */

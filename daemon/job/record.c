@@ -8,12 +8,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-const uint32_t record_class_us[RECORD_CLASSES] = { 10,    25,    50,     100,    250,    500,     1000,    2500,
-                                                   5000, 10000, 25000, 50000, 100000, 250000, 1000000, 10000000 };
+const uint32_t record_class_us[RECORD_CLASSES] = { 10,     25,     50,      100,     250,   500,
+                                                   1000,   2500,   5000,    10000,   25000, 50000,
+                                                   100000, 250000, 1000000, 10000000 };
 
 /* Fresh pages come from the kernel as the ring fills: a job of few steps costs little. */
-int record_new(struct accounts *accounts, uid_t uid, const char *name, struct record **ret, struct refusal *refusal) {
-        struct record *record = mmap(NULL, sizeof(*record), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+int record_new(struct accounts *accounts, uid_t uid, const char *name, struct record **ret,
+               struct refusal *refusal) {
+        struct record *record =
+                mmap(NULL, sizeof(*record), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         int r;
 
         if (record == MAP_FAILED)
@@ -84,7 +87,8 @@ void records_keep(struct records *records, struct record *record) {
 }
 
 static struct record_step *step_at(const struct record *record, uint32_t index) {
-        return (struct record_step *)(void *)(record->ring + record->at[(record->first + index) % RECORD_STEPS]);
+        return (struct record_step *)(void *)(record->ring +
+                                              record->at[(record->first + index) % RECORD_STEPS]);
 }
 
 static void push_out_oldest(struct record *record) {
@@ -96,7 +100,8 @@ static void push_out_oldest(struct record *record) {
         record->n--;
 }
 
-/* Room behind the youngest step, or at the start of the ring where there is not enough. The oldest steps make way. */
+/* Room behind the youngest step, or at the start of the ring where there is not enough. The oldest steps
+ * make way. */
 static uint32_t make_room(struct record *record, uint32_t size) {
         uint32_t start = record->end;
 
@@ -105,7 +110,8 @@ static uint32_t make_room(struct record *record, uint32_t size) {
                         push_out_oldest(record);
                 start = 0;
         }
-        while (record->n > 0 && record->at[record->first] >= start && record->at[record->first] < start + size)
+        while (record->n > 0 && record->at[record->first] >= start &&
+               record->at[record->first] < start + size)
                 push_out_oldest(record);
         if (record->n == RECORD_STEPS)
                 push_out_oldest(record);
@@ -119,7 +125,8 @@ static uint32_t bucket_bytes(uint32_t world) {
 void record_open(struct record *record, struct record_step **holder, const struct record_step *what) {
         uint32_t fit = (RECORD_STEP_BYTES - (uint32_t)sizeof(*what)) / bucket_bytes(what->world);
         uint32_t kept = what->buckets < fit ? what->buckets : fit;
-        uint32_t size = (uint32_t)sizeof(*what) + kept * bucket_bytes(what->world), at = make_room(record, size);
+        uint32_t size = (uint32_t)sizeof(*what) + kept * bucket_bytes(what->world),
+                 at = make_room(record, size);
         struct record_step *step = (struct record_step *)(void *)(record->ring + at);
 
         memset(step, 0, size);
@@ -177,14 +184,14 @@ void record_start(struct record *record, struct record_step *step, uint32_t buck
         }
 }
 
-void record_end(struct record *record, struct record_step *step, uint32_t bucket, uint64_t now, uint64_t start,
-                const struct backend_result *result) {
+void record_end(struct record *record, struct record_step *step, uint32_t bucket, uint64_t now,
+                uint64_t start, const struct backend_result *result) {
         uint64_t us = now - start;
         unsigned class = 0;
         uint32_t *counts;
 
         while (class < RECORD_CLASSES && us > record_class_us[class])
-                class++;
+                class ++;
         record->totals.class[class]++;
         record->totals.reduce_us += us;
         if (!is_kept(step, bucket))
@@ -193,10 +200,12 @@ void record_end(struct record *record, struct record_step *step, uint32_t bucket
         buckets_of(step)[bucket].sum_squares = result->sum_squares;
         counts = nonfinite_of(step, bucket);
         for (unsigned i = 0; i < result->n_inputs && i < step->world; i++)
-                counts[i] = result->input_nonfinite[i] < UINT32_MAX ? (uint32_t)result->input_nonfinite[i] : UINT32_MAX;
+                counts[i] = result->input_nonfinite[i] < UINT32_MAX ? (uint32_t)result->input_nonfinite[i]
+                                                                    : UINT32_MAX;
 }
 
-void record_close(struct record *record, struct record_step *step, bool committed, uint64_t opened, uint64_t now) {
+void record_close(struct record *record, struct record_step *step, bool committed, uint64_t opened,
+                  uint64_t now) {
         if (committed) {
                 record->totals.committed++;
                 record->totals.step_us += now - opened;
@@ -213,7 +222,9 @@ const struct record_step *record_next(const struct record *record, uint64_t afte
         uint64_t oldest = record->sequence - record->n + 1;
         uint64_t wanted = after + 1 > oldest ? after + 1 : oldest;
 
-        return wanted <= record->sequence && after < record->sequence ? step_at(record, (uint32_t)(wanted - oldest)) : NULL;
+        return wanted <= record->sequence && after < record->sequence
+                       ? step_at(record, (uint32_t)(wanted - oldest))
+                       : NULL;
 }
 
 const struct record_bucket *record_bucket(const struct record_step *step, uint32_t bucket) {

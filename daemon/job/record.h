@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The flight record of a job: what happened in its last steps, always written, read when somebody asks. A ring of fixed
- * size: at most RECORD_STEPS steps, fewer where they have many buckets or members. Writing allocates nothing and reads no
- * clock. Beside the ring stand totals since the job began. A record outlives its job: see struct records.
+ * The flight record of a job: what happened in its last steps, always written, read when somebody asks. A
+ * ring of fixed size: at most RECORD_STEPS steps, fewer where they have many buckets or members. Writing
+ * allocates nothing and reads no clock. Beside the ring stand totals since the job began. A record outlives
+ * its job: see struct records.
  */
 #pragma once
 
@@ -19,9 +20,10 @@
 #define RECORD_BYTES (192u << 10)       /* of the ring: what 64 jobs have stays well below 20 MiB */
 #define RECORD_STEP_BYTES (RECORD_BYTES / 4)    /* of one step; buckets beyond are not recorded */
 #define RECORD_ENDED 8u                 /* records of jobs that have ended */
-#define RECORD_CLASSES (LIMIT_CLASSES - 1)      /* of the histogram of reductions; a last one holds what is longer */
+#define RECORD_CLASSES (LIMIT_CLASSES - 1)      /* of the histogram; a last one holds what is longer */
 
-/* Times are microseconds since the step was opened, plus 1; 0: has not happened. 71 minutes and more look like 71 minutes. */
+/* Times are microseconds since the step was opened, plus 1; 0: has not happened. 71 minutes and more look
+ * like 71 minutes. */
 struct record_bucket {
         double sum_squares;             /* of the result */
         uint32_t start, end;            /* of the reduction */
@@ -35,7 +37,8 @@ struct record_step {
         uint32_t plan, generation, world;
         uint32_t buckets, kept;         /* of the plan; recorded ones */
         bool committed;
-        /* `kept` struct record_bucket, then for each of them `world` times of READY, then as many non-finite counts */
+        /* `kept` struct record_bucket, then for each of them `world` times of READY, then as many
+         * non-finite counts */
 };
 
 struct record_totals {
@@ -43,8 +46,8 @@ struct record_totals {
         uint64_t nonfinite_steps;       /* of these, with a value in some input that was not finite */
         uint64_t class[RECORD_CLASSES + 1];     /* reductions by duration, not cumulative */
         uint64_t reduce_us;             /* all reductions */
-        /* Of buckets that were recorded: members' time from READY to the start of the reduction, and by rank how much later
-         * than the first READY of a bucket its own came. */
+        /* Of buckets that were recorded: members' time from READY to the start of the reduction, and by
+         * rank how much later than the first READY of a bucket its own came. */
         uint64_t wait_us, late_us[LIMIT_WORLD];
 };
 
@@ -63,10 +66,11 @@ struct record {
         uint32_t first, n;              /* steps in `at` */
         uint32_t end;                   /* behind the youngest step in `ring` */
         uint32_t at[RECORD_STEPS];      /* offsets of steps */
-        _Alignas(16) uint8_t ring[RECORD_BYTES];
+        _Alignas(8) uint8_t ring[RECORD_BYTES];
 };
 
-/* Records of ended jobs. A fixed number: a new one pushes out the oldest one of the uid that has most of them. */
+/* Records of ended jobs. A fixed number: a new one pushes out the oldest one of the uid that has most of
+ * them. */
 struct records {
         struct list list;               /* oldest first */
         unsigned n;
@@ -76,7 +80,8 @@ struct records {
 extern const uint32_t record_class_us[RECORD_CLASSES];
 
 /* Memory is charged to the uid. 0, QUOTA with *refusal, or -ENOMEM. */
-int record_new(struct accounts *accounts, uid_t uid, const char *name, struct record **ret, struct refusal *refusal);
+int record_new(struct accounts *accounts, uid_t uid, const char *name, struct record **ret,
+               struct refusal *refusal);
 struct record *record_free(struct record *record);
 void records_init(struct records *records);
 void records_deinit(struct records *records);
@@ -88,9 +93,10 @@ void record_open(struct record *record, struct record_step **holder, const struc
 /* The rest takes `step` NULL: then only totals are kept that need no memory of what came before. */
 void record_ready(struct record_step *step, uint32_t bucket, uint32_t rank, uint64_t now);
 void record_start(struct record *record, struct record_step *step, uint32_t bucket, uint64_t now);
-void record_end(struct record *record, struct record_step *step, uint32_t bucket, uint64_t now, uint64_t start,
-                const struct backend_result *result);
-void record_close(struct record *record, struct record_step *step, bool committed, uint64_t opened, uint64_t now);
+void record_end(struct record *record, struct record_step *step, uint32_t bucket, uint64_t now,
+                uint64_t start, const struct backend_result *result);
+void record_close(struct record *record, struct record_step *step, bool committed, uint64_t opened,
+                  uint64_t now);
 
 /* The oldest step with a sequence above `after`; NULL if there is none. */
 const struct record_step *record_next(const struct record *record, uint64_t after);

@@ -84,7 +84,8 @@ static void send_daemon(const struct answer *answer) {
         row.loop_cpu_us = clock_thread_cpu();
         row.worker_cpu_us = ops->cpu_us(config->backend);
         row.complete = answer->viewer == NULL || session_is_operator(answer->viewer);
-        row.has_refused_clients = row.has_refused_jobs = row.has_refused_arenas = row.has_refused_bytes = row.complete;
+        row.has_refused_clients = row.has_refused_jobs = row.has_refused_arenas = row.has_refused_bytes =
+                row.complete;
         row.refused_clients = row.complete ? accounts_refused(config->accounts, ACCOUNT_CLIENTS) : 0;
         row.refused_jobs = row.complete ? accounts_refused(config->accounts, ACCOUNT_JOBS) : 0;
         row.refused_arenas = row.complete ? accounts_refused(config->accounts, ACCOUNT_ARENAS) : 0;
@@ -177,7 +178,8 @@ static const char *job_state_text(const struct job *job, unsigned n_waits, uint6
 static void add_totals(Wire__StatusJob *row, const struct record *record) {
         if (record == NULL)
                 return;
-        row->has_committed = row->has_step_us = row->has_nonfinite_steps = row->has_reduce_us = row->has_wait_us = true;
+        row->has_committed = row->has_step_us = row->has_nonfinite_steps = row->has_reduce_us =
+                row->has_wait_us = true;
         row->committed = record->totals.committed;
         row->step_us = record->totals.step_us;
         row->nonfinite_steps = record->totals.nonfinite_steps;
@@ -190,7 +192,8 @@ static void add_totals(Wire__StatusJob *row, const struct record *record) {
 static void add_nonfinite(Wire__StatusJob *row, const struct nonfinite *nonfinite) {
         if (nonfinite->step == 0 || nonfinite->searched != NULL)
                 return;
-        row->has_nonfinite_step = row->has_nonfinite_plan = row->has_nonfinite_bucket = row->has_nonfinite_rank = true;
+        row->has_nonfinite_step = row->has_nonfinite_plan = row->has_nonfinite_bucket =
+                row->has_nonfinite_rank = true;
         row->has_nonfinite_pid = row->has_nonfinite_values = true;
         row->nonfinite_step = nonfinite->step;
         row->nonfinite_plan = nonfinite->plan;
@@ -392,7 +395,10 @@ static bool describe(const struct answer *answer, const char *asked) {
 }
 
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data) {
-        describe(&(struct answer){ .sessions = sessions, .viewer = NULL, .now = clock_now(), .row = row, .data = data }, NULL);
+        struct answer answer = { .sessions = sessions, .viewer = NULL, .now = clock_now(), .row = row,
+                                 .data = data };
+
+        describe(&answer, NULL);
 }
 
 struct reply {
@@ -409,11 +415,12 @@ static void send_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Status *status = CAST(Wire__Status, message);
         struct reply reply = { .to = session, .request = request->id };
+        struct answer answer = { .sessions = session->sessions, .viewer = session,
+                                 .now = clock_now(), .row = send_reply, .data = &reply };
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
 
         end.has_found = true;
-        end.found = describe(&(struct answer){ .sessions = session->sessions, .viewer = session, .now = clock_now(),
-                                               .row = send_reply, .data = &reply }, status->job);
+        end.found = describe(&answer, status->job);
         send_reply(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
         return 0;
 }

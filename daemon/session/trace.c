@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The answer to TRACE: a piece of the flight records of a job, live or ended. Nothing is remembered between pieces, the
- * client says where to go on; so a large record costs the loop one bounded answer at a time, and waits in no queue.
+ * The answer to TRACE: a piece of the flight records of a job, live or ended. Nothing is remembered between
+ * pieces, the client says where to go on; so a large record costs the loop one bounded answer at a time, and
+ * waits in no queue.
  */
 #include <string.h>
 
 #include "base/clock.h"
 #include "session/private.h"
 
-#define PIECE_STEPS_BYTES (96u << 10)   /* of the record, then the piece ends with the step that is being sent */
+#define PIECE_BYTES (96u << 10)         /* of the record; the piece ends behind the step that goes beyond */
 #define FRAME_NUMBERS 8192u             /* per-rank values in one frame: more might not fit */
 
 _Static_assert(FRAME_NUMBERS >= 2 * LIMIT_WORLD, "a bucket fits a frame");
@@ -18,7 +19,7 @@ struct piece {
         uint32_t request;
         const char *asked;
         uint64_t now, until;
-        const struct record *told;      /* the record whose names have been sent */
+        const struct record *told; /* the record whose names have been sent */
         uint32_t bytes;
 };
 
@@ -37,7 +38,8 @@ static const struct record *find_record(const struct piece *piece, uint32_t from
 
         list_for_each(record, &jobs->ended.list, link)
                 if (record->job >= from && (found == NULL || record->job < found->job) &&
-                    session_sees(piece->to, record->uid) && session_asks_for(piece->asked, record->uid, record->name))
+                    session_sees(piece->to, record->uid) &&
+                    session_asks_for(piece->asked, record->uid, record->name))
                         found = record;
         list_for_each(job, &jobs->list, link)
                 if (job->record != NULL && job->id >= from && (found == NULL || job->id < found->job) &&
@@ -149,7 +151,7 @@ static bool send_record(struct piece *piece, const struct record *record, uint64
         const struct record_step *step;
 
         while ((step = record_next(record, *after)) != NULL && step->opened <= piece->until) {
-                if (piece->bytes >= PIECE_STEPS_BYTES)
+                if (piece->bytes >= PIECE_BYTES)
                         return false;
                 send_step(piece, record, step);
                 *after = step->sequence;
@@ -159,14 +161,17 @@ static bool send_record(struct piece *piece, const struct record *record, uint64
 
 int on_trace(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Trace *trace = CAST(Wire__Trace, message);
-        struct piece piece = { .to = session, .request = request->id, .asked = trace->job, .now = clock_now() };
+        struct piece piece = {
+                .to = session, .request = request->id, .asked = trace->job, .now = clock_now()
+        };
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
         uint32_t from = trace->has_record ? trace->record : 0;
         uint64_t after = trace->has_after ? trace->after : 0;
         const struct record *record;
 
         if (trace->job == NULL || trace->job[0] == '\0')
-                return refuse(&request->refusal, WIRE__CODE__INVALID, "TRACE names no job; say which one: NAME or UID/NAME");
+                return refuse(&request->refusal, WIRE__CODE__INVALID,
+                              "TRACE names no job; say which one: NAME or UID/NAME");
         end.has_found = end.has_now_us = true;
         end.now_us = piece.now;
         piece.until = trace->has_until_us ? trace->until_us : piece.now;

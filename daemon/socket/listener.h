@@ -16,8 +16,8 @@ struct listener_config {
         mode_t mode;
 };
 
-/* Binds and listens at the path, replacing a stale socket file; `type` is SOCK_SEQPACKET or SOCK_STREAM. The socket file is then
- * the caller's to remove. */
+/* Binds and listens at the path, replacing a stale socket file; `type` is SOCK_SEQPACKET or SOCK_STREAM.
+ * The socket file is then the caller's to remove. */
 int listener_bind(const struct listener_config *config, int type, int *ret, char *error, size_t size);
 
 /* On failure a sentence for people is in `error`. */

@@ -125,7 +125,8 @@ def test_unknown_fields_are_ignored(serve):
 
 def test_something_before_hello(serve):
     served = serve()
-    for kind in ("JOIN", "STATUS", "LEAVE", "PLAN_BEGIN", "PLAN_COMMIT", "READY", "OPERATION", "STAGING"):
+    for kind in ("JOIN", "STATUS", "LEAVE", "PLAN_BEGIN", "PLAN_COMMIT", "READY", "OPERATION", "STAGING",
+                 "TRACE"):
         peer = served.peer(hello=False)
         peer.send(kind)
         rejected(peer)
@@ -200,7 +201,8 @@ def test_required_fields_left_out(serve):
 
 @pytest.mark.parametrize("kind", ["HELLO", "JOIN", "LEAVE", "PLAN_BEGIN", "PLAN_PARAMS", "PLAN_BUCKETS",
                                   "PLAN_COMMIT", "PLAN_MAPPED", "PLAN_DROP",
-                                  "READY", "STAGING", "STAGING_MAPPED", "OPERATION", "STATUS"])
+                                  "READY", "STAGING", "STAGING_MAPPED", "OPERATION", "STATUS",
+                                  "TRACE"])
 def test_malformed_payload(serve, kind):
     """A tag without its value, and a length beyond the end."""
     served = serve()

@@ -133,7 +133,14 @@ class Wild:
         self.peer.send(kind, job=job, **fields)
 
     def look(self):
-        self.peer.send("STATUS")
+        if self.chance.random() < 0.5:
+            self.peer.send("STATUS")
+            return
+        fields = {"record": self.chance.choice([0, 1, 2, *NUMBERS]), "after": self.chance.choice([0, 1, 5, *LONG]),
+                  "until_us": self.chance.choice([0, *LONG])}
+        chosen = self.chance.sample(sorted(fields), self.chance.randrange(4))
+        self.peer.send("TRACE", job=self.chance.choice([*NAMES, "healthy", "", "0/healthy"]),
+                       **{key: fields[key] for key in chosen})
 
     def noise(self):
         data = bytearray(wire.frame("STATUS", b"", 5))

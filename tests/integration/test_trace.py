@@ -243,6 +243,29 @@ def test_a_record_outlives_its_job(daemon, peers, trace):
     assert len(trace(served, "first").steps()) == 3     # the oldest record has been pushed out
 
 
+def test_who_asks_and_does_not_read(serve):
+    """Pieces that pile up unread cost the asker its connection, and nobody else anything."""
+    served = serve()
+    crew = served.crew("large", 4, lambda ordinal: small_plan(300, elements=16, ordinal=ordinal))
+    crew.go(20)
+    greedy = served.peer()
+    greedy.sock.setblocking(False)
+    frame = wire.frame("TRACE", wire.pb.Trace(job="large"), request=7)
+    sent = 0
+    try:
+        while sent < 100000:
+            greedy.sock.send(frame)
+            sent += 1
+    except BlockingIOError:
+        pass                            # it is not read from while its answers wait
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    assert sent < 100000
+    served.go()
+    greedy.close()
+    crew.go(1)
+
+
 def test_a_job_without_steps(daemon, peers, trace):
     served = daemon()
     peers(Crew(served.socket, "young", 1, plan=None))

@@ -479,7 +479,8 @@ static void what_is_not_in_the_result_has_no_parameter(void **state) {
         assert_int_equal(f->member[0]->job->blame.rank, 1);
 }
 
-/* A loss in the middle of the search: the step is void, after the last access, and nothing is claimed about it. */
+/* A loss in the middle of the search: the step is void, after the last access, and nothing is claimed
+ * about it. */
 static void a_search_ends_with_its_step(void **state) {
         struct fixture *f = *state;
 

@@ -33,9 +33,15 @@ static struct record *make(uid_t uid, const char *name) {
         return record;
 }
 
-static void open_step(struct record *record, struct record_step **holder, uint64_t number, uint32_t buckets, uint32_t world) {
-        record_open(record, holder, &(struct record_step){
-                .number = number, .opened = 1000 * number, .plan = 3, .generation = 2, .world = world, .buckets = buckets });
+static void open_step(struct record *record, struct record_step **holder, uint64_t number, uint32_t buckets,
+                      uint32_t world) {
+        record_open(record, holder,
+                    &(struct record_step){ .number = number,
+                                           .opened = 1000 * number,
+                                           .plan = 3,
+                                           .generation = 2,
+                                           .world = world,
+                                           .buckets = buckets });
         assert_non_null(*holder);
 }
 
@@ -127,7 +133,8 @@ static void test_large_steps_are_kept_by_bytes(void **state) {
         struct record *record = make(UID, "j");
 
         for (uint64_t number = 1; number <= 2000; number++) {
-                play(record, number, 1 + (uint32_t)(number * 7919 % 400), 1 + (uint32_t)(number * 104729 % 9));
+                play(record, number, 1 + (uint32_t)(number * 7919 % 400),
+                     1 + (uint32_t)(number * 104729 % 9));
                 check(record, number);
         }
         assert_in_range(record->n, 4, RECORD_STEPS - 1);
@@ -148,7 +155,8 @@ static void test_a_huge_step_is_cut(void **state) {
         record_free(record);
 }
 
-/* A step that stays open while another plan goes on: it is pushed out like any other, and writing to it ends. */
+/* A step that stays open while another plan goes on: it is pushed out like any other, and writing to it
+ * ends. */
 static void test_an_open_step_is_pushed_out(void **state) {
         struct backend_result result = { .n_inputs = 0 };
         struct record *record = make(UID, "j");
