@@ -11,10 +11,11 @@
 # JOBS           parallel compilations and tests (default: the number of CPUs)
 # NO_INSTALL     set: install no packages
 #
-# Builds and logs go to build-test/, one folder per kind of build.
+# Builds and logs go to build-test/, one folder per kind of build; so does the file system of the machine that
+# the suite systemd boots.
 set -u
 
-SUITES="gcc clang lint unit integration fuzz asan tsan"
+SUITES="gcc clang lint unit integration systemd fuzz asan tsan"
 
 cd "$(dirname "$0")/.." || exit 1
 ROOT=$PWD
@@ -151,6 +152,17 @@ suite_unit() { build_gcc && unit unit gcc; }
 suite_lint() { build_gcc && python lint gcc tests/lint; }
 suite_integration() { build_gcc && python integration gcc tests/integration; }
 
+# A machine of its own is booted, one for all tests, so they go one after the other. Only root can do that;
+# whoever tests at home without root goes without it, and is told so. Continuous integration may not.
+suite_systemd() {
+        build_gcc || return 1
+        if [ -z "$CI" ] && [ -z "$AS_ROOT" ] && [ "$(id -u)" != 0 ]; then
+                echo "systemd                  left out: only root, or sudo without a password, boots a machine"
+                return 0
+        fi
+        python systemd gcc -n 0 tests/systemd
+}
+
 # Each target replays its corpus, and then looks for more on its own copy of it, the targets sharing the CPUs.
 suite_fuzz() {
         build_fuzz || return 1
@@ -194,7 +206,7 @@ suite_tsan() {
 }
 
 main() {
-        case ${1:-} in -h | --help) sed -n '4,15s/^# \{0,1\}//p' tests/run.sh; return 0 ;; esac
+        case ${1:-} in -h | --help) sed -n '4,16s/^# \{0,1\}//p' tests/run.sh; return 0 ;; esac
         for suite in "$@"; do
                 case " $SUITES " in
                 *" $suite "*) ;;

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon and its service manager: what it says on NOTIFY_SOCKET, when it stops feeding the watchdog, and passed sockets."""
-import ctypes
 import os
-import pathlib
 import re
 import select
 import signal
@@ -13,9 +11,8 @@ import pytest
 import harness
 from harness import wait_until
 from peer import Peer, small_plan
+from traced import Traced, thread
 
-PTRACE_CONT, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 7, 17, 0x4206, 0x4207
-WALL = 0x40000000
 WATCHDOG_US = 400000
 
 
@@ -69,35 +66,6 @@ def test_without_a_watchdog_none_is_fed(daemon, peers):
     peers(Peer(made.socket))
     made.wait_notice(has("STATUS"))
     assert not any("WATCHDOG=1" in text for text in made.notices)
-
-
-class Traced:
-    """One thread, stopped by ptrace while the other threads of its process go on."""
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-    libc.ptrace.restype = ctypes.c_long
-
-    def __init__(self, tid):
-        self.tid = tid
-        self._ptrace(PTRACE_SEIZE)
-        self._ptrace(PTRACE_INTERRUPT)
-        assert os.waitpid(tid, WALL)[0] == tid
-
-    def _ptrace(self, request):
-        if self.libc.ptrace(request, self.tid, None, None) < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, f"ptrace {request:#x}: {os.strerror(code)}")
-
-    def release(self):
-        self._ptrace(PTRACE_DETACH)
-
-
-def thread(pid, name):
-    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        if (task / "comm").read_text().strip() == name:
-            return int(task.name)
-    raise AssertionError(f"no thread {name}")
 
 
 def heard_within(daemon, seconds):

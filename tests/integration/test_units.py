@@ -14,18 +14,27 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 EXPOSURE = 20                           # ten times what systemd-analyze prints
 
 
+def adapted(build, folder, kind=""):
+    """The units of a kind in a folder of their own, the service starting the daemon of this build."""
+    for name in ("gradsyncd@.service", "gradsyncd@.socket"):
+        text = (build / "systemd" / kind / name).read_text()
+        (folder / name).write_text(re.sub(r"^ExecStart=\S+/gradsyncd ", f"ExecStart={build / DAEMON} ", text, flags=re.M))
+    return folder
+
+
 @pytest.fixture
 def units(build, tmp_path):
-    """The units in a folder of their own, the service starting the daemon of this build."""
-    for name in ("gradsyncd@.service", "gradsyncd@.socket"):
-        text = (build / "systemd" / name).read_text()
-        (tmp_path / name).write_text(re.sub(r"^ExecStart=\S+/gradsyncd ", f"ExecStart={build / DAEMON} ", text, flags=re.M))
-    return tmp_path
+    return adapted(build, tmp_path)
 
 
-def analyze(*arguments):
+@pytest.fixture
+def user_units(build, tmp_path):
+    return adapted(build, tmp_path, "user")
+
+
+def analyze(*arguments, env=None):
     return subprocess.run(["systemd-analyze", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          check=False)
+                          check=False, env={**os.environ, **(env or {})})
 
 
 def keys(path):
@@ -72,10 +81,31 @@ def test_hardening_leaves_what_the_daemon_needs(units):
     assert (socket["SocketMode"], socket["SocketGroup"]) == (["0660"], ["gradsync"])
 
 
-def test_the_service_starts_what_is_installed(build):
+def test_units_of_users_load_without_a_complaint(user_units, tmp_path):
+    done = analyze("--user", "verify", "--man=no", user_units / "gradsyncd@.service", user_units / "gradsyncd@.socket",
+                   env={"XDG_RUNTIME_DIR": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_daemon_of_a_user_differs_in_its_place_alone(units, build, tmp_path_factory):
+    """And in what only the system's manager can do."""
+    user_units = adapted(build, tmp_path_factory.mktemp("user"), "user")
+    ours, theirs = keys(units / "gradsyncd@.service"), keys(user_units / "gradsyncd@.service")
+    for key in ("Type", "ExecReload", "Restart", "WatchdogSec", "TimeoutStopSec", "NoNewPrivileges", "SystemCallFilter",
+                "RestrictAddressFamilies", "MemoryDenyWriteExecute"):
+        assert theirs[key] == ours[key], key
+    assert theirs.keys() <= ours.keys() and not theirs.keys() & {"User", "Group", "LimitMEMLOCK", "OOMScoreAdjust"}
+    assert theirs["ExecStart"][0] == ours["ExecStart"][0].replace("/run/", "%t/")
+    socket = keys(user_units / "gradsyncd@.socket")
+    assert socket["ListenSequentialPacket"] == ["%t/gradsync/%i/socket"]
+    assert (socket["SocketMode"], socket["DirectoryMode"]) == (["0600"], ["0700"])
+
+
+@pytest.mark.parametrize("kind", ["", "user"])
+def test_the_service_starts_what_is_installed(build, kind):
     """The path in the unit is the one that the program is installed to."""
     plan = subprocess.run(["meson", "introspect", "--installed", str(build)], capture_output=True, text=True, check=True).stdout
-    command = keys(build / "systemd" / "gradsyncd@.service")["ExecStart"][0].split()[0]
+    command = keys(build / "systemd" / kind / "gradsyncd@.service")["ExecStart"][0].split()[0]
     assert f'"{command}"' in plan
 
 

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is there after an administrator did what "Installing it" in the README says."""
+HELLO = "/opt/trainers/hello"
+
+
+def test_the_user_and_the_group_were_made(installed):
+    user = installed.run("getent", "passwd", "gradsync").stdout.strip()
+    name, _, uid, gid, _, home, shell = user.split(":")
+    assert name == "gradsync" and 0 < int(uid) < 1000 and shell.endswith("nologin") and home == "/"
+    group = installed.run("getent", "group", "gradsync").stdout.strip().split(":")
+    assert (group[0], group[2], group[3]) == ("gradsync", gid, "alice")
+    password = installed.run("getent", "shadow", "gradsync").stdout.split(":")[1]
+    assert password[:1] in ("!", "*"), "none opens it"
+
+
+def test_the_folder_was_made(installed):
+    assert installed.stat("/run/gradsync") == ["755 root:root directory"]
+
+
+def test_the_socket_waits_for_the_group(installed):
+    assert installed.active("gradsyncd@cpu.socket") == "active"
+    assert installed.stat("/run/gradsync/cpu", "/run/gradsync/cpu/socket") == [
+        "755 root:root directory", "660 root:gradsync socket"]
+
+
+def test_the_doctor_was_content(installed):
+    told = installed.said["gradsyncctl doctor"].stdout
+    assert "gradsyncd answers at /run/gradsync/cpu/socket" in told
+    assert {line.split()[0] for line in told.splitlines()} == {"ok"}, told
+
+
+def test_the_smallest_member_is_served(installed):
+    """Compiled against the installed header and library, and run by a user whom the group lets in."""
+    done = installed.run("gradsyncctl", "run", "-n", "3", "--", HELLO, user="alice")
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] rank {rank} of 3: the average is 2"
+                                                for rank in range(3)]
+    record = installed.wait_journal(r"formed with 3 members", "_SYSTEMD_UNIT=gradsyncd@cpu.service")
+    assert record["_UID"] == installed.uid("gradsync")
+
+
+def test_others_are_refused_and_told_what_to_do(installed):
+    told = installed.run("gradsyncctl", "status", user="mallory", check=False)
+    assert told.returncode == 1 and "/run/gradsync/cpu/socket: permission denied" in told.stderr
+    doctor = installed.run("gradsyncctl", "doctor", user="mallory", check=False)
+    assert doctor.returncode == 1 and "usermod -aG gradsync mallory" in doctor.stdout, doctor.stdout
+    job = {"GRADSYNC_JOB": "mine", "GRADSYNC_WORLD_SIZE": "1", "GRADSYNC_RANK": "0"}
+    hello = installed.run(HELLO, user="mallory", env=job, check=False)
+    assert hello.returncode == 1
+    assert "hello: no permission to connect to /run/gradsync/cpu/socket" in hello.stderr
+
+
+def test_manual_pages_are_found(installed):
+    """By name below the prefix; the reader itself is not part of so small a system."""
+    for page in ("man1/gradsyncctl.1", "man3/gradsync.3", "man5/gradsyncd.conf.5", "man8/gradsyncd.8"):
+        installed.run("test", "-s", f"/usr/local/share/man/{page}")
