@@ -20,6 +20,7 @@
 #include "base/log.h"
 
 #define ACCEPTS 8u                      /* in one pass: the members of jobs want their turn */
+#define BACKLOG 256                     /* behind whom a newcomer waits; further ones wait in connect() */
 #define REST (2 * USEC_PER_MSEC)        /* after a pass in which somebody was turned away */
 
 struct listener {
@@ -120,7 +121,7 @@ static int bind_own(struct listener *listener, const struct listener_config *con
         r = set_access(config, error, size);
         if (r < 0)
                 return r;
-        if (listen(listener->fd, SOMAXCONN) < 0)
+        if (listen(listener->fd, BACKLOG) < 0)
                 return fail(-errno, config->path, "cannot listen on", error, size);
         return 0;
 }

@@ -102,12 +102,14 @@ def measure(bench, contender, members, size, params, own_uid):
             "own_uid": own_uid, "steps": steps * rounds, "rounds": rounds, "disturbed_rounds": quiet.disturbed}
 
 
-def hostile(bench, members):
+def hostile(bench, members, sizes):
     own_uid = let_in(bench)
     for count in members:
         contender = bench.gradsync(count)
         try:
             for size, params in SIZES:
+                if sizes and size not in sizes:
+                    continue
                 yield measure(bench, contender, count, size, params, own_uid)
         finally:
             contender.stop()
