@@ -25,7 +25,7 @@ GROWTH = MIB                            # of the allocator, whatever the number 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
 
 ATTACKS = {"garbage": 6000 * TIMES, "idle": 3000, "fds": 1000 * TIMES, "halves": 2000 * TIMES, "lies": 1000 * TIMES,
-           "slow": 20, "hog": 60, "churn": 1000 * TIMES}
+           "slow": 20, "chatter": 20, "hog": 60, "churn": 1000 * TIMES}
 
 
 REACHED = {"lies": ["JOINED"], "hog": ["JOINED", "PLAN_ARENA", "REFUSED"], "churn": ["JOINED", "LEFT"]}
