@@ -39,6 +39,8 @@ struct conn {
         struct charge charge, sock_charge, pidfd_charge;
         struct list queue;
         size_t queued;
+        uint64_t round;                 /* of turns on the event thread, in which it has had its own */
+        unsigned batch;                 /* packets that it may send in one go: fewer while they cost much */
         bool dead;                      /* the session has been told; nothing more is read or sent */
         struct loop_deferred reap;
 };
@@ -241,18 +243,19 @@ static bool receive(struct conn *conn) {
 
         for (unsigned i = 0; i < FDPASS_BATCH; i++)
                 packets[i] = (struct fdpass_packet){ .data = conn->conns->buffers + (size_t)i * FRAME_MAX };
-        n = fdpass_receive(conn->sock, packets, FDPASS_BATCH);
+        n = fdpass_receive(conn->sock, packets, conn->batch);
         if (n < 0 && n != -EAGAIN)
                 fail(conn);
         for (int i = 0; i < n; i++)
                 more = take(conn, &packets[i]) && more;
-        return more && n == (int)FDPASS_BATCH;
+        return more && n == (int)conn->batch;
 }
 
 /* A dead client sends nothing more, but a child of it may: what a socket can hold is enough. */
 static void drain(void *link) {
         struct conn *conn = link;
 
+        conn->batch = FDPASS_BATCH;
         for (unsigned batch = 0; batch < DRAIN_BATCHES; batch++)
                 if (conn->dead || !receive(conn))
                         break;
@@ -264,14 +267,40 @@ static const struct session_link link_ops = {
         .hangup = hangup,
 };
 
+/* Some batches; time is looked at between them. A batch that alone took the whole budget was too large. */
+static void converse(struct conn *conn, struct turn_place *turn) {
+        uint64_t before = clock_now(), after;
+        bool more = true;
+
+        for (unsigned batch = 0; more && batch < BATCHES && !turn_is_over(turn); batch++) {
+                more = !conn->dead && list_empty(&conn->queue) && receive(conn);
+                after = clock_now();
+                turn_charge(turn, after - before);
+                if (after - before >= TURN_BUDGET)
+                        conn->batch = 1;
+                else if (conn->batch < FDPASS_BATCH)
+                        conn->batch *= 2;
+                before = after;
+        }
+}
+
+/* What is left for later is told by the loop again in its next pass. */
 static void ready(void *data, int fd, unsigned events) {
         struct conn *conn = data;
+        struct conns *conns = conn->conns;
+        struct turn_place *turn =
+                turn_take(&conns->turns, conn->peer.uid, loop_passes(conns->loop), &conn->round);
+        uint64_t before;
 
-        if ((events & LOOP_WRITE) != 0 && !conn->dead)
+        if (turn == NULL)
+                return;
+        if ((events & LOOP_WRITE) != 0 && !conn->dead) {
+                before = clock_now();
                 flush(conn);
-        for (unsigned batch = 0; (events & LOOP_READ) != 0 && batch < BATCHES; batch++)
-                if (conn->dead || !list_empty(&conn->queue) || !receive(conn))
-                        break;
+                turn_charge(turn, clock_now() - before);
+        }
+        if ((events & LOOP_READ) != 0)
+                converse(conn, turn);
 }
 
 static int peer_of(const struct conns *conns, int sock, struct session_peer *ret) {
@@ -372,6 +401,7 @@ bool conn_accept(struct conns *conns, int sock) {
         }
         conn->conns = conns;
         conn->sock = sock;
+        conn->batch = 1;
         conn->reap = (struct loop_deferred){ .fn = reap, .data = conn };
         list_init(&conn->queue);
         list_append(&conns->list, &conn->link);

@@ -12,6 +12,7 @@
 #include "proto/fdpass.h"
 #include "session/session.h"
 #include "socket/pace.h"
+#include "socket/turn.h"
 
 #define CONN_QUEUE_MAX (4u << 20)       /* bytes queued for one client */
 
@@ -24,6 +25,7 @@ struct conns {                          /* what all connections share */
         gid_t admin_group;              /* whose members are operators */
         uint64_t connects_per_uid;      /* a second */
         struct pace pace;
+        struct turns turns;
         uint8_t *buffers;               /* FDPASS_BATCH times FRAME_MAX: packets are handled before the
                                            next ones are read */
 };

@@ -20,6 +20,7 @@
 #include "base/log.h"
 
 #define ACCEPTS 8u                      /* in one pass: the members of jobs want their turn */
+#define BACKLOG 256                     /* behind whom a newcomer waits; further ones wait in connect() */
 #define REST (2 * USEC_PER_MSEC)        /* after a pass in which somebody was turned away */
 
 struct listener {
@@ -88,7 +89,7 @@ static int set_access(const struct listener_config *config, char *error, size_t 
 static int open_up(int fd, const struct listener_config *config, char *error, size_t size) {
         int r = set_access(config, error, size);
 
-        if (r == 0 && listen(fd, SOMAXCONN) < 0)
+        if (r == 0 && listen(fd, BACKLOG) < 0)
                 r = fail(-errno, config->path, "cannot listen on", error, size);
         if (r < 0)
                 unlink(config->path);

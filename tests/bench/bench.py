@@ -31,7 +31,7 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="fewer rounds: to see whether it works, not for figures")
     parser.add_argument("--only", choices=TABLES, action="append", help="only this table; may be repeated")
     parser.add_argument("--members", type=int, choices=tables.MEMBERS, action="append", help="only this many members")
-    parser.add_argument("--bytes", type=int, choices=tables.SIZES, action="append", help="only this size of allreduce")
+    parser.add_argument("--bytes", type=int, choices=tables.SIZES, action="append", help="only this size of allreduce and hostile")
     parser.add_argument("--save", metavar="NAME", help="also write NAME.json and NAME.txt")
     return parser.parse_args()
 
@@ -53,7 +53,7 @@ def rows_of(bench, options):
     if "recovery" in wanted:
         yield from tables.recovery(bench, members)
     if "hostile" in wanted:
-        yield from hostile.hostile(bench, members)
+        yield from hostile.hostile(bench, members, options.bytes)
 
 
 def save(name, rows, text):

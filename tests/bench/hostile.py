@@ -15,7 +15,7 @@ from peers import MIB, Quiet
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "integration", "hostile.py")
 STRANGER = 61666                # uid of the hostile one, where the benchmark may choose it
 # So many of each that every attack comes round several times a second.
-ATTACKS = ["garbage=200", "idle=400", "fds=40", "halves=100", "lies=20", "slow=5", "hog=20", "churn=20"]
+ATTACKS = ["garbage=200", "idle=400", "fds=40", "halves=100", "lies=20", "slow=5", "chatter=5", "hog=20", "churn=20"]
 # Busy and asleep in turns of 4 ms, to a share of a CPU that is given.
 BURN = """
 import sys, time
@@ -102,12 +102,14 @@ def measure(bench, contender, members, size, params, own_uid):
             "own_uid": own_uid, "steps": steps * rounds, "rounds": rounds, "disturbed_rounds": quiet.disturbed}
 
 
-def hostile(bench, members):
+def hostile(bench, members, sizes):
     own_uid = let_in(bench)
     for count in members:
         contender = bench.gradsync(count)
         try:
             for size, params in SIZES:
+                if sizes and size not in sizes:
+                    continue
                 yield measure(bench, contender, count, size, params, own_uid)
         finally:
             contender.stop()

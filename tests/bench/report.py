@@ -110,7 +110,7 @@ def text(rows):
         parts.append(f"One of {r['members']} members killed (-9) in an open step of {size_name(r['bytes'])}: the others' `finish` returns "
                      f"VOID_RETRY after {r['void_ms_median']} ms (median; worst of {r['losses']}: {r['void_ms_worst']} ms).")
     if chosen("hostile"):
-        parts += ["Beside a hostile user (connections of garbage and idle ones, fd floods, half frames, lying sizes, slow readers, a "
+        parts += ["Beside a hostile user (connections of garbage and idle ones, fd floods, half frames, lying sizes, slow readers, endless questions, a "
                   "memory hog, jobs that come and go), against a process that burns as much CPU without connecting:",
                   hostile(chosen("hostile"))]
     disturbed, rounds = (sum(r[name] for r in rows) for name in ("disturbed_rounds", "rounds"))

@@ -25,7 +25,7 @@ HELLO, JOIN, LEAVE, STATUS = 1, 10, 12, 50
 PLAN_BEGIN, PLAN_PARAMS, PLAN_BUCKETS, PLAN_COMMIT, PLAN_MAPPED, READY, OPERATION = 20, 21, 22, 23, 25, 30, 44
 BATCH = 100
 MOST = (1 << 64) - 1
-LOST = (errno.EPIPE, errno.ECONNRESET, errno.EAGAIN, errno.ETOOMANYREFS, None)      # None: a time-out
+LOST = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EAGAIN, errno.ETOOMANYREFS, None)      # None: a time-out
 
 
 def varint(value):
@@ -188,6 +188,24 @@ class Hostile:
                 pass
             socks.append(sock)
         self.keep(socks)
+
+    def chatter(self, count):
+        """Asks on all connections at once for what is longest to answer, and reads it: `count` times."""
+        socks = [self.connect() for _ in range(BATCH)]
+        for sock in socks:
+            sock.settimeout(0)
+            self.say(sock, HELLO_FRAME)
+        for _ in range(count):
+            for sock in socks:
+                self.say(sock, *[frame(STATUS, request=2)] * 20)
+            for sock in socks:
+                try:
+                    while sock.recv(1 << 16):
+                        pass
+                except OSError:
+                    continue
+        for sock in socks:
+            sock.close()
 
     def hog(self, count):
         """As much memory as it is given: arenas of 16 MiB each in one job, and jobs that never form."""
