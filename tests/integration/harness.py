@@ -221,6 +221,10 @@ class Member(Program):
         super().__init__(build / MEMBER, *arguments, socket=socket_path, **options)
 
 
+# A loss is the end, and tests connect as fast as they like, unless they are about that.
+USUAL = {"rejoin_grace": "0", "connects_per_uid": 1000000}
+
+
 class Daemon:
     """One gradsyncd. Ready when start() returns: it has said so through NOTIFY_SOCKET."""
 
@@ -234,7 +238,7 @@ class Daemon:
             os.chown(self.directory, uid, uid)
         self.socket = str(directory / "socket")
         self.config = directory / "gradsyncd.conf"
-        self.config.write_text(config + settings_text({"rejoin_grace": "0", **(settings or {})}))
+        self.config.write_text(config + settings_text({**USUAL, **(settings or {})}))
         self.log_path = directory / "log"
         self.flags = ["--config", str(self.config), *map(str, flags)]
         if device:
