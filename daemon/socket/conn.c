@@ -49,7 +49,7 @@ int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions
         *conns = (struct conns){ .loop = loop, .sessions = sessions, .accounts = accounts };
         list_init(&conns->list);
         conns->buffers = malloc((size_t)FDPASS_BATCH * FRAME_MAX);
-        return conns->buffers != NULL ? 0 : -ENOMEM;
+        return conns->buffers != NULL ? tidy_init(&conns->tidy, loop) : -ENOMEM;
 }
 
 static void packet_free(struct packet *packet) {
@@ -75,6 +75,7 @@ static void conn_free(struct conn *conn) {
         charge_release(&conn->sock_charge);
         charge_release(&conn->charge);
         list_remove(&conn->link);
+        tidy_later(&conn->conns->tidy);
         free(conn);
 }
 
@@ -85,6 +86,7 @@ void conns_deinit(struct conns *conns) {
                 return;
         list_for_each_safe(conn, spare, &conns->list, link)
                 conn_free(conn);
+        tidy_deinit(&conns->tidy);
         free(conns->buffers);
         conns->buffers = NULL;
 }

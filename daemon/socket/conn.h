@@ -9,6 +9,7 @@
 #include "base/account.h"
 #include "base/list.h"
 #include "base/loop.h"
+#include "base/tidy.h"
 #include "proto/fdpass.h"
 #include "session/session.h"
 #include "socket/pace.h"
@@ -26,6 +27,7 @@ struct conns {                          /* what all connections share */
         uint64_t connects_per_uid;      /* a second */
         struct pace pace;
         struct turns turns;
+        struct tidy tidy;
         uint8_t *buffers;               /* FDPASS_BATCH times FRAME_MAX: packets are handled before the
                                            next ones are read */
 };

@@ -30,6 +30,7 @@ def expected(libdir):
         "lib/systemd/user/gradsyncd@.socket": FILE,
         "lib/sysusers.d/gradsync.conf": FILE,
         "lib/tmpfiles.d/gradsync.conf": FILE,
+        "share/bash-completion/completions/gradsyncctl": FILE,
         "share/man/man1/gradsyncctl.1": FILE,
         "share/man/man3/gradsync.3": FILE,
         "share/man/man5/gradsyncd.conf.5": FILE,
