@@ -484,6 +484,7 @@ def test_no_place_is_kept(member, daemon):
 EPOCHS = 100
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("victims", [[(2, 0), (15, 1), (30, 2)], [(1, 2), (2, 2), (40, 0)], [(3, 1), (20, 0), (20, 1)]])
 def test_a_training_job_survives_kills(program, build, victims):
     """Whoever is killed, whenever: the parameters at the end are those of the undisturbed run. `victims`: after which epoch, who."""
