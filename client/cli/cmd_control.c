@@ -13,7 +13,6 @@
 #define TOKEN_VARIABLE "GRADSYNC_JOB_TOKEN"
 #define NO_JOB "/"              /* asks a daemon for itself only */
 #define LOOK_AGAIN 50000000     /* ns between two looks at what is still open */
-#define CONTROL_MINOR 1u        /* version of the protocol that has these orders */
 
 enum { OPT_TOKEN = CLI_OPT_OWN, OPT_NO_WAIT };
 
@@ -78,8 +77,7 @@ static enum link_result give(struct link *link, const struct order *order, Wire_
         size_t length;
         uint16_t type;
 
-        /* A daemon that speaks what we speak and no more is asked: it knows best what it can do. */
-        if (link->minor < CONTROL_MINOR && link->minor != FRAME_MINOR) {
+        if (link->minor < FRAME_MINOR_1) {
                 snprintf(link->error, sizeof link->error, "gradsyncd %s takes no orders yet; it is too old",
                          link->version);
                 return LINK_REFUSED;

@@ -64,7 +64,7 @@ static enum link_result fetch(struct link *link, const char *path, const char *j
         Wire__Trace request = WIRE__TRACE__INIT;
         Wire__TraceEnd end = WIRE__TRACE_END__INIT;
 
-        if (link->minor != FRAME_MINOR)
+        if (link->minor < FRAME_MINOR_1)
                 return link_failed(link,
                                    "this gradsyncd is of an older release, which keeps no record of steps");
         perfetto_daemon(trace, path);

@@ -12,7 +12,7 @@
 #include "client/lib/plan.h"
 
 void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text) {
-        if (job->gs->minor < 1) {               /* to such a daemon each loss is the end */
+        if (job->gs->minor < FRAME_MINOR_1) {   /* to such a daemon each loss is the end */
                 job_note_loss(job, rank, pid, text);
                 return;
         }

@@ -16,7 +16,6 @@
 #define OLDEST_OPTIONS (offsetof(struct gradsync_join_options, last_call_ms) + sizeof(int64_t))
 #define DEFAULT_TIMEOUT_MS (5 * 60 * 1000)
 #define DEFAULT_LAST_CALL_MS 2000
-#define TOKEN_MINOR 1u /* version of the protocol that knows tokens */
 #define ANSWER_GRACE_MS 10000 /* what the daemon may be late with its own time-out */
 
 struct wish { /* options and environment, put together */
@@ -169,10 +168,10 @@ static int ask(struct gradsync *gs, struct gradsync_job *job, const struct wish 
         join.incarnation = (uint64_t)wish->incarnation;
         join.timeout_ms = wish->timeout_ms;
         join.last_call_ms = wish->last_call_ms;
-        join.has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0 && gs->minor >= 1;
+        join.has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0 && gs->minor >= FRAME_MINOR_1;
         join.rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
         if (wish->token[0] != '\0') {
-                if (gs->minor < 1)
+                if (gs->minor < FRAME_MINOR_1)
                         return fail(GRADSYNC_UNSUPPORTED,
                                     "job '%s' is to have a token, but this gradsyncd is too old to know tokens",
                                     job->name);

@@ -144,13 +144,3 @@ bool proc_pidfd_is(int pidfd, pid_t pid) {
         line += *line == '\n' ? strlen("\nPid:") : strlen("Pid:");
         return strtol(line, NULL, 10) == pid;
 }
-
-unsigned long long proc_thread_cpu(pid_t tid) {
-        /* The kernel's numbering of per-thread clocks, as in pthread_getcpuclockid(): 4 = per thread, 2 = scheduler time. */
-        clockid_t clock = (clockid_t)((~(unsigned)tid << 3) | 4 | 2);
-        struct timespec time;
-
-        if (tid <= 0 || clock_gettime(clock, &time) < 0)
-                return 0;
-        return (unsigned long long)time.tv_sec * 1000000 + (unsigned long long)time.tv_nsec / 1000;
-}

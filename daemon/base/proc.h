@@ -19,6 +19,3 @@ int proc_peer_pidfd(int sock);
 bool proc_peer_in_group(int sock, gid_t primary, gid_t group);
 /* Whether `pidfd` is a pidfd and names process `pid` (in our pid namespace), from /proc/self/fdinfo. */
 bool proc_pidfd_is(int pidfd, pid_t pid);
-
-/* CPU time of one thread of this process in microseconds; 0 if it has gone. */
-unsigned long long proc_thread_cpu(pid_t tid);

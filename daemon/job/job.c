@@ -232,7 +232,6 @@ static void reformed(struct job *job, uint32_t before) {
 
                 fresh[rank] = member->state == MEMBER_JOINING;
                 job->behind |= fresh[rank];
-                job->replaced += fresh[rank] && job->state == JOB_REPLACING;
         }
         for (uint32_t rank = 0; rank < job_world(job); rank++)
                 take_rank(job, rank);
@@ -376,7 +375,6 @@ static void interrupted(struct job *job) {
 
         job->state = JOB_REPLACING;
         job->interrupted = clock_now();
-        job->recovery = 0;
         log_loss(job, loss);
         refuse_for(&refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid, "%s; call again in the next generation",
                    job->loss_text);

@@ -122,8 +122,6 @@ struct job {
         bool loss_told;
         bool behind;                    /* some member of this generation was not in the one before */
         uint64_t interrupted;           /* clock_now() at the last loss; 0: none yet */
-        uint64_t recovery;              /* us from there to the next committed step; 0: none yet */
-        uint64_t replaced;              /* members that came in the place of lost ones */
         bool paused;                    /* by an operator, */
         uint64_t paused_at;             /* clock_now() */
         struct loop_deferred settle;

@@ -56,8 +56,6 @@ static void commit(struct plan *plan, uint64_t now) {
         for (uint32_t rank = 0; rank < job_world(job); rank++)
                 job->rank[rank]->last_step = job->last_step;
         close_step(plan);
-        if (job->interrupted > 0 && job->recovery == 0 && job->state == JOB_RUNNING)
-                job->recovery = now - job->interrupted;
         job->table->config.events->outcome(plan, plan->step, NULL, NULL);
         if (job->state != JOB_RUNNING || job->membership.n_waiting > 0)
                 job_settle_later(job);

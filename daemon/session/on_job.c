@@ -147,7 +147,7 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
                         .last_call = clock_from_ms(join->last_call_ms),
                         .grace = join->has_rejoin_grace_ms ? clock_from_ms(join->rejoin_grace_ms)
                                                            : session->sessions->config.jobs->config.rejoin_grace,
-                        .adapts = session->minor >= MINOR_GENERATIONS,
+                        .adapts = session->minor >= FRAME_MINOR_1,
                 },
                 .owner = session,
                 .owner_members = &session->members,

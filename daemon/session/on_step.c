@@ -57,7 +57,7 @@ int on_operation(struct session *session, struct request *request, const Protobu
                 return (int)request->refusal.code;
         if (request->id == 0)
                 return refuse(&request->refusal, WIRE__CODE__INVALID, "OPERATION needs a request number");
-        if (operation->generation < member->job->membership.generation && session->minor >= MINOR_GENERATIONS)
+        if (operation->generation < member->job->membership.generation && session->minor >= FRAME_MINOR_1)
                 return refuse(&request->refusal, WIRE__CODE__VOID_RETRY,
                               "job '%s' has gone on to generation %u; call again there", member->job->name,
                               member->job->membership.generation);

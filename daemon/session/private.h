@@ -9,7 +9,6 @@
 #include "session/report.h"
 #include "session/session.h"
 
-#define MINOR_GENERATIONS 1u            /* from this minor version on a client understands NEWGEN */
 #define SESSION_MEMBERS 64u             /* memberships of one client */
 
 enum session_state {

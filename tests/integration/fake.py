@@ -10,10 +10,10 @@ class FakeDaemon:
     """Listens at `path` until closed, in a thread of the test. `answer` is a list of (kind, message) sent for each STATUS, `trace`
     for each TRACE."""
 
-    def __init__(self, path, answer=(), version="0.1.0", device="cpu", major=wire.MAJOR, refuse=None, trace=()):
+    def __init__(self, path, answer=(), version="0.1.0", device="cpu", major=wire.MAJOR, refuse=None, trace=(), minor=wire.MINOR):
         self.path = str(path)
         self.answer, self.version, self.device, self.major, self.refuse = list(answer), version, device, major, refuse
-        self.trace = list(trace)
+        self.trace, self.minor = list(trace), minor
         self.asked = []                 # jobs asked for
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self.listener.bind(self.path)
@@ -48,7 +48,7 @@ class FakeDaemon:
                 self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value(self.refuse[0]), text=self.refuse[1]))
                 return
             if head.type == wire.pb.HELLO:
-                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=wire.MINOR, instance=1, device=self.device, version=self.version))
+                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=self.minor, instance=1, device=self.device, version=self.version))
             elif head.type == wire.pb.STATUS:
                 self.asked.append(message.job)
                 for kind, answer in [("STATUS_DAEMON", wire.pb.StatusDaemon(device=self.device, version=self.version, pid=1)),

@@ -381,6 +381,36 @@ def test_a_plan_in_the_making_waits(member, daemon):
         assert ask(each, "check 3") == "right"
 
 
+def test_whoever_was_idle_hears_of_it_from_a_collective(team):
+    """Nobody was in a call when the generation changed: the first collective after it tells, and moves nothing."""
+    it = team()
+    it.step()
+    it.kill(1)
+    it.replace(1)
+    for each in (it.members[0], it.members[2]):
+        name, _, rest = each.ask("broadcast 1000 0").partition(" ")
+        assert name == "VOID_BEHIND" and "generation 2" in rest, (name, rest)
+    together(it.members, "sync 1")
+    for rest in together(it.members, "broadcast 1000 0"):
+        assert rest == "right"
+    assert it.step() == [2, 2, 2]
+
+
+def test_a_successor_has_the_plans_that_are_left(team):
+    """The first plan has been freed: the successor's first one is the others' second."""
+    it = team()
+    it.step()
+    together(it.members, "plan_free")
+    for each in it.members:
+        it.register(each)
+    together(it.members, "plan")
+    assert it.step() == [1, 1, 1]
+    it.kill(1)
+    it.replace(1)
+    together(it.members, "sync 2")
+    assert it.step() == [2, 2, 2]
+
+
 def test_a_plan_that_differs_ends_nobody_else(team):
     it = team()
     it.step()

@@ -4,6 +4,7 @@ import os
 import pathlib
 import socket
 
+import fake
 import harness
 import make_transcript
 import pytest
@@ -67,6 +68,19 @@ def test_a_newer_client_is_served(daemon):
         assert [message.step for kind, message in found if kind == "STATUS_JOB"] == [3]
         for link in links:
             link.leave(suffix=NEWER)
+
+
+@pytest.mark.parametrize("command", [("trace", "job", "-o", "/dev/null"), ("evict", "job", "0"), ("pause", "job"), ("drain",)],
+                         ids=lambda command: command[0])
+def test_what_an_older_daemon_cannot_do(program, scratch, command):
+    """It is told so, before it is sent a message that it would take for a mistake in the protocol."""
+    older = fake.FakeDaemon(scratch / "older", minor=0, version="0.0.9")
+    try:
+        ctl = program(harness.CTL, *command, "--socket", older.path)
+        assert ctl.wait() == 1, ctl.err
+        assert "older release" in ctl.err or "too old" in ctl.err, ctl.err
+    finally:
+        older.close()
 
 
 class FakeDaemon:

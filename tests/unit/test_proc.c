@@ -85,26 +85,11 @@ static void the_peer_has_a_pidfd(void **state) {
         assert_true(proc_peer_pidfd(sockets[0]) < 0);
 }
 
-static void threads_have_cpu_time(void **state) {
-        pid_t self = (pid_t)syscall(SYS_gettid);
-        uint64_t before = clock_thread_cpu();
-        volatile unsigned work = 0;
-
-        while (clock_thread_cpu() < before + 2000)
-                work++;
-        unsigned long long asked = proc_thread_cpu(self);
-        assert_true(asked >= before + 2000 && asked <= clock_thread_cpu());
-        assert_int_equal(proc_thread_cpu(0), 0);
-        assert_int_equal(proc_thread_cpu(-5), 0);
-        assert_int_equal(proc_thread_cpu(getppid()), 0);        /* not a thread of ours */
-}
-
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(states_of_a_child),
                 cmocka_unit_test(pidfds_are_told_from_other_fds),
                 cmocka_unit_test(the_peer_has_a_pidfd),
-                cmocka_unit_test(threads_have_cpu_time),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
