@@ -387,6 +387,7 @@ def test_whoever_was_idle_hears_of_it_from_a_collective(team):
     it.step()
     it.kill(1)
     it.replace(1)
+    ask(it.members[0], "dispatch")                      # one has read of the new generation, one has not
     for each in (it.members[0], it.members[2]):
         name, _, rest = each.ask("broadcast 1000 0").partition(" ")
         assert name == "VOID_BEHIND" and "generation 2" in rest, (name, rest)
