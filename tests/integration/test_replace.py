@@ -10,7 +10,7 @@ import pytest
 
 import harness
 from harness import wait_until
-from test_client import ask, fields, together
+from test_client import ask, fields, join, together
 
 GRACE = {"rejoin_grace": "60s"}
 SHORT = {"rejoin_grace": "50ms"}
@@ -101,6 +101,15 @@ def team(member, daemon, build):
             return made
         return Team(one, served, **options)
     return start
+
+
+def pair(member, served, options=""):
+    """Two members of a job, without a plan."""
+    members = [member(served) for _ in range(2)]
+    for each in members:
+        ask(each, "open")
+    join(members, "pair", options=options)
+    return members
 
 
 def void_behind(members, rank, pid):
@@ -354,19 +363,13 @@ def test_collectives_end_with_their_generation(team):
 def test_a_plan_in_the_making_waits(member, daemon):
     """A member dies before it has brought its plan: the others' call goes on with its successor."""
     served = daemon(settings=GRACE)
-    members = [member(served) for _ in range(2)]
-    for each in members:
-        ask(each, "open")
-    for rank, each in enumerate(members):
-        each.say(f"join name=early world=2 rank={rank}")
-    for each in members:
-        assert each.line().startswith("OK ")
+    members = pair(member, served)
     ask(members[0], "param a f32 10")
     members[0].say("plan")
     members[1].kill()
     members[1] = member(served)
     ask(members[1], "open")
-    ask(members[1], "join name=early world=2 rank=1")
+    ask(members[1], "join name=pair world=2 rank=1")
     ask(members[1], "param a f32 10")
     ask(members[1], "plan")
     assert members[0].line().startswith("OK ")
@@ -468,13 +471,7 @@ def test_without_blocking(team):
 def test_state_is_that_of_who_is_furthest(member, daemon):
     """From a checkpoint: all say the same step, and nothing is sent; else rank 0 decides."""
     served = daemon()
-    members = [member(served) for _ in range(2)]
-    for each in members:
-        ask(each, "open")
-    for rank, each in enumerate(members):
-        each.say(f"join name=checkpoint world=2 rank={rank}")
-    for each in members:
-        assert each.line().startswith("OK ")
+    members = pair(member, served)
     for rank, each in enumerate(members):
         ask(each, f"state 1000 {rank + 5}")
     assert together(members, "sync 40") == ["step=40 value=5 strange=0", "step=40 value=6 strange=0"]
@@ -482,13 +479,7 @@ def test_state_is_that_of_who_is_furthest(member, daemon):
 
 def test_states_that_differ_in_size(member, daemon):
     served = daemon()
-    members = [member(served) for _ in range(2)]
-    for each in members:
-        ask(each, "open")
-    for rank, each in enumerate(members):
-        each.say(f"join name=sizes world=2 rank={rank}")
-    for each in members:
-        assert each.line().startswith("OK ")
+    members = pair(member, served)
     for rank, each in enumerate(members):
         ask(each, f"state {1000 + rank} 5")
     for rest in together(members, "sync 0", "OPERATION_MISMATCH"):
@@ -501,12 +492,7 @@ def test_states_that_differ_in_size(member, daemon):
 def test_no_place_is_kept(member, daemon):
     """The job's first member says for how long, whatever the daemon's setting."""
     served = daemon(settings=GRACE)
-    members = [member(served) for _ in range(2)]
-    for rank, each in enumerate(members):
-        ask(each, "open")
-        each.say(f"join name=strict world=2 rank={rank} grace=-1")
-    for each in members:
-        assert each.line().startswith("OK ")
+    members = pair(member, served, "grace=-1")
     members[0].say("barrier")
     members[1].kill()
     assert members[0].line().startswith("MEMBER_LOST ")
