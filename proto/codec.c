@@ -73,6 +73,8 @@ static const struct {
         { &wire__bucket_result__descriptor, 3, LIMIT_WORLD },   /* rank_sum_squares */
         { &wire__bucket_result__descriptor, 4, LIMIT_WORLD },   /* rank_nonfinite */
         { &wire__status_job__descriptor, 33, LIMIT_CLASSES },   /* reduce_class */
+        { &wire__status_job__descriptor, 61, LIMIT_RECOVERY_CLASSES },  /* recovery_class */
+        { &wire__status_job__descriptor, 63, LIMIT_CAUSES },    /* rebuilds */
         { &wire__trace_step__descriptor, 5, LIMIT_WORLD },      /* pid */
         { &wire__trace_step__descriptor, 14, LIMIT_RESULTS },   /* bucket */
         { &wire__trace_bucket__descriptor, 2, LIMIT_WORLD },    /* ready */

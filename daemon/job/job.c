@@ -216,6 +216,16 @@ static void free_lost(struct job *job) {
                         member_free(member);
 }
 
+/* Ranks are final. Growth has no cause, and takes nobody's place. */
+static void note_regenerated(struct job *job, uint32_t before, const bool *fresh) {
+        const struct recovery *recovery = &job->recovery;
+        bool grown = job->state == JOB_RUNNING;
+        bool replaced = !grown && before == job_world(job) && recovery->any && fresh[recovery->rank];
+
+        recovery_regenerated(&job->recovery, grown ? WIRE__CAUSE__CAUSE_NONE : job->membership.loss.cause,
+                             replaced ? (int32_t)job->rank[recovery->rank]->pid : 0, clock_now());
+}
+
 /* A new generation: those who stay hear of it, those who are new have joined. */
 static void reformed(struct job *job, uint32_t before) {
         const struct jobs_events *events = job->table->config.events;
@@ -235,6 +245,7 @@ static void reformed(struct job *job, uint32_t before) {
         }
         for (uint32_t rank = 0; rank < job_world(job); rank++)
                 take_rank(job, rank);
+        note_regenerated(job, before, fresh);
         free_lost(job);
         job_record_members(job);
         operation_restart(job);
@@ -463,6 +474,8 @@ void member_gone(struct member *member, uint32_t cause) {
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s' lost rank %u (pid %d) after step %llu: %s", job->name, member->rank,
                          (int)member->pid, (unsigned long long)job->last_step, why);
+                recovery_begin(&job->recovery, &job->membership.loss, job->membership.generation, job->last_step,
+                               member->noticed != 0 ? member->noticed : clock_now());
                 if (job->membership.state == MEMBERSHIP_BROKEN)
                         broken(job);
                 else

@@ -19,6 +19,7 @@
 #include "job/nonfinite.h"
 #include "job/operation.h"
 #include "job/record.h"
+#include "job/recovery.h"
 #include "job/token.h"
 #include "rendezvous/membership.h"
 
@@ -87,6 +88,7 @@ struct member {
         uid_t evictor;
         uint32_t join_request;
         uint64_t joined;                /* clock_now() */
+        uint64_t noticed;               /* clock_now() at which its session began to end; 0: it has not */
         uint32_t plans;                 /* parts it holds */
         uint64_t last_step;             /* last committed step it took part in */
         void *owner;                    /* the session; NULL once the member is gone */
@@ -117,6 +119,7 @@ struct job {
         struct operation operation;
         struct record *record;          /* since the first plan was agreed */
         struct nonfinite blame;
+        struct recovery recovery;
         struct charge charge;
         char loss_text[512];
         bool loss_told;

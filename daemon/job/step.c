@@ -50,6 +50,7 @@ static void commit(struct plan *plan, uint64_t now) {
         nonfinite_committed(plan);
         hist_add(&job->steps, now - plan->opened, now);
         job->last_step = plan->step > job->last_step ? plan->step : job->last_step;
+        recovery_committed(&job->recovery, now);
         job->bytes_reduced += plan->reference->payload;
         job->norm = sqrt(plan->sum_squares);
         job->nonfinite = plan->nonfinite;
@@ -73,6 +74,7 @@ static void void_step(struct plan *plan) {
         struct job *job = plan->job;
 
         job->void_steps++;
+        recovery_void(&job->recovery);
         nonfinite_void(plan);
         record_close(job->record, plan->trace, false, plan->opened, clock_now());
         close_step(plan);
