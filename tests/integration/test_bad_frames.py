@@ -353,8 +353,8 @@ def test_more_connections_than_open_files(serve):
     served.go()
     for sock in crowd:
         sock.close()
+    served.admitted()
     served.settled()
-    served.peer()
 
 
 # -- time
