@@ -30,8 +30,6 @@ const char *cause_text(uint32_t cause) {
                 return "it closed its connection";
         case WIRE__CAUSE__EVICTED:
                 return "it was evicted";
-        case WIRE__CAUSE__LEAVING:
-                return "it left the job";
         case WIRE__CAUSE__SUPERSEDED:
                 return "a newer incarnation of the job has started";
         case WIRE__CAUSE__SHUTDOWN:
@@ -453,27 +451,30 @@ void job_end(struct job *job, uint32_t cause) {
         }
 }
 
-/* What the others are told about a member that went. */
-static void tell_gone(const struct member *member, uint32_t cause, char *text, size_t size) {
-        if (member->evicted)
-                snprintf(text, size, "it was evicted by uid %u", (unsigned)member->evictor);
+/* What the others are told about a member that went. Who leaves is not lost. */
+static void tell_gone(struct job *job, const struct member *member, uint32_t cause) {
+        unsigned long long step = job->last_step;
+        char evicted[64];
+
+        snprintf(evicted, sizeof(evicted), "it was evicted by uid %u", (unsigned)member->evictor);
+        if (cause == WIRE__CAUSE__LEAVING)
+                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': rank %u (pid %d) left after step %llu",
+                         job->name, member->rank, (int)member->pid, step);
         else
-                snprintf(text, size, "%s", cause_text(cause));
+                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' lost rank %u (pid %d) after step %llu: %s",
+                         job->name, member->rank, (int)member->pid, step,
+                         member->evicted ? evicted : cause_text(cause));
 }
 
 void member_gone(struct member *member, uint32_t cause) {
         struct job *job = member->job;
         bool joining = member->state == MEMBER_JOINING;
-        char why[64];
 
         list_remove(&member->owner_link);
         member->owner = NULL;
         member->state = cause == WIRE__CAUSE__LEAVING ? MEMBER_LEFT : MEMBER_LOST;
         if (membership_remove(&job->membership, member->id, cause, clock_now())) {
-                tell_gone(member, cause, why, sizeof(why));
-                snprintf(job->loss_text, sizeof(job->loss_text),
-                         "job '%s' lost rank %u (pid %d) after step %llu: %s", job->name, member->rank,
-                         (int)member->pid, (unsigned long long)job->last_step, why);
+                tell_gone(job, member, cause);
                 recovery_begin(&job->recovery, &job->membership.loss, job->membership.generation, job->last_step,
                                member->noticed != 0 ? member->noticed : clock_now());
                 if (job->membership.state == MEMBERSHIP_BROKEN)
