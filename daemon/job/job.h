@@ -123,6 +123,7 @@ struct job {
         struct charge charge;
         char loss_text[512];
         bool loss_told;
+        bool stall_told;                /* that it waits for members to join */
         bool behind;                    /* some member of this generation was not in the one before */
         uint64_t interrupted;           /* clock_now() at the last loss; 0: none yet */
         bool paused;                    /* by an operator, */

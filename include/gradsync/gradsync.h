@@ -269,10 +269,10 @@ enum gradsync_reduce { GRADSYNC_AVG = 1, GRADSYNC_SUM = 2, GRADSYNC_MIN = 3, GRA
 
 /* ---- Connections ------------------------------------------------------------------------------------------------ */
 
-/* Who keeps a step waiting. Strings are valid during the callback. */
+/* Who keeps a step, a collective or the agreement on a plan waiting. Strings are valid during the callback. */
 struct gradsync_stall {
         size_t size;
-        uint64_t step;
+        uint64_t step;                  /* 0: it is not a step that waits; `text` says what does */
         uint32_t rank;
         int32_t pid;
         const char *process_state;      /* "running", "sleeping", "stopped", "traced", "zombie", "gone" */
@@ -282,7 +282,8 @@ struct gradsync_stall {
         const char *text;               /* all of it in one sentence */
 };
 
-/* Told once per stall, when a step has waited longer than max(1 s, 3 × the median step). Runs in a thread that is in a
+/* Told once per stall, when a step has waited longer than max(1 s, 3 × the median step), a collective for 1 s, or a plan for
+ * 10 s. Runs in a thread that is in a
  * waiting call or in gradsync_dispatch() on that handle; may call anything but gradsync_leave() of that job and
  * gradsync_close(). */
 typedef void (*gradsync_stall_fn)(void *data, struct gradsync_job *job, const struct gradsync_stall *stall);
