@@ -129,10 +129,11 @@ static int show(struct demo *demo, const struct cli *cli) {
         int code = run_daemon_start(&run->daemon, find_device(cli), &demo->options, run->signal_fd, &run->mask);
 
         run->socket = run->daemon.socket;
-        demo_tell(demo, "%lu processes train a model that reads handwritten digits; a gradsyncd of their own (pid %d) averages "
-                  "their gradients.", demo->options.members, (int)run->daemon.pid);
-        if (!code)
+        if (!code) {
+                demo_tell(demo, "%lu processes train a model that reads handwritten digits; a gradsyncd of their own (pid %d) "
+                          "averages their gradients.", demo->options.members, (int)run->daemon.pid);
                 code = train_undisturbed(demo);
+        }
         if (!code)
                 code = pause_for_reader(demo);
         if (!code)

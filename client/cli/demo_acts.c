@@ -90,6 +90,7 @@ static void stop_when_due(struct demo *demo, const Wire__StatusJob *job) {
         if (job->step < demo->until_step)
                 return;
         demo->stop.pid = pid_of(demo, DEMO_STOPPED);
+        demo->stop.told = 0; /* by those who have heard of an earlier attempt */
         act(demo, DEMO_STOPPED, SIGSTOP, DEMO_STOPPING);
 }
 
