@@ -454,6 +454,6 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) 
                 if (!job->rank[rank]->operation.pending)
                         waits[n++] = (struct job_wait){ .what = "operation", .member = job->rank[rank],
                                                         .parameter = "", .since = job->operation.since,
-                                                        .process_state = proc_state(job->rank[rank]->pid) };
+                                                        .process_state = proc_state_threads(job->rank[rank]->pid) };
         return n;
 }

@@ -460,7 +460,7 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
                         waits[n++] =
                                 (struct job_wait){ .what = "plan", .member = member_of(plan, rank),
                                                    .plan = plan->ordinal, .parameter = "", .since = since,
-                                                   .process_state = proc_state(member_of(plan, rank)->pid) };
+                                                   .process_state = proc_state_threads(member_of(plan, rank)->pid) };
         return n;
 }
 
@@ -505,7 +505,7 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
                     (part->state == PART_MAPPED && part->ready[index] == plan->step + 1))
                         continue;
                 waits[n++] = (struct job_wait){ .what = "step", .member = member,
-                                                .process_state = proc_state(member->pid),
+                                                .process_state = proc_state_threads(member->pid),
                                                 .plan = plan->ordinal, .bucket = index,
                                                 .parameter = part->state == PART_MAPPED
                                                                      ? missing_parameter(plan, rank, index) : "",

@@ -320,7 +320,7 @@ static const char *member_state_text(const struct member *member, const char *pr
 
 static void send_member(const struct answer *answer, const struct member *member, bool late) {
         Wire__StatusMember row = WIRE__STATUS_MEMBER__INIT;
-        const char *process_state = proc_state(member->pid);
+        const char *process_state = late ? proc_state_threads(member->pid) : proc_state(member->pid);
 
         row.has_job = row.has_rank = row.has_local_rank = row.has_pid = row.has_uid = row.has_step =
                 row.has_member = row.has_client = true;

@@ -112,6 +112,21 @@ def compute(turn):
         pass
 
 
+def let_a_thread_compute(turn):
+    """The main thread sleeps meanwhile."""
+    over = threading.Event()
+
+    def busy():
+        while not over.is_set():
+            pass
+
+    worker = threading.Thread(target=busy)
+    worker.start()
+    turn()
+    over.set()
+    worker.join()
+
+
 def go_on_without_the_main_thread(turn):
     """The kernel calls a process a zombie whose first thread has ended, though the others go on."""
     threading.Thread(target=turn).start()
@@ -129,7 +144,7 @@ def trace(child):
 
 
 @pytest.mark.parametrize("state, how, act", [
-    ("running", compute, None), ("sleeping", halt, None), ("stopped", halt, stop), ("stopped", compute, stop),
+    ("running", compute, None), ("running", let_a_thread_compute, None), ("sleeping", halt, None), ("stopped", halt, stop), ("stopped", compute, stop),
     ("traced", halt, trace), ("zombie", go_on_without_the_main_thread, None)])
 def test_the_state_of_the_culprit(serve, state, how, act):
     """Whatever its process does, it is named, with that state, by status and in the notice to the others."""
