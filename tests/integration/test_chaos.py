@@ -174,7 +174,7 @@ def test_clients_without_manners(serve, build, seed):
             try:
                 wild.append(served.adopt(Wild(served.path, chance)))
                 wild[-1].peer.sock.setblocking(False)
-            except (Refused, Hangup, BrokenPipeError):      # too many of them at once
+            except (Refused, Hangup, BrokenPipeError, ConnectionResetError):    # too many of them at once
                 pass
         if wild:
             chance.choice(wild).act()
