@@ -25,6 +25,8 @@ MEMBER = "tests/integration/member"
 
 # A bound for events that normally take milliseconds. Sanitizers and loaded machines stretch everything.
 DEADLINE = float(os.environ.get("GRADSYNC_TEST_DEADLINE", "60"))
+# For what computes all the time, as a whole training does.
+LONG = 10 * DEADLINE
 
 SANITIZER = re.compile(r"(ERROR|WARNING): (Address|Leak|Thread|Memory)Sanitizer|runtime error:|"
                        r"SUMMARY: \w+Sanitizer")

@@ -35,7 +35,7 @@ class Runner:
 
     def run(self, *arguments, code=0, stdin=subprocess.DEVNULL, **options):
         made = self.start(*arguments, stdin=stdin, **options)
-        status = made.wait()
+        status = made.wait(harness.LONG)
         assert status == code, f"ended with {status}: {made.out}{made.err}"
         assert not harness.SANITIZER.search(made.err), made.err
         self.nothing_left()

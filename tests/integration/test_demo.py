@@ -52,7 +52,7 @@ def until(run, word):
     """All lines up to the one with this word."""
     lines = []
     while not lines or word not in lines[-1]:
-        lines.append(run.line())
+        lines.append(run.line(harness.LONG))
         assert lines[-1] is not None, (word, lines, run.err)
     return lines
 
@@ -79,7 +79,7 @@ def test_the_story(demo):
         rf"2900 steps in {NUMBER} s\. Accuracy 0\.\d+, parameters (?P=hash)\.",
         r"Equal to the undisturbed run's, bit for bit, on all 3 members\.",
     )
-    assert run.wait() == 0, run.told()
+    assert run.wait(harness.LONG) == 0, run.told()
     assert re.search(r"(?s:.*?)".join(story), run.out), run.out
     assert run.err == ""
     assert "\x1b" not in run.out
@@ -89,7 +89,7 @@ def test_the_story(demo):
 def test_numbers(demo):
     """A document of what was measured, for programs."""
     run = demo("--json", "-n", 4)
-    assert run.wait() == 0, run.told()
+    assert run.wait(harness.LONG) == 0, run.told()
     told = json.loads(run.out)
     assert (told["schema_version"], told["members"], told["equal"]) == (1, 4, True)
     undisturbed, disturbed = told["undisturbed"], told["disturbed"]
@@ -117,7 +117,7 @@ def test_interrupted_in_each_act(demo, word, pause, number):
     run = demo(*(["--pause", pause] if pause else []))
     until(run, word)
     run.signal(number)
-    assert run.wait() == 128 + number, run.told()
+    assert run.wait(harness.LONG) == 128 + number, run.told()
     assert "Equal" not in run.out
 
 
@@ -141,7 +141,7 @@ def elsewhere(build, scratch):
 def test_another_result_is_told(demo, elsewhere):
     elsewhere('[ "$GRADSYNC_JOB" = undisturbed ] || seed="--seed 2"; exec DIGITS "$@" $seed')
     run = demo(path=elsewhere.path)
-    assert run.wait() == 1, run.told()
+    assert run.wait(harness.LONG) == 1, run.told()
     first, second = re.findall(r"parameters ([0-9a-f]{16})\.", run.out)
     assert first != second and f"the parameters differ: {first} undisturbed, {second} disturbed" in run.err
     assert "Equal" not in run.out
@@ -150,21 +150,21 @@ def test_another_result_is_told(demo, elsewhere):
 def test_a_training_that_ends_too_early(demo, elsewhere):
     elsewhere('exec DIGITS "$@" --epochs 1')
     run = demo(path=elsewhere.path)
-    assert run.wait() == 1, run.told()
+    assert run.wait(harness.LONG) == 1, run.told()
     assert "over before everything had happened" in run.err and "Equal" not in run.out
 
 
 def test_a_trainer_that_fails(demo, elsewhere):
     elsewhere('[ "$GRADSYNC_RANK" = 0 ] && { echo "no data" >&2; exit 3; }; exec DIGITS "$@"')
     run = demo(path=elsewhere.path)
-    assert run.wait() == 3, run.told()
+    assert run.wait(harness.LONG) == 3, run.told()
     assert "[0] no data" in run.out and re.search(r"rank 0 \(pid \d+\) ended with status 3", run.err), run.told()
 
 
 def test_without_its_trainer(demo, elsewhere):
     (elsewhere.path.parents[1] / "libexec").rename(elsewhere.path.parents[1] / "away")
     run = demo(path=elsewhere.path)
-    assert run.wait() == 1
+    assert run.wait(harness.LONG) == 1
     assert run.out == ""
     assert "the demo's trainer is not there" in run.err and "libexec/gradsync/digits" in run.err and "-Dexamples=true" in run.err
 
@@ -172,7 +172,7 @@ def test_without_its_trainer(demo, elsewhere):
 @pytest.mark.parametrize("wrong", [["-n", "2"], ["-n", "9"], ["--pause", "soon"], ["--socket", "/tmp/x"], ["digits"], ["--fast"]])
 def test_wrong_usage(demo, wrong):
     run = demo(*wrong)
-    assert run.wait() == 2
+    assert run.wait(harness.LONG) == 2
     assert run.out == "" and "Try: gradsyncctl help demo" in run.err
 
 
@@ -185,5 +185,5 @@ def test_colours_are_for_terminals(build, temporary):
         while b"\x1b[1m1  Training, undisturbed\x1b[0m" not in said:
             said += os.read(parent, 4096)
         run.send_signal(signal.SIGINT)
-        assert run.wait(harness.DEADLINE) == 130
+        assert run.wait(harness.LONG) == 130
     os.close(parent)

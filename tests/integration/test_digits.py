@@ -49,7 +49,7 @@ def single(build):
     """What one process alone does, without a daemon."""
     program = harness.Program(build / harness.DIGITS, *SETTING)
     try:
-        assert program.wait() == 0, program.err
+        assert program.wait(harness.LONG) == 0, program.err
         return events(program.out)
     finally:
         program.destroy()
@@ -58,7 +58,7 @@ def single(build):
 def run_together(program, build, daemon, members, *arguments):
     run = program(harness.CTL, "run", "-n", members, "--job", "digits", "--", build / harness.DIGITS, *SETTING, *arguments,
                   socket=daemon.socket)
-    status = run.wait()
+    status = run.wait(harness.LONG)
     return status, events(run.out), run.err + run.out
 
 
@@ -72,7 +72,7 @@ def test_single_process_learns(single):
 def test_another_seed_is_another_curve(single, program):
     """The comparison below would be worthless if all curves were alike."""
     other = program(harness.DIGITS, *SETTING[:-1], 2)
-    assert other.wait() == 0, other.err
+    assert other.wait(harness.LONG) == 0, other.err
     assert difference(curve(single), curve(events(other.out))) > 100 * TOLERANCE
 
 
@@ -141,7 +141,7 @@ def test_a_batch_that_cannot_be_shared_is_refused(daemon, program, build):
 
 def test_a_command_that_fails_fails_the_job(program):
     digits = program(harness.DIGITS, "--epochs", 1, "--exec", "exit 3")
-    assert digits.wait() == 1
+    assert digits.wait(harness.LONG) == 1
     assert "the command failed" in digits.err
 
 
@@ -168,7 +168,7 @@ def test_unpacked_data_is_the_same(program, scratch):
     plain = scratch / "digits.csv"
     plain.write_bytes(gzip.decompress(DATA.read_bytes()))
     runs = [program(harness.DIGITS, "--json", "--epochs", 1, "--data", path) for path in (DATA, plain)]
-    assert [run.wait() for run in runs] == [0, 0]
+    assert [run.wait(harness.LONG) for run in runs] == [0, 0]
     hashes = [kind(events(run.out), "end")[0]["hash"] for run in runs]
     assert hashes[0] == hashes[1]
 
