@@ -78,6 +78,10 @@ struct backend_ops {
 
         /* Memory of `bytes` (a multiple of ARENA_PAGE), sealed against growing and shrinking, no page touched. */
         int (*arena_new)(struct backend *backend, uint64_t bytes, struct backend_arena **ret);
+        /* The same of a memfd that a member offers, such as one that a former daemon has made; `fd` is taken over if the result
+         * is 0. INVALID (positive) with *refusal says what is wrong with it; or a negative errno. */
+        int (*arena_adopt)(struct backend *backend, int fd, uint64_t bytes, struct backend_arena **ret,
+                           struct refusal *refusal);
         /* The fd to pass to the member; stays the arena's. */
         int (*arena_fd)(const struct backend_arena *arena);
         uint64_t (*arena_bytes)(const struct backend_arena *arena);

@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "proto/frame.h"
 #include "proto/gradsync.pb-c.h"
+#include "proto/memfd.h"
 #include "reaper.h"
 
 #define STAT_BLOCK 512u                 /* unit of st_blocks */
@@ -51,6 +52,26 @@ int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct back
         if (arena->fd < 0)
                 return arena->fd;
         *ret = pointer_steal(arena);
+        return 0;
+}
+
+int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t bytes, struct backend_arena **ret,
+                struct refusal *refusal) {
+        struct backend_arena *arena;
+        struct memfd_file file;
+        char why[256];
+        int r = memfd_check(fd, 0, bytes, &file, why, sizeof(why));
+        if (r > 0)
+                return refuse(refusal, (unsigned)r, "%s", why);
+        if (r == 0 && (bytes % ARENA_PAGE != 0 || file.size != bytes))
+                return refuse(refusal, WIRE__CODE__INVALID, "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, bytes);
+        if (r < 0)
+                return r;
+        arena = calloc(1, sizeof *arena);
+        if (!arena)
+                return -ENOMEM;
+        *arena = (struct backend_arena){ .reaper = reaper, .place = place % PLACES, .bytes = bytes, .fd = fd };
+        *ret = arena;
         return 0;
 }
 

@@ -20,6 +20,9 @@ struct backend_arena {
 };
 
 int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct backend_arena **ret);
+/* See arena_adopt of backend.h. */
+int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t bytes, struct backend_arena **ret,
+                struct refusal *refusal);
 struct backend_arena *arena_free(struct backend_arena *arena);
 /* Gives everything back, here and now. */
 void arena_release(struct backend_arena *arena);
