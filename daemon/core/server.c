@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stopping has three phases, looked at by one timer: draining (open steps may end, no new ones open), ending
- * (the deadline has come: what is still open becomes void), leaving (clients are told and hung up). Then the
- * loop ends.
+ * Stopping has phases, looked at by one timer: draining (open steps may end, no new ones open), ending (the
+ * deadline has come: what is still open becomes void), suspending (jobs are left to their members, if all of them
+ * come back to another daemon, and end otherwise), leaving (clients are told and hung up). Then the loop ends.
  */
 #include "core/server.h"
 
@@ -26,7 +26,7 @@
 #define STOP_LOOK (5 * USEC_PER_MSEC)
 #define STATUS_INTERVAL (2 * USEC_PER_SEC)
 
-enum phase { RUNNING, DRAINING, ENDING, LEAVING };
+enum phase { RUNNING, DRAINING, ENDING, SUSPENDING, LEAVING };
 
 struct server {
         struct config config;
@@ -221,7 +221,10 @@ static void look_at_stop(void *data) {
                             (double)server->config.drain_timeout / 1e6);
                 server->phase = ENDING;
                 jobs_end(server->jobs);
-        } else if (server->phase < LEAVING && !busy) {
+        } else if (server->phase < SUSPENDING && !busy) {
+                server->phase = SUSPENDING;
+                jobs_suspend(server->jobs);
+        } else if (server->phase == SUSPENDING) {
                 server->phase = LEAVING;
                 sessions_shutdown(server->sessions, "gradsyncd is stopping; start it again and rejoin");
         } else if (server->phase == LEAVING && sessions_count(server->sessions) == 0) {

@@ -20,6 +20,7 @@
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 #include "job/private.h"
+#include "job/recover.h"
 #include "job/step.h"
 
 const char *cause_text(uint32_t cause) {
@@ -36,6 +37,8 @@ const char *cause_text(uint32_t cause) {
                 return "a newer incarnation of the job has started";
         case WIRE__CAUSE__SHUTDOWN:
                 return "gradsyncd is stopping";
+        case WIRE__CAUSE__RESTARTED:
+                return "gradsyncd was restarted";
         default:
                 return "unknown cause";
         }
@@ -95,6 +98,7 @@ struct job *job_free(struct job *job) {
                 assert(member->owner == NULL);
                 member_free(member);
         }
+        recovery_free(job->recovery);
         records_keep(&job->table->ended, job->record);
         loop_defer_cancel(job->table->config.loop, &job->settle);
         charge_release(&job->charge);
@@ -130,6 +134,7 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
         member->has_rank = request.has_rank;
         member->join_request = join->request;
         member->owner = join->owner;
+        member->returns = join->returns;
         snprintf(member->program, sizeof(member->program), "%s", join->program);
         list_append(&job->members, &member->link);
         list_append(join->owner_members, &member->owner_link);
@@ -216,17 +221,29 @@ static void free_lost(struct job *job) {
                         member_free(member);
 }
 
+/* Nothing is void after a restart of the daemon: the sequence of operations goes on, too. */
+static bool resume(struct job *job) {
+        if (job->recovery == NULL || !job->recovery->resumed)
+                return false;
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                job->rank[rank]->operation.next = job->recovery->operations;
+        return true;
+}
+
 /* A new generation: those who stay hear of it, those who are new have joined. */
 static void reformed(struct job *job, uint32_t before) {
         const struct jobs_events *events = job->table->config.events;
         struct plan *plan, *spare;
         bool fresh[LIMIT_WORLD];
+        bool resumed;
 
+        if (job->recovery != NULL)
+                recovery_resolve(job, before);
         move_plans(job, before);
         if (job->state == JOB_RUNNING)
                 snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has grown from %u to %u members after step %llu",
                          job->name, before, job_world(job), (unsigned long long)job->last_step);
-        job->behind = false;
+        job->behind = job->recovery != NULL && job->recovery->behind;
         for (uint32_t rank = 0; rank < job_world(job); rank++) {
                 const struct member *member = find_member(job, job->membership.member[rank].request.member);
 
@@ -238,13 +255,17 @@ static void reformed(struct job *job, uint32_t before) {
         free_lost(job);
         job_record_members(job);
         operation_restart(job);
+        resumed = resume(job);
         job->state = JOB_RUNNING;
         log_formed(job, "goes on");
         for (uint32_t rank = 0; rank < job_world(job); rank++)
                 if (fresh[rank])
                         events->joined(job->rank[rank]);
+                else if (resumed)
+                        events->resumed(job->rank[rank]);
                 else
                         events->regenerated(job->rank[rank], &job->membership.loss, job->loss_text);
+        job->recovery = recovery_free(job->recovery);
         list_for_each_safe(plan, spare, &job->plans, link)
                 plan_resume(plan);
 }
@@ -254,6 +275,10 @@ static void answer_join(struct member *member, const struct refusal *refusal) {
         member->job->table->config.events->refused(member, member->join_request, refusal);
         member->owner = NULL;
         member_free(member);
+}
+
+void job_refuse_join(struct job *job, uint64_t member, const struct refusal *refusal) {
+        answer_join(find_member(job, member), refusal);
 }
 
 static bool quiet(const struct job *job) {
@@ -327,16 +352,18 @@ static void follow(struct job *job) {
 static void settle(void *data) {
         struct job *job = data;
 
+        if (job->suspended)
+                return;
         if (job->state == JOB_REPLACING && quiet(job)) {
                 release_lost(job);
-                job->membership.busy = false;
+                job->membership.busy = recovery_busy(job);
         }
         job->membership.boundary = job->state == JOB_RUNNING && quiet(job) && job->operation.n_calls == 0;
         follow(job);
         job->membership.boundary = false;
         if (job->state == JOB_LOST)
                 settle_lost(job);
-        if (abandoned(job) && quiet(job))
+        if (abandoned(job) && quiet(job) && !recovery_busy(job))
                 job_free(job);
         else
                 jobs_watch(job->table);
@@ -442,6 +469,29 @@ void job_end(struct job *job, uint32_t cause) {
         }
 }
 
+bool job_returns(const struct job *job) {
+        const struct member *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->owner != NULL && !member->returns)
+                        return false;
+        return job->state != JOB_LOST;
+}
+
+void job_interrupt(struct job *job) {
+        struct membership_loss *loss = &job->membership.loss;
+        struct plan *plan;
+
+        if (job->state != JOB_RUNNING)
+                return;
+        snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': gradsyncd is stopping after step %llu, and could not await the next one",
+                 job->name, (unsigned long long)job->last_step);
+        *loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
+        list_for_each(plan, &job->plans, link)
+                if (plan->agreed && !plan->left)
+                        step_break(plan);
+}
+
 /* What the others are told about a member that went. */
 static void tell_gone(const struct member *member, uint32_t cause, char *text, size_t size) {
         if (member->evicted)
@@ -458,8 +508,18 @@ void member_gone(struct member *member, uint32_t cause) {
         list_remove(&member->owner_link);
         member->owner = NULL;
         member->state = cause == WIRE__CAUSE__LEAVING ? MEMBER_LEFT : MEMBER_LOST;
+        if (job->suspended) {
+                job_settle_later(job);
+                return;
+        }
+        tell_gone(member, cause, why, sizeof(why));
+        if (job->recovery != NULL && !joining) {
+                job->membership.loss = (struct membership_loss){ .member = member->id, .rank = member->rank,
+                                                                 .pid = (int32_t)member->pid, .cause = cause };
+                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' lost rank %u (pid %d) after a restart of gradsyncd: %s",
+                         job->name, member->rank, (int)member->pid, why);
+        }
         if (membership_remove(&job->membership, member->id, cause, clock_now())) {
-                tell_gone(member, cause, why, sizeof(why));
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s' lost rank %u (pid %d) after step %llu: %s", job->name, member->rank,
                          (int)member->pid, (unsigned long long)job->last_step, why);

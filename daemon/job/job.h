@@ -58,6 +58,10 @@ struct jobs_events {
         void (*lost)(struct job *job, const struct membership_loss *loss, const char *text);
         /* A member of the generation before belongs to a new one; `loss` is why there is one. */
         void (*regenerated)(struct member *member, const struct membership_loss *loss, const char *text);
+        /* The same after a restart of the daemon, if nothing is void; and a step that is committed without the member having
+         * its results. */
+        void (*resumed)(struct member *member);
+        void (*plan_step)(struct member *member, const struct plan *plan);
         void (*stall)(struct job *job, const struct job_wait *wait, const char *text);
         /* The member broke a rule that cannot be answered otherwise: its session must end (later, not inside
          * this call). */
@@ -83,6 +87,7 @@ struct member {
         char program[64];
         uint32_t rank, local_rank;      /* rank: the requested one while joining, if has_rank */
         bool has_rank;
+        bool returns;                   /* its client comes back to the daemon that follows this one */
         bool evicted;                   /* by an operator: */
         uid_t evictor;
         uint32_t join_request;
@@ -120,6 +125,9 @@ struct job {
         struct charge charge;
         char loss_text[512];
         bool loss_told;
+        struct recovery *recovery;      /* it comes from a former daemon, and has not gone on yet; else NULL */
+        bool history;                   /* members have said that steps were committed there */
+        bool suspended;                 /* it is left to the next daemon: whoever goes is lost to nobody */
         bool behind;                    /* some member of this generation was not in the one before */
         uint64_t interrupted;           /* clock_now() at the last loss; 0: none yet */
         bool paused;                    /* by an operator, */
@@ -156,7 +164,8 @@ struct jobs {
         struct task_owner **slot;
         uint32_t n_slots;
         struct loop_timer *tick;
-        bool ticking, draining;
+        bool ticking;
+        bool draining;
         bool held;                      /* by an operator: no new job, member or step until this is lifted */
 };
 
@@ -169,7 +178,10 @@ void jobs_done(void *jobs, const struct backend_result *result);
  * tells whether one is still open. */
 void jobs_drain(struct jobs *jobs);
 bool jobs_busy(const struct jobs *jobs);
-void jobs_end(struct jobs *jobs); /* all jobs are told that the daemon stops; open steps become void */
+/* Steps that are still open become void, and jobs of which somebody does not come back to another daemon are at their end. */
+void jobs_end(struct jobs *jobs);
+/* Jobs whose members all come back are theirs alone from now on. */
+void jobs_suspend(struct jobs *jobs);
 
 int jobs_slot_take(struct jobs *jobs, struct task_owner *owner);        /* 0 or -ENOMEM */
 void jobs_slot_give(struct jobs *jobs, struct task_owner *owner);
@@ -182,6 +194,7 @@ struct job_join {
         const char *program;
         uint32_t request;
         const struct token *token;
+        bool returns;
         struct membership_request membership;
         void *owner;
         struct list *owner_members;     /* the member's owner_link is appended here */

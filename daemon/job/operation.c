@@ -24,21 +24,36 @@ static const struct backend_ops *backend_of(const struct job *job) {
         return job->table->config.backend->ops;
 }
 
-int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct refusal *refusal) {
+static int check_none(const struct member *member, struct refusal *refusal) {
+        if (member->staging.arena == NULL)
+                return 0;
+        return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has its staging memory already", member->rank,
+                      member->job->name);
+}
+
+static int charge_staging(struct member *member, struct refusal *refusal) {
         const struct jobs_config *config = &member->job->table->config;
         struct staging *staging = &member->staging;
         int r;
 
-        if (staging->arena != NULL)
-                return refuse(refusal, WIRE__CODE__STATE,
-                              "rank %u of job '%s' has its staging memory already", member->rank,
-                              member->job->name);
         r = charge_take(&staging->arenas, config->accounts, member->job->uid, ACCOUNT_ARENAS, 1, refusal);
         if (r == 0)
                 r = charge_take(&staging->bytes, config->accounts, member->job->uid, ACCOUNT_BYTES,
                                 config->staging_bytes, refusal);
         if (r == 0)
                 r = charge_take(&staging->fds, config->accounts, member->job->uid, ACCOUNT_FDS, 1, refusal);
+        return r;
+}
+
+int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct refusal *refusal) {
+        const struct jobs_config *config = &member->job->table->config;
+        struct staging *staging = &member->staging;
+        int r;
+
+        r = check_none(member, refusal);
+        if (r != 0)
+                return r;
+        r = charge_staging(member, refusal);
         if (r == 0)
                 r = job_arena_new(member->job, config->staging_bytes, &staging->arena, refusal);
         if (r != 0) {
@@ -74,6 +89,35 @@ void staging_deinit(struct staging *staging) {
         charge_release(&staging->bytes);
         charge_release(&staging->fds);
         staging->attached = false;
+}
+
+int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal) {
+        struct backend *backend = member->job->table->config.backend;
+        struct staging *staging = &member->staging;
+        struct refusal why;
+        int r = check_none(member, refusal);
+
+        if (r != 0)
+                return r;
+        r = charge_staging(member, refusal);
+        if (r == 0 && bytes != member->job->table->config.staging_bytes)
+                r = refuse(refusal, WIRE__CODE__INVALID,
+                           "rank %u of job '%s' has a staging memory of %" PRIu64 " bytes from before the restart of gradsyncd, "
+                           "which gives %" PRIu64 " now (staging_bytes): the job has to be started again", member->rank,
+                           member->job->name, bytes, member->job->table->config.staging_bytes);
+        if (r == 0) {
+                r = backend->ops->arena_adopt(backend, *fd, bytes, &staging->arena, &why);
+                *fd = r == 0 ? -1 : *fd;
+                if (r == 0)
+                        r = backend->ops->arena_attach(staging->arena, &why);
+                if (r > 0)
+                        r = refuse(refusal, why.code, "the staging memory of rank %u of job '%s': %s", member->rank,
+                                   member->job->name, why.text);
+        }
+        staging->attached = r == 0;
+        if (r != 0)
+                staging_deinit(staging);
+        return r;
 }
 
 static bool is_reduction(unsigned kind) {

@@ -15,6 +15,8 @@
 #include "job/step.h"
 #include "proto/diagnosis.h"
 
+#define MOST_STEPS (UINT64_C(1) << 62)
+
 struct plan *plan_find(struct job *job, uint32_t ordinal) {
         struct plan *plan;
 
@@ -272,8 +274,7 @@ static int compare(struct plan *plan, struct member *member, struct refusal *ref
         return 0;
 }
 
-static int allocate(struct plan *plan, struct member *member, struct refusal *refusal) {
-        struct plan_part *part = &plan->part[member->rank];
+static int charge_part(struct plan *plan, struct plan_part *part, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
         const struct description *d = plan->reference;
         uint64_t marks = d->n_buckets * sizeof(uint64_t);
@@ -288,9 +289,14 @@ static int allocate(struct plan *plan, struct member *member, struct refusal *re
         if (r != 0)
                 return r;
         part->ready = calloc(d->n_buckets, sizeof(uint64_t));
-        if (part->ready == NULL)
-                return -ENOMEM;
-        return job_arena_new(plan->job, d->arena_bytes, &part->arena, refusal);
+        return part->ready == NULL ? -ENOMEM : 0;
+}
+
+static int allocate(struct plan *plan, struct member *member, struct refusal *refusal) {
+        struct plan_part *part = &plan->part[member->rank];
+        int r = charge_part(plan, part, refusal);
+
+        return r != 0 ? r : job_arena_new(plan->job, plan->reference->arena_bytes, &part->arena, refusal);
 }
 
 int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *ret_bytes,
@@ -350,6 +356,65 @@ static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         if (plan->bucket == NULL)
                 return -ENOMEM;
         return jobs_slot_take(plan->job->table, &plan->owner);
+}
+
+/* The arena is there already, with the member's data: it is charged like a new one. */
+static int adopt(struct plan *plan, struct member *member, int *fd, struct refusal *refusal) {
+        struct plan_part *part = &plan->part[member->rank];
+        struct backend *backend = plan->job->table->config.backend;
+        struct refusal why;
+        int r = charge_part(plan, part, refusal);
+
+        if (r != 0)
+                return r;
+        r = backend->ops->arena_adopt(backend, *fd, plan->reference->arena_bytes, &part->arena, &why);
+        *fd = r == 0 ? -1 : *fd;
+        if (r == 0)
+                r = backend->ops->arena_attach(part->arena, &why);
+        if (r > 0)
+                return refuse(refusal, why.code, "plan %u of job '%s', rank %u: %s", plan->ordinal, plan->job->name, member->rank,
+                              why.text);
+        return r;
+}
+
+static int check_said(const struct plan *plan, const struct member *member, const Wire__RejoinPlan *said,
+                      struct refusal *refusal) {
+        if (said->launched <= plan->reference->n_buckets && said->step < MOST_STEPS)
+                return 0;
+        return refuse(refusal, WIRE__CODE__INVALID, "plan %u of job '%s', rank %u: %u of %u buckets of the step after %" PRIu64
+                      " cannot be ready", plan->ordinal, plan->job->name, member->rank, said->launched,
+                      plan->reference->n_buckets, said->step);
+}
+
+int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal) {
+        struct plan *plan = describing(member, said->plan, refusal);
+        struct plan_part *part;
+        int r;
+
+        if (plan == NULL)
+                return WIRE__CODE__STATE;
+        part = &plan->part[member->rank];
+        r = description_complete(part->description, refusal);
+        if (r == 0)
+                r = compare(plan, member, refusal);
+        if (r == 0)
+                r = check_said(plan, member, said, refusal);
+        if (r == 0 && !plan->agreed) {
+                r = prepare_buckets(plan, refusal);
+                plan->agreed = r == 0;
+        }
+        if (r == 0)
+                r = adopt(plan, member, fd, refusal);
+        if (r > 0)
+                return fail_for(plan, member, refusal);
+        if (r < 0)
+                return r;
+        part->state = PART_MAPPED;
+        part->mapped = clock_now();
+        part->deadline = UINT64_MAX;
+        part->said_step = said->step;
+        part->said_launched = said->launched;
+        return 0;
 }
 
 static bool all_mapped(const struct plan *plan) {

@@ -34,6 +34,8 @@ struct plan_part {              /* of the member with this rank */
         struct charge arenas, bytes, fds;
         uint64_t *ready;        /* per bucket: number of the last step for which READY came */
         uint32_t n_ready;       /* buckets of the open step */
+        uint64_t said_step;     /* back from a former daemon: the last step that the member knows to be committed, */
+        uint32_t said_launched; /* and buckets of the next one whose READY it has sent */
 };
 
 enum step_state {
@@ -59,6 +61,7 @@ struct plan {
         struct record_step *trace;      /* record of the open step; NULL: newer ones have pushed it out */
         bool stall_told;
         bool held;              /* it opened while all jobs were held */
+        bool left;              /* it is left to the next daemon */
         uint32_t divisor;       /* of the open step; 0: nobody has said it yet */
         struct bucket *bucket;
         uint32_t n_full;        /* buckets that all members are ready in */

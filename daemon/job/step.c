@@ -280,7 +280,14 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
 }
 
 bool step_held(const struct plan *plan) {
-        return plan->held || plan->job->paused;
+        return plan->held || plan->left || plan->job->paused;
+}
+
+bool step_begun(const struct plan *plan) {
+        for (uint32_t b = 0; plan->state == STEP_OPEN && b < plan->reference->n_buckets; b++)
+                if (plan->bucket[b].state != BUCKET_WAITING)
+                        return true;
+        return plan->state == STEP_VOIDING;
 }
 
 /* The backend does not take what it is given: the step cannot be committed, so a member has to go. */

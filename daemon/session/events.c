@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "job/plan.h"
+#include "job/recover.h"
 #include "session/private.h"
 
 /* The ordinal of the first plan that the others still have; a member that comes later counts on from there. */
@@ -35,7 +36,7 @@ static void joined(struct member *member) {
         message.incarnation = member->job->membership.incarnation;
         message.first_plan = first_plan(member->job);
         message.has_first_plan = message.first_plan > 0;
-        message.has_history = message.history = member->job->last_step > 0;
+        message.has_history = message.history = member->job->last_step > 0 || member->job->history;
         session_send(session, WIRE__MESSAGE_TYPE__JOINED, member->join_request, -1, &message.base);
 }
 
@@ -137,7 +138,38 @@ static void regenerated(struct member *member, const struct membership_loss *los
         message.lost_pid = loss->pid;
         message.cause = loss->cause;
         message.text = (char *)text;
+        if (job->recovery != NULL) {
+                message.has_operations = true;
+                message.operations = job->recovery->operations;
+                message.has_operation_failed = message.operation_failed = job->recovery->operation_failed;
+        }
         session_send(session, WIRE__MESSAGE_TYPE__NEWGEN, 0, -1, &message.base);
+}
+
+static void resumed(struct member *member) {
+        const struct recovery *recovery = member->job->recovery;
+        Wire__Resumed message = WIRE__RESUMED__INIT;
+
+        if (member->owner == NULL)
+                return;
+        message.has_job = message.has_generation = message.has_operations = true;
+        message.job = member->job->id;
+        message.generation = member->job->membership.generation;
+        message.operations = recovery->operations;
+        message.has_operation_failed = message.operation_failed = recovery->operation_failed;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__RESUMED, 0, -1, &message.base);
+}
+
+static void plan_step(struct member *member, const struct plan *plan) {
+        Wire__PlanStep message = WIRE__PLAN_STEP__INIT;
+
+        if (member->owner == NULL)
+                return;
+        message.has_job = message.has_plan = message.has_step = true;
+        message.job = member->job->id;
+        message.plan = plan->ordinal;
+        message.step = plan->step;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_STEP, 0, -1, &message.base);
 }
 
 static void stall(struct job *job, const struct job_wait *wait, const char *text) {
@@ -174,6 +206,8 @@ const struct jobs_events sessions_events = {
         .outcome = outcome,
         .lost = lost,
         .regenerated = regenerated,
+        .resumed = resumed,
+        .plan_step = plan_step,
         .stall = stall,
         .evict = evict,
 };

@@ -21,7 +21,7 @@ from harness import DEADLINE
 
 PAGE = 4096
 MADV_POPULATE_WRITE = 23
-NOTICES = ("LOST", "STALL", "STEP")
+NOTICES = ("LOST", "NEWGEN", "PLAN_STEP", "RESTARTING", "RESUMED", "STALL", "STEP")
 
 
 @contextlib.contextmanager
@@ -278,7 +278,7 @@ class Peer:
         self.rank, self.world = message.rank, message.world
         return message
 
-    def plan_send(self, proposal, /, timeout_ms=0, **changes):
+    def plan_send(self, proposal, /, timeout_ms=0, commit=True, **changes):
         """All chunks of a plan; `changes` overrides fields of PLAN_BEGIN. Returns the request."""
         request = next(self.requests)
         begin = {"job": self.job, "generation": self.generation, "plan": proposal.ordinal,
@@ -297,7 +297,8 @@ class Peer:
             chunk = [wire.pb.Bucket(dtype=dtype, offset=offset, bytes=size, payload=payload)
                      for offset, size, payload in proposal.buckets[start:start + 128]]
             self.send("PLAN_BUCKETS", request, bucket=chunk, **address)
-        self.send("PLAN_COMMIT", request, **address)
+        if commit:
+            self.send("PLAN_COMMIT", request, **address)
         return request
 
     def plan_arena(self, plan, request, populate=True):
