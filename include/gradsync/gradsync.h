@@ -106,6 +106,22 @@
  * on without it, otherwise the job is over.
  *
  *
+ * DAEMONS THAT GO
+ *
+ * The daemon can be upgraded, or die, without a trainer noticing more than a pause. When the connection is lost, the library
+ * waits for a daemon at the same socket, 30 s unless told otherwise (reconnect_timeout_ms), tells it of each job, and hands
+ * it the memory of the gradients: addresses, ranks, plans and numbers of steps stay, only the generation is another one.
+ * ready() and absent() go on meanwhile, all other calls wait. The members of a job are waited for likewise: one that does not call
+ * the library for so long after a restart has lost its place.
+ *
+ * After an orderly end nothing is void: finish(), collectives, and joins and plans that are being made go on as if nothing
+ * had happened. After a crash an open step is void (VOID_RETRY) if the daemon may have begun to reduce it; if one member has heard
+ * that it was committed and another has not, all get VOID_BEHIND. A step of which some member had not marked any
+ * bucket goes on. The flight record and the totals of the job begin anew.
+ *
+ * No daemon in time is DAEMON_LOST, at once where reconnect_timeout_ms is negative, and with daemons of earlier versions.
+ *
+ *
  * THREADS
  *
  * ready(), absent() and wait() may be called from any threads at once, also for the same plan; a gradient's writes must
@@ -185,8 +201,8 @@
  *
  * any call on a connection that needs the daemon:
  *
- *   DAEMON_LOST     the daemon has ended the connection, or is gone: close, open, join, plan. Immediately, within a second
- *                   at most, for calls that are waiting at that moment, too
+ *   DAEMON_LOST     the daemon has ended the connection, or is gone and no other one has come in time: close, open, join,
+ *                   plan. Calls that are waiting at that moment hear it, too
  *   PROTOCOL        the daemon said something that makes no sense; the connection is over
  *
  * (The daemon can end a connection with another result, which all further calls return: for example STATE after a mistake
@@ -293,7 +309,8 @@ struct gradsync_options {
         const char *socket;             /* NULL: GRADSYNC_SOCKET, else the default places of `device` */
         const char *device;             /* NULL: GRADSYNC_DEVICE, else "cpu" */
         const char *program;            /* name in `gradsyncctl status`; NULL: the process's own */
-        int64_t reconnect_timeout_ms;   /* how long a lost daemon is waited for; 0, no other value in this version */
+        int64_t reconnect_timeout_ms;   /* how long a lost daemon, and then the job's other members, are waited for; -1: not at
+                                           all; 0: GRADSYNC_RECONNECT_TIMEOUT (seconds), else 30 s */
         bool nonblocking;               /* calls that would wait return GRADSYNC_AGAIN */
         gradsync_stall_fn stall;        /* NULL: none */
         void *stall_data;
@@ -307,7 +324,7 @@ struct gradsync_options {
  *   DENIED       no permission for the socket
  *   VERSION      the daemon's protocol is too far away from the library's
  *   QUOTA        this user has too many connections to the daemon
- *   UNSUPPORTED  reconnect_timeout_ms is not 0, or a field is set that only a newer library knows
+ *   UNSUPPORTED  a field is set that only a newer library knows
  */
 int gradsync_open(struct gradsync **gs, const struct gradsync_options *options);
 
@@ -373,7 +390,7 @@ int gradsync_join(struct gradsync *gs, const struct gradsync_join_options *optio
  * between steps they hear MEMBER_LOST ("left"), a step that is open is void for them. Works on a job that has lost a
  * member.
  *   STATE        another thread is in a call on this job, or the caller is its stall callback
- *   DAEMON_LOST  the daemon was gone already
+ *   DAEMON_LOST  the daemon was gone already, and no other one came
  */
 int gradsync_leave(struct gradsync_job *job);
 

@@ -330,6 +330,54 @@ static int do_steps(char *out, size_t size) {
         return r;
 }
 
+static void fill_rank(void) {
+        const struct planned *p = &plans[plan_slot];
+
+        for (uint32_t i = 0; i < p->n; i++)
+                for (uint64_t j = 0; j < p->elements[i]; j++)
+                        store(gradsync_gradient(p->plan, i), p->dtype[i], j, gradsync_rank(JOB) + 1.0 + (double)(j % 4));
+}
+
+static uint64_t count_wrong(void) {
+        const struct planned *p = &plans[plan_slot];
+        double base = (gradsync_world_size(JOB) + 1) / 2.0;
+        uint64_t n = 0;
+
+        for (uint32_t i = 0; i < p->n; i++)
+                for (uint64_t j = 0; j < p->elements[i]; j++)
+                        n += load(gradsync_gradient(p->plan, i), p->dtype[i], j) != base + (double)(j % 4);
+        return n;
+}
+
+/* train N: goes on as a trainer does until step N is committed, whatever becomes void. */
+static int do_train(char *out, size_t size) {
+        uint64_t wrong = 0, void_steps = 0, committed = 0, step = 0;
+        struct gradsync_info info = GRADSYNC_INFO_INIT;
+        int r = GRADSYNC_OK;
+
+        while (info.step < index_at(1) || r != GRADSYNC_OK) {
+                fill_rank();
+                r = GRADSYNC_OK;
+                for (uint32_t i = plans[plan_slot].n; i-- > 0 && r == GRADSYNC_OK;)
+                        r = gradsync_ready(PLAN, i);
+                if (r == GRADSYNC_OK)
+                        r = gradsync_finish(PLAN, &info);
+                if (r == GRADSYNC_OK) {
+                        wrong += count_wrong();
+                        committed++;
+                        continue;
+                }
+                if (r == GRADSYNC_VOID_BEHIND && gradsync_sync_state(JOB, NULL, 0, &step) != GRADSYNC_OK)
+                        return GRADSYNC_MEMBER_LOST;
+                if (r != GRADSYNC_VOID_RETRY && r != GRADSYNC_VOID_BEHIND)
+                        return r;
+                void_steps++;
+        }
+        snprintf(out, size, "step=%" PRIu64 " committed=%" PRIu64 " void=%" PRIu64 " wrong=%" PRIu64, info.step, committed, void_steps,
+                 wrong);
+        return r;
+}
+
 static int do_unused(char *out, size_t size) {
         for (uint32_t i = 0; i < plans[plan_slot].n; i++)
                 snprintf(out + strlen(out), size - strlen(out), "%d", gradsync_unused(PLAN, i));
@@ -744,6 +792,7 @@ static const struct command {
         { "wait", do_wait },
         { "finish", do_finish },
         { "steps", do_steps },
+        { "train", do_train },
         { "unused", do_unused },
         { "stats", do_stats },
         { "bucket_of", do_bucket_of },
