@@ -15,6 +15,7 @@
 #include "job/private.h"
 
 #define MOST_WAIT (UINT64_C(3600) * USEC_PER_SEC)
+#define MOST_EMPTY (UINT64_C(60) * USEC_PER_SEC)
 #define MOST_ID (UINT64_C(1) << 48)     /* of a member: ours are counted from the highest on */
 
 struct recovery *recovery_free(struct recovery *recovery) {
@@ -276,10 +277,12 @@ static bool is_telling(const struct job *job, uint32_t rank) {
         return job->rank[rank]->owner != NULL && job->recovery->part[rank].here && !job->recovery->part[rank].told;
 }
 
-/* Whether the holder of some place may still come. */
+/* Whether the holder of some place may still come: a job that nobody is in is not kept for long. */
 static bool is_expecting(const struct job *job) {
         uint64_t now = clock_now();
 
+        if (now >= job->interrupted + MOST_EMPTY)
+                return false;
         for (uint32_t rank = 0; rank < job_world(job); rank++)
                 if (job->membership.member[rank].lost && now < job->membership.member[rank].expected)
                         return true;
@@ -307,10 +310,12 @@ bool recovery_busy(const struct job *job) {
 void recovery_check(struct job *job, uint64_t now) {
         struct refusal refusal;
 
-        if (job->recovery == NULL || now < job->recovery->deadline)
+        if (job->recovery == NULL)
                 return;
-        if (is_empty(job))
+        if (is_empty(job) && !is_expecting(job))
                 job_settle_later(job);
+        if (now < job->recovery->deadline)
+                return;
         for (uint32_t rank = 0; rank < job_world(job); rank++) {
                 if (!is_telling(job, rank))
                         continue;

@@ -113,14 +113,14 @@ def test_somebody_had_not_begun(daemon, crew, end_daemon, brought):
     assert step(members) == 3
 
 
-def begin_one_bucket(served, members):
+def begin_one_bucket(served, members, name="job"):
     """Bucket 0, which holds the last parameter, is reduced; bucket 1 waits for rank 1."""
     for rank, each in enumerate(members):
         ask(each, f"fill {rank + 1}")
         ask(each, "ready 1")
     together(members, "wait 1")
     ask(members[0], "ready 0")
-    wait_until(lambda: served.job("job")["waiting_for"], "the step to be open")
+    wait_until(lambda: served.job(name)["waiting_for"], "the step to be open")
 
 
 def void_for(members, finish="finish", code="VOID_RETRY"):
@@ -209,13 +209,13 @@ def test_while_a_collective_waits(daemon, crew, end_daemon, known):
     served = daemon()
     members = crew(served)
     if known:
-        together(members, "allreduce 1000 1")
-    members[0].say("allreduce 1000 1")
+        together(members, "allreduce 3000000 f32 sum")
+    members[0].say("allreduce 3000000 f32 sum")
     wait_until(lambda: served.job("job")["waiting_for"], "the collective to wait")
     end_daemon(served)
     served.start()
-    rest = ask(members[1], "allreduce 1000 1")
-    assert members[0].line() == f"OK {rest}".strip()
+    assert ask(members[1], "allreduce 3000000 f32 sum") == "right"
+    assert members[0].line() == "OK right"
     together(members, "barrier")
     assert step(members) == 2
 
@@ -679,3 +679,175 @@ def test_training_that_nobody_could_tell_from_another(daemon, program, build, en
 
     undisturbed = hashes(lambda: None)
     assert len(undisturbed) == 1 and hashes(restarts) == undisturbed
+
+
+@pytest.mark.parametrize("end_daemon", [stop, kill])
+def test_a_member_that_dies_meanwhile(daemon, crew, member, end_daemon):
+    """Its place is empty at the new daemon, and given to the process that is started in its place."""
+    served = daemon(settings={"rejoin_grace": "60s"})
+    members = crew(served, 3)
+    victim = members.pop(1)
+    end_daemon(served)
+    victim.kill()
+    for each in members:
+        ask(each, "ready")
+        each.say("finish")
+    served.start()
+    wait_until(lambda: served.job("job") and served.job("job")["state"] == "replacing", "the survivors")
+    fresh = member(served)
+    ask(fresh, "open")
+    assert "rank=1 " in ask(fresh, "join name=job world=3 rank=1")
+    for param in PARAMS:
+        ask(fresh, f"param {param}")
+    ask(fresh, PLAN)
+    for each in members:
+        assert each.line().startswith("VOID_BEHIND ")
+    members.insert(1, fresh)
+    together(members, "state 8 1")
+    together(members, "sync 1")
+    assert step(members) == 2
+
+
+def test_nobody_takes_the_place_of_who_died_meanwhile(daemon, crew):
+    """The others wait for it as long as they would for a daemon, and are told then."""
+    served = daemon()
+    members = crew(served, 3, env={"GRADSYNC_RECONNECT_TIMEOUT": "1"})
+    kill(served)
+    members.pop(1).kill()
+    served.start()
+    for each in members:
+        each.say("barrier")
+    for each in members:
+        line = each.line()
+        assert line.startswith("MEMBER_LOST ") and "restarted" in line, line
+
+
+@pytest.mark.parametrize("end_daemon", [stop, kill])
+def test_while_a_lost_member_is_replaced(daemon, crew, member, end_daemon):
+    served = daemon(settings={"rejoin_grace": "60s"})
+    members = crew(served)
+    ask(members[0], "ready")
+    members[0].say("finish")
+    members.pop().kill()
+    wait_until(lambda: served.job("job")["state"] == "replacing", "the loss")
+    end_daemon(served)
+    served.start()
+    fresh = member(served)
+    ask(fresh, "open")
+    assert "rank=1 " in ask(fresh, "join name=job world=2 rank=1")
+    for param in PARAMS:
+        ask(fresh, f"param {param}")
+    ask(fresh, PLAN)
+    assert members[0].line().startswith("VOID_BEHIND ")
+    members.append(fresh)
+    together(members, "state 8 1")
+    together(members, "sync 1")
+    assert step(members) == 2
+
+
+@pytest.mark.parametrize("end_daemon", [stop, kill])
+def test_a_job_that_can_grow(daemon, member, end_daemon):
+    """It has fewer members than it may have: it goes on with them, and takes another one in later."""
+    served = daemon()
+    members = [member(served) for _ in range(2)]
+    together(members, "open")
+    for each in members:
+        each.say("join name=job min=2 max=3 last_call=1")
+    places = [fields(each.line()) for each in members]
+    if places[0]["rank"] == "1":
+        members.reverse()
+    for each in members:
+        for param in PARAMS:
+            ask(each, f"param {param}")
+    together(members, PLAN)
+    assert step(members) == 1
+    end_daemon(served)
+    served.start()
+    assert step(members) == 2
+    fresh = member(served)
+    ask(fresh, "open")
+    assert "rank=2 " in ask(fresh, "join name=job min=2 max=3 last_call=1")
+
+
+def test_jobs_and_users_do_not_meet(daemon, crew):
+    """Two jobs of one user, and one of the same name of another user, each with a step in another state."""
+    served = daemon(settings={"socket_mode": "0666"})
+    mine, other = crew(served, name="one"), crew(served, name="two")
+    theirs = crew(served, name="one", uid=4321)
+    begin_one_bucket(served, other, "two")
+    bring(theirs[:1])
+    kill(served)
+    served.start()
+    assert step(mine) == 2
+    ask(other[1], "ready 0")
+    void_for(other)
+    assert step(other) == 2
+    ask(theirs[1], "fill 2")
+    ask(theirs[1], "ready")
+    assert end(theirs) == 2
+
+
+def test_one_process_in_two_jobs(daemon, member):
+    """Over one connection: each goes back to its place, whatever handles the new daemon gives."""
+    served = daemon()
+    members = [member(served) for _ in range(2)]
+    together(members, "open")
+    for slot, name in enumerate(("left", "right")):
+        together(members, f"job {slot}")
+        together(members, f"slot {slot}")
+        join(members, name)
+        together(members, f"param weight f32 {100 + slot}")
+        together(members, "plan")
+    for _ in range(2):
+        for slot in (1, 0):
+            together(members, f"job {slot}")
+            together(members, f"slot {slot}")
+            step(members)
+        kill(served)
+        served.start()
+    together(members, "leave")
+
+
+def test_children_hold_nothing(daemon, crew):
+    """The descriptors that are kept for the next daemon are not inherited."""
+    served = daemon()
+    members = crew(served)
+    together(members, "allreduce 100 f32 sum")
+    kept = [target for target in os.listdir(f"/proc/{members[0].pid}/fd")
+            if "memfd" in os.readlink(f"/proc/{members[0].pid}/fd/{target}")]
+    assert len(kept) == 2
+    child = int(ask(members[0], "linger"))
+    inherited = [os.readlink(f"/proc/{child}/fd/{name}") for name in os.listdir(f"/proc/{child}/fd")]
+    os.kill(child, signal.SIGKILL)
+    assert not [target for target in inherited if "memfd" in target or "socket" in target or "timerfd" in target], inherited
+
+
+def test_marks_while_there_is_no_daemon(daemon, crew):
+    """ready() and absent() never wait, and what they said is said to the next daemon."""
+    served = daemon()
+    members = crew(served)
+    for each in members:
+        ask(each, "fill 2")
+    kill(served)
+    for each in members:
+        ask(each, "absent 1")
+        ask(each, "ready 0")
+    served.start()
+    together(members, "finish")
+    for each in members:
+        assert ask(each, "check 2 0") == "right"
+
+
+def test_killed_again_and_again_on_the_way_back(daemon, crew):
+    """Daemons that live for a moment only: whatever had been told to one of them is told to the next."""
+    served = daemon()
+    members = crew(served, 3)
+    for each in members:
+        each.say("train 3000")
+    for _ in range(15):
+        kill(served)
+        served.start()
+    for each in members:
+        line = each.line()
+        rest = fields(line)
+        assert line.startswith("OK ") and (rest["step"], rest["wrong"]) == ("3000", "0") and int(rest["void"]) <= 15, line
