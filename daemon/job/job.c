@@ -165,11 +165,14 @@ static void log_formed(const struct job *job, const char *what) {
                 log_write(LOG_INFO, &context, "job %s with %u members", what, job_world(job));
 }
 
-/* The member with this rank, as the membership has it. */
+/* The member with this rank, as the membership has it. Nobody has come back after a restart who knew the id of a place
+ * whose holder had been lost before: it gets a new one. */
 static struct member *take_rank(struct job *job, uint32_t rank) {
-        const struct membership_member *place = &job->membership.member[rank];
+        struct membership_member *place = &job->membership.member[rank];
         struct member *member = find_member(job, place->request.member);
 
+        if (place->id == 0)
+                place->id = ++job->table->next_member;
         member->rank = rank;
         member->has_rank = true;
         member->local_rank = place->slot;
