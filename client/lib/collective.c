@@ -295,7 +295,8 @@ static void begin(struct gradsync_job *job, const struct call *call) {
         c->rank = job->rank;
         c->world = job->world;
         c->at = c->chunk = 0;
-        c->connection = job->gs->link.connection;
+        if (c->phase != COLLECTIVE_TOUCH) /* else the memory is of the connection on which an earlier call got it */
+                c->connection = job->gs->link.connection;
 }
 
 /* The operation ended with its generation. What comes next may be known already. */
