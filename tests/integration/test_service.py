@@ -110,7 +110,7 @@ def trainers_notice_nothing(path):
 
     members = crew(lambda _: Program(pathlib.Path(os.environ["GRADSYNC_BUILD"], MEMBER).resolve(), socket=path), None, 2)
     for each in members:
-        each.say("train 60000")
+        each.say("train until=/run/end")
     for number in (None, None, None, signal.SIGKILL, signal.SIGKILL):
         before = show("MainPID")
         if number is None:
@@ -120,9 +120,10 @@ def trainers_notice_nothing(path):
             os.kill(int(before), number)
         wait_until(lambda: show("MainPID") not in ("0", before) and show("ActiveState") == "active", "the next daemon")
         wait_until(lambda: does_steps(path), "steps at the next daemon")
+    pathlib.Path("/run/end").touch()
     for each in members:
-        said = fields(each.line())
-        assert said["step"] == "60000" and said["wrong"] == "0" and int(said["void"]) <= 2, said
+        line = each.line()
+        assert line.startswith("OK ") and fields(line)["wrong"] == "0" and int(fields(line)["void"]) <= 2, line
         each.kill()
 
 
