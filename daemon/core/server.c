@@ -25,6 +25,7 @@
 
 #define STOP_LOOK (5 * USEC_PER_MSEC)
 #define STATUS_INTERVAL (2 * USEC_PER_SEC)
+#define PAST_KEPT (3600 * USEC_PER_SEC)         /* members wait no longer for a daemon that follows */
 
 enum phase { RUNNING, DRAINING, ENDING, SUSPENDING, LEAVING };
 
@@ -46,6 +47,7 @@ struct server {
         struct loop_timer *stop, *watchdog, *status;
         uint64_t watchdog_interval;
         unsigned told_clients;
+        uint64_t past_until;            /* when nobody comes back any more; 0: nothing is waited for */
         bool feeding;                   /* the watchdog was fed the last time */
 };
 
@@ -116,6 +118,26 @@ static void find_admin_group(struct server *server) {
                 server->conns.admin_group = group->gr_gid;
 }
 
+/* What the last daemon has left, and what is left to the next one. Without it the members' word has to do. */
+static void open_state(struct server *server) {
+        _cleanup_(closep) int fd = notify_stored_fd(NOTIFY_STATE);
+        struct state *state = NULL;
+        struct past *past = NULL;
+        int r;
+
+        if (!notify_keeps())
+                return;
+        if (fd >= 0 && past_new(fd, &past) < 0)
+                log_warning("what a former gradsyncd has left is of another version, or damaged: it is ignored");
+        r = state_new(&state);
+        if (r < 0)
+                log_warning("nothing is kept for the next gradsyncd: %s", strerror(-r));
+        else
+                notify_store(NOTIFY_STATE, state_fd(state));
+        jobs_set_state(server->jobs, state, past);
+        server->past_until = clock_now() + PAST_KEPT;
+}
+
 static int open_sessions(struct server *server, char *error, size_t size) {
         struct sessions_config config = {
                 .loop = server->loop,
@@ -181,6 +203,10 @@ static void status_due(void *data) {
 
         tell_status(server);
         flood_settle(clock_now());
+        if (server->past_until != 0 && clock_now() >= server->past_until) {
+                server->past_until = 0;
+                jobs_forget_past(server->jobs);
+        }
         loop_timer_arm(server->status, STATUS_INTERVAL);
 }
 
@@ -307,6 +333,8 @@ static int start(struct server *server, char *error, size_t size) {
         if (r < 0)
                 return fail(r, "cannot start", error, size);
         r = open_backend(server, error, size);
+        if (r == 0)
+                open_state(server);
         if (r == 0)
                 r = open_sessions(server, error, size);
         if (r == 0)

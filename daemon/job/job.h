@@ -19,6 +19,7 @@
 #include "job/nonfinite.h"
 #include "job/operation.h"
 #include "job/record.h"
+#include "job/state.h"
 #include "job/token.h"
 #include "rendezvous/membership.h"
 
@@ -62,6 +63,10 @@ struct jobs_events {
          * its results. */
         void (*resumed)(struct member *member);
         void (*plan_step)(struct member *member, const struct plan *plan);
+        /* One that the member has not heard of, but the daemon before has left its results: bucket by bucket, then its commit. */
+        void (*past_result)(struct member *member, const struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                            const uint8_t *unused, size_t unused_bytes);
+        void (*past_commit)(struct member *member, const struct plan *plan);
         void (*stall)(struct job *job, const struct job_wait *wait, const char *text);
         /* The member broke a rule that cannot be answered otherwise: its session must end (later, not inside
          * this call). */
@@ -167,10 +172,15 @@ struct jobs {
         bool ticking;
         bool draining;
         bool held;                      /* by an operator: no new job, member or step until this is lifted */
+        struct state *state;            /* left to the next daemon, from the last one; NULL: none */
+        struct past *past;
 };
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret);
 struct jobs *jobs_free(struct jobs *jobs);       /* all members must be gone; what they left is reaped here */
+/* What is kept for the next daemon, and what the last one has left; both are taken, and may be NULL. */
+void jobs_set_state(struct jobs *jobs, struct state *state, struct past *past);
+void jobs_forget_past(struct jobs *jobs);       /* whoever may come back has come */
 void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace);
 /* Results of the backend come in here. */
 void jobs_done(void *jobs, const struct backend_result *result);

@@ -66,10 +66,21 @@ struct jobs *jobs_free(struct jobs *jobs) {
         list_for_each_safe(job, spare, &jobs->list, link)
                 job_free(job);
         records_deinit(&jobs->ended);
+        state_free(jobs->state);
+        past_free(jobs->past);
         loop_timer_free(jobs->tick);
         free(jobs->slot);
         free(jobs);
         return NULL;
+}
+
+void jobs_set_state(struct jobs *jobs, struct state *state, struct past *past) {
+        jobs->state = state;
+        jobs->past = past;
+}
+
+void jobs_forget_past(struct jobs *jobs) {
+        jobs->past = past_free(jobs->past);
 }
 
 void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace) {

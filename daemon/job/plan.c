@@ -86,6 +86,7 @@ struct plan *plan_free(struct plan *plan) {
                 for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                         free(plan->bucket[b].absent);
         jobs_slot_give(plan->job->table, &plan->owner);
+        state_drop(plan->job->table->state, plan->kept);
         description_free(plan->reference);
         charge_release(&plan->charge);
         charge_release(&plan->self);
@@ -342,20 +343,29 @@ static int prepare_record(struct job *job, struct refusal *refusal) {
 
 static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
-        uint32_t n = plan->reference->n_buckets;
+        uint32_t n = plan->reference->n_buckets, most = plan->job->membership.max_world;
+        uint64_t bytes = n * sizeof(struct bucket);
         int r;
 
         r = prepare_record(plan->job, refusal);
         if (r != 0)
                 return r;
-        r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_BYTES,
-                        n * sizeof(struct bucket), refusal);
+        if (plan->job->table->state != NULL)
+                bytes += state_bytes(plan->reference, most);
+        r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_BYTES, bytes, refusal);
         if (r != 0)
                 return r;
         plan->bucket = calloc(n, sizeof(*plan->bucket));
         if (plan->bucket == NULL)
                 return -ENOMEM;
-        return jobs_slot_take(plan->job->table, &plan->owner);
+        r = jobs_slot_take(plan->job->table, &plan->owner);
+        if (r < 0)
+                return r;
+        plan->kept = state_add(plan->job->table->state, &(struct state_key){ plan->job->uid, plan->job->name,
+                               plan->job->membership.incarnation, plan->ordinal }, plan->reference, most);
+        if (plan->job->state == JOB_RUNNING)
+                state_generation(plan->kept, plan->job->membership.generation, job_world(plan->job));
+        return 0;
 }
 
 /* The arena is there already, with the member's data: it is charged like a new one. */
@@ -586,6 +596,7 @@ void plan_move(struct plan *plan, uint32_t before, const int64_t *from) {
         struct plan_part moved[LIMIT_WORLD] = { 0 };
         int64_t reference = -1;
 
+        state_generation(plan->kept, plan->job->membership.generation, world);
         plan->dropped = false;
         for (uint32_t rank = 0; rank < world; rank++) {
                 if (from[rank] < 0)

@@ -61,6 +61,7 @@ struct plan {
         struct record_step *trace;      /* record of the open step; NULL: newer ones have pushed it out */
         bool stall_told;
         bool held;              /* it opened while all jobs were held */
+        struct state_plan *kept;        /* of what is left to the next daemon; NULL: nothing */
         bool left;              /* it is left to the next daemon */
         uint32_t divisor;       /* of the open step; 0: nobody has said it yet */
         struct bucket *bucket;

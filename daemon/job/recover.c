@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking jobs back from the members that a former daemon has left. See recover.h. */
+/*
+ * Taking jobs back from the members that a former daemon has left. See recover.h. What that daemon has left itself (state.h)
+ * tells of what it had no time to say.
+ */
 #include "job/recover.h"
 
 #include <errno.h>
@@ -15,6 +18,7 @@
 #include "job/private.h"
 
 #define MOST_WAIT (UINT64_C(3600) * USEC_PER_SEC)
+#define MOST_NUMBERS (1u << 17)          /* of results that are told to one member at once: as many fit its queue */
 #define MOST_EMPTY (UINT64_C(60) * USEC_PER_SEC)
 #define MOST_ID (UINT64_C(1) << 48)     /* of a member: ours are counted from the highest on */
 
@@ -392,27 +396,76 @@ static void drop_parts(struct plan *plan, uint32_t before) {
                 }
 }
 
+static const struct past_plan *find_past(const struct plan *plan, uint32_t before) {
+        const struct job *job = plan->job;
+
+        if (plan->reference == NULL)
+                return NULL;
+        return past_find(job->table->past, &(struct state_key){ job->uid, job->name, job->membership.incarnation, plan->ordinal },
+                         job->recovery->generation, before, plan->reference);
+}
+
+/* Whether a member that has sent all of the last step can be told how it ended. */
+static bool can_tell(const struct plan *plan, uint32_t rank, const struct past_plan *past) {
+        const struct plan_part *part = &plan->part[rank];
+        uint64_t numbers = (uint64_t)plan->reference->n_buckets * (job_world(plan->job) + 3);
+
+        return past_verdict(past, plan->step) == PAST_COMMITTED && is_current(plan->job->recovery, rank) &&
+               part->said_step + 1 == plan->step && part->said_launched == plan->reference->n_buckets && numbers <= MOST_NUMBERS;
+}
+
+static void tell_results(const struct plan *plan, uint32_t rank, const struct past_plan *past) {
+        const struct jobs_events *events = plan->job->table->config.events;
+        struct member *member = plan->job->rank[rank];
+        struct backend_result result;
+        const uint8_t *unused;
+
+        for (uint32_t b = 0; b < plan->reference->n_buckets; b++) {
+                past_result(past, plan->reference, b, &result, &unused);
+                events->past_result(member, plan, b, &result, unused, (plan->reference->bucket[b].n + 7) / 8);
+        }
+        events->past_commit(member, plan);
+}
+
+/* The member has not heard of the last commit; whether it has now. */
+static bool catch_up(struct plan *plan, uint32_t rank, const struct past_plan *past) {
+        struct job *job = plan->job;
+
+        if (!is_back(job, rank))
+                return false;
+        if (can_tell(plan, rank, past)) {
+                tell_results(plan, rank, past);
+                return true;
+        }
+        job->recovery->behind = true;
+        job->table->config.events->plan_step(job->rank[rank], plan);
+        return false;
+}
+
+/* The last step that is committed, by the word of any member, or of the daemon before. */
+static void find_step(struct plan *plan, uint32_t before, const struct past_plan *past) {
+        for (uint32_t rank = 0; rank < before; rank++)
+                if (plan->part[rank].state == PART_MAPPED && plan->part[rank].said_step > plan->step)
+                        plan->step = plan->part[rank].said_step;
+        if (past_verdict(past, plan->step + 1) == PAST_COMMITTED)
+                plan->step++;
+}
+
 /* The verdict on one plan's open step; whether nothing is void. */
 static bool resolve_plan(struct plan *plan, uint32_t before) {
+        const struct past_plan *past = find_past(plan, before);
         struct job *job = plan->job;
         bool heard = true, launched;
 
         drop_parts(plan, before);
+        find_step(plan, before, past);
         for (uint32_t rank = 0; rank < before; rank++)
-                if (plan->part[rank].state == PART_MAPPED && plan->part[rank].said_step > plan->step)
-                        plan->step = plan->part[rank].said_step;
-        for (uint32_t rank = 0; rank < before; rank++) {
-                if (plan->part[rank].state != PART_MAPPED || plan->part[rank].said_step == plan->step)
-                        continue;
-                heard = false;
-                job->recovery->behind = true;
-                if (is_back(job, rank))
-                        job->table->config.events->plan_step(job->rank[rank], plan);
-        }
+                if (plan->part[rank].state == PART_MAPPED && plan->part[rank].said_step != plan->step)
+                        heard = catch_up(plan, rank, past) && heard;
         if (plan->step > job->last_step)
                 job->last_step = plan->step;
         launched = launched_by_all(plan, before);
-        return heard && (all_orderly(job, before) || !launched);
+        return heard && (all_orderly(job, before) || !launched || past_verdict(past, plan->step + 1) == PAST_UNTOUCHED);
 }
 
 static void resolve_operations(struct job *job, uint32_t before) {

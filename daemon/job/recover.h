@@ -4,9 +4,10 @@
  * When all are here, or those who are missing count as lost, the verdict on the steps that were open is found, and the job
  * goes on in its next generation: resumed, if nothing is void and nobody is missing, else as after a loss.
  *
- * The verdict needs no word of the former daemon. A step of whose commit one member has heard is committed. If each member
+ * The verdict needs no word of the former daemon, and is better with it. A step of whose commit one member has heard is committed. If each member
  * has heard the daemon say that it ends, or if some member had not sent a single READY, no bucket of it has been begun: it is
- * untouched, and goes on. Else it is void. All that is believed of a member concerns its own job.
+ * untouched, and goes on. Else it is void. What the former daemon has left tells whether any bucket was begun, and whether all
+ * were done: then it is committed, and whoever has not heard of it gets the results. All that is believed of a member concerns its own job.
  */
 #pragma once
 

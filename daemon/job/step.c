@@ -23,6 +23,7 @@ static void open_step(struct plan *plan, uint64_t now) {
         plan->n_full = plan->n_done = 0;
         plan->sum_squares = 0;
         plan->nonfinite = 0;
+        state_open(plan->kept, plan->step + 1);
         record_open(plan->job->record, &plan->trace, &(struct record_step){
                 .number = plan->step + 1,
                 .opened = now,
@@ -76,6 +77,7 @@ static void void_step(struct plan *plan) {
         nonfinite_void(plan);
         record_close(job->record, plan->trace, false, plan->opened, clock_now());
         close_step(plan);
+        state_open(plan->kept, 0);
         forget_ready(plan);
         job->table->config.events->outcome(plan, plan->step + 1, &job->membership.loss, job->loss_text);
         job_settle_later(job);
@@ -101,6 +103,7 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
                 return;
         record_end(plan->job->record, plan->trace, index, now, bucket->since, result);
         bucket_set_state(bucket, BUCKET_DONE, now);
+        state_done(plan->kept, plan->reference, index, result, unused_of(bucket, bytes), bytes);
         plan->sum_squares += result->sum_squares;
         for (unsigned i = 0; i < result->n_inputs; i++)
                 plan->nonfinite += result->input_nonfinite[i];
@@ -135,6 +138,7 @@ static int launch(struct plan *plan, uint32_t index, uint64_t now) {
                         (struct backend_range){ .arena = plan->part[rank].arena, .offset = place->offset };
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
+        state_begin(plan->kept, index);
         r = backend->ops->submit(backend, &(struct backend_task){
                 .id = (uint64_t)plan->owner.slot << 32 | index,
                 .turn = plan->job->id,

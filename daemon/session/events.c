@@ -172,6 +172,48 @@ static void plan_step(struct member *member, const struct plan *plan) {
         session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_STEP, 0, -1, &message.base);
 }
 
+/* In a frame of its own, in the generation that the member knows. */
+static Wire__Step past_step(const struct member *member, const struct plan *plan) {
+        Wire__Step message = WIRE__STEP__INIT;
+
+        message.has_job = message.has_generation = message.has_plan = message.has_step = true;
+        message.job = member->job->id;
+        message.generation = member->job->recovery->generation;
+        message.plan = plan->ordinal;
+        message.step = plan->step;
+        return message;
+}
+
+static void tell_past_result(struct member *member, const struct plan *plan, uint32_t bucket, const struct backend_result *from,
+                        const uint8_t *unused, size_t unused_bytes) {
+        Wire__Step message = past_step(member, plan);
+        Wire__BucketResult result = WIRE__BUCKET_RESULT__INIT, *list = &result;
+
+        if (member->owner == NULL)
+                return;
+        result.has_bucket = result.has_sum_squares = true;
+        result.bucket = bucket;
+        result.sum_squares = from->sum_squares;
+        result.n_rank_sum_squares = result.n_rank_nonfinite = from->n_inputs;
+        result.rank_sum_squares = (double *)(uintptr_t)from->input_sum_squares;
+        result.rank_nonfinite = (uint64_t *)(uintptr_t)from->input_nonfinite;
+        result.has_unused = unused != NULL;
+        result.unused = (ProtobufCBinaryData){ .len = unused != NULL ? unused_bytes : 0, .data = (uint8_t *)(uintptr_t)unused };
+        message.n_result = 1;
+        message.result = &list;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, -1, &message.base);
+}
+
+static void tell_past_commit(struct member *member, const struct plan *plan) {
+        Wire__Step message = past_step(member, plan);
+
+        if (member->owner == NULL)
+                return;
+        message.has_outcome = true;
+        message.outcome = WIRE__OUTCOME__COMMITTED;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, -1, &message.base);
+}
+
 static void stall(struct job *job, const struct job_wait *wait, const char *text) {
         Wire__Stall message = WIRE__STALL__INIT;
 
@@ -208,6 +250,8 @@ const struct jobs_events sessions_events = {
         .regenerated = regenerated,
         .resumed = resumed,
         .plan_step = plan_step,
+        .past_result = tell_past_result,
+        .past_commit = tell_past_commit,
         .stall = stall,
         .evict = evict,
 };
