@@ -81,6 +81,7 @@ static void member_free(struct member *member) {
         list_remove(&member->link);
         list_remove(&member->owner_link);
         staging_deinit(&member->staging);
+        memories_release(member);
         free(member);
 }
 
@@ -121,6 +122,7 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
                 free(member);
                 return r;
         }
+        list_init(&member->memories);
         member->job = job;
         member->id = request.member;
         member->pid = join->pid;
@@ -277,6 +279,7 @@ static void release_lost(struct job *job) {
                 list_for_each(plan, &job->plans, link)
                         plan_release(plan, rank);
                 staging_deinit(&job->rank[rank]->staging);
+                memories_release(job->rank[rank]);
         }
 }
 
