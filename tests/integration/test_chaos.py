@@ -95,7 +95,9 @@ class Wild:
             plan.buckets[0][self.chance.randrange(3)] = self.chance.choice(LONG)
         if self.memories.get(self.peer.job) and self.chance.random() < 0.5:
             self.own.handle = self.chance.choice([*self.memories[self.peer.job], 1, 2])
-            self.own.place(plan, self.chance.randrange(8) * 128 + self.chance.choice([0] * 20 + [32, *LONG]))
+            self.own.place(plan, self.chance.randrange(8) * 128 + self.chance.choice([0] * 20 + [32]))
+            if self.chance.random() < 0.05:
+                plan.buckets[0][0] = self.chance.choice(LONG)
         changes = {}
         if self.chance.random() < 0.03:
             changes[self.chance.choice(["arena_bytes", "diagnosis_bytes"])] = self.chance.choice(LONG)
@@ -136,9 +138,9 @@ class Wild:
         """All of them bring the same file."""
         job, _ = self.job()
         if self.chance.random() < 0.7:
-            offset = self.chance.choice([0, 0, 0, PAGE, 64, *LONG])
+            offset = self.chance.choice([0] * 90 + [PAGE, 64, *LONG])
             self.peer.send("REGISTER", fds=[self.own.fd] * self.chance.choice([1] * 20 + [0]), job=job, offset=offset,
-                           bytes=self.chance.choice([4 * PAGE, 4 * PAGE, PAGE, *LONG]))
+                           bytes=self.chance.choice([4 * PAGE] * 90 + [PAGE, *LONG]))
         else:
             handles = self.memories.get(job, [])
             self.peer.send("UNREGISTER", job=job, memory=self.chance.choice([*handles, *handles, 1, *NUMBERS]))
@@ -170,7 +172,7 @@ class Wild:
     def act(self):
         weights = [90, 1, 1, 1, 1, 5, 0.3, 2, 1]
         if self.jobs:
-            weights = [10, 20, 60 if self.plans else 1, 15, 6, 6, 0.3, 2, 8]
+            weights = [10, 20, 60 if self.plans else 1, 15, 6, 6, 0.3, 2, 12]
         what = self.chance.choices([self.join, self.plan, self.ready, self.operation, self.end, self.look,
                                     self.noise, self.close, self.memory], weights)[0]
         try:
