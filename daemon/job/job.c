@@ -122,7 +122,6 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
                 free(member);
                 return r;
         }
-        list_init(&member->memories);
         member->job = job;
         member->id = request.member;
         member->pid = join->pid;

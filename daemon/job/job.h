@@ -92,7 +92,7 @@ struct member {
         uint64_t last_step;             /* last committed step it took part in */
         void *owner;                    /* the session; NULL once the member is gone */
         struct staging staging;
-        struct list memories;           /* registered ones */
+        struct memory *memories;        /* registered ones */
         uint32_t last_memory;           /* handle of the last one */
         struct operation_part operation;
 };

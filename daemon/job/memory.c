@@ -24,22 +24,26 @@ static const struct jobs_config *config_of(const struct member *member) {
 }
 
 static struct memory *find(const struct member *member, uint32_t handle) {
-        struct memory *memory;
+        struct memory *memory = member->memories;
 
-        list_for_each(memory, &member->memories, link)
-                if (memory->handle == handle)
-                        return memory;
-        return NULL;
+        while (memory != NULL && memory->handle != handle)
+                memory = memory->next;
+        return memory;
 }
 
+/* Off its member's list, and freed. */
 static void memory_free(struct memory *memory) {
+        struct memory **at = &memory->member->memories;
+
         assert(list_empty(&memory->claims));
+        while (*at != memory)
+                at = &(*at)->next;
+        *at = memory->next;
         if (memory->arena != NULL)
                 config_of(memory->member)->backend->ops->arena_free(memory->arena);
         charge_release(&memory->arenas);
         charge_release(&memory->space);
         charge_release(&memory->fds);
-        list_remove(&memory->link);
         list_remove(&memory->table_link);
         free(memory);
 }
@@ -87,7 +91,8 @@ int memory_register(struct member *member, int fd, uint64_t offset, uint64_t byt
         memory->offset = offset;
         memory->bytes = bytes;
         list_init(&memory->claims);
-        list_append(&member->memories, &memory->link);
+        memory->next = member->memories;
+        member->memories = memory;
         list_append(&member->job->table->memories, &memory->table_link);
         r = charge(memory, refusal);
         if (r == 0)
@@ -116,10 +121,8 @@ int memory_unregister(struct member *member, uint32_t handle, struct refusal *re
 }
 
 void memories_release(struct member *member) {
-        struct memory *memory, *spare;
-
-        list_for_each_safe(memory, spare, &member->memories, link)
-                memory_free(memory);
+        while (member->memories != NULL)
+                memory_free(member->memories);
 }
 
 /* A bucket of a description that lies in a memory, as a span of its file. */

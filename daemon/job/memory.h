@@ -20,7 +20,7 @@ struct member;
 struct plan;
 
 struct memory {
-        struct list link;               /* member->memories */
+        struct memory *next;            /* of its member */
         struct list table_link;         /* of all jobs: jobs->memories */
         struct member *member;
         uint32_t handle;                /* in its member; from 1 */

@@ -207,6 +207,17 @@ static int do_unregister(char *out, size_t size) {
         return r;
 }
 
+/* What a job had that is no more. */
+static void drop_owned(void) {
+        for (unsigned k = 0; k < SLOTS; k++) {
+                if (owned[k].fd > 0)
+                        close(owned[k].fd);
+                if (owned[k].map != NULL)
+                        munmap(owned[k].map, owned[k].bytes);
+                owned[k] = (struct own){ 0 };
+        }
+}
+
 /* punch K OFFSET BYTES: of the file */
 static int do_punch(char *out, size_t size) {
         int r = fallocate(owned[index_at(1) % SLOTS].fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, strtoll(word[2], NULL, 0),
@@ -669,8 +680,10 @@ static int do_reduce_scatter(char *out, size_t size) {
 static int do_leave(char *out, size_t size) {
         int r = gradsync_leave(JOB);
 
-        if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED && r != GRADSYNC_FORKED)
+        if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED && r != GRADSYNC_FORKED) {
                 JOB = NULL;
+                drop_owned();
+        }
         return r;
 }
 
@@ -685,6 +698,7 @@ static int do_plan_free(char *out, size_t size) {
 static int do_close(char *out, size_t size) {
         gradsync_close(gs);
         gs = NULL;
+        drop_owned();
         return GRADSYNC_OK;
 }
 
