@@ -58,6 +58,10 @@ static const ProtobufCMessageDescriptor *const descriptors[] = {
         [WIRE__MESSAGE_TYPE__TRACE_END] = &wire__trace_end__descriptor,
         [WIRE__MESSAGE_TYPE__CONTROL] = &wire__control__descriptor,
         [WIRE__MESSAGE_TYPE__CONTROL_DONE] = &wire__control_done__descriptor,
+        [WIRE__MESSAGE_TYPE__REGISTER] = &wire__register__descriptor,
+        [WIRE__MESSAGE_TYPE__REGISTERED] = &wire__registered__descriptor,
+        [WIRE__MESSAGE_TYPE__UNREGISTER] = &wire__unregister__descriptor,
+        [WIRE__MESSAGE_TYPE__UNREGISTERED] = &wire__unregistered__descriptor,
 };
 
 /* How often a repeated field may occur. A repeated field that is not listed may not occur at all. */

@@ -14,8 +14,11 @@
 #include "base/error.h"
 #include "proto/frame.h"
 
+#define ARENA_UNCHECKED (1u << 20)      /* bytes */
+
 struct backend;
 struct backend_arena;
+struct memfd_file;
 
 /* A place in an arena. */
 struct backend_range {
@@ -81,10 +84,18 @@ struct backend_ops {
         /* The fd to pass to the member; stays the arena's. */
         int (*arena_fd)(const struct backend_arena *arena);
         uint64_t (*arena_bytes)(const struct backend_arena *arena);
+        /* Makes an arena of memory that somebody else has allocated: `bytes` from `offset` of the file, see proto/memfd.h.
+         * It is attached. Takes the fd if it returns 0; else INVALID (positive) with *refusal, or a negative errno. `ret_file` may be
+         * NULL. */
+        int (*arena_adopt)(struct backend *backend, int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret_file,
+                           struct backend_arena **ret, struct refusal *refusal);
         /* Checks that the member has touched every page (memory cgroups charge the first toucher, and that must not be
-         * the daemon), then maps it. 0; INVALID (positive) with *refusal; or a negative errno. On an attached arena it only
-         * checks again: cheap, and tells a member that punched holes since. */
+         * the daemon), then maps it. 0; INVALID (positive) with *refusal; or a negative errno. */
         int (*arena_attach)(struct backend_arena *arena, struct refusal *refusal);
+        /* Before and after `bytes` bytes of an attached arena are used: whether its member has punched holes since, into which
+         * the daemon would allocate pages. Small amounts are summed up and looked at together, so that they cost nothing: what a
+         * member can make the daemon allocate is one task's bytes, or ARENA_UNCHECKED. The results of arena_attach. */
+        int (*arena_check)(struct backend_arena *arena, uint64_t bytes, struct refusal *refusal);
         /* Copies `size` bytes at `offset` out, each byte read once. Only on an attached arena. */
         void (*arena_read)(const struct backend_arena *arena, uint64_t offset, void *to, size_t size);
         struct backend_arena *(*arena_free)(struct backend_arena *arena);       /* no task may use it; NULL is fine */

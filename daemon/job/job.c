@@ -79,6 +79,7 @@ static void member_free(struct member *member) {
         list_remove(&member->link);
         list_remove(&member->owner_link);
         staging_deinit(&member->staging);
+        memories_release(member);
         free(member);
 }
 
@@ -286,6 +287,7 @@ static void release_lost(struct job *job) {
                 list_for_each(plan, &job->plans, link)
                         plan_release(plan, rank);
                 staging_deinit(&job->rank[rank]->staging);
+                memories_release(job->rank[rank]);
         }
 }
 

@@ -16,6 +16,7 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "base/loop.h"
+#include "job/memory.h"
 #include "job/nonfinite.h"
 #include "job/operation.h"
 #include "job/record.h"
@@ -93,6 +94,8 @@ struct member {
         uint64_t last_step;             /* last committed step it took part in */
         void *owner;                    /* the session; NULL once the member is gone */
         struct staging staging;
+        struct memory *memories;        /* registered ones */
+        uint32_t last_memory;           /* handle of the last one */
         struct operation_part operation;
 };
 
@@ -154,6 +157,7 @@ struct jobs_config {
 struct jobs {
         struct jobs_config config;
         struct list list;
+        struct list memories;           /* registered ones of all members */
         struct records ended;           /* what jobs that are gone have left */
         uint32_t next_job;
         uint64_t next_member;

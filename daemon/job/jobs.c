@@ -45,6 +45,7 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
                 return -ENOMEM;
         jobs->config = *config;
         list_init(&jobs->list);
+        list_init(&jobs->memories);
         records_init(&jobs->ended);
         r = loop_timer_new(config->loop, tick, jobs, &jobs->tick);
         if (r < 0) {

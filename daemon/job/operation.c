@@ -343,6 +343,15 @@ static int submit(struct job *job, uint32_t part) {
         return r < 0 ? r : 0;
 }
 
+/* Whether nobody has given back staging memory. Who has is evicted, and the others' calls end with his loss. */
+static bool intact(struct job *job, uint64_t bytes) {
+        bool all = true;
+
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                all &= memory_intact(job->rank[rank], job->rank[rank]->staging.arena, bytes);
+        return all;
+}
+
 /* Everybody is here. The tasks are counted from one, so that results which come at once do not end it
  * early. */
 static int run(struct job *job) {
@@ -356,6 +365,8 @@ static int run(struct job *job) {
                 finish(job);
                 return 0;
         }
+        if (!intact(job, parts * job->operation.first.bytes))
+                return 0;
         r = take_owner(job);
         if (r < 0) {
                 job->operation.n_calls--;

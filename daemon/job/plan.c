@@ -24,6 +24,14 @@ struct plan *plan_find(struct job *job, uint32_t ordinal) {
         return NULL;
 }
 
+struct backend_range plan_range(const struct plan *plan, uint32_t rank, uint32_t bucket) {
+        const struct plan_part *part = &plan->part[rank];
+
+        if (part->place != NULL)
+                return part->place[bucket];
+        return (struct backend_range){ .arena = part->arena, .offset = plan->reference->bucket[bucket].offset };
+}
+
 static const struct backend_ops *backend_of(const struct job *job) {
         return job->table->config.backend->ops;
 }
@@ -101,6 +109,10 @@ void plan_release(struct plan *plan, uint32_t rank) {
                 return;
         part->description = description_free(part->description);
         part->arena = backend_of(plan->job)->arena_free(part->arena);
+        memory_unclaim(part->claims);
+        part->claims = NULL;
+        free(part->place);
+        part->place = NULL;
         charge_release(&part->arenas);
         charge_release(&part->bytes);
         charge_release(&part->fds);
@@ -251,38 +263,70 @@ static void member_text(const struct member *member, char *text, size_t size) {
         snprintf(text, size, "rank %u (pid %d)", member->rank, (int)member->pid);
 }
 
-/* The first description becomes the reference; each other one is compared and then given back. */
 static int compare(struct plan *plan, struct member *member, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->rank];
         char reference[48], other[48], difference[700];
 
-        if (plan->reference == NULL) {
-                plan->reference = part->description;
-                plan->reference_rank = member->rank;
-                part->description = NULL;
+        if (plan->reference == NULL)
                 return 0;
-        }
         member_text(member_of(plan, plan->reference_rank), reference, sizeof(reference));
         member_text(member, other, sizeof(other));
         if (!description_equal(plan->reference, reference, part->description, other, difference,
                                sizeof(difference)))
                 return refuse_for(refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
                                   "plan %u of job '%s': %s", plan->ordinal, plan->job->name, difference);
-        part->description = description_free(part->description);
         return 0;
+}
+
+/* The first description becomes the reference; each other one is given back. */
+static void keep_reference(struct plan *plan, uint32_t rank) {
+        struct plan_part *part = &plan->part[rank];
+
+        if (plan->reference != NULL) {
+                part->description = description_free(part->description);
+                return;
+        }
+        plan->reference = part->description;
+        plan->reference_rank = rank;
+        part->description = NULL;
+}
+
+/* Whether this part's buckets lie elsewhere than the reference says. */
+static bool has_places(const struct plan *plan, const struct description *d) {
+        return d->placed || (plan->reference != NULL && plan->reference->placed);
+}
+
+static int find_places(struct plan *plan, struct member *member, struct refusal *refusal) {
+        struct plan_part *part = &plan->part[member->rank];
+        const struct description *d = part->description;
+
+        part->place = calloc(d->n_buckets, sizeof(*part->place));
+        if (part->place == NULL)
+                return -ENOMEM;
+        for (uint32_t b = 0; b < d->n_buckets; b++)
+                part->place[b] = (struct backend_range){ .arena = part->arena, .offset = d->bucket[b].offset };
+        return d->placed ? memory_claim(member, plan, d, part->place, &part->claims, refusal) : 0;
+}
+
+/* Of this member's own: the arena, what belongs to each bucket, and the claims. */
+static uint64_t cost_of(const struct plan *plan, const struct description *d) {
+        uint64_t each = sizeof(uint64_t);
+
+        if (has_places(plan, d))
+                each += sizeof(struct backend_range) + sizeof(struct memory_claim) + sizeof(struct memory_span);
+        return d->arena_bytes + d->n_buckets * each;
 }
 
 static int allocate(struct plan *plan, struct member *member, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->rank];
         const struct jobs_config *config = &plan->job->table->config;
-        const struct description *d = plan->reference;
-        uint64_t marks = d->n_buckets * sizeof(uint64_t);
+        const struct description *d = part->description;
         int r;
 
         r = charge_take(&part->arenas, config->accounts, plan->job->uid, ACCOUNT_ARENAS, 1, refusal);
         if (r == 0)
                 r = charge_take(&part->bytes, config->accounts, plan->job->uid, ACCOUNT_BYTES,
-                                d->arena_bytes + marks, refusal);
+                                cost_of(plan, d), refusal);
         if (r == 0)
                 r = charge_take(&part->fds, config->accounts, plan->job->uid, ACCOUNT_FDS, 1, refusal);
         if (r != 0)
@@ -290,7 +334,8 @@ static int allocate(struct plan *plan, struct member *member, struct refusal *re
         part->ready = calloc(d->n_buckets, sizeof(uint64_t));
         if (part->ready == NULL)
                 return -ENOMEM;
-        return job_arena_new(plan->job, d->arena_bytes, &part->arena, refusal);
+        r = job_arena_new(plan->job, d->arena_bytes, &part->arena, refusal);
+        return r == 0 && has_places(plan, d) ? find_places(plan, member, refusal) : r;
 }
 
 int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *ret_bytes,
@@ -316,7 +361,8 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
                 return r;
         part->state = PART_COMPLETE;
         *ret_fd = backend_of(plan->job)->arena_fd(part->arena);
-        *ret_bytes = plan->reference->arena_bytes;
+        *ret_bytes = part->description->arena_bytes;
+        keep_reference(plan, member->rank);
         return 0;
 }
 

@@ -95,6 +95,8 @@ int on_plan_buckets(struct session *session, struct request *request, const Prot
 int on_plan_commit(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_plan_mapped(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_plan_drop(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_register(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_unregister(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_ready(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_staging(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_staging_mapped(struct session *session, struct request *request, const ProtobufCMessage *message);
