@@ -66,6 +66,10 @@ static const ProtobufCMessageDescriptor *const descriptors[] = {
         [WIRE__MESSAGE_TYPE__RESUMED] = &wire__resumed__descriptor,
         [WIRE__MESSAGE_TYPE__RESTARTING] = &wire__restarting__descriptor,
         [WIRE__MESSAGE_TYPE__PLAN_STEP] = &wire__plan_step__descriptor,
+        [WIRE__MESSAGE_TYPE__REGISTER] = &wire__register__descriptor,
+        [WIRE__MESSAGE_TYPE__REGISTERED] = &wire__registered__descriptor,
+        [WIRE__MESSAGE_TYPE__UNREGISTER] = &wire__unregister__descriptor,
+        [WIRE__MESSAGE_TYPE__UNREGISTERED] = &wire__unregistered__descriptor,
 };
 
 /* How often a repeated field may occur. A repeated field that is not listed may not occur at all. */
@@ -81,6 +85,8 @@ static const struct {
         { &wire__bucket_result__descriptor, 3, LIMIT_WORLD },   /* rank_sum_squares */
         { &wire__bucket_result__descriptor, 4, LIMIT_WORLD },   /* rank_nonfinite */
         { &wire__status_job__descriptor, 33, LIMIT_CLASSES },   /* reduce_class */
+        { &wire__status_job__descriptor, 61, LIMIT_RECOVERY_CLASSES },  /* recovery_class */
+        { &wire__status_job__descriptor, 63, LIMIT_CAUSES },    /* rebuilds */
         { &wire__trace_step__descriptor, 5, LIMIT_WORLD },      /* pid */
         { &wire__trace_step__descriptor, 14, LIMIT_RESULTS },   /* bucket */
         { &wire__trace_bucket__descriptor, 2, LIMIT_WORLD },    /* ready */

@@ -11,7 +11,7 @@
 #define FRAME_MAGIC 0x5347u             /* "GS" read as little-endian 16 bit */
 #define FRAME_MAJOR 1u                  /* another major version is refused */
 #define FRAME_MINOR 1u                  /* highest minor version this build speaks */
-#define FRAME_MINOR_1 1u                /* the one that brought NEWGEN, tokens of jobs, TRACE and CONTROL */
+#define FRAME_MINOR_1 1u                /* the one that brought NEWGEN, tokens of jobs, TRACE, CONTROL and REGISTER */
 #define FRAME_HEADER 16u                /* bytes */
 #define FRAME_MAX 65536u                /* header and payload */
 #define FRAME_PAYLOAD_MAX (FRAME_MAX - FRAME_HEADER)
@@ -29,6 +29,8 @@
 #define LIMIT_BUCKET_PARAMS 65536u      /* parameters of one bucket: absent and unused maps have so many bits */
 #define LIMIT_RESULTS 128u              /* buckets in one STEP or TRACE_STEP; fewer where the frame is full */
 #define LIMIT_CLASSES 17u               /* of a histogram */
+#define LIMIT_RECOVERY_CLASSES 15u      /* of the one of recoveries */
+#define LIMIT_CAUSES 16u                /* numbers of Cause, with room for more */
 #define LIMIT_ARENA (UINT64_C(1) << 46) /* bytes of one arena; quotas are far below */
 #define ARENA_PAGE 4096u                /* alignment of a bucket in its arena */
 #define ARENA_ALIGN 64u                 /* alignment of a parameter in its bucket */

@@ -106,6 +106,10 @@ int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret,
         return r;
 }
 
+static uint64_t round_up(uint64_t value, uint64_t to) {
+        return (value + to - 1) / to * to;
+}
+
 static int count_present(int fd, uint64_t *ret) {
         struct stat info;
 
@@ -117,34 +121,33 @@ static int count_present(int fd, uint64_t *ret) {
 
 /* Pages behind the end of the file, which were there before it was sealed, would make up for holes before it: of less than a huge
  * page at most, then. */
-int memfd_check_present(int fd, struct memfd_file *file, char *text, size_t size) {
-        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), present;
-        uint64_t whole = (file->size + page - 1) / page * page, most = (file->size + SLACK - 1) / SLACK * SLACK;
+int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_t size) {
+        uint64_t present;
         int r = count_present(fd, &present);
 
         if (r < 0)
                 return r;
-        if (present < whole) {
+        if (present < round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE))) {
                 snprintf(text, size, "the memory has %" PRIu64 " bytes, but only %" PRIu64 " of them were touched: write to every "
                          "page of the whole file, and leave no holes", file->size, present);
                 return INVALID;
         }
-        if (present > most) {
+        if (present > round_up(file->size, SLACK)) {
                 snprintf(text, size, "the memory has %" PRIu64 " bytes, but pages for %" PRIu64 ": make it without room behind its "
                          "end", file->size, present);
                 return INVALID;
         }
-        file->present = present;
         return 0;
 }
 
+/* Not compared with what was there at first: a huge page at the end may have been split since. */
 int memfd_check_kept(int fd, const struct memfd_file *file, char *text, size_t size) {
-        uint64_t present;
+        uint64_t whole = round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE)), present;
         int r = count_present(fd, &present);
 
-        if (r < 0 || present >= file->present)
+        if (r < 0 || present >= whole)
                 return r;
         snprintf(text, size, "%" PRIu64 " of the %" PRIu64 " bytes of shared memory were given back to the kernel (holes were punched) "
-                 "while gradsyncd uses it", file->present - present, file->present);
+                 "while gradsyncd uses it", whole - present, whole);
         return INVALID;
 }

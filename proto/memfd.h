@@ -13,7 +13,6 @@
 struct memfd_file {
         uint64_t device, inode;         /* which file it is, whatever descriptors lead to it */
         uint64_t size;
-        uint64_t present;               /* bytes of its pages, when memfd_check_present() found all of them */
 };
 
 /*
@@ -25,9 +24,9 @@ int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret,
 
 /*
  * Whether every page of the whole file is there, in memory or swapped out: only the number of a file's pages can be had without
- * waiting for whoever works on the file. 0 with file->present; WIRE__CODE__INVALID with `text`; or a negative errno.
+ * waiting for whoever works on the file. 0; WIRE__CODE__INVALID with `text`; or a negative errno.
  */
-int memfd_check_present(int fd, struct memfd_file *file, char *text, size_t size);
+int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_t size);
 
-/* Whether the file still has as many. The same results. Takes less than a microsecond. */
+/* Whether they are still there. The same results. Takes less than a microsecond. */
 int memfd_check_kept(int fd, const struct memfd_file *file, char *text, size_t size);

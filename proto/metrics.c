@@ -8,12 +8,18 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "proto/frame.h"
+#include "proto/names.h"
+
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 const char *const metrics_classes[] = { "1e-05", "2.5e-05", "5e-05", "0.0001", "0.00025", "0.0005",
                                         "0.001", "0.0025",  "0.005", "0.01",   "0.025",   "0.05",
                                         "0.1",   "0.25",    "1.0",   "10.0",   "+Inf" };
 const size_t metrics_n_classes = COUNT(metrics_classes);
+const char *const metrics_recovery_classes[] = { "0.001", "0.005", "0.01", "0.025", "0.05", "0.1",  "0.25", "0.5",
+                                                 "1.0",   "2.5",   "5.0",  "10.0",  "30.0", "60.0", "+Inf" };
+const size_t metrics_n_recovery_classes = COUNT(metrics_recovery_classes);
 
 static void write_double(FILE *to, double value) {
         if (isnan(value))
@@ -58,7 +64,8 @@ static void job_seconds(FILE *to, const char *name, const Wire__StatusJob *job, 
 }
 
 static void write_state(FILE *to, const struct metrics_job *from) {
-        static const char *const states[] = { "forming", "running", "stalled", "lost", "ended" };
+        static const char *const states[] = { "forming",   "running", "stalled", "paused",
+                                              "replacing", "lost",    "ended" };
 
         for (size_t i = 0; i < COUNT(states); i++) {
                 begin_job(to, "job_state", from->job);
@@ -89,17 +96,50 @@ static void write_step_duration(FILE *to, const struct metrics_job *from) {
         job_seconds(to, "step_duration_seconds_sum", from->job, from->job->step_us);
 }
 
-static void write_collective_duration(FILE *to, const struct metrics_job *from) {
+static void write_histogram(FILE *to, const char *name, const struct metrics_job *from, const char *const *bounds,
+                            size_t n_bounds, const uint64_t *counts, size_t n_counts, uint64_t us) {
+        char label[32], series[64];
         uint64_t sum = 0;
-        char label[32];
 
-        for (size_t i = 0; i < metrics_n_classes; i++) {
-                sum += i < from->job->n_reduce_class ? from->job->reduce_class[i] : 0;
-                snprintf(label, sizeof(label), ",le=\"%s\"", metrics_classes[i]);
-                job_count(to, "collective_duration_seconds_bucket", from->job, label, sum);
+        snprintf(series, sizeof(series), "%s_bucket", name);
+        for (size_t i = 0; i < n_bounds; i++) {
+                sum += i < n_counts ? counts[i] : 0;
+                snprintf(label, sizeof(label), ",le=\"%s\"", bounds[i]);
+                job_count(to, series, from->job, label, sum);
         }
-        job_count(to, "collective_duration_seconds_count", from->job, "", sum);
-        job_seconds(to, "collective_duration_seconds_sum", from->job, from->job->reduce_us);
+        snprintf(series, sizeof(series), "%s_count", name);
+        job_count(to, series, from->job, "", sum);
+        snprintf(series, sizeof(series), "%s_sum", name);
+        job_seconds(to, series, from->job, us);
+}
+
+static void write_collective_duration(FILE *to, const struct metrics_job *from) {
+        write_histogram(to, "collective_duration_seconds", from, metrics_classes, metrics_n_classes,
+                        from->job->reduce_class, from->job->n_reduce_class, from->job->reduce_us);
+}
+
+static void write_recovery(FILE *to, const struct metrics_job *from) {
+        write_histogram(to, "recovery_seconds", from, metrics_recovery_classes, metrics_n_recovery_classes,
+                        from->job->recovery_class, from->job->n_recovery_class, from->job->recovery_us);
+}
+
+/* All reasons that there are, so that none appears out of nowhere when it first counts. */
+static void write_rebuilds(FILE *to, const struct metrics_job *from) {
+        uint64_t other = 0;
+        char label[64];
+
+        for (unsigned cause = 0; cause < LIMIT_CAUSES; cause++) {
+                uint64_t n = cause < from->job->n_rebuilds ? from->job->rebuilds[cause] : 0;
+
+                if (strcmp(cause_name(cause), "?") == 0) {
+                        other += n;
+                        continue;
+                }
+                snprintf(label, sizeof(label), ",reason=\"%s\"", cause_name(cause));
+                job_count(to, "rebuilds_total", from->job, label, n);
+        }
+        if (other > 0)
+                job_count(to, "rebuilds_total", from->job, ",reason=\"other\"", other);
 }
 
 static void write_bytes(FILE *to, const struct metrics_job *from) {
@@ -166,6 +206,9 @@ static const struct {
         { "world_size", "gauge", "Members that the job has, or wants while it forms.", write_world },
         { "members", "gauge", "Members that are there.", write_members },
         { "generation", "gauge", "Number of the membership of the job.", write_generation },
+        { "rebuilds", "counter", "Generations behind the first one, by what ended the one before.", write_rebuilds },
+        { "recovery_seconds", "histogram",
+          "Lost members, by the time from the loss to the next committed step.", write_recovery },
         { "steps", "counter", "Steps that have ended.", write_steps },
         { "step_duration_seconds", "summary", "Committed steps, from the first READY to the commit.",
           write_step_duration },

@@ -25,3 +25,6 @@ void metrics_write(FILE *to, const Wire__StatusDaemon *daemon, const struct metr
 /* Upper bounds in seconds of the classes that StatusJob.reduce_class counts; "+Inf" is the last one. */
 extern const char *const metrics_classes[];
 extern const size_t metrics_n_classes;
+/* … and those that StatusJob.recovery_class counts. */
+extern const char *const metrics_recovery_classes[];
+extern const size_t metrics_n_recovery_classes;

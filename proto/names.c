@@ -77,6 +77,18 @@ const char *code_name(unsigned code) {
         return value ? value->name : "?";
 }
 
+const char *cause_name(unsigned cause) {
+        static const char *const names[] = {
+                [WIRE__CAUSE__CAUSE_NONE] = "growth", [WIRE__CAUSE__EXITED] = "exited",
+                [WIRE__CAUSE__CLOSED] = "closed",     [WIRE__CAUSE__EVICTED] = "evicted",
+                [WIRE__CAUSE__LEAVING] = "left",      [WIRE__CAUSE__SUPERSEDED] = "superseded",
+                [WIRE__CAUSE__SHUTDOWN] = "shutdown",
+                [WIRE__CAUSE__RESTARTED] = "restarted",
+        };
+
+        return cause < sizeof(names) / sizeof(names[0]) ? names[cause] : "?";
+}
+
 bool shape_elements(const uint64_t *shape, size_t dims, uint64_t *ret) {
         uint64_t elements = 1;
 

@@ -16,6 +16,7 @@ const char *reduce_name(unsigned reduce);       /* "avg", …, "?" */
 bool reduce_valid(unsigned reduce, unsigned dtype);     /* avg needs a float */
 const char *operation_name(unsigned kind);      /* "broadcast", … */
 const char *code_name(unsigned code);           /* "MEMBER_LOST", …, "?" */
+const char *cause_name(unsigned cause);         /* why a generation ended: "growth", "exited", …, "?" */
 
 /* Elements of a shape; false on overflow, a zero dimension or more than LIMIT_DIMS dimensions. A scalar has 0 dimensions
  * and 1 element. */

@@ -125,7 +125,7 @@ static int choose_daemon(struct run *run, const struct cli *cli, char **ret_foun
 
 /* Blocks what the loop reads from the signalfd. Signals that we were told to ignore stay ignored, here and in
  * members. */
-static int take_over_signals(struct run *run) {
+int run_take_over_signals(struct run *run) {
         static const int wanted[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCHLD };
         sigset_t set;
 
@@ -187,7 +187,7 @@ int cmd_run(struct cli *cli, int argc, char **argv) {
         run.job = options.job ? options.job : name;
         _cleanup_(freep) struct run_member *members = calloc(options.members, sizeof *members);
         run.member = members;
-        if (!members || take_over_signals(&run) < 0) {
+        if (!members || run_take_over_signals(&run) < 0) {
                 cli_complain("cannot prepare: %s", strerror(errno));
                 return CLI_ERROR;
         }

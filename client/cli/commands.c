@@ -46,6 +46,14 @@ static const struct command commands[] = {
           "\n"
           "  -j, --json            one JSON document (schema_version 1)\n",
           cmd_doctor },
+        { "demo", "", "Show in a minute what happens when a trainer stops, or dies",
+          "Trains twice on real data, with a private daemon; the second time one trainer is stopped and another\n"
+          "one killed. Ends with 0 if both trainings come to the same parameters, bit for bit.\n"
+          "\n"
+          "  -n, --members N       number of trainers, 3 to 8 (3)\n"
+          "      --pause SECS      wait between the two trainings, and leave the stopped one so much longer\n"
+          "  -j, --json            no story, but one JSON document of what was measured\n",
+          cmd_demo },
         { "run", "-n N -- CMD [ARG…]", "Start N processes as one job",
           "Uses the daemon that is reachable, else a private one that ends with the job.\n"
           "\n"

@@ -37,6 +37,20 @@ char *format_age(char out[FORMAT_SIZE], uint64_t ms) {
         return out;
 }
 
+char *format_short(char out[FORMAT_SIZE], uint64_t us) {
+        double ms = (double)us / 1e3;
+
+        if (ms < 9.995)
+                snprintf(out, FORMAT_SIZE, "%.2f ms", ms);
+        else if (ms < 99.95)
+                snprintf(out, FORMAT_SIZE, "%.1f ms", ms);
+        else if (ms < 995)
+                snprintf(out, FORMAT_SIZE, "%.2f s", ms / 1e3);
+        else
+                format_age(out, us / 1000);
+        return out;
+}
+
 char *format_rate(char out[FORMAT_SIZE], double per_second) {
         snprintf(out, FORMAT_SIZE,
                  per_second >= 99.95   ? "%.0f/s"

@@ -6,6 +6,7 @@
 
 #include "escape.h"
 #include "json.h"
+#include "proto/names.h"
 #include "text.h"
 
 static json_t *text(const char *value) {
@@ -165,6 +166,31 @@ static json_t *nonfinite_object(const Wire__StatusJob *j) {
         return object;
 }
 
+static json_t *milliseconds(bool present, uint64_t us) {
+        return real(present, (double)us / 1e3);
+}
+
+/* The member that was lost last, and how the job went on. */
+static json_t *loss_object(const Wire__StatusJob *j) {
+        if (!j->has_lost_rank)
+                return json_null();
+        json_t *object = json_object();
+
+        put(&object, "rank", WHOLE(j, lost_rank));
+        put(&object, "pid", WHOLE(j, lost_pid));
+        put(&object, "cause", text(cause_name(j->lost_cause)));
+        put(&object, "step", WHOLE(j, lost_step));
+        put(&object, "generation", WHOLE(j, lost_generation));
+        put(&object, "noticed_us", WHOLE(j, lost_us));
+        put(&object, "ago_ms", WHOLE(j, lost_ago_ms));
+        put(&object, "void_steps", WHOLE(j, lost_void_steps));
+        put(&object, "void_ms", milliseconds(j->has_lost_void_us, j->lost_void_us));
+        put(&object, "new_generation_ms", milliseconds(j->has_lost_newgen_us, j->lost_newgen_us));
+        put(&object, "committed_ms", milliseconds(j->has_lost_commit_us, j->lost_commit_us));
+        put(&object, "successor_pid", WHOLE(j, lost_successor));
+        return object;
+}
+
 static json_t *job_object(const struct snapshot *snapshot, const struct snapshot_job *from) {
         const Wire__StatusJob *j = from->job;
         json_t *object = json_object();
@@ -188,6 +214,8 @@ static json_t *job_object(const struct snapshot *snapshot, const struct snapshot
         put(&object, "nonfinite_steps", WHOLE(j, nonfinite_steps));
         put(&object, "nonfinite_first", nonfinite_object(j));
         put(&object, "void_steps", whole(true, j->void_steps));
+        put(&object, "recoveries", whole(j->has_recovery_us, text_recoveries(j)));
+        put(&object, "last_loss", loss_object(j));
         put(&object, "operations", whole(true, j->operations));
         put(&object, "members", ARRAY(from->member, from->n_members, member_object));
         put(&object, "plans", ARRAY(from->plan, from->n_plans, plan_object));

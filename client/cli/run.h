@@ -70,8 +70,20 @@ struct run_member {
         struct lines lines[RUN_STREAMS];
 };
 
+/* Whoever looks over the shoulder of run_watch(). */
+struct run_watcher {
+        void *data;
+        /* Gets each line of the members' output, which goes nowhere else. */
+        void (*line)(void *data, unsigned rank, int stream, const char *line, size_t length);
+        /* Called after each round of events, and at least so often, while the members have not been asked to end: 0, or
+         * the exit code to end with, after it has told why. */
+        int (*look)(void *data);
+        int interval_ms;
+};
+
 struct run {
         const struct run_options *options;
+        const struct run_watcher *watcher; /* NULL: output is relayed to ours */
         struct run_daemon daemon;
         struct run_member *member;
         unsigned n_members; /* started */
@@ -95,6 +107,9 @@ int run_member_restart(struct run *run, unsigned rank);
 void run_member_deinit(struct run_member *member);
 /* Kills whatever is left of the members and of what they started, and reaps it. */
 void run_members_end(struct run *run);
+
+/* Blocks the signals that run_watch() is to read, and prepares what it waits with. 0 or a negative errno. */
+int run_take_over_signals(struct run *run);
 
 /* Relays until all members have ended; run->result is the exit code then. */
 void run_watch(struct run *run);

@@ -154,7 +154,13 @@ static void give_line(void *data, const char *line, size_t length) {
                                               "\033[32m", "\033[34m", "\033[31m" };
         static char out[LINES_MAX + 64];
         const struct giving *giving = data;
+        const struct run_watcher *watcher = giving->run->watcher;
         bool color = giving->run->color[giving->stream];
+
+        if (watcher) {
+                watcher->line(watcher->data, giving->rank, giving->stream, line, length);
+                return;
+        }
         int head = snprintf(out, 64, "%s[%u]%s ", color ? colors[giving->rank % array_size(colors)] : "",
                             giving->rank, color ? "\033[0m" : "");
 
@@ -214,8 +220,9 @@ static void member_restart(struct run *run, unsigned rank, const char *how) {
         struct run_member *member = &run->member[rank];
         int code;
 
-        cli_complain("rank %u (pid %d) %s; started again (%lu of %lu)", rank, member->pid, how, member->restarts + 1,
-                     run->options->restarts);
+        if (!run->watcher)
+                cli_complain("rank %u (pid %d) %s; started again (%lu of %lu)", rank, member->pid, how,
+                             member->restarts + 1, run->options->restarts);
         relay_rest(run, rank);
         code = run_member_restart(run, rank);
         if (!code && follow_member(run, rank) < 0) {
@@ -326,6 +333,21 @@ static void flush_all(struct run *run) {
                 }
 }
 
+static int patience(const struct run *run) {
+        int left = time_left(run);
+
+        if (!run->watcher || run->stopping)
+                return left;
+        return left < 0 || left > run->watcher->interval_ms ? run->watcher->interval_ms : left;
+}
+
+static void look(struct run *run) {
+        int code;
+
+        if (run->watcher && !run->stopping && alive(run) && (code = run->watcher->look(run->watcher->data)))
+                stop_members(run, SIGTERM, code);
+}
+
 void run_watch(struct run *run) {
         struct epoll_event events[64];
         bool draining = false;
@@ -336,9 +358,10 @@ void run_watch(struct run *run) {
                 return;
         }
         while (alive(run) || has_output(run)) {
-                int n = epoll_wait(run->epoll_fd, events, array_size(events), time_left(run));
+                int n = epoll_wait(run->epoll_fd, events, array_size(events), patience(run));
                 for (int i = 0; i < n; i++)
                         dispatch(run, events[i].data.u64);
+                look(run);
                 check_deadline(run);
                 /* All have ended, but something they started still holds our pipes: it is asked to end too.
                  * */

@@ -95,6 +95,50 @@ static void job_nonfinite(const Wire__StatusJob *j, bool color, FILE *to) {
                 paint_off(color, PAINT_BAD));
 }
 
+uint64_t text_recoveries(const Wire__StatusJob *job) {
+        uint64_t n = 0;
+
+        for (size_t i = 0; i < job->n_recovery_class; i++)
+                n += job->recovery_class[i];
+        return n;
+}
+
+static const char *loss_cause(Wire__Cause cause) {
+        switch (cause) {
+        case WIRE__CAUSE__EXITED: return "its process ended";
+        case WIRE__CAUSE__CLOSED: return "it closed its connection";
+        case WIRE__CAUSE__EVICTED: return "it was evicted";
+        default: return "it is gone";
+        }
+}
+
+/* Who was lost last, what that cost, and how fast the job was back. */
+static void job_loss(const Wire__StatusJob *j, bool color, FILE *to) {
+        char ago[FORMAT_SIZE], number[FORMAT_SIZE];
+
+        if (!j->has_lost_rank)
+                return;
+        fprintf(to, "  %slost rank %u (pid %d) %s ago, after step %" PRIu64 ": %s; %" PRIu64 " step%s void",
+                paint_on(color, PAINT_WARN), j->lost_rank, j->lost_pid, format_age(ago, j->lost_ago_ms), j->lost_step,
+                loss_cause(j->lost_cause), j->lost_void_steps, plural(j->lost_void_steps));
+        if (j->has_lost_void_us)
+                fprintf(to, ", told after %s", format_short(number, j->lost_void_us));
+        if (j->has_lost_commit_us)
+                fprintf(to, ", back after %s", format_short(number, j->lost_commit_us));
+        else
+                fputs(j->has_lost_newgen_us ? ", no step committed since" : ", not back yet", to);
+        if (j->has_lost_successor)
+                fprintf(to, " with pid %d in its place", j->lost_successor);
+        else if (j->has_lost_newgen_us)
+                fputs(" without it", to);
+        fprintf(to, "%s\n", paint_off(color, PAINT_WARN));
+}
+
+static bool goes_on(const Wire__StatusJob *j) {
+        return j->state && (strcmp(j->state, "running") == 0 || strcmp(j->state, "stalled") == 0 ||
+                            strcmp(j->state, "paused") == 0);
+}
+
 static bool ordinary(const Wire__StatusMember *m) {
         return m->state && (strcmp(m->state, "computing") == 0 || strcmp(m->state, "waiting") == 0);
 }
@@ -209,7 +253,8 @@ static void job_text(const struct snapshot_job *job, bool whole, bool color, FIL
         job_facts(job->job, color, to);
         job_nonfinite(job->job, color, to);
         job_members(job, whole, color, to);
-        if (why && *why)
+        job_loss(job->job, color, to);
+        if (why && *why && !(job->job->has_lost_rank && goes_on(job->job))) /* of a loss that it has got over */
                 fprintf(to, "  %s\n", why);
         missing_members(job, color, to);
         job_waits(job, color, to);

@@ -12,6 +12,9 @@ void text_status(const struct observation *observation, bool whole, bool color, 
 void text_jobs(const struct observation *observation, bool color, FILE *to);
 void text_clients(const struct observation *observation, bool color, FILE *to);
 
+/* How often a job went on after it had lost a member. */
+uint64_t text_recoveries(const Wire__StatusJob *job);
+
 /* Jobs and members in one table, compared with what was seen `elapsed_ms` ago (NULL: nothing). */
 void text_top(const struct observation *observation, const struct observation *before, uint64_t elapsed_ms,
               bool color, FILE *to);

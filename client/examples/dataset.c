@@ -7,9 +7,11 @@
 #include "dataset.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #define LINE_MAX_BYTES 1024
@@ -74,6 +76,23 @@ static int read_lines(struct dataset *data, const char *path, gzFile file) {
                 return -1;
         }
         return 0;
+}
+
+const char *dataset_file(void) {
+        static const char *const places[] = { "digits.csv.gz", DIGITS_INSTALLED };
+        static char path[2 * PATH_MAX];
+        char self[PATH_MAX] = "";
+        ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+        char *slash = n > 0 ? strrchr(self, '/') : NULL;
+
+        if (slash)
+                *slash = '\0';
+        for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+                snprintf(path, sizeof(path), "%s/%s", self, places[i]);
+                if (access(path, R_OK) == 0)
+                        break;
+        }
+        return path;
 }
 
 int dataset_init(struct dataset *data, const char *path) {

@@ -24,6 +24,8 @@ struct dataset {
         struct dataset_part held_out;
 };
 
+/* The file that came with the program: beside it in a build directory, else where it was installed. */
+const char *dataset_file(void);
 /* Reads a CSV file, compressed or not. On failure prints a message naming file and line, and returns -1. */
 int dataset_init(struct dataset *data, const char *path);
 void dataset_deinit(struct dataset *data);

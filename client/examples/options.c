@@ -2,6 +2,8 @@
 /* Command line of digits. The defaults are what the quickstart runs. */
 #include "options.h"
 
+#include "dataset.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
@@ -17,7 +19,7 @@ static const char help[] =
         "  --lr X            learning rate (0.05)\n"
         "  --momentum X      0 to below 1 (0.9)\n"
         "  --seed N          for the initial parameters and the order of the rows (1)\n"
-        "  --data FILE       the digits as CSV, gzipped or not (" DIGITS_DATA ")\n"
+        "  --data FILE       the digits as CSV, gzipped or not (what came with this program)\n"
         "  --exec COMMAND    rank 0 runs this in a shell while it trains, and waits for it before it leaves\n"
         "  --exec-epoch N    start the command after this epoch (1)\n"
         "  --json            every member prints one JSON object a line instead of text\n"
@@ -83,7 +85,7 @@ void options_parse(struct options *options, int argc, char **argv) {
                 .rate = 0.05f,
                 .momentum = 0.9f,
                 .seed = 1,
-                .data = DIGITS_DATA,
+                .data = dataset_file(),
                 .exec_epoch = 1,
         };
         int option, index = 0;

@@ -126,7 +126,8 @@ install_if_wanted
 build
 train
 sum_up
-cat <<'END'
+cat <<END
 
-Where to go from here: client/examples/hello.c is the smallest program that takes part, README.md the way around.
+Where to go from here: $BUILD/client/cli/gradsyncctl demo shows what happens when a trainer stops, or dies.
+client/examples/hello.c is the smallest program that takes part, README.md the way around.
 END

@@ -6,6 +6,7 @@
 #include "client/lib/clock.h"
 #include "client/lib/fail.h"
 #include "client/lib/plan.h"
+#include "client/lib/registered.h"
 
 #define CHUNK_BYTES (FRAME_PAYLOAD_MAX - 64u) /* the message around the parameters is smaller than the rest */
 
@@ -86,6 +87,8 @@ static int send_buckets(struct gradsync_plan *plan, uint32_t request) {
                 next->offset = bucket->offset;
                 next->bytes = bucket->bytes;
                 next->payload = bucket->payload;
+                next->has_memory = bucket->memory != NULL;
+                next->memory = bucket->memory != NULL ? bucket->memory->handle : 0;
                 list[chunk.n_bucket++] = next;
         }
         r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BUCKETS, request, &chunk.base,

@@ -108,6 +108,17 @@ void job_free(struct gradsync_job *job) {
                 request_close(gs, &plan->request);
                 plan_free(plan);
         }
+        if (job->registering != NULL) {
+                request_close(gs, &job->registering->request);
+                registered_free(job->registering);
+        }
+        while (job->memories != NULL) {
+                struct gradsync_memory *memory = job->memories;
+
+                job->memories = memory->next;
+                request_close(gs, &memory->request);
+                registered_free(memory);
+        }
         memory_unmap(&job->staging);
         if (job->staging_fd >= 0)
                 close(job->staging_fd);
@@ -126,6 +137,8 @@ void job_abandon(struct gradsync_job *job) {
                 job->planning->fd = abandon_fd(job->planning->fd);
         for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
                 plan->fd = abandon_fd(plan->fd);
+        for (struct gradsync_memory *memory = job->memories; memory != NULL; memory = memory->next)
+                memory->kept = abandon_fd(memory->kept);
         job->staging_fd = abandon_fd(job->staging_fd);
 }
 
@@ -137,6 +150,14 @@ void job_forget(struct gradsync_job *job) {
 
                 job->plans = plan->next;
                 plan_forget(plan);
+        }
+        if (job->registering != NULL)
+                registered_forget(job->registering);
+        while (job->memories != NULL) {
+                struct gradsync_memory *memory = job->memories;
+
+                job->memories = memory->next;
+                registered_forget(memory);
         }
         params_deinit(&job->params);
         free(job->request.text);
@@ -201,21 +222,6 @@ int gradsync_leave(struct gradsync_job *job) {
                 return job_leave(job, r);
         job_free(job);
         return context_leave(gs, r);
-}
-
-int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim,
-                   const uint64_t *shape) {
-        int r = job_enter(job, "gradsync_param");
-
-        if (r != GRADSYNC_OK)
-                return r;
-        if (job->planning != NULL)
-                r = fail(GRADSYNC_STATE,
-                         "parameter \"%s\": a plan of job '%s' is being made; finish gradsync_plan() first",
-                         name ? name : "", job->name);
-        else
-                r = params_add(&job->params, name, (unsigned)dtype, ndim, shape);
-        return job_leave(job, r);
 }
 
 uint32_t gradsync_rank(const struct gradsync_job *job) {

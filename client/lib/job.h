@@ -13,6 +13,7 @@
 #include "client/lib/memory.h"
 #include "client/lib/params.h"
 #include "client/lib/rejoin.h"
+#include "client/lib/registered.h"
 #include "proto/frame.h"
 
 struct loss {                           /* of a member: why a job or a step is over */
@@ -108,6 +109,8 @@ struct gradsync_job {
         bool behind;                    /* some member has no state yet, or an older one: it has to be synchronised */
         uint32_t told;                  /* the generation that the caller knows of: VOID_… has said so, or sync_state() */
         struct tag tag;                 /* how new this process's state is */
+        struct gradsync_memory *memories;       /* registered ones */
+        struct gradsync_memory *registering;    /* the one that is being registered */
         struct params params;           /* registered for the next plan */
         uint32_t next_plan;
         struct gradsync_plan *plans;    /* agreed ones */

@@ -97,7 +97,7 @@ int gradsync_absent(struct gradsync_plan *plan, uint32_t param) {
                 return plan_leave(plan, r);
         number = plan->step.number;
         plan_leave(plan, r);
-        memset(plan->arena.base + plan->layout.offset[param], 0, plan->params.list[param].bytes);
+        memset(plan_address(plan, param), 0, plan->params.list[param].bytes);
         pthread_mutex_lock(&plan->job->gs->link.lock);
         if (plan->step.number == number && plan->step.mark[param] == MARK_ABSENT &&
             plan->step.outcome == WIRE__OUTCOME__OPEN)

@@ -72,6 +72,8 @@ static int plan_new(struct gradsync_job *job, const struct gradsync_plan_options
         plan->reduce = (unsigned)options->reduce;
         r = check_reduce(job, plan->reduce);
         if (r == GRADSYNC_OK)
+                r = registered_check_overlap(job);
+        if (r == GRADSYNC_OK)
                 r = layout_init(&plan->layout, &job->params, options->first_bucket_bytes,
                                 options->bucket_bytes);
         for (unsigned i = 0; i < 2 && r == GRADSYNC_OK; i++)
@@ -332,6 +334,12 @@ int plan_leave(const struct gradsync_plan *plan, int r) {
         return context_leave(plan->job->gs, r);
 }
 
+void *plan_address(const struct gradsync_plan *plan, uint32_t param) {
+        const struct gradsync_memory *memory = plan->params.list[param].memory;
+
+        return (memory != NULL ? memory->map.base : plan->arena.base) + plan->layout.offset[param];
+}
+
 int plan_check_param(const struct gradsync_plan *plan, uint32_t param, const char *call) {
         if (param >= plan->layout.n_params)
                 return fail(GRADSYNC_INVALID, "%s(): there is no parameter %u, the plan has %u", call, param,
@@ -356,5 +364,5 @@ uint32_t gradsync_plan_bucket_of(const struct gradsync_plan *plan, uint32_t para
 }
 
 void *gradsync_gradient(struct gradsync_plan *plan, uint32_t param) {
-        return plan && param < plan->layout.n_params ? plan->arena.base + plan->layout.offset[param] : NULL;
+        return plan && param < plan->layout.n_params ? plan_address(plan, param) : NULL;
 }

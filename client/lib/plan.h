@@ -77,6 +77,8 @@ void plan_forget(struct gradsync_plan *plan);   /* in a forked child: only memor
 /* Gate of the calls on a plan, and its way out, which passes `r` through. */
 int plan_enter(const struct gradsync_plan *plan, const char *call);
 int plan_leave(const struct gradsync_plan *plan, int r);
+/* Where the parameter's gradient is. */
+void *plan_address(const struct gradsync_plan *plan, uint32_t param);
 int plan_check_param(const struct gradsync_plan *plan, uint32_t param, const char *call);
 
 /* describe.c: sends what is left of the description. OK once the last frame is out, or an early refusal has come. */

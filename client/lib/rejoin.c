@@ -10,6 +10,7 @@
 #include "client/lib/fail.h"
 #include "client/lib/job.h"
 #include "client/lib/plan.h"
+#include "client/lib/registered.h"
 
 static const char broken[] = "the connection was lost before the daemon had answered";
 
@@ -34,6 +35,10 @@ static void break_requests(struct gradsync_job *job) {
                 request_end(&job->planning->request, REQUEST_BROKEN, broken);
         for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
                 request_end(&plan->request, REQUEST_BROKEN, broken);
+        if (job->registering != NULL)
+                request_end(&job->registering->request, REQUEST_BROKEN, broken);
+        for (struct gradsync_memory *memory = job->memories; memory != NULL; memory = memory->next)
+                request_end(&memory->request, REQUEST_BROKEN, broken);
 }
 
 void rejoin_lost(struct gradsync_job *job) {
@@ -80,13 +85,14 @@ static int take_rejoined(struct request *request, const ProtobufCMessage *messag
                 plan->at = 0;
                 plan->begun = false;
         }
+        for (struct gradsync_memory *memory = job->memories; memory != NULL; memory = memory->next)
+                memory->told = false;
         job->gs->link.pending = true;
         return GRADSYNC_OK;
 }
 
 /* It has no place any more: the caller leaves the job, and so does the daemon, if it had taken some of it back. */
-static void rejoin_refused(struct request *request) {
-        struct gradsync_job *job = job_of(request);
+static void refused(struct gradsync_job *job, const struct request *request) {
         char text[LIMIT_TEXT + 1];
 
         snprintf(text, sizeof(text), "gradsyncd was restarted, and does not take this member back: %.800s",
@@ -97,6 +103,14 @@ static void rejoin_refused(struct request *request) {
                 job->rejoin.phase = REJOIN_QUIT;
         else
                 job->joined = false;
+}
+
+static void rejoin_refused(struct request *request) {
+        refused(job_of(request), request);
+}
+
+static void memory_refused(struct request *request) {
+        refused(((struct gradsync_memory *)((char *)request - offsetof(struct gradsync_memory, again)))->job, request);
 }
 
 static void fill_in(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
@@ -202,10 +216,25 @@ static int tell_end(struct gradsync_job *job) {
         return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_END, job->rejoin.request.id, &message.base, -1);
 }
 
-static void tell(struct gradsync_job *job) {
-        struct rejoin *rejoin = &job->rejoin;
+/* Plans say by number in which memory their parameters lie, so all of them have to have one first. */
+static int tell_memories(struct gradsync_job *job) {
         int r = GRADSYNC_OK;
 
+        for (struct gradsync_memory *memory = job->memories; memory != NULL && r == GRADSYNC_OK; memory = memory->next) {
+                if (!memory->told)
+                        r = registered_offer(memory, memory_refused);
+                if (r == GRADSYNC_OK && !memory->again.answered)
+                        r = GRADSYNC_AGAIN;
+        }
+        return r;
+}
+
+static void tell(struct gradsync_job *job) {
+        struct rejoin *rejoin = &job->rejoin;
+        int r = tell_memories(job);
+
+        if (r != GRADSYNC_OK)
+                return;
         open_telling(job);
         while (rejoin->plan != NULL && r == GRADSYNC_OK) {
                 r = tell_plan(job, rejoin->plan);

@@ -78,6 +78,11 @@ int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline
 
 int request_call(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message,
                  uint16_t expects, request_answer_fn answer, uint64_t deadline) {
+        return request_call_with(gs, request, type, message, -1, expects, answer, deadline);
+}
+
+int request_call_with(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message,
+                      int fd, uint16_t expects, request_answer_fn answer, uint64_t deadline) {
         uint32_t connection = gs->link.connection;
 
         while (request->id == 0) {
@@ -86,7 +91,7 @@ int request_call(struct gradsync *gs, struct request *request, uint16_t type, co
                 if (gs->link.connection != connection)
                         return REQUEST_BROKEN;
                 request_open(gs, request, expects, answer);
-                r = link_send(&gs->link, type, request->id, message, -1);
+                r = link_send(&gs->link, type, request->id, message, fd);
                 if (r == GRADSYNC_OK)
                         break;
                 request_close(gs, request);

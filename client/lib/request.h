@@ -48,6 +48,9 @@ int request_take(struct gradsync *gs, struct request *request);
  * it stays open, call again. If nothing came by the deadline, the daemon is given up and the link has failed. */
 int request_call(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message, uint16_t expects,
                  request_answer_fn answer, uint64_t deadline);
+/* The same, with an fd that stays the caller's. */
+int request_call_with(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message, int fd,
+                      uint16_t expects, request_answer_fn answer, uint64_t deadline);
 /* Waits for the answer to a request that was opened and sent in another way. */
 int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline);
 

@@ -2,6 +2,7 @@
 /* Small reads of /proc. Nothing is cached: whoever asks wants to know how it is now. */
 #include "proc.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 
 #include "cleanup.h"
 
+#define THREADS 34u                     /* of a process that are looked at, "." and ".." included */
 #define PF_EXITING 0x4u                 /* a process flag of the kernel, include/linux/sched.h */
 
 #ifndef SO_PEERPIDFD
@@ -41,16 +43,21 @@ static bool read_small(const char *path, char *buffer, size_t size) {
         return false;
 }
 
-/* The fields behind the name, which may itself hold parentheses: state, parent, …; NULL if there is no such process. */
-static const char *read_stat(pid_t pid, char *text, size_t size) {
+/* The fields behind the name, which may itself hold parentheses: state, parent, …; NULL if there is no such thread. */
+static const char *read_thread(pid_t pid, pid_t tid, char *text, size_t size) {
         char path[64];
         const char *end;
 
-        snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-        if (pid <= 0 || !read_small(path, text, size))
+        snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)tid);
+        if (pid <= 0 || tid <= 0 || !read_small(path, text, size))
                 return NULL;
         end = strrchr(text, ')');
         return end != NULL && end[1] == ' ' ? end + 2 : NULL;
+}
+
+/* The first thread stands for the process. */
+static const char *read_stat(pid_t pid, char *text, size_t size) {
+        return read_thread(pid, pid, text, size);
 }
 
 const char *proc_state(pid_t pid) {
@@ -74,6 +81,28 @@ const char *proc_state(pid_t pid) {
         default:
                 return "sleeping";
         }
+}
+
+const char *proc_state_threads(pid_t pid) {
+        const char *state = proc_state(pid), *fields;
+        const struct dirent *entry;
+        char path[64], text[4096];
+        unsigned n = 0;
+
+        if (strcmp(state, "sleeping") != 0)
+                return state;
+        snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+        DIR *threads = opendir(path);
+        while (threads != NULL && n++ < THREADS && (entry = readdir(threads)) != NULL) {
+                fields = read_thread(pid, atoi(entry->d_name), text, sizeof(text)); /* 0 for "." and ".." */
+                if (fields != NULL && fields[0] == 'R') {
+                        state = "running";
+                        break;
+                }
+        }
+        if (threads != NULL)
+                closedir(threads);
+        return state;
 }
 
 bool proc_exiting(pid_t pid) {

@@ -9,6 +9,10 @@
  * /proc/PID/stat; the command name in it may contain anything. */
 const char *proc_state(pid_t pid);
 
+/* The same, but a process whose first thread sleeps is running as long as another one is: trainers leave the work to
+ * threads. Looks at a few dozen of them at most. */
+const char *proc_state_threads(pid_t pid);
+
 /* Whether it is on its way out: gone, a zombie, or the kernel is taking it down at this moment. */
 bool proc_exiting(pid_t pid);
 

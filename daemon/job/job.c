@@ -20,7 +20,7 @@
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 #include "job/private.h"
-#include "job/recover.h"
+#include "job/takeover.h"
 #include "job/step.h"
 
 const char *cause_text(uint32_t cause) {
@@ -31,8 +31,6 @@ const char *cause_text(uint32_t cause) {
                 return "it closed its connection";
         case WIRE__CAUSE__EVICTED:
                 return "it was evicted";
-        case WIRE__CAUSE__LEAVING:
-                return "it left the job";
         case WIRE__CAUSE__SUPERSEDED:
                 return "a newer incarnation of the job has started";
         case WIRE__CAUSE__SHUTDOWN:
@@ -84,6 +82,7 @@ static void member_free(struct member *member) {
         list_remove(&member->link);
         list_remove(&member->owner_link);
         staging_deinit(&member->staging);
+        memories_release(member);
         free(member);
 }
 
@@ -98,7 +97,7 @@ struct job *job_free(struct job *job) {
                 assert(member->owner == NULL);
                 member_free(member);
         }
-        recovery_free(job->recovery);
+        takeover_free(job->takeover);
         records_keep(&job->table->ended, job->record);
         loop_defer_cancel(job->table->config.loop, &job->settle);
         charge_release(&job->charge);
@@ -226,11 +225,21 @@ static void free_lost(struct job *job) {
 
 /* Nothing is void after a restart of the daemon: the sequence of operations goes on, too. */
 static bool resume(struct job *job) {
-        if (job->recovery == NULL || !job->recovery->resumed)
+        if (job->takeover == NULL || !job->takeover->resumed)
                 return false;
         for (uint32_t rank = 0; rank < job_world(job); rank++)
-                job->rank[rank]->operation.next = job->recovery->operations;
+                job->rank[rank]->operation.next = job->takeover->operations;
         return true;
+}
+
+/* Ranks are final. Growth has no cause, and takes nobody's place. */
+static void note_regenerated(struct job *job, uint32_t before, const bool *fresh) {
+        const struct recovery *recovery = &job->recovery;
+        bool grown = job->state == JOB_RUNNING;
+        bool replaced = !grown && before == job_world(job) && recovery->any && fresh[recovery->rank];
+
+        recovery_regenerated(&job->recovery, grown ? WIRE__CAUSE__CAUSE_NONE : job->membership.loss.cause,
+                             replaced ? (int32_t)job->rank[recovery->rank]->pid : 0, clock_now());
 }
 
 /* A new generation: those who stay hear of it, those who are new have joined. */
@@ -240,13 +249,13 @@ static void reformed(struct job *job, uint32_t before) {
         bool fresh[LIMIT_WORLD];
         bool resumed;
 
-        if (job->recovery != NULL)
-                recovery_resolve(job, before);
+        if (job->takeover != NULL)
+                takeover_resolve(job, before);
         move_plans(job, before);
         if (job->state == JOB_RUNNING)
                 snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has grown from %u to %u members after step %llu",
                          job->name, before, job_world(job), (unsigned long long)job->last_step);
-        job->behind = job->recovery != NULL && job->recovery->behind;
+        job->behind = job->takeover != NULL && job->takeover->behind;
         for (uint32_t rank = 0; rank < job_world(job); rank++) {
                 const struct member *member = find_member(job, job->membership.member[rank].request.member);
 
@@ -255,6 +264,7 @@ static void reformed(struct job *job, uint32_t before) {
         }
         for (uint32_t rank = 0; rank < job_world(job); rank++)
                 take_rank(job, rank);
+        note_regenerated(job, before, fresh);
         free_lost(job);
         job_record_members(job);
         operation_restart(job);
@@ -268,7 +278,7 @@ static void reformed(struct job *job, uint32_t before) {
                         events->resumed(job->rank[rank]);
                 else
                         events->regenerated(job->rank[rank], &job->membership.loss, job->loss_text);
-        job->recovery = recovery_free(job->recovery);
+        job->takeover = takeover_free(job->takeover);
         list_for_each_safe(plan, spare, &job->plans, link)
                 plan_resume(plan);
 }
@@ -305,6 +315,7 @@ static void release_lost(struct job *job) {
                 list_for_each(plan, &job->plans, link)
                         plan_release(plan, rank);
                 staging_deinit(&job->rank[rank]->staging);
+                memories_release(job->rank[rank]);
         }
 }
 
@@ -359,14 +370,14 @@ static void settle(void *data) {
                 return;
         if (job->state == JOB_REPLACING && quiet(job)) {
                 release_lost(job);
-                job->membership.busy = recovery_busy(job);
+                job->membership.busy = takeover_busy(job);
         }
         job->membership.boundary = job->state == JOB_RUNNING && quiet(job) && job->operation.n_calls == 0;
         follow(job);
         job->membership.boundary = false;
         if (job->state == JOB_LOST)
                 settle_lost(job);
-        if (abandoned(job) && quiet(job) && !recovery_busy(job))
+        if (abandoned(job) && quiet(job) && !takeover_busy(job))
                 job_free(job);
         else
                 jobs_watch(job->table);
@@ -495,18 +506,24 @@ void job_interrupt(struct job *job) {
                         step_break(plan);
 }
 
-/* What the others are told about a member that went. */
-static void tell_gone(const struct member *member, uint32_t cause, char *text, size_t size) {
-        if (member->evicted)
-                snprintf(text, size, "it was evicted by uid %u", (unsigned)member->evictor);
+/* What the others are told about a member that went. Who leaves is not lost. */
+static void tell_gone(struct job *job, const struct member *member, uint32_t cause) {
+        unsigned long long step = job->last_step;
+        char evicted[64];
+
+        snprintf(evicted, sizeof(evicted), "it was evicted by uid %u", (unsigned)member->evictor);
+        if (cause == WIRE__CAUSE__LEAVING)
+                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': rank %u (pid %d) left after step %llu",
+                         job->name, member->rank, (int)member->pid, step);
         else
-                snprintf(text, size, "%s", cause_text(cause));
+                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' lost rank %u (pid %d) after step %llu: %s",
+                         job->name, member->rank, (int)member->pid, step,
+                         member->evicted ? evicted : cause_text(cause));
 }
 
 void member_gone(struct member *member, uint32_t cause) {
         struct job *job = member->job;
         bool joining = member->state == MEMBER_JOINING;
-        char why[64];
 
         list_remove(&member->owner_link);
         member->owner = NULL;
@@ -515,17 +532,15 @@ void member_gone(struct member *member, uint32_t cause) {
                 job_settle_later(job);
                 return;
         }
-        tell_gone(member, cause, why, sizeof(why));
-        if (job->recovery != NULL && !joining) {
+        if (job->takeover != NULL && !joining) {
                 job->membership.loss = (struct membership_loss){ .member = member->id, .rank = member->rank,
                                                                  .pid = (int32_t)member->pid, .cause = cause };
-                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' lost rank %u (pid %d) after a restart of gradsyncd: %s",
-                         job->name, member->rank, (int)member->pid, why);
+                tell_gone(job, member, cause);
         }
         if (membership_remove(&job->membership, member->id, cause, clock_now())) {
-                snprintf(job->loss_text, sizeof(job->loss_text),
-                         "job '%s' lost rank %u (pid %d) after step %llu: %s", job->name, member->rank,
-                         (int)member->pid, (unsigned long long)job->last_step, why);
+                tell_gone(job, member, cause);
+                recovery_begin(&job->recovery, &job->membership.loss, job->membership.generation, job->last_step,
+                               member->noticed != 0 ? member->noticed : clock_now());
                 if (job->membership.state == MEMBERSHIP_BROKEN)
                         broken(job);
                 else

@@ -16,9 +16,11 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "base/loop.h"
+#include "job/memory.h"
 #include "job/nonfinite.h"
 #include "job/operation.h"
 #include "job/record.h"
+#include "job/recovery.h"
 #include "job/state.h"
 #include "job/token.h"
 #include "rendezvous/membership.h"
@@ -97,10 +99,13 @@ struct member {
         uid_t evictor;
         uint32_t join_request;
         uint64_t joined;                /* clock_now() */
+        uint64_t noticed;               /* clock_now() at which its session began to end; 0: it has not */
         uint32_t plans;                 /* parts it holds */
         uint64_t last_step;             /* last committed step it took part in */
         void *owner;                    /* the session; NULL once the member is gone */
         struct staging staging;
+        struct memory *memories;        /* registered ones */
+        uint32_t last_memory;           /* handle of the last one */
         struct operation_part operation;
 };
 
@@ -127,10 +132,12 @@ struct job {
         struct operation operation;
         struct record *record;          /* since the first plan was agreed */
         struct nonfinite blame;
+        struct recovery recovery;
         struct charge charge;
         char loss_text[512];
         bool loss_told;
-        struct recovery *recovery;      /* it comes from a former daemon, and has not gone on yet; else NULL */
+        bool stall_told;                /* that it waits for members to join */
+        struct takeover *takeover;      /* it comes from a former daemon, and has not gone on yet; else NULL */
         bool history;                   /* members have said that steps were committed there */
         bool suspended;                 /* it is left to the next daemon: whoever goes is lost to nobody */
         bool behind;                    /* some member of this generation was not in the one before */
@@ -163,6 +170,7 @@ struct jobs_config {
 struct jobs {
         struct jobs_config config;
         struct list list;
+        struct list memories;           /* registered ones of all members */
         struct records ended;           /* what jobs that are gone have left */
         uint32_t next_job;
         uint64_t next_member;

@@ -10,7 +10,7 @@
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 #include "job/private.h"
-#include "job/recover.h"
+#include "job/takeover.h"
 #include "job/step.h"
 
 #define TICK (100 * USEC_PER_MSEC)      /* resolution of join and plan time-outs and of stall notices */
@@ -27,7 +27,7 @@ static void tick(void *data) {
                         if (!plan->agreed)
                                 plan_expire(plan, now);
                 stall_check(job, now);
-                recovery_check(job, now);
+                takeover_check(job, now);
                 if (now >= membership_deadline(&job->membership))
                         job_settle_later(job);
         }
@@ -48,6 +48,7 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
                 return -ENOMEM;
         jobs->config = *config;
         list_init(&jobs->list);
+        list_init(&jobs->memories);
         records_init(&jobs->ended);
         r = loop_timer_new(config->loop, tick, jobs, &jobs->tick);
         if (r < 0) {

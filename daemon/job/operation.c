@@ -94,6 +94,7 @@ void staging_deinit(struct staging *staging) {
 int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal) {
         struct backend *backend = member->job->table->config.backend;
         struct staging *staging = &member->staging;
+        struct memfd_file file;
         struct refusal why;
         int r = check_none(member, refusal);
 
@@ -106,10 +107,10 @@ int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusa
                            "which gives %" PRIu64 " now (staging_bytes): the job has to be started again", member->rank,
                            member->job->name, bytes, member->job->table->config.staging_bytes);
         if (r == 0) {
-                r = backend->ops->arena_adopt(backend, *fd, bytes, &staging->arena, &why);
+                r = backend->ops->arena_adopt(backend, *fd, 0, bytes, &file, &staging->arena, &why);
                 *fd = r == 0 ? -1 : *fd;
-                if (r == 0)
-                        r = backend->ops->arena_attach(staging->arena, &why);
+                if (r == 0 && file.size != bytes)
+                        r = refuse(&why, WIRE__CODE__INVALID, "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, bytes);
                 if (r > 0)
                         r = refuse(refusal, why.code, "the staging memory of rank %u of job '%s': %s", member->rank,
                                    member->job->name, why.text);
@@ -387,6 +388,15 @@ static int submit(struct job *job, uint32_t part) {
         return r < 0 ? r : 0;
 }
 
+/* Whether nobody has given back staging memory. Who has is evicted, and the others' calls end with his loss. */
+static bool intact(struct job *job, uint64_t bytes) {
+        bool all = true;
+
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                all &= memory_intact(job->rank[rank], job->rank[rank]->staging.arena, bytes);
+        return all;
+}
+
 /* Everybody is here. The tasks are counted from one, so that results which come at once do not end it
  * early. */
 static int run(struct job *job) {
@@ -400,6 +410,8 @@ static int run(struct job *job) {
                 finish(job);
                 return 0;
         }
+        if (!intact(job, parts * job->operation.first.bytes))
+                return 0;
         r = take_owner(job);
         if (r < 0) {
                 job->operation.n_calls--;
@@ -498,6 +510,6 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) 
                 if (!job->rank[rank]->operation.pending)
                         waits[n++] = (struct job_wait){ .what = "operation", .member = job->rank[rank],
                                                         .parameter = "", .since = job->operation.since,
-                                                        .process_state = proc_state(job->rank[rank]->pid) };
+                                                        .process_state = proc_state_threads(job->rank[rank]->pid) };
         return n;
 }

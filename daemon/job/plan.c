@@ -26,6 +26,14 @@ struct plan *plan_find(struct job *job, uint32_t ordinal) {
         return NULL;
 }
 
+struct backend_range plan_range(const struct plan *plan, uint32_t rank, uint32_t bucket) {
+        const struct plan_part *part = &plan->part[rank];
+
+        if (part->place != NULL)
+                return part->place[bucket];
+        return (struct backend_range){ .arena = part->arena, .offset = plan->reference->bucket[bucket].offset };
+}
+
 static const struct backend_ops *backend_of(const struct job *job) {
         return job->table->config.backend->ops;
 }
@@ -104,6 +112,10 @@ void plan_release(struct plan *plan, uint32_t rank) {
                 return;
         part->description = description_free(part->description);
         part->arena = backend_of(plan->job)->arena_free(part->arena);
+        memory_unclaim(part->claims);
+        part->claims = NULL;
+        free(part->place);
+        part->place = NULL;
         charge_release(&part->arenas);
         charge_release(&part->bytes);
         charge_release(&part->fds);
@@ -254,37 +266,69 @@ static void member_text(const struct member *member, char *text, size_t size) {
         snprintf(text, size, "rank %u (pid %d)", member->rank, (int)member->pid);
 }
 
-/* The first description becomes the reference; each other one is compared and then given back. */
 static int compare(struct plan *plan, struct member *member, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->rank];
         char reference[48], other[48], difference[700];
 
-        if (plan->reference == NULL) {
-                plan->reference = part->description;
-                plan->reference_rank = member->rank;
-                part->description = NULL;
+        if (plan->reference == NULL)
                 return 0;
-        }
         member_text(member_of(plan, plan->reference_rank), reference, sizeof(reference));
         member_text(member, other, sizeof(other));
         if (!description_equal(plan->reference, reference, part->description, other, difference,
                                sizeof(difference)))
                 return refuse_for(refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
                                   "plan %u of job '%s': %s", plan->ordinal, plan->job->name, difference);
-        part->description = description_free(part->description);
         return 0;
+}
+
+/* The first description becomes the reference; each other one is given back. */
+static void keep_reference(struct plan *plan, uint32_t rank) {
+        struct plan_part *part = &plan->part[rank];
+
+        if (plan->reference != NULL) {
+                part->description = description_free(part->description);
+                return;
+        }
+        plan->reference = part->description;
+        plan->reference_rank = rank;
+        part->description = NULL;
+}
+
+/* Whether this part's buckets lie elsewhere than the reference says. */
+static bool has_places(const struct plan *plan, const struct description *d) {
+        return d->placed || (plan->reference != NULL && plan->reference->placed);
+}
+
+static int find_places(struct plan *plan, struct member *member, struct refusal *refusal) {
+        struct plan_part *part = &plan->part[member->rank];
+        const struct description *d = part->description;
+
+        part->place = calloc(d->n_buckets, sizeof(*part->place));
+        if (part->place == NULL)
+                return -ENOMEM;
+        for (uint32_t b = 0; b < d->n_buckets; b++)
+                part->place[b] = (struct backend_range){ .arena = part->arena, .offset = d->bucket[b].offset };
+        return d->placed ? memory_claim(member, plan, d, part->place, &part->claims, refusal) : 0;
+}
+
+/* Of this member's own: the arena, what belongs to each bucket, and the claims. */
+static uint64_t cost_of(const struct plan *plan, const struct description *d) {
+        uint64_t each = sizeof(uint64_t);
+
+        if (has_places(plan, d))
+                each += sizeof(struct backend_range) + sizeof(struct memory_claim) + sizeof(struct memory_span);
+        return d->arena_bytes + d->n_buckets * each;
 }
 
 static int charge_part(struct plan *plan, struct plan_part *part, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
-        const struct description *d = plan->reference;
-        uint64_t marks = d->n_buckets * sizeof(uint64_t);
+        const struct description *d = part->description;
         int r;
 
         r = charge_take(&part->arenas, config->accounts, plan->job->uid, ACCOUNT_ARENAS, 1, refusal);
         if (r == 0)
                 r = charge_take(&part->bytes, config->accounts, plan->job->uid, ACCOUNT_BYTES,
-                                d->arena_bytes + marks, refusal);
+                                cost_of(plan, d), refusal);
         if (r == 0)
                 r = charge_take(&part->fds, config->accounts, plan->job->uid, ACCOUNT_FDS, 1, refusal);
         if (r != 0)
@@ -295,9 +339,12 @@ static int charge_part(struct plan *plan, struct plan_part *part, struct refusal
 
 static int allocate(struct plan *plan, struct member *member, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->rank];
+        const struct description *d = part->description;
         int r = charge_part(plan, part, refusal);
 
-        return r != 0 ? r : job_arena_new(plan->job, plan->reference->arena_bytes, &part->arena, refusal);
+        if (r == 0)
+                r = job_arena_new(plan->job, d->arena_bytes, &part->arena, refusal);
+        return r == 0 && has_places(plan, d) ? find_places(plan, member, refusal) : r;
 }
 
 int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *ret_bytes,
@@ -323,7 +370,8 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
                 return r;
         part->state = PART_COMPLETE;
         *ret_fd = backend_of(plan->job)->arena_fd(part->arena);
-        *ret_bytes = plan->reference->arena_bytes;
+        *ret_bytes = part->description->arena_bytes;
+        keep_reference(plan, member->rank);
         return 0;
 }
 
@@ -372,28 +420,61 @@ static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
 static int adopt(struct plan *plan, struct member *member, int *fd, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->rank];
         struct backend *backend = plan->job->table->config.backend;
+        const struct description *d = part->description;
+        struct memfd_file file;
         struct refusal why;
         int r = charge_part(plan, part, refusal);
 
         if (r != 0)
                 return r;
-        r = backend->ops->arena_adopt(backend, *fd, plan->reference->arena_bytes, &part->arena, &why);
-        *fd = r == 0 ? -1 : *fd;
+        r = backend->ops->arena_adopt(backend, *fd, 0, d->arena_bytes, &file, &part->arena, &why);
         if (r == 0)
-                r = backend->ops->arena_attach(part->arena, &why);
+                *fd = -1;
+        if (r == 0 && file.size != d->arena_bytes)
+                r = refuse(&why, WIRE__CODE__INVALID, "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, d->arena_bytes);
         if (r > 0)
                 return refuse(refusal, why.code, "plan %u of job '%s', rank %u: %s", plan->ordinal, plan->job->name, member->rank,
                               why.text);
-        return r;
+        return r == 0 && has_places(plan, d) ? find_places(plan, member, refusal) : r;
 }
 
 static int check_said(const struct plan *plan, const struct member *member, const Wire__RejoinPlan *said,
                       struct refusal *refusal) {
-        if (said->launched <= plan->reference->n_buckets && said->step < MOST_STEPS)
+        uint32_t n = plan->part[member->rank].description->n_buckets;
+
+        if (said->launched <= n && said->step < MOST_STEPS)
                 return 0;
         return refuse(refusal, WIRE__CODE__INVALID, "plan %u of job '%s', rank %u: %u of %u buckets of the step after %" PRIu64
-                      " cannot be ready", plan->ordinal, plan->job->name, member->rank, said->launched,
-                      plan->reference->n_buckets, said->step);
+                      " cannot be ready", plan->ordinal, plan->job->name, member->rank, said->launched, n, said->step);
+}
+
+/* What one member brings back does not concern the others. */
+static int refuse_return(struct plan *plan, const struct member *member, const struct refusal *refusal) {
+        bool dropped = plan->dropped;
+
+        plan_release(plan, member->rank);
+        plan->part[member->rank].state = PART_NONE;
+        plan->dropped = dropped;
+        return (int)refusal->code;
+}
+
+static int take_back(struct plan *plan, struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal) {
+        int r = description_complete(plan->part[member->rank].description, refusal);
+
+        if (r == 0)
+                r = compare(plan, member, refusal);
+        if (r == 0)
+                r = check_said(plan, member, said, refusal);
+        if (r == 0)
+                r = adopt(plan, member, fd, refusal);
+        if (r != 0)
+                return r;
+        keep_reference(plan, member->rank);
+        if (plan->agreed)
+                return 0;
+        r = prepare_buckets(plan, refusal);
+        plan->agreed = r == 0;
+        return r;
 }
 
 int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal) {
@@ -404,19 +485,9 @@ int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, st
         if (plan == NULL)
                 return WIRE__CODE__STATE;
         part = &plan->part[member->rank];
-        r = description_complete(part->description, refusal);
-        if (r == 0)
-                r = compare(plan, member, refusal);
-        if (r == 0)
-                r = check_said(plan, member, said, refusal);
-        if (r == 0 && !plan->agreed) {
-                r = prepare_buckets(plan, refusal);
-                plan->agreed = r == 0;
-        }
-        if (r == 0)
-                r = adopt(plan, member, fd, refusal);
+        r = take_back(plan, member, said, fd, refusal);
         if (r > 0)
-                return fail_for(plan, member, refusal);
+                return refuse_return(plan, member, refusal);
         if (r < 0)
                 return r;
         part->state = PART_MAPPED;
@@ -535,7 +606,7 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
                         waits[n++] =
                                 (struct job_wait){ .what = "plan", .member = member_of(plan, rank),
                                                    .plan = plan->ordinal, .parameter = "", .since = since,
-                                                   .process_state = proc_state(member_of(plan, rank)->pid) };
+                                                   .process_state = proc_state_threads(member_of(plan, rank)->pid) };
         return n;
 }
 
@@ -580,7 +651,7 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
                     (part->state == PART_MAPPED && part->ready[index] == plan->step + 1))
                         continue;
                 waits[n++] = (struct job_wait){ .what = "step", .member = member,
-                                                .process_state = proc_state(member->pid),
+                                                .process_state = proc_state_threads(member->pid),
                                                 .plan = plan->ordinal, .bucket = index,
                                                 .parameter = part->state == PART_MAPPED
                                                                      ? missing_parameter(plan, rank, index) : "",

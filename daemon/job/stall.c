@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stall watch. A step that waits for somebody longer than max(stall_notice, 3 x the median step) is
- * logged and told to the members once, an operation outside steps is logged; what waits beyond the step
- * deadline loses those it waits for, unless a debugger holds them.
+ * The stall watch. A step that waits for somebody longer than max(stall_notice, 3 x the median step), and an
+ * operation outside steps that waits longer than stall_notice, is logged and told to the members once; what
+ * waits beyond the step deadline loses those it waits for, unless a debugger holds them. Members start at
+ * different times, so jobs that form and plans that are to be agreed on get more patience, and have time-outs
+ * of their own.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,9 +21,14 @@
 #include "proto/names.h"
 
 #define NAMED 16u                       /* members named in one notice */
+#define START_PATIENCE 10u              /* times stall_notice */
 
 static bool of_step(const struct job_wait *wait) {
         return strcmp(wait->what, "step") == 0;
+}
+
+static bool of_plan(const struct job_wait *wait) {
+        return strcmp(wait->what, "plan") == 0;
 }
 
 static void describe(const struct job *job, const struct job_wait *wait, uint64_t now, char *text,
@@ -32,6 +39,8 @@ static void describe(const struct job *job, const struct job_wait *wait, uint64_
 
         if (of_step(wait))
                 snprintf(what, sizeof(what), "step %" PRIu64, wait->step);
+        else if (of_plan(wait))
+                snprintf(what, sizeof(what), "agreement on plan %u", wait->plan);
         else
                 snprintf(what, sizeof(what), "operation %" PRIu64 ", %s", call->sequence,
                          operation_name(call->kind));
@@ -61,9 +70,8 @@ static void tell(struct job *job, const struct job_wait *wait, uint64_t now) {
                 context.bucket = wait->bucket;
         }
         if (flood_admits(FLOOD_STALLS, job->uid, now))
-                log_write(LOG_WARNING, &context, "%s", text);
-        if (of_step(wait))
-                job->table->config.events->stall(job, wait, text);
+                log_write(of_plan(wait) ? LOG_NOTICE : LOG_WARNING, &context, "%s", text);
+        job->table->config.events->stall(job, wait, text);
 }
 
 static void give_up(struct job *job, const struct job_wait *wait, uint64_t now) {
@@ -103,6 +111,38 @@ static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
                 act(job, waits, n, &plan->stall_told, now);
 }
 
+static void check_agreement(struct job *job, struct plan *plan, uint64_t now) {
+        struct job_wait waits[NAMED];
+        unsigned n = plan->stall_told ? 0 : plan_waits(plan, waits, NAMED);
+
+        if (n == 0 || now - waits[0].since < START_PATIENCE * job->table->config.stall_notice)
+                return;
+        for (unsigned i = 0; i < n; i++)
+                tell(job, &waits[i], now);
+        plan->stall_told = true;
+}
+
+/* Those who wait hear of nothing before they have joined. */
+static void check_forming(struct job *job, uint64_t now) {
+        struct log_context context = LOG_CONTEXT_NONE;
+        struct job_wait waits[LIMIT_WORLD];
+        char others[32] = "";
+        unsigned n = job->stall_told ? 0 : job_waits(job, waits, LIMIT_WORLD);
+
+        if (n == 0 || now - waits[0].since < START_PATIENCE * job->table->config.stall_notice)
+                return;
+        job->stall_told = true;
+        if (!flood_admits(FLOOD_STALLS, job->uid, now))
+                return;
+        context.job = job->name;
+        context.uid = job->uid;
+        context.rank = waits[0].rank;
+        if (n > 1)
+                snprintf(others, sizeof(others), " and %u more", n - 1);
+        log_write(LOG_NOTICE, &context, "job '%s': waiting %.1f s for rank %u%s to join", job->name,
+                  (double)(now - waits[0].since) / 1e6, waits[0].rank, others);
+}
+
 static void check_operation(struct job *job, uint64_t now) {
         struct job_wait waits[NAMED];
         unsigned n = operation_waits(job, waits, NAMED);
@@ -114,10 +154,14 @@ static void check_operation(struct job *job, uint64_t now) {
 void stall_check(struct job *job, uint64_t now) {
         struct plan *plan;
 
+        if (job->state == JOB_FORMING)
+                check_forming(job, now);
         if (job->state != JOB_RUNNING)
                 return;
         list_for_each(plan, &job->plans, link)
                 if (plan->agreed)
                         check_plan(job, plan, now);
+                else
+                        check_agreement(job, plan, now);
         check_operation(job, now);
 }

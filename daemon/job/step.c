@@ -51,6 +51,7 @@ static void commit(struct plan *plan, uint64_t now) {
         nonfinite_committed(plan);
         hist_add(&job->steps, now - plan->opened, now);
         job->last_step = plan->step > job->last_step ? plan->step : job->last_step;
+        recovery_committed(&job->recovery, now);
         job->bytes_reduced += plan->reference->payload;
         job->norm = sqrt(plan->sum_squares);
         job->nonfinite = plan->nonfinite;
@@ -74,6 +75,7 @@ static void void_step(struct plan *plan) {
         struct job *job = plan->job;
 
         job->void_steps++;
+        recovery_void(&job->recovery);
         nonfinite_void(plan);
         record_close(job->record, plan->trace, false, plan->opened, clock_now());
         close_step(plan);
@@ -112,6 +114,15 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
                 commit(plan, now);
 }
 
+/* Whoever gave memory back meanwhile goes now, and not when he has done it again. Small buckets are looked at together with
+ * the next ones. */
+static void look_again(struct plan *plan, uint32_t index) {
+        uint64_t bytes = plan->reference->bucket[index].bytes;
+
+        for (uint32_t rank = 0; bytes >= ARENA_UNCHECKED && rank < job_world(plan->job); rank++)
+                memory_intact(plan->job->rank[rank], plan_range(plan, rank, index).arena, bytes);
+}
+
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result) {
         struct plan *plan = container_of(owner, struct plan, owner);
 
@@ -121,10 +132,21 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
                         void_step(plan);
                 return;
         }
+        look_again(plan, bucket);
         bucket_done(plan, bucket, result);
 }
 
-/* All members are ready: hands the bucket to the backend, ranks in order. */
+/* Whether nobody has given back memory that is about to be used. Who has is evicted. */
+static bool intact(struct plan *plan, const struct backend_range *range, uint64_t bytes) {
+        bool all = true;
+
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                all &= memory_intact(plan->job->rank[rank], range[rank].arena, bytes);
+        return all;
+}
+
+/* All members are ready: hands the bucket to the backend, ranks in order. 1 if that cannot be, because a member is evicted
+ * that keeps the step from being committed. */
 static int launch(struct plan *plan, uint32_t index, uint64_t now) {
         const struct description_bucket *place = &plan->reference->bucket[index];
         struct backend *backend = plan->job->table->config.backend;
@@ -134,8 +156,9 @@ static int launch(struct plan *plan, uint32_t index, uint64_t now) {
         int r;
 
         for (uint32_t rank = 0; rank < world; rank++)
-                range[rank] =
-                        (struct backend_range){ .arena = plan->part[rank].arena, .offset = place->offset };
+                range[rank] = plan_range(plan, rank, index);
+        if (!intact(plan, range, place->bytes))
+                return 1;
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
         state_begin(plan->kept, index);
@@ -278,9 +301,9 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         if (step_held(plan))
                 return 0;
         r = launch(plan, ready->bucket, now);
-        if (r < 0)
-                plan->n_full--;         /* so that the loss of this member voids the step */
-        return r;
+        if (r != 0)
+                plan->n_full--;         /* so that the loss of this member, or the evicted one, voids the step */
+        return r < 0 ? r : 0;
 }
 
 bool step_held(const struct plan *plan) {
@@ -312,10 +335,11 @@ void step_release(struct plan *plan) {
 
                 if (plan->bucket[b].state == BUCKET_WAITING && plan->bucket[b].n_ready == job_world(plan->job))
                         r = launch(plan, b, clock_now());
-                if (r < 0) {
+                if (r < 0)
                         give_up(plan, b, r);
+                plan->n_full -= r > 0;
+                if (r != 0)
                         return;
-                }
         }
 }
 

@@ -38,6 +38,8 @@ static const struct entry table[] = {
         { WIRE__MESSAGE_TYPE__REJOIN_PLAN, 1, on_rejoin_plan },
         { WIRE__MESSAGE_TYPE__REJOIN_STAGING, 1, on_rejoin_staging },
         { WIRE__MESSAGE_TYPE__REJOIN_END, 0, on_rejoin_end },
+        { WIRE__MESSAGE_TYPE__REGISTER, 1, on_register },
+        { WIRE__MESSAGE_TYPE__UNREGISTER, 0, on_unregister },
 };
 
 static const struct entry *find_entry(uint16_t type) {

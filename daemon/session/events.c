@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "job/plan.h"
-#include "job/recover.h"
+#include "job/takeover.h"
 #include "session/private.h"
 
 /* The ordinal of the first plan that the others still have; a member that comes later counts on from there. */
@@ -138,16 +138,16 @@ static void regenerated(struct member *member, const struct membership_loss *los
         message.lost_pid = loss->pid;
         message.cause = loss->cause;
         message.text = (char *)text;
-        if (job->recovery != NULL) {
+        if (job->takeover != NULL) {
                 message.has_operations = true;
-                message.operations = job->recovery->operations;
-                message.has_operation_failed = message.operation_failed = job->recovery->operation_failed;
+                message.operations = job->takeover->operations;
+                message.has_operation_failed = message.operation_failed = job->takeover->operation_failed;
         }
         session_send(session, WIRE__MESSAGE_TYPE__NEWGEN, 0, -1, &message.base);
 }
 
 static void resumed(struct member *member) {
-        const struct recovery *recovery = member->job->recovery;
+        const struct takeover *takeover = member->job->takeover;
         Wire__Resumed message = WIRE__RESUMED__INIT;
 
         if (member->owner == NULL)
@@ -155,8 +155,8 @@ static void resumed(struct member *member) {
         message.has_job = message.has_generation = message.has_operations = true;
         message.job = member->job->id;
         message.generation = member->job->membership.generation;
-        message.operations = recovery->operations;
-        message.has_operation_failed = message.operation_failed = recovery->operation_failed;
+        message.operations = takeover->operations;
+        message.has_operation_failed = message.operation_failed = takeover->operation_failed;
         session_send(member->owner, WIRE__MESSAGE_TYPE__RESUMED, 0, -1, &message.base);
 }
 
@@ -178,7 +178,7 @@ static Wire__Step past_step(const struct member *member, const struct plan *plan
 
         message.has_job = message.has_generation = message.has_plan = message.has_step = true;
         message.job = member->job->id;
-        message.generation = member->job->recovery->generation;
+        message.generation = member->job->takeover->generation;
         message.plan = plan->ordinal;
         message.step = plan->step;
         return message;

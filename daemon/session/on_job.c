@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of the handshake, of joining and leaving, and of plans: each checks what it was given and calls
+/* Requests of the handshake, of joining and leaving, of plans and of memory for them: each checks what it was given and calls
  * the job layer. */
 #include <errno.h>
 #include <stdio.h>
@@ -276,5 +276,43 @@ int on_plan_drop(struct session *session, struct request *request, const Protobu
         dropped.job = drop->job;
         dropped.plan = drop->plan;
         session_send(session, WIRE__MESSAGE_TYPE__PLAN_DROPPED, request->id, -1, &dropped.base);
+        return 0;
+}
+
+int on_register(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Register *offer = CAST(Wire__Register, message);
+        struct member *member = session_planning(session, offer->job, request);
+        Wire__Registered registered = WIRE__REGISTERED__INIT;
+        int r;
+
+        if (member == NULL)
+                return (int)request->refusal.code;
+        if (request->n_fds == 0)
+                return refuse(&request->refusal, WIRE__CODE__INVALID, "REGISTER came without the memory's file descriptor");
+        r = memory_register(member, request->fds[0], offer->offset, offer->bytes, &registered.memory, &request->refusal);
+        if (r != 0)
+                return r;
+        request->fds[0] = -1;
+        registered.has_job = registered.has_memory = true;
+        registered.job = offer->job;
+        session_send(session, WIRE__MESSAGE_TYPE__REGISTERED, request->id, -1, &registered.base);
+        return 0;
+}
+
+int on_unregister(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Unregister *unregister = CAST(Wire__Unregister, message);
+        struct member *member = session_planning(session, unregister->job, request);
+        Wire__Unregistered unregistered = WIRE__UNREGISTERED__INIT;
+        int r;
+
+        if (member == NULL)
+                return (int)request->refusal.code;
+        r = memory_unregister(member, unregister->memory, &request->refusal);
+        if (r != 0)
+                return r;
+        unregistered.has_job = unregistered.has_memory = true;
+        unregistered.job = unregister->job;
+        unregistered.memory = unregister->memory;
+        session_send(session, WIRE__MESSAGE_TYPE__UNREGISTERED, request->id, -1, &unregistered.base);
         return 0;
 }

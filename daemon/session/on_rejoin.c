@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of members that come back after a restart of the daemon. */
 #include "base/clock.h"
-#include "job/recover.h"
+#include "job/takeover.h"
 #include "session/private.h"
 
 static struct job_rejoin describe(struct session *session, const struct request *request, const Wire__Rejoin *rejoin,
@@ -86,7 +86,7 @@ int on_rejoin_plan(struct session *session, struct request *request, const Proto
         struct member *member = session_member(session, plan->job, &request->refusal);
         int r = member == NULL ? (int)request->refusal.code : check_fd(request, &request->refusal);
 
-        return r != 0 ? r : recover_plan(member, plan, &request->fds[0], &request->refusal);
+        return r != 0 ? r : takeover_plan(member, plan, &request->fds[0], &request->refusal);
 }
 
 int on_rejoin_staging(struct session *session, struct request *request, const ProtobufCMessage *message) {
@@ -94,12 +94,12 @@ int on_rejoin_staging(struct session *session, struct request *request, const Pr
         struct member *member = session_member(session, staging->job, &request->refusal);
         int r = member == NULL ? (int)request->refusal.code : check_fd(request, &request->refusal);
 
-        return r != 0 ? r : recover_staging(member, staging->bytes, &request->fds[0], &request->refusal);
+        return r != 0 ? r : takeover_staging(member, staging->bytes, &request->fds[0], &request->refusal);
 }
 
 int on_rejoin_end(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__RejoinEnd *end = CAST(Wire__RejoinEnd, message);
         struct member *member = session_member(session, end->job, &request->refusal);
 
-        return member == NULL ? (int)request->refusal.code : recover_told(member, &request->refusal);
+        return member == NULL ? (int)request->refusal.code : takeover_told(member, &request->refusal);
 }

@@ -108,6 +108,8 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
 int on_rejoin_plan(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_rejoin_staging(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_rejoin_end(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_register(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_unregister(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_ready(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_staging(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_staging_mapped(struct session *session, struct request *request, const ProtobufCMessage *message);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "job/plan.h"
 #include "session/private.h"
 
@@ -53,6 +54,8 @@ void report_flush(struct report *report) {
                 if (session != NULL && session->state == SESSION_OPEN)
                         session->ops->send(session->transport, sessions->frame, (size_t)size, -1);
         }
+        if (report->step.has_outcome && report->step.outcome == WIRE__OUTCOME__VOID)
+                recovery_told(&job->recovery, clock_now());
 }
 
 /* Makes the report one of this step, sending what it held of another one. */

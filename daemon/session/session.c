@@ -67,9 +67,14 @@ static void end(void *data) {
 }
 
 static void begin_end(struct session *session, uint32_t cause) {
+        uint64_t now = clock_now();
+        struct member *member;
+
         if (session->state == SESSION_ENDING)
                 return;
         session->state = SESSION_ENDING;
+        list_for_each(member, &session->members, owner_link)
+                member->noticed = now;
         if (session->cause == WIRE__CAUSE__CAUSE_NONE)
                 session->cause = cause;
         loop_defer(session->sessions->config.loop, &session->ending);

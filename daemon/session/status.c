@@ -204,6 +204,35 @@ static void add_nonfinite(Wire__StatusJob *row, const struct nonfinite *nonfinit
         row->nonfinite_parameter = (char *)(uintptr_t)nonfinite->parameter;
 }
 
+static void add_recovery(Wire__StatusJob *row, const struct recovery *recovery, uint64_t now) {
+        row->has_recovery_us = true;
+        row->recovery_us = recovery->us;
+        row->n_recovery_class = array_size(recovery->class);
+        row->recovery_class = (uint64_t *)(uintptr_t)recovery->class;
+        row->n_rebuilds = array_size(recovery->rebuilds);
+        row->rebuilds = (uint64_t *)(uintptr_t)recovery->rebuilds;
+        if (!recovery->any)
+                return;
+        row->has_lost_rank = row->has_lost_pid = row->has_lost_cause = row->has_lost_step = true;
+        row->has_lost_generation = row->has_lost_us = row->has_lost_ago_ms = row->has_lost_void_steps = true;
+        row->lost_rank = recovery->rank;
+        row->lost_pid = recovery->pid;
+        row->lost_cause = (Wire__Cause)recovery->cause;
+        row->lost_step = recovery->step;
+        row->lost_generation = recovery->generation;
+        row->lost_us = recovery->noticed;
+        row->lost_ago_ms = now > recovery->noticed ? (now - recovery->noticed) / USEC_PER_MSEC : 0;
+        row->lost_void_steps = recovery->void_steps;
+        row->has_lost_void_us = recovery->told != 0;
+        row->lost_void_us = row->has_lost_void_us ? recovery->told - recovery->noticed : 0;
+        row->has_lost_newgen_us = recovery->regenerated != 0;
+        row->lost_newgen_us = row->has_lost_newgen_us ? recovery->regenerated - recovery->noticed : 0;
+        row->has_lost_commit_us = recovery->committed != 0;
+        row->lost_commit_us = row->has_lost_commit_us ? recovery->committed - recovery->noticed : 0;
+        row->has_lost_successor = recovery->successor != 0;
+        row->lost_successor = recovery->successor;
+}
+
 static void send_job(const struct answer *answer, const struct job *job, const struct job_wait *waits,
                      unsigned n_waits) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
@@ -238,6 +267,7 @@ static void send_job(const struct answer *answer, const struct job *job, const s
         row.text = (char *)job->loss_text;
         add_totals(&row, job->record);
         add_nonfinite(&row, &job->blame);
+        add_recovery(&row, &job->recovery, answer->now);
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
 }
 
@@ -290,7 +320,7 @@ static const char *member_state_text(const struct member *member, const char *pr
 
 static void send_member(const struct answer *answer, const struct member *member, bool late) {
         Wire__StatusMember row = WIRE__STATUS_MEMBER__INIT;
-        const char *process_state = proc_state(member->pid);
+        const char *process_state = late ? proc_state_threads(member->pid) : proc_state(member->pid);
 
         row.has_job = row.has_rank = row.has_local_rank = row.has_pid = row.has_uid = row.has_step =
                 row.has_member = row.has_client = true;

@@ -16,6 +16,7 @@ import tempfile
 
 import hostile
 import report
+import stalls
 import tables
 from contender import Failed
 from peers import Bench
@@ -52,6 +53,7 @@ def rows_of(bench, options):
         yield tables.small_buckets(bench)
     if "recovery" in wanted:
         yield from tables.recovery(bench, members)
+        yield from stalls.stalls(bench, members)
     if "hostile" in wanted:
         yield from hostile.hostile(bench, members, options.bytes)
 

@@ -8,6 +8,8 @@
  *   steps N UNITS SYNC   N steps with UNITS of computing before each parameter's gradient; without SYNC only computing
  *   lose K            opens a step by marking K parameters ready, then waits in finish() for its outcome
  *   open K            opens a step by marking K parameters ready, then waits to be killed
+ *   go_on K           opens a step by marking K parameters ready, loses it with a member, takes the state, and does one more
+ *   replace BYTES PARAMETERS   takes a lost member's place: one plan, the others' state, one step
  */
 #include <gradsync/gradsync.h>
 
@@ -29,6 +31,7 @@ struct member {
         struct gradsync_plan **plans;
         unsigned int count, next, params;
         size_t elements; /* of one parameter */
+        int64_t attached; /* when the connection to the daemon stood */
         volatile float sink;
 };
 
@@ -179,6 +182,45 @@ static void lose(struct member *m, struct control *c, unsigned int k) {
                       info.lost_rank, info.lost_pid, info.cause);
 }
 
+/* As much state as there are gradients: what rank 0 of the survivors sends to everybody. */
+static void take_state(struct member *m, uint64_t *step_number) {
+        size_t bytes = m->elements * m->params * sizeof(float);
+        float *memory = bench_buffer(bytes, 1, false);
+        const struct gradsync_state state = { memory, bytes };
+
+        check(gradsync_sync_state(m->job, &state, 1, step_number), "sync_state");
+        bench_buffer_free(memory, bytes);
+}
+
+static void go_on(struct member *m, struct control *c, unsigned int k) {
+        uint64_t committed = 1;
+        int result;
+
+        open_step(m, k);
+        control_reply(c, "waiting");
+        result = gradsync_finish(m->plans[0], NULL);
+        if (result != GRADSYNC_VOID_BEHIND)
+                bench_die("finish returned %s where a member was replaced", gradsync_result_name(result));
+        take_state(m, &committed);
+        step(m, m->plans[0]);
+        control_reply(c, "committed %lld", (long long)bench_now_ns());
+}
+
+static void replace(struct member *m, struct control *c, const size_t *figure) {
+        uint64_t committed = 0;
+
+        m->params = (unsigned int)figure[1];
+        m->elements = figure[0] / sizeof(float) / m->params;
+        m->plans = calloc(1, sizeof(*m->plans));
+        if (!m->plans)
+                bench_die("out of memory");
+        m->plans[m->count++] = make_plan(m, 0, 0);
+        take_state(m, &committed);
+        step(m, m->plans[0]);
+        control_reply(c, "committed %lld %lld %llu", (long long)bench_now_ns(), (long long)m->attached,
+                      (unsigned long long)committed);
+}
+
 static void obey(struct member *m, struct control *c, const char *line) {
         size_t figure[5];
         unsigned int n, units, sync;
@@ -196,6 +238,10 @@ static void obey(struct member *m, struct control *c, const char *line) {
         } else if (sscanf(line, "open %u", &n) == 1) {
                 open_step(m, n);
                 control_reply(c, "opened");
+        } else if (sscanf(line, "go_on %u", &n) == 1) {
+                go_on(m, c, n);
+        } else if (sscanf(line, "replace %zu %zu", figure, figure + 1) == 2) {
+                replace(m, c, figure);
         } else if (!strcmp(line, "release")) {
                 release(m);
                 control_reply(c, "released");
@@ -214,6 +260,7 @@ int main(int argc, char **argv) {
         compute_init(&m.compute);
         m.gate = gate_open(argv[2]);
         check(gradsync_open(&m.gs, NULL), "open");
+        m.attached = bench_now_ns();
         check(gradsync_join(m.gs, NULL, &m.job), "join");
         m.jobs[0] = m.job;
         control_open(&c, argv[1], argv[3], gradsync_rank(m.job));

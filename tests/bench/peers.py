@@ -123,13 +123,18 @@ class Bench:
     def program(self, name):
         return os.path.join(self.build, "tests/bench", name)
 
-    def gradsync(self, members):
+    def gradsync(self, members, **env):
         self.serial += 1
-        env = {"GRADSYNC_SOCKET": self.daemon.socket, "GRADSYNC_JOB": f"bench-{self.serial}",
-               "GRADSYNC_WORLD_SIZE": str(members)}
-        return Contender("gradsync", members, lambda line, gate: [
-            ["env", f"GRADSYNC_RANK={rank}", self.program("bench_member"), line, gate, "gradsync"]
-            for rank in range(members)], self.directory, env)
+        return self.part("gradsync", members, range(members), env)
+
+    def replacement(self, members, rank):
+        """A process that takes this rank's place in the job that was begun last."""
+        return self.part("replacement", members, [rank], {})
+
+    def part(self, name, members, ranks, env):
+        env = {"GRADSYNC_SOCKET": self.daemon.socket, "GRADSYNC_JOB": f"bench-{self.serial}", "GRADSYNC_WORLD_SIZE": str(members), **env}
+        return Contender(name, len(ranks), lambda line, gate: [
+            ["env", f"GRADSYNC_RANK={rank}", self.program("bench_member"), line, gate, name] for rank in ranks], self.directory, env)
 
     def limit(self, members):
         return Contender("limit", 1, lambda line, gate: [

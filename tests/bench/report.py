@@ -108,7 +108,13 @@ def text(rows):
                      f"{r['us_per_bucket']} µs a bucket on the clock.")
     for r in chosen("recovery"):
         parts.append(f"One of {r['members']} members killed (-9) in an open step of {size_name(r['bytes'])}: the others' `finish` returns "
-                     f"VOID_RETRY after {r['void_ms_median']} ms (median; worst of {r['losses']}: {r['void_ms_worst']} ms).")
+                     f"VOID_RETRY after {r['void_ms_median']} ms (median; worst of {r['losses']}: {r['void_ms_worst']} ms). From the moment its successor is connected to the next committed "
+                     f"step, with a new arena, agreement on the plan, {size_name(r['bytes'])} of state for each member and the step itself: "
+                     f"{r['replaced_ms_median']} ms (worst {r['replaced_ms_worst']} ms).")
+    for r in chosen("stalls"):
+        parts.append(f"One of {r['members']} members stopped (SIGSTOP) in an open step of {size_name(r['bytes'])}: `gradsyncctl status`, "
+                     f"run again and again, names its pid, state, bucket and parameter after {r['named_ms_median']} ms (median; worst of "
+                     f"{r['stops']}: {r['named_ms_worst']} ms).")
     if chosen("hostile"):
         parts += ["Beside a hostile user (connections of garbage and idle ones, fd floods, half frames, lying sizes, slow readers, endless questions, a "
                   "memory hog, jobs that come and go), against a process that burns as much CPU without connecting:",

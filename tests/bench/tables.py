@@ -256,14 +256,40 @@ def one_loss(bench, members, size, params):
         contender.stop()
 
 
+def one_replacement(bench, members, size, params):
+    """Milliseconds from the moment a successor is connected to the last member's commit of the next step."""
+    contender, successor = bench.gradsync(members, GRADSYNC_REJOIN_GRACE="60"), None
+    try:
+        contender.command(f"prepare {size} 1 {params} 0 0")
+        victim, survivors = contender.members[-1], contender.members[:-1]
+        for member in contender.members:
+            member.send(f"go_on {params // 2 if member is victim else params}")
+        contender.hear()
+        process, = [process for process in contender.processes if process.pid == victim.pid]
+        process.kill()
+        process.wait()                  # as a launcher does
+        successor = bench.replacement(members, victim.number)
+        committed, attached, step = (int(word) for word in successor.command(f"replace {size} {params}")[0].split()[1:])
+        if step != 1:
+            raise Failed(f"the successor was given the state of step {step} instead of 1")
+        return (max([committed] + [int(answer.split()[1]) for answer in contender.hear(survivors)]) - attached) / 1e6
+    finally:
+        if successor:
+            successor.stop()
+        contender.stop()
+
+
 def recovery(bench, counts):
     rounds = 5 if bench.quick else 30
     for members in counts:
-        times = []
+        times, back = [], []
         quiet = Quiet(bench.say)
         for number in range(rounds):
             quiet.wait()
             bench.say(f"{members} members, one killed: {number + 1}/{rounds}")
             times.append(one_loss(bench, members, 25 * MIB, 25))
+            bench.say(f"{members} members, one replaced: {number + 1}/{rounds}")
+            back.append(one_replacement(bench, members, 25 * MIB, 25))
         yield {"table": "recovery", "members": members, "bytes": 25 * MIB, "void_ms_median": round(statistics.median(times), 3),
-               "void_ms_worst": round(max(times), 3), "losses": rounds, "rounds": rounds, "disturbed_rounds": quiet.disturbed}
+               "void_ms_worst": round(max(times), 3), "replaced_ms_median": round(statistics.median(back), 3),
+               "replaced_ms_worst": round(max(back), 3), "losses": rounds, "rounds": rounds, "disturbed_rounds": quiet.disturbed}

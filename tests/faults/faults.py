@@ -20,21 +20,10 @@ import sys
 import tempfile
 import time
 
-STRANGER = 65533            # uid of the hostile clients: it must not be the trainers', whose quota they would use up
-GARBAGE = """
-import os, random, socket, sys
-r = random.Random(int(sys.argv[2]))
-held = []
-for i in range(300):
-    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        s.connect(sys.argv[1])
-        s.send(r.randbytes(r.choice([1, 15, 16, 40, 4000])))
-    except OSError:
-        pass
-    if i % 3:
-        held.append(s)
-"""
+HOSTILE = pathlib.Path(__file__).resolve().parents[1] / "integration/hostile.py"
+MOST = 10 ** 9
+MANY = 200                          # faults: fewer say little about shares
+FLOODER, HOG = 65533, 65532         # uids of the hostile clients: not the trainers', whose quota they would use up
 
 
 class Fault(Exception):
@@ -61,6 +50,23 @@ def parsed(line):
     return int(words[0]) / 1e9, words[1], words[2:], line
 
 
+class Made:
+    """A fault that was made, until the job has recovered: until whoever it hit has committed a step again, the dead in their
+    next life, or, if it hit no member, until anybody has."""
+
+    def __init__(self, kind, victims):
+        self.kind, self.when, self.met = kind, now(), False
+        self.without = {trainer: trainer.lives + trainer.doomed for trainer in victims}
+
+    def commit(self, trainer, stamp):
+        """Whether that was it."""
+        if stamp > self.when:
+            self.met = True
+            if trainer.lives >= self.without.get(trainer, MOST):
+                del self.without[trainer]
+        return self.met and not self.without
+
+
 class Trainer:
     """One rank, through all of its incarnations."""
 
@@ -71,6 +77,7 @@ class Trainer:
         self.rest = ""
         self.step, self.open, self.whole = 0, False, False
         self.result = None
+        self.lives = 0
         self.start()
 
     def start(self):
@@ -79,6 +86,7 @@ class Trainer:
         self.process = subprocess.Popen([self.rig.build / "tests/faults/fault_trainer", str(self.rig.target), self.log],
                                         env=env, stdin=subprocess.DEVNULL)
         self.whole = self.open = self.doomed = False
+        self.lives += 1
 
     def read(self):
         """Takes what the log has to say since the last time."""
@@ -96,7 +104,7 @@ class Trainer:
     def take(self, stamp, word, arguments, line):
         if word == "commit":
             self.step, self.whole, self.open = int(arguments[0]), True, False
-            self.rig.committed(self.step, stamp)
+            self.rig.committed(self, self.step, stamp)
         elif word == "open":
             self.open = True
         elif word == "void":
@@ -116,14 +124,14 @@ class Rig:
         self.options, self.directory = options, pathlib.Path(directory)
         self.build, self.world = pathlib.Path(options.build).resolve(), options.members
         self.random = random.Random(options.seed)
-        self.target = 10 ** 9
+        self.target = MOST
         self.socket = str(self.directory / "socket")
         self.commits, self.newest = 0, 0.0      # the newest step, and when it was
         self.last = now()                       # since when nothing was committed, as far as that is somebody's fault
-        self.waiting = []                       # faults not recovered from: (kind, when, step before)
+        self.waiting = []                       # faults not recovered from
         self.recovery = {}
         self.wrong, self.hangs, self.in_open, self.done = [], 0, 0, 0
-        self.others = []
+        self.floods, self.hogs = [], []
         self.daemon = self.start_daemon()
 
     def start_daemon(self):
@@ -162,16 +170,20 @@ class Rig:
                               capture_output=True, timeout=30)
         return json.loads(made.stdout)
 
-    def committed(self, step, stamp):
+    def refusals(self):
+        """How often somebody was refused more than its quota."""
+        made = subprocess.run([self.build / "client/cli/gradsyncctl", "metrics", "--socket", self.socket], check=True,
+                              capture_output=True, text=True, timeout=30)
+        return sum(int(line.split()[1]) for line in made.stdout.splitlines() if line.startswith("gradsync_quota_rejections_total{"))
+
+    def committed(self, trainer, step, stamp):
         if step < self.commits - 1 and stamp > self.newest:
             raise Fault(f"step {step} was committed after step {self.commits}: the job has begun anew")
-        if step <= self.commits:
-            return
-        self.commits, self.newest, self.last = step, stamp, max(self.last, stamp)
-        for kind, when, before in list(self.waiting):
-            if step > before and stamp > when:
-                self.recovery.setdefault(kind, []).append((stamp - when) * 1000)
-                self.waiting.remove((kind, when, before))
+        for fault in [fault for fault in self.waiting if fault.commit(trainer, stamp)]:
+            self.recovery.setdefault(fault.kind, []).append((stamp - fault.when) * 1000)
+            self.waiting.remove(fault)
+        if step > self.commits:
+            self.commits, self.newest, self.last = step, stamp, max(self.last, stamp)
 
     def look(self):
         """Reads the logs, starts the dead again, notices hangs."""
@@ -193,7 +205,7 @@ class Rig:
             self.tell_hang()
 
     def tell_hang(self):
-        job = (self.status()["jobs"] or [{}])[0]
+        job = next((job for job in self.status()["jobs"] if job["name"] == "faults"), {})
         print(f"no step for {self.options.hang:g} s after step {self.commits}: {job.get('state')}, waiting for {job.get('waiting_for')}",
               file=sys.stderr)
         for trainer in self.trainers:
@@ -207,7 +219,12 @@ class Rig:
         end = now() + seconds
         while now() < end:
             self.look()
-            time.sleep(0.004)
+            time.sleep(0.001)
+
+    def pass_steps(self, steps):
+        until = self.commits + steps
+        while self.commits < until:
+            self.pause(0.001)
 
     # --- faults
 
@@ -224,7 +241,7 @@ class Rig:
         for trainer in chosen:
             trainer.doomed = True       # it may live on for a moment
             trainer.process.kill()
-        return bool(chosen)
+        return chosen
 
     def kill_several(self):
         return self.kill(self.world - 1)
@@ -234,37 +251,57 @@ class Rig:
         for trainer in chosen:
             trainer.doomed = True
             trainer.process.send_signal(signal.SIGUSR1)
-        return bool(chosen)
+        return chosen
 
     def stop(self):
         """Stopped and continued; the time in between is not the daemon's."""
         trainer = self.random.choice(self.trainers)
         length = self.random.choice([0.01, 0.05, 0.3])
         if trainer.process.poll() is not None:
-            return False
+            return []
         trainer.process.send_signal(signal.SIGSTOP)
         self.pause(length)
         trainer.process.send_signal(signal.SIGCONT)
         self.last = max(self.last, now() - self.options.hang / 2)
-        return True
+        return [trainer]
 
-    def garbage(self):
-        """A stranger with 300 connections, most of which stay open, and nothing sensible to say."""
-        self.others = [other for other in self.others if other.poll() is None]
-        self.others.append(subprocess.Popen([sys.executable, "-c", GARBAGE, self.socket, str(self.random.getrandbits(30))],
-                                            user=STRANGER, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-        return True
+    def hostile(self, uid, *attacks):
+        """A stranger without manners. What it holds open it holds until it is killed."""
+        return subprocess.Popen([sys.executable, "-B", HOSTILE, "--uid", str(uid), self.socket, *attacks], stdin=subprocess.PIPE,
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def flood(self):
+        """Connections with garbage, half frames, lying sizes and fds that nobody asked for."""
+        self.floods = [other for other in self.floods if other.poll() is None]
+        attack = self.random.choice(["garbage=300", "halves=100", "lies=100", "fds=100", "churn=100"])
+        self.floods.append(self.hostile(FLOODER, attack))
+        return []
+
+    def exhaust(self):
+        """Takes all that a uid may have of connections, jobs and arenas, and is killed with it at the next time."""
+        self.end_hogs()
+        self.hogs.append(self.hostile(HOG, *self.random.choice([("hog=400",), ("idle=1100",)])))
+        return []
+
+    def end_hogs(self):
+        for hog in self.hogs:
+            hog.kill()
+            hog.wait()
+        self.hogs = []
 
     def one(self):
-        kinds = [self.kill] * 5 + [self.kill_several] * 2 + [self.fork_and_die] * 2 + [self.stop] * 2
-        kinds += [self.garbage] if os.geteuid() == 0 else []
-        kind = self.random.choice(kinds)
+        members = [self.kill] * 5 + [self.kill_several] * 2 + [self.fork_and_die] * 2 + [self.stop] * 2
+        strangers = [self.flood, self.exhaust] if os.geteuid() == 0 else []
+        kind = self.random.choice(members + strangers)
         self.look()
+        if self.random.random() < 0.9:  # most are to meet an open step
+            while not any(trainer.open for trainer in self.trainers):
+                self.pause(0.001)
         in_open = any(trainer.open for trainer in self.trainers)
-        entry = (kind.__name__, now(), self.commits)
-        if not kind():
+        hit = kind()
+        if kind in members and not hit:
             return
-        self.waiting.append(entry)
+        self.waiting.append(Made(kind.__name__, hit))
         self.in_open += in_open
         self.done += 1
 
@@ -278,18 +315,21 @@ class Rig:
             self.pause(0.01)
         while self.done < self.options.faults:
             self.one()
-            self.pause(self.random.choice([0, 0.005, 0.02, 0.08, 0.15]))
+            self.pass_steps(self.random.choice([0, 0, 1, 5, 20, 80]))
             if not self.options.json and sys.stderr.isatty():
                 print(f"\r{self.done}/{self.options.faults} faults, step {self.commits}", end="", file=sys.stderr)
         while self.waiting:
             self.pause(0.02)
-        job, = self.status()["jobs"]
+        job, = [job for job in self.status()["jobs"] if job["name"] == "faults"]
+        self.refused = self.refusals()
         for trainer in self.trainers:
             trainer.process.kill()
             trainer.process.wait()
             trainer.read()
-        for other in self.others:
-            other.wait()
+        self.end_hogs()
+        for flood in self.floods:
+            flood.stdin.close()
+            flood.wait()
         return job, self.commits, self.settled(before)
 
     def settled(self, before):
@@ -357,11 +397,15 @@ def main():
             rig.daemon.kill()
     row = {"seed": options.seed, "faults": rig.done, "in_open_steps": rig.in_open, "steps_checked": steps,
            "void_steps": job["void_steps"], "wrong_sums": len(wrong), "hangs": rig.hangs, "leaks": len(leaks) + (status != 0),
-           "generations": job["generation"], "recovery_ms": {kind: quantiles(times) for kind, times in sorted(rig.recovery.items())}}
+           "quota_refusals": rig.refused, "generations": job["generation"],
+           "recovery_ms": {kind: quantiles(times) for kind, times in sorted(rig.recovery.items())}}
     bad = wrong + leaks + ([f"gradsyncd ended with {status}"] if status else [])
     bad += [f"{rig.hangs} hangs"] if rig.hangs else []
     bad += ["more than 2 void steps per fault"] if job["void_steps"] > 2 * rig.done else []
-    bad += ["fewer than half of the faults met an open step"] if 2 * rig.in_open < rig.done else []
+    if rig.done >= MANY:
+        bad += ["fewer than 95 % of the steps were committed"] if 19 * job["void_steps"] > steps else []
+        bad += ["fewer than half of the faults met an open step"] if 2 * rig.in_open < rig.done else []
+        bad += ["no quota was exhausted"] if "exhaust" in rig.recovery and not rig.refused else []
     if options.json:
         print(json.dumps(row))
     else:

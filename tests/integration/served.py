@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon with a healthy job on it: the witness that one client's trouble costs nobody else anything."""
 from harness import wait_until
-from peer import Child, Crew, Peer, small_plan
+from peer import Child, Crew, Hangup, Peer, Refused, small_plan
 
 
 class Served:
@@ -26,6 +26,21 @@ class Served:
         made = self.adopt(Peer(self.path, **options))
         self.others.append(made)
         return made
+
+    def admitted(self, **options):
+        """One more connection, as soon as there is room for it: what a closed one held is given back a little after
+        its end is seen."""
+        made = []
+
+        def enters():
+            try:
+                made.append(self.peer(**options))
+            except (Refused, Hangup, ConnectionError):
+                return False
+            return True
+
+        wait_until(enters, "room for one more connection")
+        return made[0]
 
     def crew(self, name, world=2, plan=small_plan, **options):
         made = self.adopt(Crew(self.path, name, world, plan, **options))

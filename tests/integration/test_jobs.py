@@ -306,8 +306,7 @@ def test_quota_of_clients(serve):
     assert reason is not None and reason.code == "QUOTA" and "clients_per_uid" in reason.text, reason
     served.go()
     inside.pop().close()
-    wait_until(lambda: served.holdings()["clients"] == 4, "the end of a connection")
-    served.peer()
+    served.admitted()
 
 
 def test_quota_of_jobs(serve):
@@ -379,8 +378,7 @@ def test_quota_of_file_descriptors_in_connections(serve):
     assert 2 <= len(inside) < 20
     served.go()
     inside.pop().close()
-    wait_until(lambda: served.holdings()["clients"] == 2 + len(inside), "the end of a connection")
-    served.peer()
+    served.admitted()
 
 
 def test_quota_of_file_descriptors_in_arenas(serve):
@@ -517,7 +515,8 @@ def test_a_member_that_leaves_between_steps(serve):
     crew.peers[1].leave()
     for peer in (crew.peers[0], crew.peers[2]):
         lost = peer.expect("LOST")
-        assert lost.rank == 1 and lost.cause == wire.pb.LEAVING and lost.text
+        assert lost.rank == 1 and lost.cause == wire.pb.LEAVING
+        assert lost.text == f"job 'parting': rank 1 (pid {os.getpid()}) left after step 2"
         request = peer.send("PLAN_COMMIT", job=peer.job, plan=1)
         assert peer.refusal(request).code in ("MEMBER_LOST", "INVALID", "STATE")
     for peer in (crew.peers[0], crew.peers[2]):

@@ -106,7 +106,7 @@ def test_a_job_in_numbers(served, peers):
     assert dict(build)["device"] == "cpu" and dict(build)["version"]
     assert found["gradsync_clients"] == {(): 2} and found["gradsync_jobs"] == {(): 1} and found["gradsync_arenas"] == {(): 2}
     assert found["gradsync_job_state"] == {series(gradsync_job_state=state, **mine): float(state == "running")
-                                           for state in ("forming", "running", "stalled", "lost", "ended")}
+                                           for state in ("forming", "running", "stalled", "paused", "replacing", "lost", "ended")}
     assert found["gradsync_world_size"] == found["gradsync_members"] == {series(**mine): 2}
     assert found["gradsync_generation"] == {series(**mine): crew.peers[0].generation}
     assert found["gradsync_steps_total"] == {series(outcome="committed", **mine): 4, series(outcome="void", **mine): 0}

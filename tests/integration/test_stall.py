@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """A step that waits says whom for: in status at once, and once per stall in the log and to the members."""
+import ctypes
+import os
 import re
+import signal
+import threading
+
+import pytest
 
 from harness import wait_until
 from peer import Plan, small_plan
+from traced import Traced
 
 PARAMS = [("embed.weight", [64], 1), ("body.weight", [64], 0), ("body.bias", [64], 0)]
 
 
-def stalling(served, steps=1):
+def halt(turn):
+    turn()
+
+
+def stalling(served, steps=1, how=halt):
     """A job of three, whose rank 2 lives in a child that halts after having done only body.bias of its next
     step."""
     def script(peer, turn):
@@ -21,7 +32,7 @@ def stalling(served, steps=1):
                     peer.ready(plan, bucket)
                 assert peer.outcome(plan)[0] == "COMMITTED"
             peer.mark(plan, [2])
-            turn()
+            how(turn)
             for bucket in range(2):
                 peer.ready(plan, bucket)
             assert peer.outcome(plan)[0] == "COMMITTED"
@@ -91,6 +102,78 @@ def test_a_stopped_member_is_named(serve):
     commit(peers, plans)
     child.reached()
     assert served.daemon.job("stalling")["waiting_for"] == []
+
+
+def compute(turn):
+    """The main thread is busy for as long as the test wants."""
+    waiting = threading.Thread(target=turn)
+    waiting.start()
+    while waiting.is_alive():
+        pass
+
+
+def let_a_thread_compute(turn):
+    """The main thread sleeps meanwhile."""
+    over = threading.Event()
+
+    def busy():
+        while not over.is_set():
+            pass
+
+    worker = threading.Thread(target=busy)
+    worker.start()
+    turn()
+    over.set()
+    worker.join()
+
+
+def go_on_without_the_main_thread(turn):
+    """The kernel calls a process a zombie whose first thread has ended, though the others go on."""
+    threading.Thread(target=turn).start()
+    number = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
+    ctypes.CDLL(None).syscall(number, 0)        # exit of one thread: nothing is unwound, nobody else ends
+
+
+def stop(child):
+    child.stop()
+    return lambda: child.signal(signal.SIGCONT)
+
+
+def trace(child):
+    return Traced(child.pid).release
+
+
+@pytest.mark.parametrize("state, how, act", [
+    ("running", compute, None), ("running", let_a_thread_compute, None), ("sleeping", halt, None), ("stopped", halt, stop), ("stopped", compute, stop),
+    ("traced", halt, trace), ("zombie", go_on_without_the_main_thread, None)])
+def test_the_state_of_the_culprit(serve, state, how, act):
+    """Whatever its process does, it is named, with that state, by status and in the notice to the others."""
+    served = serve(settings={"stall_notice": "200ms"})
+    child, peers, plans = stalling(served, how=how)
+    go(peers, plans)
+    commit(peers, plans)
+    child.reached()
+    undo = act(child) if act else None
+    go(peers, plans)
+
+    def told():
+        found = [(wait["rank"], wait["pid"], wait["bucket"], wait["parameter"], wait["process_state"])
+                 for wait in served.daemon.job("stalling")["waiting_for"]]
+        return found == [(2, child.pid, 0, "body.weight", state)]
+
+    wait_until(told, f"a wait for a {state} process")
+    member, = [each for each in served.daemon.job("stalling")["members"] if each["rank"] == 2]
+    assert member["state"] == ("stopped" if state == "stopped" else "late")
+    assert f"for rank 2 (pid {child.pid}, {state}): bucket 0, parameter \"body.weight\"" in served.daemon.ctl("status")
+    for peer in peers:
+        stall = peer.expect("STALL")
+        assert (stall.rank, stall.pid, stall.parameter) == (2, child.pid, "body.weight")
+        assert stall.process_state == state or state in ("running", "sleeping"), "what it does may change meanwhile"
+    if undo:
+        undo()
+    if state != "zombie":               # nothing is left that could go on with its script
+        child.proceed()
+        commit(peers, plans)
 
 
 def stall_lines(daemon, pid):
@@ -164,6 +247,42 @@ def test_waits_outside_steps_are_listed(serve):
     crew.peers[1].operation("BARRIER")
     wait_until(lambda: ("operation", 0) in waits(), "the operation's wait")
     served.go()
+
+
+def test_a_collective_that_waits_is_told(serve):
+    """To the members and in the log, once."""
+    served = serve(settings={"stall_notice": "50ms"})
+    crew = served.crew("third", 2, plan=None)
+    sequence = crew.peers[1].operation("BARRIER")
+    stall = crew.peers[1].expect("STALL")
+    assert (stall.rank, stall.pid, stall.step, stall.bucket, stall.parameter) == (0, os.getpid(), 0, 0, "")
+    assert f"for rank 0 (pid {os.getpid()}, " in stall.text and "barrier" in stall.text, stall.text
+    crew.peers[0].expect("STALL")
+    crew.peers[0].operation("BARRIER")
+    crew.peers[1].expect("OPERATION_DONE", sequence)
+    assert len(re.findall("job 'third'.*barrier: waiting .* for rank 0", served.daemon.log)) == 1, served.daemon.log
+
+
+def test_a_plan_that_waits_is_told(serve):
+    """After ten times the patience: it is usual that members are not ready at the same time."""
+    served = serve(settings={"stall_notice": "20ms"})
+    crew = served.crew("other", 2, plan=None)
+    peer, plan = crew.peers[0], small_plan(1)
+    peer.plan_arena(plan, peer.plan_send(plan))
+    stall = peer.expect("STALL")
+    assert (stall.rank, stall.pid, stall.step) == (1, os.getpid(), 0) and stall.since_ms >= 200
+    assert "agreement on plan 0: waiting 0." in stall.text and "for rank 1 (pid" in stall.text, stall.text
+    wait_until(lambda: served.daemon.job("other")["waiting_for"][0]["since_ms"] > 600, "a wait that lasts")
+    assert len(re.findall("job 'other', agreement on plan 0: waiting", served.daemon.log)) == 1, served.daemon.log
+
+
+def test_a_job_that_waits_for_members_is_logged(serve):
+    served = serve(settings={"stall_notice": "20ms"})
+    joiner = served.peer()
+    joiner.join_send("half", 4, 1)
+    served.daemon.wait_log(r"job 'half': waiting 0\.\d s for rank 0 and 2 more to join")
+    wait_until(lambda: served.daemon.job("half")["waiting_for"][0]["since_ms"] > 600, "a wait that lasts")
+    assert len(re.findall("job 'half': waiting", served.daemon.log)) == 1, served.daemon.log
 
 
 def test_no_wait_no_words(serve):

@@ -20,6 +20,9 @@ def expected(libdir):
         "bin/gradsyncctl": PROGRAM,
         "sbin/gradsyncd": PROGRAM,
         "include/gradsync/gradsync.h": FILE,
+        "libexec/gradsync/digits": PROGRAM,
+        "share/gradsync/digits.csv.gz": FILE,
+        "share/gradsync/digits.md": FILE,
         f"{libdir}/libgradsync.so": LINK,
         f"{libdir}/libgradsync.so.0": LINK,
         f"{libdir}/libgradsync.so.{VERSION}": PROGRAM,
@@ -95,3 +98,9 @@ def test_pkg_config_says_what_a_compiler_needs(staging, tmp_path):
     assert staging.flags("--print-requires") == staging.flags("--print-requires-private") == ""
     hello = staging.compile(SOURCE / "client/examples/hello.c", tmp_path / "hello")
     assert "[libgradsync.so.0]" in output("readelf", "--dynamic", hello)
+
+
+def test_the_demo_runs_from_where_it_is_installed(staging):
+    """It finds the daemon, its trainer, and that finds its library and data, below any folder."""
+    told = json.loads(output(staging.path("/usr/local/bin/gradsyncctl"), "demo", "--json", env={"GRADSYNC_SOCKET": ""}))
+    assert told["equal"] and told["kill"]["successor_pid"]

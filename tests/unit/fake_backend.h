@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
+#include "proto/memfd.h"
 
 struct backend_arena {
         int fd;
@@ -33,6 +34,7 @@ struct fake_backend {
         struct fake_task task[64];
         unsigned n_tasks, n_arenas, submitted;
         bool inline_results, refuse_attach;
+        const struct backend_arena *punched;    /* what arena_check() finds a hole in */
         int arena_error;                /* what arena_new() fails with */
         int submit_error;               /* and submit() */
         double sums[LIMIT_WORLD];
@@ -68,6 +70,28 @@ static int fake_arena_attach(struct backend_arena *arena, struct refusal *refusa
                 return refuse(refusal, 20, "not touched");
         arena->attached = true;
         return 0;
+}
+
+static int fake_arena_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret_file,
+                            struct backend_arena **ret, struct refusal *refusal) {
+        struct backend_arena *arena;
+        char text[256];
+        int r = memfd_check(fd, offset, bytes, ret_file, text, sizeof(text));
+
+        if (r > 0)
+                return refuse(refusal, (uint32_t)r, "%s", text);
+        if (r < 0)
+                return r;
+        arena = calloc(1, sizeof(*arena));
+        *arena = (struct backend_arena){ .fd = fd, .bytes = bytes, .attached = true };
+        ((struct fake_backend *)backend)->n_arenas++;
+        *ret = arena;
+        return 0;
+}
+
+static int fake_arena_check(struct backend_arena *arena, uint64_t bytes, struct refusal *refusal) {
+        assert(arena->attached);
+        return arena == fake_current->punched ? refuse(refusal, 20, "holes") : 0;
 }
 
 static void fake_arena_read(const struct backend_arena *arena, uint64_t offset, void *to, size_t size) {
@@ -156,7 +180,9 @@ static const struct backend_ops fake_ops = {
         .arena_new = fake_arena_new,
         .arena_fd = fake_arena_fd,
         .arena_bytes = fake_arena_bytes,
+        .arena_adopt = fake_arena_adopt,
         .arena_attach = fake_arena_attach,
+        .arena_check = fake_arena_check,
         .arena_read = fake_arena_read,
         .arena_free = fake_arena_free,
         .submit = fake_submit,

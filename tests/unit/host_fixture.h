@@ -16,6 +16,7 @@
 
 #include "backend/backend.h"
 #include "proto/gradsync.pb-c.h"
+#include "proto/memfd.h"
 
 #define DONE_MAX 4096u
 

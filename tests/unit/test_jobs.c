@@ -751,6 +751,8 @@ static void an_operation_does_not_wait_for_ever(void **state) {
         assert_false(job->operation.stall_told);
         stall_check(job, now + 5000);
         assert_true(job->operation.stall_told);
+        assert_heard("stall 1;");
+        stall_check(job, now + 6000);
         assert_heard("");
         stall_check(job, now + 2000000);
         assert_heard("evict 1;");

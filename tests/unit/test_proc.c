@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -50,6 +51,46 @@ static void states_of_a_child(void **state) {
         assert_string_equal(proc_state(-1), "gone");
 }
 
+static void *spin(void *ended) {
+        while (!__atomic_load_n((bool *)ended, __ATOMIC_RELAXED))
+                continue;
+        return NULL;
+}
+
+/* Two processes that sleep, as far as their first threads go; in one of them another thread works. */
+static void another_thread_may_work(void **state) {
+        pid_t pid[2];
+
+        for (int works = 0; works < 2; works++) {
+                pid[works] = fork();
+                if (pid[works] == 0) {
+                        bool ended = false;
+                        pthread_t thread;
+
+                        prctl(PR_SET_PDEATHSIG, SIGKILL);
+                        if (!works)
+                                _exit(pause());
+                        pthread_create(&thread, NULL, spin, &ended);
+                        pthread_join(thread, NULL);
+                        _exit(1);
+                }
+                assert_true(pid[works] > 0);
+        }
+        while (strcmp(proc_state(pid[0]), "sleeping") != 0 || strcmp(proc_state(pid[1]), "sleeping") != 0 ||
+               strcmp(proc_state_threads(pid[1]), "running") != 0)
+                sched_yield();
+        assert_string_equal(proc_state_threads(pid[0]), "sleeping");
+        for (int works = 0; works < 2; works++) {
+                siginfo_t info;
+
+                kill(pid[works], SIGKILL);
+                assert_int_equal(waitid(P_PID, (id_t)pid[works], &info, WEXITED | WNOWAIT), 0);
+                assert_string_equal(proc_state_threads(pid[works]), "zombie");
+                assert_int_equal(waitpid(pid[works], NULL, 0), pid[works]);
+        }
+        assert_string_equal(proc_state_threads(pid[1]), "gone");
+}
+
 static void pidfds_are_told_from_other_fds(void **state) {
         pid_t pid = child_that_waits();
         int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
@@ -88,6 +129,7 @@ static void the_peer_has_a_pidfd(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(states_of_a_child),
+                cmocka_unit_test(another_thread_may_work),
                 cmocka_unit_test(pidfds_are_told_from_other_fds),
                 cmocka_unit_test(the_peer_has_a_pidfd),
         };

@@ -33,7 +33,7 @@ _gradsyncctl_value() {
                 mapfile -t COMPREPLY < <(compgen -f -- "$current")
                 ;;
         -d | --device) _gradsyncctl_offer <<<cpu ;;
-        -n | --members | --count | -i | --interval | --job | --daemon-arg | --grace) ;;
+        -n | --members | --count | -i | --interval | --job | --daemon-arg | --grace | --pause) ;;
         *) return 1 ;;
         esac
 }
@@ -48,7 +48,7 @@ _gradsyncctl_look_back() {
                         [[ ${COMP_WORDS[index + 1]} == = ]] && ((index++))
                         ((++index < COMP_CWORD)) && where=("$word" "${COMP_WORDS[index]}")
                         ;;
-                -o | --output | -n | --count | --members | -i | --interval | --job | --daemon-arg | --grace)
+                -o | --output | -n | --count | --members | -i | --interval | --job | --daemon-arg | --grace | --pause)
                         [[ ${COMP_WORDS[index + 1]} == = ]] && ((index++))
                         ((index++))
                         ;;

@@ -24,7 +24,7 @@ struct returned {               /* by rank in the generation before */
         uint64_t operations;
 };
 
-struct recovery {
+struct takeover {
         uint32_t generation;    /* the last one that somebody has heard of */
         uint64_t deadline;      /* when whoever is missing counts as lost, and whoever has not told all is given up */
         bool ended;             /* somebody knows that this generation was at its end */
@@ -53,14 +53,14 @@ struct job_rejoin {
 int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret, struct refusal *refusal);
 /* The rest: each plan after its description, the staging memory, the end. *fd is -1 once it is taken over. STATE if
  * the member is not on its way back. */
-int recover_plan(struct member *member, const Wire__RejoinPlan *plan, int *fd, struct refusal *refusal);
-int recover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);
-int recover_told(struct member *member, struct refusal *refusal);
+int takeover_plan(struct member *member, const Wire__RejoinPlan *plan, int *fd, struct refusal *refusal);
+int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);
+int takeover_told(struct member *member, struct refusal *refusal);
 
 /* For the job layer. */
 /* Somebody is still telling; or all who came have left, and those who may still come must hear of it. */
-bool recovery_busy(const struct job *job);
-void recovery_check(struct job *job, uint64_t now);
+bool takeover_busy(const struct job *job);
+void takeover_check(struct job *job, uint64_t now);
 /* The new generation is decided, and nobody has heard of it yet: finds the verdict. `before` is the number of former ranks. */
-void recovery_resolve(struct job *job, uint32_t before);
-struct recovery *recovery_free(struct recovery *recovery);
+void takeover_resolve(struct job *job, uint32_t before);
+struct takeover *takeover_free(struct takeover *takeover);

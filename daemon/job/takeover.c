@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Taking jobs back from the members that a former daemon has left. See recover.h. What that daemon has left itself (state.h)
+ * Taking jobs back from the members that a former daemon has left. See takeover.h. What that daemon has left itself (state.h)
  * tells of what it had no time to say.
  */
-#include "job/recover.h"
+#include "job/takeover.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -22,11 +22,11 @@
 #define MOST_EMPTY (UINT64_C(60) * USEC_PER_SEC)
 #define MOST_ID (UINT64_C(1) << 48)     /* of a member: ours are counted from the highest on */
 
-struct recovery *recovery_free(struct recovery *recovery) {
-        if (recovery == NULL)
+struct takeover *takeover_free(struct takeover *takeover) {
+        if (takeover == NULL)
                 return NULL;
-        charge_release(&recovery->charge);
-        free(recovery);
+        charge_release(&takeover->charge);
+        free(takeover);
         return NULL;
 }
 
@@ -65,26 +65,26 @@ static int add_absent(struct job *job, uint32_t rank) {
 static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         const struct jobs_config *config = &job->table->config;
         uint64_t wait = rejoin->wait < MOST_WAIT ? rejoin->wait : MOST_WAIT, now = clock_now();
-        size_t size = sizeof(struct recovery) + rejoin->world * sizeof(struct returned);
+        size_t size = sizeof(struct takeover) + rejoin->world * sizeof(struct returned);
         uint64_t first = job->table->next_member + 1;
-        struct recovery *recovery = calloc(1, size);
+        struct takeover *takeover = calloc(1, size);
         int r;
 
-        if (recovery == NULL)
+        if (takeover == NULL)
                 return -ENOMEM;
-        r = charge_take(&recovery->charge, config->accounts, job->uid, ACCOUNT_BYTES,
+        r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES,
                         size + rejoin->world * sizeof(struct member), refusal);
         for (uint32_t rank = 0; rank < rejoin->world && r == 0; rank++)
                 r = add_absent(job, rank);
         if (r != 0) {
-                recovery_free(recovery);
+                takeover_free(takeover);
                 return r;
         }
-        recovery->generation = rejoin->generation;
-        recovery->deadline = now + wait;
+        takeover->generation = rejoin->generation;
+        takeover->deadline = now + wait;
         membership_recover(&job->membership, &rejoin->join.membership, rejoin->generation, rejoin->world, first,
-                           recovery->deadline);
-        job->recovery = recovery;
+                           takeover->deadline);
+        job->takeover = takeover;
         job->state = JOB_REPLACING;
         job->interrupted = now;
         snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': gradsyncd was restarted", job->name);
@@ -124,7 +124,7 @@ static int convert(struct job *job, const struct job_rejoin *rejoin, struct refu
 /* Whether somebody who knows of this generation and world belongs to the job that is being taken back: of a change, not all
  * need to have heard. */
 static bool agrees(const struct job *job, const struct job_rejoin *rejoin) {
-        uint32_t known = job->recovery->generation, told = rejoin->generation;
+        uint32_t known = job->takeover->generation, told = rejoin->generation;
 
         return rejoin->world == job->membership.n && (told == known || told + 1 == known || told == known + 1);
 }
@@ -146,14 +146,14 @@ static int find_job(struct jobs *jobs, const struct job_rejoin *rejoin, struct j
         if (job != NULL && job->membership.incarnation > incarnation)
                 return stale(job, rejoin, refusal);
         if (job != NULL && (job->membership.incarnation < incarnation ||
-                            (job->recovery != NULL && rejoin->generation > job->recovery->generation + 1))) {
+                            (job->takeover != NULL && rejoin->generation > job->takeover->generation + 1))) {
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 job = NULL;
         }
         if (job != NULL && job->state == JOB_FORMING)
                 r = convert(job, rejoin, refusal);
         else if (job != NULL)
-                r = job->recovery != NULL && agrees(job, rejoin) ? 0 : stale(job, rejoin, refusal);
+                r = job->takeover != NULL && agrees(job, rejoin) ? 0 : stale(job, rejoin, refusal);
         else {
                 r = job_new(jobs, &rejoin->join, &job, refusal);
                 if (r != 0)
@@ -177,7 +177,7 @@ static int check_place(const struct job *job, const struct job_rejoin *rejoin, s
         if (!place->lost)
                 return refuse_for(refusal, WIRE__CODE__RANK_TAKEN, wish->rank, place->request.pid,
                                   "job '%s': rank %u is held by pid %d", job->name, wish->rank, place->request.pid);
-        if (job->recovery->part[wish->rank].here)
+        if (job->takeover->part[wish->rank].here)
                 return refuse(refusal, WIRE__CODE__STALE, "job '%s': rank %u has come back once and was lost again", job->name,
                               wish->rank);
         return 0;
@@ -185,7 +185,7 @@ static int check_place(const struct job *job, const struct job_rejoin *rejoin, s
 
 static void take_place(struct job *job, const struct job_rejoin *rejoin) {
         struct membership_request request = rejoin->join.membership;
-        struct recovery *recovery = job->recovery;
+        struct takeover *takeover = job->takeover;
         struct member *member = job->rank[request.rank];
         uint32_t slot = request.slot;
 
@@ -206,10 +206,10 @@ static void take_place(struct job *job, const struct job_rejoin *rejoin) {
         member->owner = rejoin->join.owner;
         snprintf(member->program, sizeof(member->program), "%s", rejoin->join.program);
         list_append(rejoin->join.owner_members, &member->owner_link);
-        if (rejoin->generation > recovery->generation)
-                recovery->generation = job->membership.generation = rejoin->generation;
-        recovery->ended |= rejoin->ended;
-        recovery->part[request.rank] = (struct returned){
+        if (rejoin->generation > takeover->generation)
+                takeover->generation = job->membership.generation = rejoin->generation;
+        takeover->ended |= rejoin->ended;
+        takeover->part[request.rank] = (struct returned){
                 .here = true,
                 .orderly = rejoin->orderly,
                 .resumed = rejoin->resumed,
@@ -249,36 +249,36 @@ int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct membe
 static int check_telling(const struct member *member, struct refusal *refusal) {
         const struct job *job = member->job;
 
-        if (job->recovery != NULL && member->state == MEMBER_ACTIVE && !job->recovery->part[member->rank].told)
+        if (job->takeover != NULL && member->state == MEMBER_ACTIVE && !job->takeover->part[member->rank].told)
                 return 0;
         return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' is not on its way back into it", member->rank, job->name);
 }
 
-int recover_plan(struct member *member, const Wire__RejoinPlan *plan, int *fd, struct refusal *refusal) {
+int takeover_plan(struct member *member, const Wire__RejoinPlan *plan, int *fd, struct refusal *refusal) {
         int r = check_telling(member, refusal);
 
         return r != 0 ? r : plan_return(member, plan, fd, refusal);
 }
 
-int recover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal) {
+int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal) {
         int r = check_telling(member, refusal);
 
         return r != 0 ? r : staging_return(member, bytes, fd, refusal);
 }
 
-int recover_told(struct member *member, struct refusal *refusal) {
+int takeover_told(struct member *member, struct refusal *refusal) {
         int r = check_telling(member, refusal);
 
         if (r != 0)
                 return r;
-        member->job->recovery->part[member->rank].told = true;
+        member->job->takeover->part[member->rank].told = true;
         job_settle_later(member->job);
         return 0;
 }
 
 /* Members that are here and have not told all; those who are gone again are nobody's concern. */
 static bool is_telling(const struct job *job, uint32_t rank) {
-        return job->rank[rank]->owner != NULL && job->recovery->part[rank].here && !job->recovery->part[rank].told;
+        return job->rank[rank]->owner != NULL && job->takeover->part[rank].here && !job->takeover->part[rank].told;
 }
 
 /* Whether the holder of some place may still come: a job that nobody is in is not kept for long. */
@@ -300,8 +300,8 @@ static bool is_empty(const struct job *job) {
         return true;
 }
 
-bool recovery_busy(const struct job *job) {
-        if (job->recovery == NULL)
+bool takeover_busy(const struct job *job) {
+        if (job->takeover == NULL)
                 return false;
         if (is_empty(job) && is_expecting(job))
                 return true;
@@ -311,14 +311,14 @@ bool recovery_busy(const struct job *job) {
         return false;
 }
 
-void recovery_check(struct job *job, uint64_t now) {
+void takeover_check(struct job *job, uint64_t now) {
         struct refusal refusal;
 
-        if (job->recovery == NULL)
+        if (job->takeover == NULL)
                 return;
         if (is_empty(job) && !is_expecting(job))
                 job_settle_later(job);
-        if (now < job->recovery->deadline)
+        if (now < job->takeover->deadline)
                 return;
         for (uint32_t rank = 0; rank < job_world(job); rank++) {
                 if (!is_telling(job, rank))
@@ -331,42 +331,42 @@ void recovery_check(struct job *job, uint64_t now) {
 }
 
 static bool is_back(const struct job *job, uint32_t rank) {
-        return job->rank[rank]->owner != NULL && job->recovery->part[rank].told;
+        return job->rank[rank]->owner != NULL && job->takeover->part[rank].told;
 }
 
 /* Whether the member has heard of the latest generation. */
-static bool is_current(const struct recovery *recovery, uint32_t rank) {
-        return recovery->part[rank].generation == recovery->generation;
+static bool is_current(const struct takeover *takeover, uint32_t rank) {
+        return takeover->part[rank].generation == takeover->generation;
 }
 
 /* Nobody is missing, and all know of one generation, or of the one before it and nothing was void in between. */
 static bool same_members(const struct job *job, uint32_t before) {
-        const struct recovery *recovery = job->recovery;
+        const struct takeover *takeover = job->takeover;
         bool all_current = true, entered = true;
 
-        if (recovery->ended || job_world(job) != before)
+        if (takeover->ended || job_world(job) != before)
                 return false;
         for (uint32_t rank = 0; rank < before; rank++) {
-                const struct returned *part = &recovery->part[rank];
+                const struct returned *part = &takeover->part[rank];
 
-                if (!is_back(job, rank) || part->generation + 1 < recovery->generation)
+                if (!is_back(job, rank) || part->generation + 1 < takeover->generation)
                         return false;
-                all_current &= is_current(recovery, rank);
-                entered &= part->resumed || !is_current(recovery, rank);
+                all_current &= is_current(takeover, rank);
+                entered &= part->resumed || !is_current(takeover, rank);
         }
         return all_current || entered;
 }
 
 static bool all_current(const struct job *job, uint32_t before) {
         for (uint32_t rank = 0; rank < before; rank++)
-                if (job->recovery->part[rank].here && !is_current(job->recovery, rank))
+                if (job->takeover->part[rank].here && !is_current(job->takeover, rank))
                         return false;
         return true;
 }
 
 static bool all_orderly(const struct job *job, uint32_t before) {
         for (uint32_t rank = 0; rank < before; rank++)
-                if (!job->recovery->part[rank].orderly || !is_current(job->recovery, rank))
+                if (!job->takeover->part[rank].orderly || !is_current(job->takeover, rank))
                         return false;
         return true;
 }
@@ -377,10 +377,10 @@ static bool launched_by_all(const struct plan *plan, uint32_t before) {
 
         for (uint32_t rank = 0; rank < before; rank++) {
                 const struct plan_part *part = &plan->part[rank];
-                bool mine = part->state == PART_MAPPED && is_current(plan->job->recovery, rank) &&
+                bool mine = part->state == PART_MAPPED && is_current(plan->job->takeover, rank) &&
                             part->said_step == plan->step && part->said_launched > 0;
 
-                plan->job->recovery->began |= mine;
+                plan->job->takeover->began |= mine;
                 all &= mine;
         }
         return all;
@@ -390,7 +390,7 @@ static bool launched_by_all(const struct plan *plan, uint32_t before) {
 static void drop_parts(struct plan *plan, uint32_t before) {
         for (uint32_t rank = 0; rank < before; rank++)
                 if (plan->part[rank].state == PART_NONE && is_back(plan->job, rank) &&
-                    plan->ordinal < plan->job->recovery->part[rank].next_plan) {
+                    plan->ordinal < plan->job->takeover->part[rank].next_plan) {
                         plan->part[rank].state = PART_DROPPED;
                         plan->dropped = true;
                 }
@@ -402,7 +402,7 @@ static const struct past_plan *find_past(const struct plan *plan, uint32_t befor
         if (plan->reference == NULL)
                 return NULL;
         return past_find(job->table->past, &(struct state_key){ job->uid, job->name, job->membership.incarnation, plan->ordinal },
-                         job->recovery->generation, before, plan->reference);
+                         job->takeover->generation, before, plan->reference);
 }
 
 /* Whether a member that has sent all of the last step can be told how it ended. */
@@ -410,7 +410,7 @@ static bool can_tell(const struct plan *plan, uint32_t rank, const struct past_p
         const struct plan_part *part = &plan->part[rank];
         uint64_t numbers = (uint64_t)plan->reference->n_buckets * (job_world(plan->job) + 3);
 
-        return past_verdict(past, plan->step) == PAST_COMMITTED && is_current(plan->job->recovery, rank) &&
+        return past_verdict(past, plan->step) == PAST_COMMITTED && is_current(plan->job->takeover, rank) &&
                part->said_step + 1 == plan->step && part->said_launched == plan->reference->n_buckets && numbers <= MOST_NUMBERS;
 }
 
@@ -437,7 +437,7 @@ static bool catch_up(struct plan *plan, uint32_t rank, const struct past_plan *p
                 tell_results(plan, rank, past);
                 return true;
         }
-        job->recovery->behind = true;
+        job->takeover->behind = true;
         job->table->config.events->plan_step(job->rank[rank], plan);
         return false;
 }
@@ -469,15 +469,15 @@ static bool resolve_plan(struct plan *plan, uint32_t before) {
 }
 
 static void resolve_operations(struct job *job, uint32_t before) {
-        struct recovery *recovery = job->recovery;
+        struct takeover *takeover = job->takeover;
 
         for (uint32_t rank = 0; rank < before; rank++) {
-                const struct returned *part = &recovery->part[rank];
+                const struct returned *part = &takeover->part[rank];
 
-                if (!part->here || !is_current(recovery, rank) || part->operations < recovery->operations)
+                if (!part->here || !is_current(takeover, rank) || part->operations < takeover->operations)
                         continue;
-                recovery->operation_failed = part->operation_failed || (part->operations == recovery->operations && recovery->operation_failed);
-                recovery->operations = part->operations;
+                takeover->operation_failed = part->operation_failed || (part->operations == takeover->operations && takeover->operation_failed);
+                takeover->operations = part->operations;
         }
 }
 
@@ -489,11 +489,11 @@ static void tell_verdict(const struct job *job) {
         context.uid = job->uid;
         if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
                 log_write(LOG_INFO, &context, "job has been taken back after a restart with %u members, after step %" PRIu64 ": %s",
-                          job_world(job), job->last_step, job->recovery->resumed ? "nothing is void" : "open steps are void");
+                          job_world(job), job->last_step, job->takeover->resumed ? "nothing is void" : "open steps are void");
 }
 
-void recovery_resolve(struct job *job, uint32_t before) {
-        struct recovery *recovery = job->recovery;
+void takeover_resolve(struct job *job, uint32_t before) {
+        struct takeover *takeover = job->takeover;
         bool resumed = same_members(job, before);
         struct plan *plan;
 
@@ -501,9 +501,9 @@ void recovery_resolve(struct job *job, uint32_t before) {
                 resumed = resolve_plan(plan, before) && resumed;
         resolve_operations(job, before);
         if (!resumed && !all_current(job, before))
-                recovery->operations = 0;       /* the counts are of different generations */
-        recovery->resumed = resumed;
-        job->void_steps += !resumed && recovery->began;
+                takeover->operations = 0;       /* the counts are of different generations */
+        takeover->resumed = resumed;
+        job->void_steps += !resumed && takeover->began;
         if (job->membership.loss.cause == WIRE__CAUSE__RESTARTED)
                 snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': gradsyncd was restarted after step %" PRIu64 "%s", job->name,
                          job->last_step, job_world(job) < before ? ", and not all members came back" : "");

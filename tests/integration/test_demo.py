@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gradsyncctl demo: the story is told in the order in which it happens, its times are those of what happened, and whatever
+ends it, nothing is left."""
+import json
+import os
+import pathlib
+import pty
+import re
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+import harness
+from harness import wait_until
+
+NUMBER = r"\d+(\.\d+)?"
+
+
+def processes_of(folder):
+    """Processes that were told of this directory: the daemon, the trainers and gradsyncctl itself."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+        except (OSError, ValueError):
+            continue
+        if str(folder).encode() in words and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture
+def temporary(scratch):
+    """$TMPDIR of the demo; in the end nothing may be in it, and nobody may know of it."""
+    made = scratch / "tmp"
+    made.mkdir()
+    yield made
+    assert list(made.iterdir()) == []
+    wait_until(lambda: not processes_of(made), "the end of all processes")
+
+
+@pytest.fixture
+def demo(program, temporary):
+    def start(*arguments, path=harness.CTL):
+        return program(path, "demo", *arguments, env={"TMPDIR": temporary}, stdin=subprocess.DEVNULL)
+    return start
+
+
+def until(run, word):
+    """All lines up to the one with this word."""
+    lines = []
+    while not lines or word not in lines[-1]:
+        lines.append(run.line())
+        assert lines[-1] is not None, (word, lines, run.err)
+    return lines
+
+
+@pytest.mark.heavy
+def test_the_story(demo):
+    run = demo()
+    story = (
+        r"1  Training, undisturbed",
+        rf"2900 steps in {NUMBER} s\. Accuracy 0\.\d+, parameters (?P<hash>[0-9a-f]{{16}})\.",
+        r"2  The same training; a trainer stops",
+        r"Ranks 0 to 2 are pid (?P<zero>\d+), (?P<one>\d+) and (?P<two>\d+)\.",
+        r"Rank 1 is stopped in step (?P<step>\d+): kill -STOP (?P=one)",
+        rf"After {NUMBER} ms gradsyncctl status says:\n"
+        rf" +waiting {NUMBER} s for rank 1 \(pid (?P=one), stopped\): bucket \d, parameter \"layer\d\.(weight|bias)\"",
+        r"\[\d\] digits: rank \d: job 'disturbed', step (?P=step): waiting \d.* for rank 1 \(pid (?P=one), stopped\)",
+        rf"{NUMBER} s after the stop all of them have said so\. It goes on: kill -CONT (?P=one)",
+        rf"Step (?P=step) is committed within {NUMBER} ms\.",
+        r"3  A trainer dies",
+        r"Rank 2 is killed: kill -9 (?P=two)",
+        r"Only its process was started again, as pid (?P<new>\d+)\.",
+        rf"[01] steps? void, back in {NUMBER} s, same ranks\.",
+        r"4  The end",
+        rf"2900 steps in {NUMBER} s\. Accuracy 0\.\d+, parameters (?P=hash)\.",
+        r"Equal to the undisturbed run's, bit for bit, on all 3 members\.",
+    )
+    assert run.wait() == 0, run.told()
+    assert re.search(r"(?s:.*?)".join(story), run.out), run.out
+    assert run.err == ""
+    assert "\x1b" not in run.out
+
+
+@pytest.mark.heavy
+def test_numbers(demo):
+    """A document of what was measured, for programs."""
+    run = demo("--json", "-n", 4)
+    assert run.wait() == 0, run.told()
+    told = json.loads(run.out)
+    assert (told["schema_version"], told["members"], told["equal"]) == (1, 4, True)
+    undisturbed, disturbed = told["undisturbed"], told["disturbed"]
+    assert undisturbed["hash"] == disturbed["hash"] and re.fullmatch("[0-9a-f]{16}", disturbed["hash"])
+    assert undisturbed["steps"] == disturbed["steps"] and disturbed["accuracy"] > 0.9
+    stop, kill = told["stop"], told["kill"]
+    assert (stop["rank"], kill["rank"]) == (1, 2)
+    assert len({stop["pid"], kill["pid"], kill["successor_pid"]}) == 3
+    assert undisturbed["steps"] / 4 <= stop["step"] < kill["step"] <= undisturbed["steps"]
+    assert re.fullmatch(r"layer\d\.(weight|bias)", stop["parameter"]) and 0 <= stop["bucket"] < 4
+    assert 0 < stop["named_ms"] < stop["told_ms"] and stop["told_ms"] >= 1000 and stop["resumed_ms"] > 0
+    assert 0 < kill["noticed_ms"] < kill["committed_ms"]
+    assert (kill["void_ms"] is None) == (kill["void_steps"] == 0)
+    assert kill["void_ms"] is None or kill["noticed_ms"] <= kill["void_ms"] < kill["committed_ms"]
+    for rank in (0, 3):
+        assert re.search(rf"^\[{rank}\] digits: .*waiting .* \(pid {stop['pid']}, stopped\)", run.err, re.M), run.err
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("word, pause, number", [
+    ("1  Training", None, signal.SIGINT), ("2900 steps in", 1000, signal.SIGINT), ("2  The same", None, signal.SIGTERM),
+    ("It stays stopped", 3, signal.SIGINT), ("3  A trainer dies", None, signal.SIGINT), ("back in", None, signal.SIGTERM)])
+def test_interrupted_in_each_act(demo, word, pause, number):
+    """The fixtures see that nothing is left."""
+    run = demo(*(["--pause", pause] if pause else []))
+    until(run, word)
+    run.signal(number)
+    assert run.wait() == 128 + number, run.told()
+    assert "Equal" not in run.out
+
+
+@pytest.fixture
+def elsewhere(build, scratch):
+    """gradsyncctl and gradsyncd as if they were installed; the trainer is what the test writes."""
+    for path, name in ((harness.CTL, "bin"), (harness.DAEMON, "sbin")):
+        (scratch / name).mkdir()
+        shutil.copy(build / path, scratch / name)
+    folder = scratch / "libexec/gradsync"
+    folder.mkdir(parents=True)
+
+    def write(line):
+        (folder / "digits").write_text(f"#!/bin/sh\n{line.replace('DIGITS', str(build / harness.DIGITS))}\n", "utf-8")
+        (folder / "digits").chmod(0o755)
+    write.path = scratch / "bin/gradsyncctl"
+    return write
+
+
+@pytest.mark.heavy
+def test_another_result_is_told(demo, elsewhere):
+    elsewhere('[ "$GRADSYNC_JOB" = undisturbed ] || seed="--seed 2"; exec DIGITS "$@" $seed')
+    run = demo(path=elsewhere.path)
+    assert run.wait() == 1, run.told()
+    first, second = re.findall(r"parameters ([0-9a-f]{16})\.", run.out)
+    assert first != second and f"the parameters differ: {first} undisturbed, {second} disturbed" in run.err
+    assert "Equal" not in run.out
+
+
+def test_a_training_that_ends_too_early(demo, elsewhere):
+    elsewhere('exec DIGITS "$@" --epochs 1')
+    run = demo(path=elsewhere.path)
+    assert run.wait() == 1, run.told()
+    assert "over before everything had happened" in run.err and "Equal" not in run.out
+
+
+def test_a_trainer_that_fails(demo, elsewhere):
+    elsewhere('[ "$GRADSYNC_RANK" = 0 ] && { echo "no data" >&2; exit 3; }; exec DIGITS "$@"')
+    run = demo(path=elsewhere.path)
+    assert run.wait() == 3, run.told()
+    assert "[0] no data" in run.out and re.search(r"rank 0 \(pid \d+\) ended with status 3", run.err), run.told()
+
+
+def test_without_its_trainer(demo, elsewhere):
+    (elsewhere.path.parents[1] / "libexec").rename(elsewhere.path.parents[1] / "away")
+    run = demo(path=elsewhere.path)
+    assert run.wait() == 1
+    assert run.out == ""
+    assert "the demo's trainer is not there" in run.err and "libexec/gradsync/digits" in run.err and "-Dexamples=true" in run.err
+
+
+@pytest.mark.parametrize("wrong", [["-n", "2"], ["-n", "9"], ["--pause", "soon"], ["--socket", "/tmp/x"], ["digits"], ["--fast"]])
+def test_wrong_usage(demo, wrong):
+    run = demo(*wrong)
+    assert run.wait() == 2
+    assert run.out == "" and "Try: gradsyncctl help demo" in run.err
+
+
+def test_colours_are_for_terminals(build, temporary):
+    parent, child = pty.openpty()
+    with subprocess.Popen([build / harness.CTL, "demo"], stdin=subprocess.DEVNULL, stdout=child, stderr=child,
+                          env=harness.environment({"TMPDIR": temporary, "TERM": "xterm"})) as run:
+        os.close(child)
+        said = b""
+        while b"\x1b[1m1  Training, undisturbed\x1b[0m" not in said:
+            said += os.read(parent, 4096)
+        run.send_signal(signal.SIGINT)
+        assert run.wait(harness.DEADLINE) == 130
+    os.close(parent)

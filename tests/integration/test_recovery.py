@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people see of a loss after the fact: who it was, what it cost, how fast the job was back."""
+import os
+import re
+import time
+
+from harness import wait_until
+from peer import Crew
+from test_client import ask, together
+from test_metrics import parse, series
+from test_replace import SHORT, team  # noqa: F401 pylint: disable=unused-import
+
+MINE = {"job": "team", "uid": str(os.geteuid())}
+
+
+def lose_in_a_step(it, rank):
+    """Kills one while the others have a step open; returns it."""
+    stay = [each for number, each in enumerate(it.members) if number != rank]
+    it.bring(stay)
+    for each in stay:
+        each.say("finish")
+    wait_until(lambda: it.status()["waiting_for"], "an open step")
+    return it.kill(rank), stay
+
+
+def back(it, rank, stay):
+    """The job after the loss, up to its next committed step."""
+    new = it.replace(rank)
+    for each in stay:
+        assert each.line().startswith("VOID_BEHIND ")
+    together(it.members, f"sync {it.status()['step']}")
+    it.step()
+    return new
+
+
+def test_replaced(team):  # noqa: F811
+    it = team()
+    it.step()
+    assert it.status()["last_loss"] is None and it.status()["recoveries"] == 0
+    victim, stay = lose_in_a_step(it, 1)
+    wait_until(lambda: it.status()["state"] == "replacing", "the loss")
+    wait_until(lambda: it.status()["last_loss"]["void_ms"] is not None, "the others to be told")
+    loss = it.status()["last_loss"]
+    assert (loss["rank"], loss["pid"], loss["cause"]) == (1, victim.pid, "exited")
+    assert (loss["step"], loss["generation"], loss["void_steps"]) == (1, 1, 1)
+    assert loss["new_generation_ms"] is loss["committed_ms"] is loss["successor_pid"] is None
+    assert "not back yet" in it.served.ctl("status")
+    new = back(it, 1, stay)
+    job = it.status()
+    loss = job["last_loss"]
+    assert (loss["rank"], loss["pid"], loss["successor_pid"]) == (1, victim.pid, new.pid)
+    assert 0 <= loss["void_ms"] <= loss["new_generation_ms"] <= loss["committed_ms"] <= loss["ago_ms"] + 1
+    assert loss["noticed_us"] / 1e6 <= time.monotonic() - loss["committed_ms"] / 1e3
+    assert (job["recoveries"], job["void_steps"], loss["void_steps"]) == (1, 1, 1)
+    line, = [line for line in it.served.ctl("status").splitlines() if "lost rank" in line]
+    assert re.fullmatch(rf"  lost rank 1 \(pid {victim.pid}\) \S+ s ago, after step 1: its process ended; 1 step void, "
+                        rf"told after \S+ m?s, back after \S+ m?s with pid {new.pid} in its place", line), line
+    found = parse(it.served.ctl("metrics"))
+    assert found["gradsync_rebuilds_total"][series(reason="exited", **MINE)] == 1
+    assert sum(found["gradsync_rebuilds_total"].values()) == 1
+    assert found["gradsync_recovery_seconds_count"] == {series(**MINE): 1}
+    assert abs(found["gradsync_recovery_seconds_sum"][series(**MINE)] * 1e3 - loss["committed_ms"]) < 0.002
+
+
+def test_the_last_one_is_told(team):  # noqa: F811
+    """Each loss is counted, the last one described."""
+    it = team()
+    for rank in (2, 0):
+        it.step()
+        victim, stay = lose_in_a_step(it, rank)
+        back(it, rank, stay)
+    job = it.status()
+    assert (job["last_loss"]["rank"], job["last_loss"]["pid"], job["last_loss"]["generation"]) == (0, victim.pid, 2)
+    assert (job["recoveries"], job["void_steps"], job["last_loss"]["void_steps"]) == (2, 2, 1)
+
+
+def test_without_a_successor(team):  # noqa: F811
+    it = team(SHORT, ranks=False, least=2, world=3)
+    it.step()
+    victim, stay = lose_in_a_step(it, 1)
+    for each in stay:
+        assert each.line().startswith("VOID_RETRY ")
+    it.members = stay
+    it.step()
+    job = it.status()
+    assert (job["last_loss"]["rank"], job["last_loss"]["pid"], job["world_size"]) == (1, victim.pid, 2)
+    assert job["last_loss"]["successor_pid"] is None and job["last_loss"]["committed_ms"] is not None
+    assert re.search(r"1 step void, told after .*, back after \S+ m?s without it$", it.served.ctl("status"), re.M)
+
+
+def test_no_step_was_open(team):  # noqa: F811
+    it = team()
+    it.step()
+    it.kill(2)
+    it.replace(2)
+    for rest in together(it.members, "sync 1"):
+        assert rest.startswith("step=1 ")
+    loss = it.status()["last_loss"]
+    assert loss["new_generation_ms"] is not None and loss["committed_ms"] is None
+    assert (loss["void_steps"], loss["void_ms"]) == (0, None)
+    assert "0 steps void, no step committed since with pid" in it.served.ctl("status")
+    it.step()
+    assert it.status()["last_loss"]["committed_ms"] is not None
+
+
+def test_a_job_that_cannot_go_on(daemon, peers):
+    """It has no grace: the loss stays on status for as long as somebody holds the job."""
+    served = daemon()
+    crew = peers(Crew(served.socket, "team", 2))
+    crew.go()
+    crew.peers[1].close()
+    wait_until(lambda: served.job("team")["state"] == "lost", "the loss")
+    job = served.job("team")
+    assert (job["last_loss"]["rank"], job["last_loss"]["cause"], job["recoveries"]) == (1, "closed", 0)
+    assert job["last_loss"]["committed_ms"] is None
+    assert parse(served.ctl("metrics"))["gradsync_job_state"][series(gradsync_job_state="lost", **MINE)] == 1
+
+
+def test_leaving_is_no_loss(team):  # noqa: F811
+    it = team(SHORT, ranks=False, least=2, world=3)
+    it.step()
+    ask(it.members[2], "leave")
+    stay = it.members[:2]
+    wait_until(lambda: it.status()["world_size"] == 2, "the smaller world")
+    it.bring(stay)
+    for each in stay:
+        assert each.ask("finish").startswith("VOID_RETRY ")
+    it.members = stay
+    it.step()
+    job = it.status()
+    assert job["last_loss"] is None and job["recoveries"] == 0
+    found = parse(it.served.ctl("metrics"))
+    assert found["gradsync_rebuilds_total"][series(reason="left", **MINE)] == 1
+    assert found["gradsync_recovery_seconds_count"] == {series(**MINE): 0}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is kept of a loss: which moments count, and when a recovery has ended. */
+#include "unit.h"
+
+#include <stdlib.h>
+
+#include "gradsync.pb-c.h"
+#include "job/recovery.h"
+#include "proto/metrics.h"
+
+static struct membership_loss loss(uint32_t rank, uint32_t cause) {
+        return (struct membership_loss){ .member = 7, .rank = rank, .pid = 100 + (int32_t)rank, .cause = cause };
+}
+
+static void lose(struct recovery *recovery, uint32_t rank, uint32_t cause, uint64_t now) {
+        struct membership_loss lost = loss(rank, cause);
+
+        recovery_begin(recovery, &lost, 3, 41, now);
+}
+
+static void a_loss_and_its_end(void **state) {
+        struct recovery recovery = { 0 };
+
+        lose(&recovery, 2, WIRE__CAUSE__EXITED, 1000);
+        recovery_void(&recovery);
+        recovery_told(&recovery, 1400);
+        recovery_committed(&recovery, 1500); /* all were ready before it died: of the old generation */
+        assert_true(recovery.open);
+        recovery_regenerated(&recovery, WIRE__CAUSE__EXITED, 555, 90000);
+        recovery_told(&recovery, 95000); /* of something else */
+        recovery_committed(&recovery, 101000);
+        assert_true(recovery.any && !recovery.open);
+        assert_int_equal(recovery.rank, 2);
+        assert_int_equal(recovery.pid, 102);
+        assert_int_equal(recovery.step, 41);
+        assert_int_equal(recovery.generation, 3);
+        assert_int_equal(recovery.void_steps, 1);
+        assert_int_equal(recovery.told, 1400);
+        assert_int_equal(recovery.regenerated, 90000);
+        assert_int_equal(recovery.committed, 101000);
+        assert_int_equal(recovery.successor, 555);
+        assert_int_equal(recovery.recoveries, 1);
+        assert_int_equal(recovery.us, 100000);
+        assert_int_equal(recovery.class[5], 1); /* up to 100 ms, the bound included */
+        recovery_committed(&recovery, 200000);
+        assert_int_equal(recovery.committed, 101000);
+        assert_int_equal(recovery.recoveries, 1);
+}
+
+static void the_next_loss_begins_anew(void **state) {
+        struct recovery recovery = { 0 };
+
+        lose(&recovery, 2, WIRE__CAUSE__EXITED, 1000);
+        recovery_void(&recovery);
+        recovery_told(&recovery, 1100);
+        recovery_regenerated(&recovery, WIRE__CAUSE__EXITED, 555, 2000);
+        lose(&recovery, 0, WIRE__CAUSE__EVICTED, 3000); /* before a step was committed */
+        assert_int_equal(recovery.void_steps, 0);
+        assert_int_equal(recovery.told, 0);
+        assert_int_equal(recovery.regenerated, 0);
+        assert_int_equal(recovery.successor, 0);
+        assert_int_equal(recovery.cause, WIRE__CAUSE__EVICTED);
+        recovery_regenerated(&recovery, WIRE__CAUSE__EVICTED, 0, 4000);
+        recovery_committed(&recovery, 70004000);
+        assert_int_equal(recovery.recoveries, 1);
+        assert_int_equal(recovery.us, 70001000);
+        assert_int_equal(recovery.class[RECOVERY_CLASSES], 1);
+        assert_int_equal(recovery.rebuilds[WIRE__CAUSE__EXITED], 1);
+        assert_int_equal(recovery.rebuilds[WIRE__CAUSE__EVICTED], 1);
+}
+
+static void leaving_and_growing_are_no_losses(void **state) {
+        struct recovery recovery = { 0 };
+
+        lose(&recovery, 1, WIRE__CAUSE__LEAVING, 1000);
+        recovery_void(&recovery);
+        recovery_regenerated(&recovery, WIRE__CAUSE__LEAVING, 0, 2000);
+        recovery_regenerated(&recovery, WIRE__CAUSE__CAUSE_NONE, 0, 3000);
+        recovery_regenerated(&recovery, 4711, 0, 4000); /* nothing is written where there is no room for it */
+        recovery_committed(&recovery, 5000);
+        assert_false(recovery.any);
+        assert_int_equal(recovery.recoveries, 0);
+        assert_int_equal(recovery.void_steps, 0);
+        assert_int_equal(recovery.rebuilds[WIRE__CAUSE__LEAVING], 1);
+        assert_int_equal(recovery.rebuilds[WIRE__CAUSE__CAUSE_NONE], 2);
+}
+
+/* What counts recoveries and what names the counts agree. */
+static void classes_are_those_of_the_metrics(void **state) {
+        assert_int_equal(metrics_n_recovery_classes, RECOVERY_CLASSES + 1);
+        for (unsigned i = 0; i < RECOVERY_CLASSES; i++)
+                assert_int_equal(strtod(metrics_recovery_classes[i], NULL) * 1e6 + 0.5, recovery_class_us[i]);
+        assert_string_equal(metrics_recovery_classes[RECOVERY_CLASSES], "+Inf");
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(a_loss_and_its_end),
+                cmocka_unit_test(the_next_loss_begins_anew),
+                cmocka_unit_test(leaving_and_growing_are_no_losses),
+                cmocka_unit_test(classes_are_those_of_the_metrics),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
