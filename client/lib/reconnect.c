@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Another connection in place of one that was lost: attempts at growing intervals until a daemon answers that is not the
- * one before, or the time for it is over. What the jobs then say is rejoin.c's. Nothing here waits: it is called by whoever
- * waits, marks or dispatches at that moment.
+ * Another connection in place of one that was lost: attempts at growing intervals until a daemon answers that
+ * is not the one before, or the time for it is over. What the jobs then say is rejoin.c's. Nothing here
+ * waits: it is called by whoever waits, marks or dispatches at that moment.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ void context_lost(void *owner) {
         struct gradsync *gs = owner;
 
         request_close(gs, &gs->hello);
-        if (gs->give_up_ns != 0) {              /* it had not even answered */
+        if (gs->give_up_ns != 0) { /* it had not even answered */
                 try_later(gs);
                 return;
         }
@@ -76,7 +76,8 @@ static int refuse_daemon(struct gradsync *gs, const char *why) {
         return GRADSYNC_OK;
 }
 
-static int take_welcome(struct request *request, const ProtobufCMessage *message, struct fdpass_packet *packet) {
+static int take_welcome(struct request *request, const ProtobufCMessage *message,
+                        struct fdpass_packet *packet) {
         struct gradsync *gs = (struct gradsync *)((char *)request - offsetof(struct gradsync, hello));
         const Wire__Welcome *welcome = (const Wire__Welcome *)message;
 

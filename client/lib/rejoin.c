@@ -74,7 +74,8 @@ void rejoin_end(struct gradsync_job *job, uint64_t operations, bool failed) {
         link_notify(&job->gs->link);
 }
 
-static int take_rejoined(struct request *request, const ProtobufCMessage *message, struct fdpass_packet *packet) {
+static int take_rejoined(struct request *request, const ProtobufCMessage *message,
+                         struct fdpass_packet *packet) {
         struct gradsync_job *job = job_of(request);
 
         job->handle = ((const Wire__Rejoined *)message)->job;
@@ -91,7 +92,8 @@ static int take_rejoined(struct request *request, const ProtobufCMessage *messag
         return GRADSYNC_OK;
 }
 
-/* It has no place any more: the caller leaves the job, and so does the daemon, if it had taken some of it back. */
+/* It has no place any more: the caller leaves the job, and so does the daemon, if it had taken some of it
+ * back. */
 static void refused(struct gradsync_job *job, const struct request *request) {
         char text[LIMIT_TEXT + 1];
 
@@ -110,7 +112,8 @@ static void rejoin_refused(struct request *request) {
 }
 
 static void memory_refused(struct request *request) {
-        refused(((struct gradsync_memory *)((char *)request - offsetof(struct gradsync_memory, again)))->job, request);
+        refused(((struct gradsync_memory *)((char *)request - offsetof(struct gradsync_memory, again)))->job,
+                request);
 }
 
 static void fill_in(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
@@ -136,7 +139,9 @@ static void fill_in(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         rejoin->wait_ms = job->gs->reconnect_ms;
         rejoin->operations = job->sequence;
         rejoin->has_operation_failed = rejoin->operation_failed = job->operation_failed;
-        rejoin->next_plan = job->planning != NULL && job->planning->phase != PLAN_AGREED ? job->planning->ordinal : job->next_plan;
+        rejoin->next_plan = job->planning != NULL && job->planning->phase != PLAN_AGREED
+                                    ? job->planning->ordinal
+                                    : job->next_plan;
         rejoin->has_ended = rejoin->ended = job->changing;
         rejoin->has_lost_rank = job->changing && job->change.pid != 0;
         rejoin->lost_rank = job->change.rank;
@@ -205,7 +210,8 @@ static int tell_staging(struct gradsync_job *job) {
         message.has_job = message.has_bytes = true;
         message.job = job->handle;
         message.bytes = job->staging.bytes;
-        return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_STAGING, job->rejoin.request.id, &message.base, job->staging_fd);
+        return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_STAGING, job->rejoin.request.id,
+                         &message.base, job->staging_fd);
 }
 
 static int tell_end(struct gradsync_job *job) {
@@ -213,14 +219,16 @@ static int tell_end(struct gradsync_job *job) {
 
         message.has_job = true;
         message.job = job->handle;
-        return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_END, job->rejoin.request.id, &message.base, -1);
+        return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_END, job->rejoin.request.id,
+                         &message.base, -1);
 }
 
 /* Plans say by number in which memory their parameters lie, so all of them have to have one first. */
 static int tell_memories(struct gradsync_job *job) {
         int r = GRADSYNC_OK;
 
-        for (struct gradsync_memory *memory = job->memories; memory != NULL && r == GRADSYNC_OK; memory = memory->next) {
+        for (struct gradsync_memory *memory = job->memories; memory != NULL && r == GRADSYNC_OK;
+             memory = memory->next) {
                 if (!memory->told)
                         r = registered_offer(memory, memory_refused);
                 if (r == GRADSYNC_OK && !memory->again.answered)

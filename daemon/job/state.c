@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A header, then slots of different sizes, one behind the other. The file grows with them; the mapping has its largest size
- * from the start, so that slots stay where they are. A slot is used again by a plan that fits; the last ones are given back.
+ * A header, then slots of different sizes, one behind the other. The file grows with them; the mapping has
+ * its largest size from the start, so that slots stay where they are. A slot is used again by a plan that
+ * fits; the last ones are given back.
  */
 #include "job/state.h"
 
@@ -15,27 +16,27 @@
 #include "base/cleanup.h"
 #include "proto/frame.h"
 
-#define MAGIC UINT64_C(0x31657461745347)        /* "GState1" */
+#define MAGIC UINT64_C(0x31657461745347) /* "GState1" */
 #define VERSION 1u
-#define MOST (UINT64_C(64) << 20)       /* bytes */
+#define MOST (UINT64_C(64) << 20) /* bytes */
 #define PAGE 4096u
 
 enum mark { MARK_NONE, MARK_BEGUN, MARK_DONE };
 
 struct header {
         uint64_t magic;
-        uint32_t version, size;         /* of the header of a slot */
-        uint64_t end;                   /* of the last slot */
+        uint32_t version, size; /* of the header of a slot */
+        uint64_t end;           /* of the last slot */
 };
 
-struct state_plan {                     /* the header of a slot; marks, numbers and maps follow */
-        uint64_t bytes;                 /* of the slot */
-        uint64_t step;                  /* the last one that was opened; 0: none, or it is void */
+struct state_plan {     /* the header of a slot; marks, numbers and maps follow */
+        uint64_t bytes; /* of the slot */
+        uint64_t step;  /* the last one that was opened; 0: none, or it is void */
         uint64_t incarnation;
         uint32_t used, uid, plan;
         uint32_t n_params, n_buckets, most_world;
-        uint32_t generation, world;     /* 0: in none yet */
-        uint32_t check;                 /* over what is between `used` and here, and the name */
+        uint32_t generation, world; /* 0: in none yet */
+        uint32_t check;             /* over what is between `used` and here, and the name */
         char job[LIMIT_NAME + 1];
 };
 
@@ -57,7 +58,8 @@ static uint64_t round_up(uint64_t bytes) {
         return (bytes + 7) / 8 * 8;
 }
 
-/* Per bucket: the sum of squares of the result, those of the inputs, their counts, and whether it has a map. */
+/* Per bucket: the sum of squares of the result, those of the inputs, their counts, and whether it has a map.
+ */
 static uint64_t row_bytes(uint32_t world) {
         return sizeof(double) + world * (sizeof(double) + sizeof(uint64_t)) + sizeof(uint64_t);
 }
@@ -76,14 +78,23 @@ static uint8_t *row_of(const struct state_plan *plan, uint32_t bucket) {
         return marks_of(plan) + round_up(plan->n_buckets) + bucket * row_bytes(plan->most_world);
 }
 
-static uint8_t *map_of(const struct state_plan *plan, const struct description *description, uint32_t bucket) {
+static uint8_t *map_of(const struct state_plan *plan, const struct description *description,
+                       uint32_t bucket) {
         return row_of(plan, plan->n_buckets) + description->bucket[bucket].first / 8 + bucket;
 }
 
 /* FNV-1a. */
 static uint32_t check_of(const struct state_plan *plan) {
-        const uint32_t numbers[] = { plan->used, plan->uid, plan->plan, plan->n_params, plan->n_buckets, plan->most_world,
-                                     plan->generation, plan->world, (uint32_t)plan->incarnation, (uint32_t)(plan->incarnation >> 32),
+        const uint32_t numbers[] = { plan->used,
+                                     plan->uid,
+                                     plan->plan,
+                                     plan->n_params,
+                                     plan->n_buckets,
+                                     plan->most_world,
+                                     plan->generation,
+                                     plan->world,
+                                     (uint32_t)plan->incarnation,
+                                     (uint32_t)(plan->incarnation >> 32),
                                      (uint32_t)plan->bytes };
         const uint8_t *bytes = (const uint8_t *)numbers;
         uint32_t hash = 2166136261u;
@@ -118,7 +129,9 @@ int state_new(struct state **ret) {
                 return -ENOMEM;
         }
         state->map = map;
-        *header_of(state) = (struct header){ .magic = MAGIC, .version = VERSION, .size = sizeof(struct state_plan),
+        *header_of(state) = (struct header){ .magic = MAGIC,
+                                             .version = VERSION,
+                                             .size = sizeof(struct state_plan),
                                              .end = sizeof(struct header) };
         *ret = state;
         return 0;
@@ -165,8 +178,8 @@ static struct state_plan *find_slot(struct state *state, uint64_t bytes) {
         return slot;
 }
 
-struct state_plan *state_add(struct state *state, const struct state_key *key, const struct description *description,
-                             uint32_t most_world) {
+struct state_plan *state_add(struct state *state, const struct state_key *key,
+                             const struct description *description, uint32_t most_world) {
         uint64_t bytes = state_bytes(description, most_world);
         struct state_plan *plan = state != NULL ? find_slot(state, bytes) : NULL;
 
@@ -211,7 +224,7 @@ void state_drop(struct state *state, struct state_plan *plan) {
 void state_generation(struct state_plan *plan, uint32_t generation, uint32_t world) {
         if (plan == NULL)
                 return;
-        plan->check = 0;                /* nobody believes it meanwhile */
+        plan->check = 0; /* nobody believes it meanwhile */
         plan->step = 0;
         plan->generation = generation;
         plan->world = world;
@@ -231,8 +244,8 @@ void state_begin(struct state_plan *plan, uint32_t bucket) {
                 __atomic_store_n(&marks_of(plan)[bucket], MARK_BEGUN, __ATOMIC_RELEASE);
 }
 
-void state_done(struct state_plan *plan, const struct description *description, uint32_t bucket, const struct backend_result *result,
-                const uint8_t *unused, size_t unused_bytes) {
+void state_done(struct state_plan *plan, const struct description *description, uint32_t bucket,
+                const struct backend_result *result, const uint8_t *unused, size_t unused_bytes) {
         uint64_t has_map = unused != NULL;
         uint8_t *row;
 
@@ -287,25 +300,28 @@ struct past *past_free(struct past *past) {
 static const struct state_plan *slot_at(const struct past *past, uint64_t at) {
         const struct state_plan *slot = (const struct state_plan *)(const void *)(past->map + at);
 
-        if (at % 8 != 0 || past->end - at < sizeof(*slot) || slot->bytes < sizeof(*slot) || slot->bytes > past->end - at)
+        if (at % 8 != 0 || past->end - at < sizeof(*slot) || slot->bytes < sizeof(*slot) ||
+            slot->bytes > past->end - at)
                 return NULL;
         return slot;
 }
 
 static bool is_whole(const struct state_plan *slot) {
         return slot->used == 1 && slot->check == check_of(slot) && slot->n_buckets <= LIMIT_BUCKETS &&
-               slot->n_params <= LIMIT_PARAMS && slot->most_world <= LIMIT_WORLD && slot->world <= slot->most_world &&
+               slot->n_params <= LIMIT_PARAMS && slot->most_world <= LIMIT_WORLD &&
+               slot->world <= slot->most_world &&
                size_of(slot->n_params, slot->n_buckets, slot->most_world) <= slot->bytes;
 }
 
-static bool is_about(const struct state_plan *slot, const struct state_key *key, const struct description *description) {
+static bool is_about(const struct state_plan *slot, const struct state_key *key,
+                     const struct description *description) {
         return slot->uid == key->uid && slot->incarnation == key->incarnation && slot->plan == key->plan &&
                slot->n_buckets == description->n_buckets && slot->n_params == description->n_params &&
                strncmp(slot->job, key->job, sizeof(slot->job)) == 0;
 }
 
-const struct past_plan *past_find(const struct past *past, const struct state_key *key, uint32_t generation, uint32_t world,
-                                  const struct description *description) {
+const struct past_plan *past_find(const struct past *past, const struct state_key *key, uint32_t generation,
+                                  uint32_t world, const struct description *description) {
         const struct state_plan *slot;
 
         if (past == NULL)
@@ -314,7 +330,8 @@ const struct past_plan *past_find(const struct past *past, const struct state_ke
                 slot = slot_at(past, at);
                 if (slot == NULL)
                         return NULL;
-                if (is_whole(slot) && is_about(slot, key, description) && slot->generation == generation && slot->world == world)
+                if (is_whole(slot) && is_about(slot, key, description) && slot->generation == generation &&
+                    slot->world == world)
                         return (const struct past_plan *)slot;
         }
         return NULL;
@@ -327,7 +344,7 @@ enum past_verdict past_verdict(const struct past_plan *plan, uint64_t step) {
         if (plan == NULL)
                 return PAST_UNKNOWN;
         if (plan->head.step < step)
-                return PAST_UNTOUCHED;  /* nothing of it had come */
+                return PAST_UNTOUCHED; /* nothing of it had come */
         if (plan->head.step > step)
                 return PAST_UNKNOWN;
         marks = marks_of(&plan->head);
@@ -338,8 +355,8 @@ enum past_verdict past_verdict(const struct past_plan *plan, uint64_t step) {
         return begun == 0 ? PAST_UNTOUCHED : done == plan->head.n_buckets ? PAST_COMMITTED : PAST_UNKNOWN;
 }
 
-void past_result(const struct past_plan *plan, const struct description *description, uint32_t bucket, struct backend_result *ret,
-                 const uint8_t **ret_unused) {
+void past_result(const struct past_plan *plan, const struct description *description, uint32_t bucket,
+                 struct backend_result *ret, const uint8_t **ret_unused) {
         const uint8_t *row = row_of(&plan->head, bucket);
         const uint8_t *counts = row + sizeof(double) + plan->head.most_world * sizeof(double);
         uint64_t has_map;

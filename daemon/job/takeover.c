@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Taking jobs back from the members that a former daemon has left. See takeover.h. What that daemon has left itself (state.h)
- * tells of what it had no time to say.
+ * Taking jobs back from the members that a former daemon has left. See takeover.h. What that daemon has left
+ * itself (state.h) tells of what it had no time to say.
  */
 #include "job/takeover.h"
 
@@ -18,9 +18,9 @@
 #include "job/private.h"
 
 #define MOST_WAIT (UINT64_C(3600) * USEC_PER_SEC)
-#define MOST_NUMBERS (1u << 17)          /* of results that are told to one member at once: as many fit its queue */
+#define MOST_NUMBERS (1u << 17) /* of results that are told to one member at once: as many fit its queue */
 #define MOST_EMPTY (UINT64_C(60) * USEC_PER_SEC)
-#define MOST_ID (UINT64_C(1) << 48)     /* of a member: ours are counted from the highest on */
+#define MOST_ID (UINT64_C(1) << 48) /* of a member: ours are counted from the highest on */
 
 struct takeover *takeover_free(struct takeover *takeover) {
         if (takeover == NULL)
@@ -35,12 +35,15 @@ static int check(const struct job_rejoin *rejoin, struct refusal *refusal) {
         const char *name = rejoin->join.name;
 
         if (rejoin->generation == 0 || rejoin->generation == UINT32_MAX)
-                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': there is no generation %u", name, rejoin->generation);
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': there is no generation %u", name,
+                              rejoin->generation);
         if (rejoin->world == 0 || rejoin->world > wish->max_world || wish->rank >= rejoin->world)
-                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': rank %u of %u, in a job of at most %u, is no place",
-                              name, wish->rank, rejoin->world, wish->max_world);
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s': rank %u of %u, in a job of at most %u, is no place", name,
+                              wish->rank, rejoin->world, wish->max_world);
         if (rejoin->stable == 0 || rejoin->stable >= MOST_ID)
-                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': %" PRIu64 " is no member id", name, rejoin->stable);
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': %" PRIu64 " is no member id", name,
+                              rejoin->stable);
         return 0;
 }
 
@@ -82,8 +85,8 @@ static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusa
         }
         takeover->generation = rejoin->generation;
         takeover->deadline = now + wait;
-        membership_recover(&job->membership, &rejoin->join.membership, rejoin->generation, rejoin->world, first,
-                           takeover->deadline);
+        membership_recover(&job->membership, &rejoin->join.membership, rejoin->generation, rejoin->world,
+                           first, takeover->deadline);
         job->takeover = takeover;
         job->state = JOB_REPLACING;
         job->interrupted = now;
@@ -96,9 +99,10 @@ static int take_along(struct job *job, const struct membership_request *wish, co
         uint32_t rank = rejoin->join.membership.rank;
 
         if (wish->has_rank && wish->rank == rank)
-                return refuse_for(refusal, WIRE__CODE__RANK_TAKEN, rank, (int32_t)rejoin->join.pid,
-                                  "job '%s' goes on after a restart of gradsyncd, and its rank %u is held by pid %d",
-                                  job->name, rank, (int)rejoin->join.pid);
+                return refuse_for(
+                        refusal, WIRE__CODE__RANK_TAKEN, rank, (int32_t)rejoin->join.pid,
+                        "job '%s' goes on after a restart of gradsyncd, and its rank %u is held by pid %d",
+                        job->name, rank, (int)rejoin->join.pid);
         return membership_join(&job->membership, wish, clock_now(), refusal);
 }
 
@@ -121,24 +125,27 @@ static int convert(struct job *job, const struct job_rejoin *rejoin, struct refu
         return r;
 }
 
-/* Whether somebody who knows of this generation and world belongs to the job that is being taken back: of a change, not all
- * need to have heard. */
+/* Whether somebody who knows of this generation and world belongs to the job that is being taken back: of a
+ * change, not all need to have heard. */
 static bool agrees(const struct job *job, const struct job_rejoin *rejoin) {
         uint32_t known = job->takeover->generation, told = rejoin->generation;
 
-        return rejoin->world == job->membership.n && (told == known || told + 1 == known || told == known + 1);
+        return rejoin->world == job->membership.n &&
+               (told == known || told + 1 == known || told == known + 1);
 }
 
 static int stale(const struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         return refuse(refusal, WIRE__CODE__STALE,
-                      "job '%s' has gone on without this process: it is in incarnation %" PRIu64 ", generation %u, of %u members; "
-                      "this process knows of %" PRIu64 ", %u, of %u. Join it anew", job->name, job->membership.incarnation,
-                      job->membership.generation, job_world(job), rejoin->join.membership.incarnation, rejoin->generation,
-                      rejoin->world);
+                      "job '%s' has gone on without this process: it is in incarnation %" PRIu64
+                      ", generation %u, of %u members; "
+                      "this process knows of %" PRIu64 ", %u, of %u. Join it anew",
+                      job->name, job->membership.incarnation, job->membership.generation, job_world(job),
+                      rejoin->join.membership.incarnation, rejoin->generation, rejoin->world);
 }
 
 /* The job to which the member belongs; it is made if nobody has come before. */
-static int find_job(struct jobs *jobs, const struct job_rejoin *rejoin, struct job **ret, struct refusal *refusal) {
+static int find_job(struct jobs *jobs, const struct job_rejoin *rejoin, struct job **ret,
+                    struct refusal *refusal) {
         uint64_t incarnation = rejoin->join.membership.incarnation;
         struct job *job = *ret;
         int r;
@@ -172,13 +179,16 @@ static int check_place(const struct job *job, const struct job_rejoin *rejoin, s
         const struct membership_member *place = &m->member[wish->rank];
 
         if (wish->min_world != m->min_world || wish->max_world != m->max_world)
-                return refuse(refusal, WIRE__CODE__INVALID, "job '%s' is one of %u to %u members, rank %u says %u to %u", job->name,
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s' is one of %u to %u members, rank %u says %u to %u", job->name,
                               m->min_world, m->max_world, wish->rank, wish->min_world, wish->max_world);
         if (!place->lost)
                 return refuse_for(refusal, WIRE__CODE__RANK_TAKEN, wish->rank, place->request.pid,
-                                  "job '%s': rank %u is held by pid %d", job->name, wish->rank, place->request.pid);
+                                  "job '%s': rank %u is held by pid %d", job->name, wish->rank,
+                                  place->request.pid);
         if (job->takeover->part[wish->rank].here)
-                return refuse(refusal, WIRE__CODE__STALE, "job '%s': rank %u has come back once and was lost again", job->name,
+                return refuse(refusal, WIRE__CODE__STALE,
+                              "job '%s': rank %u has come back once and was lost again", job->name,
                               wish->rank);
         return 0;
 }
@@ -223,12 +233,14 @@ static void take_place(struct job *job, const struct job_rejoin *rejoin) {
                 membership_forget(&job->membership, rejoin->lost, clock_now());
 }
 
-int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret, struct refusal *refusal) {
+int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret,
+                struct refusal *refusal) {
         struct job *job = jobs_find(jobs, rejoin->join.uid, rejoin->join.name);
         int r = check(rejoin, refusal);
 
         if (r == 0 && jobs->draining)
-                r = refuse(refusal, WIRE__CODE__DAEMON_LOST, "gradsyncd is stopping and takes no more members");
+                r = refuse(refusal, WIRE__CODE__DAEMON_LOST,
+                           "gradsyncd is stopping and takes no more members");
         if (r == 0 && job != NULL)
                 r = job_check_token(job, rejoin->join.token, refusal);
         if (r == 0)
@@ -249,9 +261,11 @@ int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct membe
 static int check_telling(const struct member *member, struct refusal *refusal) {
         const struct job *job = member->job;
 
-        if (job->takeover != NULL && member->state == MEMBER_ACTIVE && !job->takeover->part[member->rank].told)
+        if (job->takeover != NULL && member->state == MEMBER_ACTIVE &&
+            !job->takeover->part[member->rank].told)
                 return 0;
-        return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' is not on its way back into it", member->rank, job->name);
+        return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' is not on its way back into it",
+                      member->rank, job->name);
 }
 
 int takeover_plan(struct member *member, const Wire__RejoinPlan *plan, int *fd, struct refusal *refusal) {
@@ -278,7 +292,8 @@ int takeover_told(struct member *member, struct refusal *refusal) {
 
 /* Members that are here and have not told all; those who are gone again are nobody's concern. */
 static bool is_telling(const struct job *job, uint32_t rank) {
-        return job->rank[rank]->owner != NULL && job->takeover->part[rank].here && !job->takeover->part[rank].told;
+        return job->rank[rank]->owner != NULL && job->takeover->part[rank].here &&
+               !job->takeover->part[rank].told;
 }
 
 /* Whether the holder of some place may still come: a job that nobody is in is not kept for long. */
@@ -323,9 +338,10 @@ void takeover_check(struct job *job, uint64_t now) {
         for (uint32_t rank = 0; rank < job_world(job); rank++) {
                 if (!is_telling(job, rank))
                         continue;
-                refuse_for(&refusal, WIRE__CODE__TIMEOUT, rank, (int32_t)job->rank[rank]->pid,
-                           "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not told of its plans in time",
-                           job->name, rank, (int)job->rank[rank]->pid);
+                refuse_for(
+                        &refusal, WIRE__CODE__TIMEOUT, rank, (int32_t)job->rank[rank]->pid,
+                        "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not told of its plans in time",
+                        job->name, rank, (int)job->rank[rank]->pid);
                 job->table->config.events->evict(job->rank[rank], &refusal);
         }
 }
@@ -339,7 +355,8 @@ static bool is_current(const struct takeover *takeover, uint32_t rank) {
         return takeover->part[rank].generation == takeover->generation;
 }
 
-/* Nobody is missing, and all know of one generation, or of the one before it and nothing was void in between. */
+/* Nobody is missing, and all know of one generation, or of the one before it and nothing was void in between.
+ */
 static bool same_members(const struct job *job, uint32_t before) {
         const struct takeover *takeover = job->takeover;
         bool all_current = true, entered = true;
@@ -401,7 +418,9 @@ static const struct past_plan *find_past(const struct plan *plan, uint32_t befor
 
         if (plan->reference == NULL)
                 return NULL;
-        return past_find(job->table->past, &(struct state_key){ job->uid, job->name, job->membership.incarnation, plan->ordinal },
+        return past_find(job->table->past,
+                         &(struct state_key){ job->uid, job->name, job->membership.incarnation,
+                                              plan->ordinal },
                          job->takeover->generation, before, plan->reference);
 }
 
@@ -411,7 +430,8 @@ static bool can_tell(const struct plan *plan, uint32_t rank, const struct past_p
         uint64_t numbers = (uint64_t)plan->reference->n_buckets * (job_world(plan->job) + 3);
 
         return past_verdict(past, plan->step) == PAST_COMMITTED && is_current(plan->job->takeover, rank) &&
-               part->said_step + 1 == plan->step && part->said_launched == plan->reference->n_buckets && numbers <= MOST_NUMBERS;
+               part->said_step + 1 == plan->step && part->said_launched == plan->reference->n_buckets &&
+               numbers <= MOST_NUMBERS;
 }
 
 static void tell_results(const struct plan *plan, uint32_t rank, const struct past_plan *past) {
@@ -465,7 +485,8 @@ static bool resolve_plan(struct plan *plan, uint32_t before) {
         if (plan->step > job->last_step)
                 job->last_step = plan->step;
         launched = launched_by_all(plan, before);
-        return heard && (all_orderly(job, before) || !launched || past_verdict(past, plan->step + 1) == PAST_UNTOUCHED);
+        return heard && (all_orderly(job, before) || !launched ||
+                         past_verdict(past, plan->step + 1) == PAST_UNTOUCHED);
 }
 
 static void resolve_operations(struct job *job, uint32_t before) {
@@ -476,7 +497,9 @@ static void resolve_operations(struct job *job, uint32_t before) {
 
                 if (!part->here || !is_current(takeover, rank) || part->operations < takeover->operations)
                         continue;
-                takeover->operation_failed = part->operation_failed || (part->operations == takeover->operations && takeover->operation_failed);
+                takeover->operation_failed =
+                        part->operation_failed ||
+                        (part->operations == takeover->operations && takeover->operation_failed);
                 takeover->operations = part->operations;
         }
 }
@@ -488,8 +511,11 @@ static void tell_verdict(const struct job *job) {
         context.generation = job->membership.generation;
         context.uid = job->uid;
         if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
-                log_write(LOG_INFO, &context, "job has been taken back after a restart with %u members, after step %" PRIu64 ": %s",
-                          job_world(job), job->last_step, job->takeover->resumed ? "nothing is void" : "open steps are void");
+                log_write(LOG_INFO, &context,
+                          "job has been taken back after a restart with %u members, after step %" PRIu64
+                          ": %s",
+                          job_world(job), job->last_step,
+                          job->takeover->resumed ? "nothing is void" : "open steps are void");
 }
 
 void takeover_resolve(struct job *job, uint32_t before) {
@@ -501,11 +527,12 @@ void takeover_resolve(struct job *job, uint32_t before) {
                 resumed = resolve_plan(plan, before) && resumed;
         resolve_operations(job, before);
         if (!resumed && !all_current(job, before))
-                takeover->operations = 0;       /* the counts are of different generations */
+                takeover->operations = 0; /* the counts are of different generations */
         takeover->resumed = resumed;
         job->void_steps += !resumed && takeover->began;
         if (job->membership.loss.cause == WIRE__CAUSE__RESTARTED)
-                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': gradsyncd was restarted after step %" PRIu64 "%s", job->name,
+                snprintf(job->loss_text, sizeof(job->loss_text),
+                         "job '%s': gradsyncd was restarted after step %" PRIu64 "%s", job->name,
                          job->last_step, job_world(job) < before ? ", and not all members came back" : "");
         tell_verdict(job);
 }

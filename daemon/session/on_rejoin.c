@@ -4,8 +4,8 @@
 #include "job/takeover.h"
 #include "session/private.h"
 
-static struct job_rejoin describe(struct session *session, const struct request *request, const Wire__Rejoin *rejoin,
-                                  const struct token *token) {
+static struct job_rejoin describe(struct session *session, const struct request *request,
+                                  const Wire__Rejoin *rejoin, const struct token *token) {
         const struct jobs_config *config = &session->sessions->config.jobs->config;
 
         return (struct job_rejoin){
@@ -60,9 +60,11 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
                 return 0;
         r = session_check_job(session, rejoin->job, rejoin->min_world, rejoin->max_world, &request->refusal);
         if (r == 0 && session->minor < FRAME_MINOR_1)
-                r = refuse(&request->refusal, WIRE__CODE__UNSUPPORTED, "REJOIN needs minor version 1 of the protocol");
+                r = refuse(&request->refusal, WIRE__CODE__UNSUPPORTED,
+                           "REJOIN needs minor version 1 of the protocol");
         if (r == 0 && !token_set(&token, rejoin->token))
-                r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes", rejoin->job, LIMIT_TOKEN);
+                r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes",
+                           rejoin->job, LIMIT_TOKEN);
         if (r != 0)
                 return r;
         what = describe(session, request, rejoin, &token);
@@ -78,7 +80,9 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
 
 /* Whether the fd came that has to come with this frame. */
 static int check_fd(const struct request *request, struct refusal *refusal) {
-        return request->n_fds == 1 ? 0 : refuse(refusal, WIRE__CODE__INVALID, "the memory's file descriptor is missing");
+        return request->n_fds == 1
+                       ? 0
+                       : refuse(refusal, WIRE__CODE__INVALID, "the memory's file descriptor is missing");
 }
 
 int on_rejoin_plan(struct session *session, struct request *request, const ProtobufCMessage *message) {

@@ -9,7 +9,7 @@
 
 #define EXPECTED 1000u
 #define GRACE 500u
-#define FIRST 10u               /* of the members that are not there yet */
+#define FIRST 10u /* of the members that are not there yet */
 
 static struct membership m;
 static struct refusal refusal;
@@ -17,19 +17,32 @@ static struct refusal refusal;
 static void recover(uint32_t n, uint32_t min, uint32_t max) {
         memset(&m, 0, sizeof(m));
         m.name = "job";
-        membership_recover(&m, &(struct membership_request){ .min_world = min, .max_world = max, .incarnation = 3, .grace = GRACE },
+        membership_recover(&m,
+                           &(struct membership_request){
+                                   .min_world = min, .max_world = max, .incarnation = 3, .grace = GRACE },
                            7, n, FIRST, EXPECTED);
 }
 
 static void come_back(uint32_t rank, bool asked, uint64_t id) {
-        membership_return(&m, rank, rank, id, &(struct membership_request){
-                .member = FIRST + rank, .min_world = m.min_world, .max_world = m.max_world, .has_rank = asked, .rank = rank,
-                .adapts = true, .incarnation = 3 });
+        membership_return(&m, rank, rank, id,
+                          &(struct membership_request){ .member = FIRST + rank,
+                                                        .min_world = m.min_world,
+                                                        .max_world = m.max_world,
+                                                        .has_rank = asked,
+                                                        .rank = rank,
+                                                        .adapts = true,
+                                                        .incarnation = 3 });
 }
 
 static int newcomer(uint64_t member, bool asks, uint32_t rank, uint64_t now) {
-        return membership_join(&m, &(struct membership_request){ .member = member, .min_world = m.min_world, .max_world = m.max_world,
-                                                                 .has_rank = asks, .rank = rank, .adapts = true, .incarnation = 3 },
+        return membership_join(&m,
+                               &(struct membership_request){ .member = member,
+                                                             .min_world = m.min_world,
+                                                             .max_world = m.max_world,
+                                                             .has_rank = asks,
+                                                             .rank = rank,
+                                                             .adapts = true,
+                                                             .incarnation = 3 },
                                now, &refusal);
 }
 
@@ -90,7 +103,7 @@ static void a_newcomer_without_one_waits_for_the_holder(void **state) {
 
         recover(2, 2, 2);
         come_back(0, false, 1);
-        membership_forget(&m, 1, 5);            /* it had been lost before */
+        membership_forget(&m, 1, 5); /* it had been lost before */
         assert_int_equal(newcomer(50, false, 0, 6), 0);
         assert_int_equal(tick(6), MEMBERSHIP_HAS_FORMED);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one daemon leaves to the next: marks, results, and that nothing of it is believed that is not whole. */
+/* What one daemon leaves to the next: marks, results, and that nothing of it is believed that is not whole.
+ */
 #include "unit.h"
 
 #include <stdlib.h>
@@ -13,7 +14,9 @@
 #define WORLD 2u
 #define MOST 4u
 
-static struct description_bucket bucket[BUCKETS] = { { .first = 0, .n = 9 }, { .first = 9, .n = 1 }, { .first = 10, .n = 20 } };
+static struct description_bucket bucket[BUCKETS] = { { .first = 0, .n = 9 },
+                                                     { .first = 9, .n = 1 },
+                                                     { .first = 10, .n = 20 } };
 static const struct description description = { .n_params = 30, .n_buckets = BUCKETS, .bucket = bucket };
 static const struct state_key key = { .uid = 1000, .job = "job", .incarnation = 7, .plan = 1 };
 static struct state *ours;
@@ -37,7 +40,10 @@ static struct past *read_it(void) {
 static void done(struct state_plan *plan, uint32_t b, double value, const uint8_t *unused) {
         double squares[WORLD] = { value + 1, value + 2 };
         uint64_t counts[WORLD] = { 0, b };
-        struct backend_result result = { .n_inputs = WORLD, .sum_squares = value, .input_sum_squares = squares, .input_nonfinite = counts };
+        struct backend_result result = { .n_inputs = WORLD,
+                                         .sum_squares = value,
+                                         .input_sum_squares = squares,
+                                         .input_nonfinite = counts };
 
         state_begin(plan, b);
         state_done(plan, &description, b, &result, unused, (bucket[b].n + 7) / 8);
@@ -54,7 +60,7 @@ static enum past_verdict verdict(uint32_t generation, uint64_t step) {
 static void marks_tell_how_far_a_step_was(void **state) {
         struct state_plan *plan = state_add(ours, &key, &description, MOST);
 
-        assert_int_equal(verdict(0, 1), PAST_UNKNOWN);  /* it is in no generation yet */
+        assert_int_equal(verdict(0, 1), PAST_UNKNOWN); /* it is in no generation yet */
         state_generation(plan, 3, WORLD);
         assert_int_equal(verdict(3, 1), PAST_UNTOUCHED);
         assert_int_equal(verdict(2, 1), PAST_UNKNOWN);
@@ -69,7 +75,7 @@ static void marks_tell_how_far_a_step_was(void **state) {
         state_open(plan, 2);
         assert_int_equal(verdict(3, 1), PAST_UNKNOWN);
         done(plan, 0, 1, NULL);
-        state_open(plan, 0);                            /* void */
+        state_open(plan, 0); /* void */
         assert_int_equal(verdict(3, 2), PAST_UNTOUCHED);
         state_generation(plan, 4, WORLD);
         assert_int_equal(verdict(3, 2), PAST_UNKNOWN);
@@ -96,7 +102,8 @@ static void results_come_back(void **state) {
                 past_result(found, &description, b, &result, &unused);
                 assert_true(result.sum_squares == 10.0 * b);
                 assert_int_equal(result.n_inputs, WORLD);
-                assert_true(result.input_sum_squares[0] == 10.0 * b + 1 && result.input_sum_squares[1] == 10.0 * b + 2);
+                assert_true(result.input_sum_squares[0] == 10.0 * b + 1 &&
+                            result.input_sum_squares[1] == 10.0 * b + 2);
                 assert_int_equal(result.input_nonfinite[1], b);
                 if (b == 1)
                         assert_null(unused);
