@@ -45,12 +45,14 @@ struct backend_task {
         unsigned n_inputs, n_outputs;   /* 1..LIMIT_WORLD; up to as many outputs as there are members */
         const struct backend_range *inputs, *outputs;   /* copied by submit() */
         bool statistics;                /* float types: fill the sums below */
+        bool watch;                     /* end it when a member is found to have punched holes into an input's arena */
 };
 
 /* Valid during the call that delivers it. */
 struct backend_result {
         uint64_t id;
         bool cancelled;                 /* outputs are undefined, no access to any of the ranges any more */
+        unsigned punched;               /* why: number of the input into whose arena holes were punched, plus 1; 0: no such */
         unsigned n_inputs;
         /* If statistics were asked for and the dtype is a float, else zeros. f64, summed in an order that depends on
          * nothing but the number of elements: the same input gives the same bits on any machine and worker count. */
@@ -93,8 +95,8 @@ struct backend_ops {
          * the daemon), then maps it. 0; INVALID (positive) with *refusal; or a negative errno. */
         int (*arena_attach)(struct backend_arena *arena, struct refusal *refusal);
         /* Before and after `bytes` bytes of an attached arena are used: whether its member has punched holes since, into which
-         * the daemon would allocate pages. Small amounts are summed up and looked at together, so that they cost nothing: what a
-         * member can make the daemon allocate is one task's bytes, or ARENA_UNCHECKED. The results of arena_attach. */
+         * the daemon would allocate pages. Small amounts are summed up and looked at together, once they make up ARENA_UNCHECKED, so
+         * that they cost nothing. Between these two, a task that is watched looks by itself. The results of arena_attach. */
         int (*arena_check)(struct backend_arena *arena, uint64_t bytes, struct refusal *refusal);
         /* Copies `size` bytes at `offset` out, each byte read once. Only on an attached arena. */
         void (*arena_read)(const struct backend_arena *arena, uint64_t offset, void *to, size_t size);

@@ -91,13 +91,11 @@ class Wild:
         self.began[self.peer.job] = (ordinal + 1) % (1 << 32)
         plan = small_plan(2 if self.chance.random() < 0.95 else 1,
                           64 if self.chance.random() < 0.95 else 5000, ordinal)
-        if self.chance.random() < 0.05:
-            plan.buckets[0][self.chance.randrange(3)] = self.chance.choice(LONG)
         if self.memories.get(self.peer.job) and self.chance.random() < 0.5:
             self.own.handle = self.chance.choice([*self.memories[self.peer.job], 1, 2])
             self.own.place(plan, self.chance.randrange(8) * 128 + self.chance.choice([0] * 20 + [32]))
-            if self.chance.random() < 0.05:
-                plan.buckets[0][0] = self.chance.choice(LONG)
+        if self.chance.random() < 0.05:
+            plan.buckets[0][self.chance.randrange(3)] = self.chance.choice(LONG)
         changes = {}
         if self.chance.random() < 0.03:
             changes[self.chance.choice(["arena_bytes", "diagnosis_bytes"])] = self.chance.choice(LONG)
