@@ -277,17 +277,12 @@ void memory_unclaim(struct memory_claim *claims) {
         }
 }
 
-bool memory_intact(struct member *member, struct backend_arena *arena, uint64_t bytes) {
+static void evict(struct member *member, uint32_t code, const char *why) {
         struct log_context context = LOG_CONTEXT_NONE;
-        struct refusal refusal, why;
-        int r = config_of(member)->backend->ops->arena_check(arena, bytes, &why);
+        struct refusal refusal;
 
-        if (r == 0)
-                return true;
-        if (r < 0)
-                refuse(&why, WIRE__CODE__SYSTEM, "its memory cannot be looked at: %s", strerror(-r));
-        refuse_for(&refusal, why.code, member->rank, (int32_t)member->pid, "job '%s': rank %u (pid %d) is evicted: %s",
-                   member->job->name, member->rank, (int)member->pid, why.text);
+        refuse_for(&refusal, code, member->rank, (int32_t)member->pid, "job '%s': rank %u (pid %d) is evicted: %s",
+                   member->job->name, member->rank, (int)member->pid, why);
         context.job = member->job->name;
         context.generation = member->job->membership.generation;
         context.rank = member->rank;
@@ -296,5 +291,20 @@ bool memory_intact(struct member *member, struct backend_arena *arena, uint64_t 
         if (member->owner != NULL && flood_admits(FLOOD_PROTOCOL, member->job->uid, clock_now()))
                 log_write(LOG_WARNING, &context, "%s", refusal.text);
         config_of(member)->events->evict(member, &refusal);
-        return false;
+}
+
+void memory_punched(struct member *member) {
+        evict(member, WIRE__CODE__INVALID, "some of its shared memory was given back to the kernel (holes were punched) while gradsyncd "
+              "was using it");
+}
+
+bool memory_intact(struct member *member, struct backend_arena *arena, uint64_t bytes) {
+        struct refusal why;
+        int r = config_of(member)->backend->ops->arena_check(arena, bytes, &why);
+
+        if (r < 0)
+                refuse(&why, WIRE__CODE__SYSTEM, "its memory cannot be looked at: %s", strerror(-r));
+        if (r != 0)
+                evict(member, why.code, why.text);
+        return r == 0;
 }

@@ -60,5 +60,7 @@ int memory_claim(struct member *member, const struct plan *plan, const struct de
 /* The whole list; NULL is fine. */
 void memory_unclaim(struct memory_claim *claims);
 
+/* The backend has found that the member gave pages back: it is evicted. */
+void memory_punched(struct member *member);
 /* Whether `bytes` bytes of an arena can be used: see arena_check of backend.h. If not, its member is evicted. */
 bool memory_intact(struct member *member, struct backend_arena *arena, uint64_t bytes);

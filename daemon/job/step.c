@@ -123,6 +123,14 @@ static void look_again(struct plan *plan, uint32_t index) {
                 memory_intact(plan->job->rank[rank], plan_range(plan, rank, index).arena, bytes);
 }
 
+/* A bucket has no result, because of the member with this rank: the step is void with its loss, or now, if it is lost already. */
+static void break_for(struct plan *plan, uint32_t rank) {
+        plan->n_full--;
+        memory_punched(plan->job->rank[rank]);
+        if (plan->job->state != JOB_RUNNING)
+                step_break(plan);
+}
+
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result) {
         struct plan *plan = container_of(owner, struct plan, owner);
 
@@ -130,6 +138,10 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
         if (plan->state == STEP_VOIDING) {
                 if (plan->tasks == 0)
                         void_step(plan);
+                return;
+        }
+        if (result->punched > 0) {
+                break_for(plan, result->punched - 1);
                 return;
         }
         look_again(plan, bucket);
@@ -174,6 +186,7 @@ static int launch(struct plan *plan, uint32_t index, uint64_t now) {
                 .inputs = range,
                 .outputs = range,
                 .statistics = true,
+                .watch = true,
         }, &result);
         if (r < 0)
                 return r;

@@ -5,6 +5,7 @@ Nothing here sleeps to let something happen. A test waits for an event (a datagr
 process), or, where only a state can be looked at, in wait_until(), whose deadline is a bound and never a
 measurement.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -221,8 +222,9 @@ class Member(Program):
         super().__init__(build / MEMBER, *arguments, socket=socket_path, **options)
 
 
-# A loss is the end, and tests connect as fast as they like, unless they are about that.
-USUAL = {"rejoin_grace": "0", "connects_per_uid": 1000000}
+# A loss is the end, and tests connect as fast as they like, and speak as late as a slow machine lets them, unless
+# they are about that.
+USUAL = {"rejoin_grace": "0", "connects_per_uid": 1000000, "handshake_timeout": "60s"}
 
 
 class Daemon:
@@ -305,6 +307,26 @@ class Daemon:
 
     def signal(self, number):
         self.program.signal(number)
+
+    @contextlib.contextmanager
+    def at_once(self):
+        """What is sent to it inside is all there when it looks at its sockets next: no time passes for it in between."""
+        self.program.stop()
+        try:
+            yield
+        finally:
+            self.program.resume()
+
+    def reload(self, text):
+        """Gives it this configuration file, and waits until it has taken, or refused, it."""
+        self.config.write_text(text)
+        self.notices.clear()
+        self.signal(signal.SIGHUP)
+        self.wait_notice(lambda told: "READY=1" in told.split("\n"))
+
+    def change(self, **settings):
+        """Other settings than at the start; what is not named has its usual value."""
+        self.reload(settings_text({**USUAL, **settings}))
 
     def ctl(self, *arguments, env=None, uid=None, code=0):
         """Output of gradsyncctl, which must exit with `code`."""

@@ -510,7 +510,7 @@ class Crew:
         self.plans.append(plans)
         return plans
 
-    def go(self, steps=1, ordinal=0):
+    def go(self, steps=1, ordinal=0,):
         """Whole steps of one plan, results checked: rank r gives r + 1 everywhere, so the average is
         known."""
         plans = self.plans[ordinal]

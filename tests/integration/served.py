@@ -15,7 +15,7 @@ class Served:
         self.healthy = adopt(Crew(daemon.socket, "healthy", 2,
                                   lambda ordinal: small_plan(3, ordinal=ordinal)))
         self.healthy.go(3)
-        self.before = self.holdings()
+        self.before = wait_until(self._steady, "holdings that stay")
 
     @property
     def path(self):
@@ -63,6 +63,11 @@ class Served:
         return {"fds": self.daemon.fds(), "clients": told.clients, "jobs": told.jobs, "arenas": told.arenas,
                 "bytes": told.arena_bytes}
 
+    def _steady(self):
+        """What it holds, if it is the same twice: a datagram to the service manager takes a socket for a moment."""
+        first = self.holdings()
+        return first if first == self.holdings() else None
+
     def settled(self):
         """Closes everything else, and waits until the daemon holds what it held at first."""
         for other in self.others:
@@ -75,7 +80,7 @@ class Served:
             return seen[0] == self.before
 
         try:
-            wait_until(back, "return to what was held before", 20)
+            wait_until(back, "return to what was held before")
         except AssertionError:
             assert seen[0] == self.before
         self.go()
@@ -94,5 +99,5 @@ class Served:
             told = watcher.status()["STATUS_DAEMON"][0]
             return (told.clients, told.jobs, told.arenas, told.arena_bytes) == (1, 0, 0, 0)
 
-        wait_until(nothing, "an empty daemon", 20)
+        wait_until(nothing, "an empty daemon")
         watcher.close()

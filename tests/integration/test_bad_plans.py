@@ -21,7 +21,7 @@ def refused_plan(served, proposal, **changes):
     peer = crew.peers[0]
     try:
         answer = peer.refusal(peer.plan_send(proposal, **changes))
-    except BrokenPipeError:             # the daemon hung up before it had all of the plan
+    except (BrokenPipeError, ConnectionResetError):     # the daemon hung up before it had all of the plan
         answer = peer.hangup()
     return peer, answer
 

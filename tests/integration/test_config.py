@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-import signal
 
 import pytest
 
@@ -128,30 +127,22 @@ def test_affinity_is_that_of_the_workers(daemon):
             assert os.sched_getaffinity(int(task.name)) == {first}
 
 
-def reload(daemon, text):
-    """Gives the daemon a new file and waits until it has taken, or refused, it."""
-    daemon.config.write_text(text)
-    daemon.notices.clear()
-    daemon.signal(signal.SIGHUP)
-    daemon.wait_notice(lambda text: "READY=1" in text.split("\n"))
-
-
 def test_reload_changes_what_can_change(daemon, peers):
     made = daemon(config="[limits]\nclients_per_uid = 5\n")
     peers(Peer(made.socket))
-    reload(made, "[daemon]\nworkers = 7\n[limits]\nclients_per_uid = 2\n")
+    made.reload("[daemon]\nworkers = 7\n[limits]\nclients_per_uid = 2\n")
     made.wait_log(r"configuration reloaded.*need a restart: workers")
     held = peers(Peer(made.socket))
     refused = peers(Peer(made.socket, hello=False)).refusal(0)
     assert refused.code == "QUOTA" and "clients_per_uid" in refused.text
-    reload(made, "[limits]\nclients_per_uid = 3\n")
+    made.reload("[limits]\nclients_per_uid = 3\n")
     peers(Peer(made.socket))
     assert held.status()["STATUS_DAEMON"][0].clients == 3
 
 
 def test_a_wrong_reload_changes_nothing(daemon, peers):
     made = daemon(config="[limits]\nclients_per_uid = 2\n")
-    reload(made, "[limits]\nclients_per_uid = 1\njobs = 3\n")
+    made.reload("[limits]\nclients_per_uid = 1\njobs = 3\n")
     made.wait_log(rf"{re.escape(str(made.config))}:3: unknown key 'jobs'")
     peers(Peer(made.socket))
     peers(Peer(made.socket))
@@ -159,7 +150,7 @@ def test_a_wrong_reload_changes_nothing(daemon, peers):
 
 def test_flags_win_over_a_reload_too(daemon, peers):
     made = daemon("--clients-per-uid=2", config="")
-    reload(made, "[limits]\nclients_per_uid = 1\n")
+    made.reload("[limits]\nclients_per_uid = 1\n")
     peers(Peer(made.socket))
     peers(Peer(made.socket))
     assert peers(Peer(made.socket, hello=False)).refusal(0).code == "QUOTA"

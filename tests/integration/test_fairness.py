@@ -8,6 +8,7 @@ which it sent them.
 import pytest
 
 import wire
+from harness import wait_until
 from peer import small_plan
 
 LARGE = 128 << 20
@@ -34,16 +35,16 @@ def ready(peer, place, name):
     peer.send("READY", 0, job=job, generation=generation, plan=0, step=plan.step, bucket=0)
 
 
-def order(peer, place):
-    """Names of the jobs in the order in which their steps were committed to this peer."""
+def committed(peer, place):
+    """The job whose step is committed next, as this peer hears of it."""
     names = {job: name for name, (job, _, _) in place.items()}
-    done = []
-    while len(done) < len(names):
+    while True:
         message = peer.expect("STEP")
         assert message.outcome != wire.pb.VOID
         if message.outcome == wire.pb.COMMITTED:
-            done.append(names[message.job])
-    return done
+            name = names[message.job]
+            place[name][2].step += 1
+            return name
 
 
 @pytest.mark.heavy
@@ -52,42 +53,38 @@ def test_a_small_bucket_overtakes_a_large_one(serve, small):
     served = serve(settings={"workers": 1})
     peers, places = two_in_both(served, small)
     for _ in range(3):
-        for name in ("large", "small"):
-            ready(peers[1], places[1], name)
-        for name in ("large", "small"):                 # the large one is complete first
-            ready(peers[0], places[0], name)
+        with served.daemon.at_once():
+            for name in ("large", "small"):
+                ready(peers[1], places[1], name)
+            for name in ("large", "small"):             # the large one is complete first
+                ready(peers[0], places[0], name)
         for peer, place in zip(peers, places):
-            assert order(peer, place) == ["small", "large"]
-            for _, _, plan in place.values():
-                plan.step += 1
+            assert [committed(peer, place) for _ in range(2)] == ["small", "large"]
     served.go()
+
+
+def small_steps_during_a_large_one(peers, places):
+    """How many. Both jobs are idle afterwards."""
+    for peer, place in zip(peers, places):
+        ready(peer, place, "large")
+    done, ended = 0, set()
+    while not ended:
+        for peer, place in zip(peers, places):
+            ready(peer, place, "small")
+        for number, (peer, place) in enumerate(zip(peers, places)):
+            while committed(peer, place) == "large":
+                ended.add(number)
+        done += not ended
+    for number in {0, 1} - ended:
+        assert committed(peers[number], places[number]) == "large"
+    return done
 
 
 @pytest.mark.heavy
 def test_many_small_steps_during_a_large_one(serve):
-    """The small job is not slowed to one step per large one."""
+    """The small job is not slowed to one step per large one. While the machine is busy otherwise it may be, but not
+    every time."""
     served = serve(settings={"workers": 1})
     peers, places = two_in_both(served, 4096)
-    for peer, place in zip(peers, places):
-        ready(peer, place, "large")
-    peers[0].status()
-    done = 0
-    names = {places[0]["large"][0]: "large", places[0]["small"][0]: "small"}
-    while True:
-        for peer, place in zip(peers, places):
-            ready(peer, place, "small")
-        seen = []
-        for peer in peers:
-            while True:
-                message = peer.expect("STEP")
-                if message.outcome == wire.pb.COMMITTED:
-                    seen.append(names.get(message.job, "other"))
-                    if message.job == (places[peers.index(peer)]["small"][0]):
-                        break
-        for place in places:
-            place["small"][2].step += 1
-        if "large" in seen:
-            break
-        done += 1
-    assert done >= 3
+    wait_until(lambda: small_steps_during_a_large_one(peers, places) >= 3, "three small steps during a large one")
     served.go()

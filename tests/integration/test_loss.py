@@ -351,22 +351,25 @@ def test_memory_is_the_members_after_a_void_step(serve):
 
 def test_step_deadline(serve):
     """Who keeps a step waiting for too long is put out, by name."""
-    served = serve(settings={"step_deadline": "300ms", "stall_notice": "50ms"})
+    served = serve()
     crew = served.crew("hurried", 2)
     crew.go(1)
     crew.peers[0].ready(crew.plans[0][0], 0)
+    crew.peers[0].status()
+    served.daemon.change(step_deadline="300ms", stall_notice="50ms")
     outcome, message, _ = crew.peers[0].outcome(crew.plans[0][0])
     assert outcome == "VOID" and message.rank == 1 and message.cause == wire.pb.EVICTED, message
     assert crew.peers[0].expect("LOST").rank == 1
     reason = crew.peers[1].hangup()
     assert reason is not None and reason.text
+    served.daemon.change()
     served.go()
 
 
 # -- the daemon's own end
 
 def test_sigterm_lets_an_open_step_finish(serve):
-    served = serve()
+    served = serve(settings={"drain_timeout": "1h"})
     served.judged = False
     crew = served.crew("last", 2)
     crew.peers[0].ready(crew.plans[0][0], 0)
@@ -413,8 +416,7 @@ def test_a_daemon_killed_leaves_a_socket_that_the_next_one_takes_over(serve):
     served.judged = False
     served.daemon.program.kill()
     for peer in served.healthy.peers:
-        with pytest.raises(Hangup):
-            peer.receive()
+        assert peer.hangup() is None
     served.daemon.program.destroy()
     served.daemon.start()
     peer = served.adopt(Peer(served.path))

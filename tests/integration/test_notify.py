@@ -85,13 +85,14 @@ def test_one_stopped_worker_ends_the_feeding(daemon, peers, workers):
         made.wait_notice(has("WATCHDOG", "1"))
     worker = Traced(thread(made.pid, "gs-worker-0"))
     try:
-        made.wait_log(rf"1 of {workers} worker threads do not answer")
-        heard_within(made, 0)           # what was said before it noticed
+        heard_within(made, 0)           # what was said before
         heard = []
         for _ in range(5):              # the loop is alive all the time: it answers
             heard += heard_within(made, WATCHDOG_US / 1e6)
             assert watcher.status()["STATUS_DAEMON"][0].clients == 1
-        assert not any("WATCHDOG=1" in text for text in heard), heard
+        # It may have answered the last ping before it was stopped; none after that.
+        assert sum("WATCHDOG=1" in text for text in heard) <= 1, heard
+        made.wait_log(rf"\d of {workers} worker threads do not answer")
     finally:
         worker.release()
     for _ in range(3):
@@ -112,14 +113,13 @@ def test_a_stopped_loop_ends_the_feeding(daemon):
 
 def test_workers_at_work_feed(serve):
     """Pings and reductions share the threads: work must not look like a stop."""
-    served = serve("--workers=1", env={"WATCHDOG_USEC": 4000000})       # a slow machine is no stop either
+    served = serve("--workers=1", env={"WATCHDOG_USEC": 16000000})      # a slow machine is no stop either
     crew = served.crew("busy", 2, lambda ordinal: small_plan(4, elements=1 << 15, ordinal=ordinal))
-    made = served.daemon
-    for _ in range(2):
-        crew.go(10)
-        heard_within(made, 0)
-        made.wait_notice(has("WATCHDOG", "1"))
-    assert "do not answer" not in made.log
+    fed = 0
+    while fed < 2:                      # the second ping is answered while there is work all the time
+        crew.go(1)
+        fed += sum("WATCHDOG=1" in text for text in heard_within(served.daemon, 0))
+    assert "do not answer" not in served.daemon.log
 
 
 def test_a_manager_that_does_not_listen_stops_nobody(serve, scratch):

@@ -5,6 +5,7 @@ import grp
 import os
 import re
 import signal
+import time
 
 import pytest
 
@@ -163,7 +164,7 @@ def test_a_pause_in_the_middle_of_a_step(serve):
 
 def test_nobody_is_blamed_during_a_pause(serve):
     """A job that stalls at the same time shows that there was time enough to be blamed."""
-    served = serve(settings={"stall_notice": "50ms", "step_deadline": "1s"})
+    served = serve()
     halted = served.crew("halted", 2)
     halted.go(1)
     halted.peers[0].ready(halted.plans[0][0], 0)
@@ -171,9 +172,16 @@ def test_nobody_is_blamed_during_a_pause(serve):
     order(halted.peers[0], "PAUSE", job="halted")
     stalling = served.crew("stalling", 2)
     stalling.peers[0].ready(stalling.plans[0][0], 0)
+    stalling.peers[0].status()
+    before = re.sub(r".*uid \d+ pauses.*", "", served.daemon.log).count("job 'halted'")
+    served.daemon.change(stall_notice="50ms", step_deadline="1s")
     assert stalling.peers[1].hangup().code == "MEMBER_LOST"     # the deadline
-    assert "job 'halted'" not in re.sub(r".*uid \d+ pauses.*|.*formed.*", "", served.daemon.log)
+    assert re.sub(r".*uid \d+ pauses.*", "", served.daemon.log).count("job 'halted'") == before
+    served.daemon.change()
+    resumed = time.monotonic()
     order(halted.peers[0], "RESUME", job="halted")
+    waits, = halted.peers[0].status()["STATUS_WAIT"]
+    assert waits.since_ms <= (time.monotonic() - resumed) * 1000, "the pause counts"
     halted.peers[1].ready(halted.plans[0][1], 0)
     for peer, plan in zip(halted.peers, halted.plans[0]):
         assert peer.outcome(plan)[0] == "COMMITTED"

@@ -5,8 +5,10 @@ That manager may not change users or build file system views here, so those line
 filter, the capability bound, NoNewPrivileges and MemoryDenyWriteExecute, under which a whole job must work. Machines that allow no new
 namespaces (most unprivileged containers) have no such test: the files are still checked by test_units.py.
 """
+import atexit
 import contextlib
 import errno
+import fcntl
 import os
 import pathlib
 import re
@@ -29,7 +31,7 @@ MANAGER_STARTS = """
     export XDG_RUNTIME_DIR=/run/user/0
     cp "$1"/gradsyncd@* /run/user/0/systemd/user/
     systemd --user >/run/log 2>&1 &
-    for i in $(seq 300); do systemctl --user is-system-running >/run/state 2>/dev/null && break; sleep 0.1; done
+    for i in $(seq 600); do systemctl --user is-system-running >/run/state 2>/dev/null && break; sleep 0.1; done
     grep -q running /run/state || exit 3
 """
 
@@ -76,8 +78,8 @@ def adapt(build, folder):
         (folder / name).write_text(text)
 
 
-def possible():
-    """Whether a manager starts here at all, without anything of ours."""
+def manager_starts():
+    """Whether one does here at all, without anything of ours."""
     probe = pathlib.Path("/tmp") / f"gs-manager-{os.getpid()}"
     probe.mkdir()
     try:
@@ -86,6 +88,22 @@ def possible():
         return False
     finally:
         probe.rmdir()
+
+
+def possible():
+    """manager_starts(), asked once: all processes that share these tests have to agree on what there is."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None:
+        return manager_starts()
+    path = pathlib.Path("/tmp") / f"gs-manager-{run}"
+    with open(path, "a+", encoding="ascii") as answer:
+        fcntl.flock(answer, fcntl.LOCK_EX)
+        answer.seek(0)
+        if (text := answer.read()) == "":
+            atexit.register(path.unlink, missing_ok=True)
+            text = "yes" if manager_starts() else "no"
+            answer.write(text)
+    return text == "yes"
 
 
 def systemctl(*arguments):

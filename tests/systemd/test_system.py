@@ -13,6 +13,7 @@ SERVICE, SOCKET = "gradsyncd@cpu.service", "gradsyncd@cpu.socket"
 PATH = "/run/gradsync/cpu/socket"
 LOG = f"_SYSTEMD_UNIT={SERVICE}"
 DROP_IN = "/etc/gradsync/gradsyncd.conf.d/10-test.conf"
+UNIT_DROP_IN = "/etc/systemd/system/gradsyncd@.service.d/10-test.conf"
 # With the socket named there is no private daemon when this one cannot be reached.
 HELLO = ("gradsyncctl", "run", "--socket", PATH, "-n", "2", "--", "/opt/trainers/hello")
 
@@ -60,6 +61,7 @@ def test_a_client_starts_it(machine):
 
 def test_stopping_lets_a_step_end(machine, trainers):
     """Between the end of the service and its next start no client is told that there is no daemon."""
+    machine.write(DROP_IN, "[daemon]\ndrain_timeout = 60s\n")      # the journal may be slow to tell
     machine.systemctl("start", SERVICE)
     daemon = machine.main_pid(SERVICE)
     members = form(trainers("alice", 2), "draining")
@@ -115,6 +117,9 @@ def test_reload(machine, trainers):
 
 def test_a_mistake_in_the_settings_stops_the_start(machine):
     machine.write(DROP_IN, "[daemon]\nworkers = many\n")
+    # Few attempts are many when each takes long.
+    machine.write(UNIT_DROP_IN, "[Unit]\nStartLimitIntervalSec=60s\n[Service]\nRestartSec=100ms\n")
+    machine.systemctl("daemon-reload")
     assert machine.systemctl("start", SERVICE, check=False).returncode != 0
     told = machine.wait_journal(re.escape(DROP_IN), LOG)["MESSAGE"]
     assert f"{DROP_IN}:2" in told and "many" in told

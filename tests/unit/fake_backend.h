@@ -25,6 +25,7 @@ struct fake_task {
         struct backend_task task;
         struct backend_range input[LIMIT_WORLD], output[LIMIT_WORLD];
         bool cancelled;
+        unsigned punched;               /* as in struct backend_result; set by the test */
 };
 
 struct fake_backend {
@@ -131,6 +132,7 @@ static int fake_submit(struct backend *backend, const struct backend_task *task,
         fake->n_tasks++;
         kept->task = *task;
         kept->cancelled = false;
+        kept->punched = 0;
         memcpy(kept->input, task->inputs, task->n_inputs * sizeof(*task->inputs));
         memcpy(kept->output, task->outputs, task->n_outputs * sizeof(*task->outputs));
         for (unsigned i = 0; i < task->n_inputs; i++)
@@ -151,7 +153,8 @@ static inline void fake_end_one(struct fake_backend *fake) {
                 ended.input[i].arena->tasks--;
         for (unsigned i = 0; i < ended.task.n_outputs; i++)
                 ended.output[i].arena->tasks--;
-        fake_result(fake, &ended.task, ended.cancelled, &result);
+        fake_result(fake, &ended.task, ended.cancelled || ended.punched > 0, &result);
+        result.punched = ended.punched;
         fake->done(fake->owner, &result);
 }
 

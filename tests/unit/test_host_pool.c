@@ -17,6 +17,7 @@
 
 #include "backend/host/arena.h"
 #include "backend/host/pool.h"
+#include "backend/host/task.h"
 #include "base/cleanup.h"
 #include "base/cpus.h"
 
@@ -451,6 +452,37 @@ static void test_arena_check(void **state) {
         free(done);
 }
 
+/* A task that is watched looks at its inputs before its first slice, and again after some. */
+static void test_watched_task(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(2, done);
+        uint64_t bytes = 3 * TASK_LOOK_SLICES * KERNEL_SLICE_BYTES;
+        struct member member[3];
+        struct backend_range range[3];
+        struct backend_task task = { .id = 1, .dtype = WIRE__DTYPE__F32, .reduce = WIRE__REDUCE__SUM, .elements = bytes / 4, .n_inputs = 3,
+                                     .n_outputs = 3, .inputs = range, .outputs = range, .watch = true };
+        for (unsigned i = 0; i < 3; i++) {
+                member[i] = member_new(backend, bytes);
+                range[i] = (struct backend_range){ member[i].arena, 0 };
+        }
+        fixture_run(backend, done, &task);
+        assert_false(done->at[0].cancelled);
+        assert_int_equal(done->at[0].punched, 0);
+        punch(backend->ops->arena_fd(member[1].arena), 0, bytes);
+        fixture_run(backend, done, &task);
+        assert_true(done->at[1].cancelled);
+        assert_int_equal(done->at[1].punched, 2);
+        assert_int_equal(touched(member[1].arena), 0);
+        task.watch = false;
+        fixture_run(backend, done, &task);
+        assert_false(done->at[2].cancelled);
+        assert_int_equal(touched(member[1].arena), bytes);
+        for (unsigned i = 0; i < 3; i++)
+                member_free(backend, &member[i]);
+        backend->ops->close(backend);
+        free(done);
+}
+
 /* Mappings of arenas in this process. */
 static unsigned arena_mappings(void) {
         FILE *maps = fopen("/proc/self/maps", "r");
@@ -643,6 +675,7 @@ int main(void) {
                 cmocka_unit_test(test_arena_accounts),
                 cmocka_unit_test(test_adopted_arena),
                 cmocka_unit_test(test_arena_check),
+                cmocka_unit_test(test_watched_task),
                 cmocka_unit_test(test_large_arenas),
                 cmocka_unit_test(test_large_arenas_lie_apart),
                 cmocka_unit_test(test_large_arena_in_little_space),

@@ -296,6 +296,40 @@ static void punched_memory_evicts_its_member(void **state) {
         assert_int_equal(f->fake.n_arenas, 1);
 }
 
+/* Found while it was being reduced, when all was ready already: void all the same, also if the member is gone by then. */
+static void memory_punched_in_a_reduction_voids_the_step(void **state) {
+        struct fixture *f = *state;
+
+        agree(f, 0);
+        for (unsigned turn = 0; turn < 2; turn++)
+                for (uint32_t rank = 0; rank < 2; rank++)
+                        assert_int_equal(ready(f, rank, 1, turn), 0);
+        assert_true(f->fake.task[0].task.watch);
+        f->fake.task[0].punched = 2;
+        fake_end_one(&f->fake);
+        assert_heard("evict 1;");
+        member_gone(f->member[1], WIRE__CAUSE__EVICTED);
+        fake_end_one(&f->fake);
+        pass(f);
+        assert_heard("void 1;lost 1;");
+}
+
+static void memory_of_a_lost_member_is_found_punched(void **state) {
+        struct fixture *f = *state;
+
+        agree(f, 0);
+        for (unsigned turn = 0; turn < 2; turn++)
+                for (uint32_t rank = 0; rank < 2; rank++)
+                        assert_int_equal(ready(f, rank, 1, turn), 0);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        f->fake.task[0].punched = 2;
+        fake_end_one(&f->fake);
+        assert_true(f->fake.task[0].cancelled);
+        fake_end_one(&f->fake);
+        pass(f);
+        assert_heard("evict 1;void 1;lost 1;");
+}
+
 /* The same when an operator had held the step back. */
 static void punched_memory_is_found_when_a_job_is_resumed(void **state) {
         struct fixture *f = *state;
@@ -343,6 +377,8 @@ int main(void) {
                 TEST(members_have_their_own_places),
                 TEST(bytes_belong_to_one_plan),
                 TEST(punched_memory_evicts_its_member),
+                TEST(memory_punched_in_a_reduction_voids_the_step),
+                TEST(memory_of_a_lost_member_is_found_punched),
                 TEST(punched_memory_is_found_when_a_job_is_resumed),
                 TEST(punched_staging_evicts_its_member),
         };

@@ -107,7 +107,8 @@ static int setup(void **state) {
         static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
         struct fixture *f = calloc(1, sizeof(*f));
         struct jobs_config config = {
-                .events = &events, .step_deadline = 1000000, .stall_notice = 1000, .staging_bytes = 65536
+                .events = &events, .step_deadline = 3600 * USEC_PER_SEC, .stall_notice = 60 * USEC_PER_SEC,
+                .staging_bytes = 65536
         };
 
         loop_new(&f->loop);
@@ -749,12 +750,12 @@ static void an_operation_does_not_wait_for_ever(void **state) {
         now = clock_now();
         stall_check(job, now);
         assert_false(job->operation.stall_told);
-        stall_check(job, now + 5000);
+        stall_check(job, now + 61 * USEC_PER_SEC);
         assert_true(job->operation.stall_told);
         assert_heard("stall 1;");
-        stall_check(job, now + 6000);
+        stall_check(job, now + 62 * USEC_PER_SEC);
         assert_heard("");
-        stall_check(job, now + 2000000);
+        stall_check(job, now + 3601 * USEC_PER_SEC);
         assert_heard("evict 1;");
 }
 

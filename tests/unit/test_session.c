@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <sys/syscall.h>
 
+#include "base/clock.h"
 #include "fake_backend.h"
 #include "job/plan.h"
 #include "session/session.h"
@@ -113,8 +114,8 @@ static int setup(void **state) {
         static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
         struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = getpid() };
         struct fixture *f = calloc(1, sizeof(*f));
-        struct jobs_config jobs = { .events = &sessions_events, .step_deadline = 1000000,
-                                    .stall_notice = 1000, .staging_bytes = 65536 };
+        struct jobs_config jobs = { .events = &sessions_events, .step_deadline = 3600 * USEC_PER_SEC,
+                                    .stall_notice = 3600 * USEC_PER_SEC, .staging_bytes = 65536 };
         struct sessions_config sessions = {
                 .device = "cpu", .socket = "s", .handshake_timeout = 60000000, .staging_bytes = 65536
         };
