@@ -17,12 +17,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <gradsync/gradsync.h>
+
+#include "kinds.h"
 
 #define SLOTS 8
 #define WORDS 2048
@@ -146,22 +147,8 @@ static struct own {
 } owned[SLOTS];
 
 static int make_fd(uint64_t bytes) {
-        const char *kind = value_of("kind", "memfd");
-        int fd, pair[2];
-
-        if (strcmp(kind, "file") == 0)
-                return open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-        if (strcmp(kind, "directory") == 0)
-                return open("/tmp", O_RDONLY | O_CLOEXEC);
-        if (strcmp(kind, "pipe") == 0)
-                return pipe2(pair, O_CLOEXEC) < 0 ? -1 : (close(pair[1]), pair[0]);
-        if (strcmp(kind, "socket") == 0)
-                return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        fd = memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING | (strcmp(kind, "huge") == 0 ? MFD_HUGETLB : 0));
-        if (fd >= 0 && ftruncate(fd, (off_t)number_of("size", (int64_t)bytes)) == 0 &&
-            (number_of("fill", 0) == 0 || posix_fallocate(fd, 0, number_of("fill", 0)) == 0))
-                fcntl(fd, F_ADD_SEALS, number_of("seals", F_SEAL_SHRINK | F_SEAL_GROW));
-        return fd;
+        return fd_of_kind(value_of("kind", "memfd"), (uint64_t)number_of("size", (int64_t)bytes), (uint64_t)number_of("fill", 0),
+                          (int)number_of("seals", F_SEAL_SHRINK | F_SEAL_GROW));
 }
 
 /* register K BYTES [kind= size= fill= seals= offset= map= file=]: makes memory and registers it. map=1: where the trainer has mapped it;
