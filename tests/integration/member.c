@@ -151,6 +151,20 @@ static int make_fd(uint64_t bytes) {
                           (int)number_of("seals", F_SEAL_SHRINK | F_SEAL_GROW));
 }
 
+static void drop(struct own *own) {
+        if (own->fd > 0)
+                close(own->fd);
+        if (own->map != NULL && own->map != MAP_FAILED)
+                munmap(own->map, own->bytes);
+        *own = (struct own){ 0 };
+}
+
+/* What a job had that is no more. */
+static void drop_owned(void) {
+        for (unsigned k = 0; k < SLOTS; k++)
+                drop(&owned[k]);
+}
+
 /* register K BYTES [kind= size= fill= seals= offset= map= file=]: makes memory and registers it. map=1: where the trainer has mapped it;
  * map=2: at an address that is wrong. file=L: of the file of memory L. Repeated after AGAIN. */
 static int do_register(char *out, size_t size) {
@@ -167,16 +181,10 @@ static int do_register(char *out, size_t size) {
                                         map > 1 ? -1 : own->fd, (off_t)offset);
         }
         r = gradsync_register(JOB, own->fd, offset, own->bytes, own->map, &own->memory);
-        if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
-                return r;
-        if (r == GRADSYNC_OK) {
+        if (r == GRADSYNC_OK)
                 snprintf(out, size, "%s", gradsync_memory_address(own->memory) == own->map ? "own" : "mapped");
-                return r;
-        }
-        close(own->fd);
-        if (own->map != NULL && own->map != MAP_FAILED)
-                munmap(own->map, own->bytes);
-        *own = (struct own){ 0 };
+        else if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED)
+                drop(own);
         return r;
 }
 
@@ -185,24 +193,9 @@ static int do_unregister(char *out, size_t size) {
         struct own *own = &owned[index_at(1) % SLOTS];
         int r = gradsync_unregister(own->memory);
 
-        if (r != GRADSYNC_OK)
-                return r;
-        close(own->fd);
-        if (own->map != NULL)
-                munmap(own->map, own->bytes);
-        *own = (struct own){ 0 };
+        if (r == GRADSYNC_OK)
+                drop(own);
         return r;
-}
-
-/* What a job had that is no more. */
-static void drop_owned(void) {
-        for (unsigned k = 0; k < SLOTS; k++) {
-                if (owned[k].fd > 0)
-                        close(owned[k].fd);
-                if (owned[k].map != NULL)
-                        munmap(owned[k].map, owned[k].bytes);
-                owned[k] = (struct own){ 0 };
-        }
 }
 
 /* punch K OFFSET BYTES: of the file */
