@@ -18,12 +18,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <gradsync/gradsync.h>
+
+#include "kinds.h"
 
 #define SLOTS 8
 #define WORDS 2048
@@ -147,22 +148,22 @@ static struct own {
 } owned[SLOTS];
 
 static int make_fd(uint64_t bytes) {
-        const char *kind = value_of("kind", "memfd");
-        int fd, pair[2];
+        return fd_of_kind(value_of("kind", "memfd"), (uint64_t)number_of("size", (int64_t)bytes), (uint64_t)number_of("fill", 0),
+                          (int)number_of("seals", F_SEAL_SHRINK | F_SEAL_GROW));
+}
 
-        if (strcmp(kind, "file") == 0)
-                return open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-        if (strcmp(kind, "directory") == 0)
-                return open("/tmp", O_RDONLY | O_CLOEXEC);
-        if (strcmp(kind, "pipe") == 0)
-                return pipe2(pair, O_CLOEXEC) < 0 ? -1 : (close(pair[1]), pair[0]);
-        if (strcmp(kind, "socket") == 0)
-                return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        fd = memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING | (strcmp(kind, "huge") == 0 ? MFD_HUGETLB : 0));
-        if (fd >= 0 && ftruncate(fd, (off_t)number_of("size", (int64_t)bytes)) == 0 &&
-            (number_of("fill", 0) == 0 || posix_fallocate(fd, 0, number_of("fill", 0)) == 0))
-                fcntl(fd, F_ADD_SEALS, number_of("seals", F_SEAL_SHRINK | F_SEAL_GROW));
-        return fd;
+static void drop(struct own *own) {
+        if (own->fd > 0)
+                close(own->fd);
+        if (own->map != NULL && own->map != MAP_FAILED)
+                munmap(own->map, own->bytes);
+        *own = (struct own){ 0 };
+}
+
+/* What a job had that is no more. */
+static void drop_owned(void) {
+        for (unsigned k = 0; k < SLOTS; k++)
+                drop(&owned[k]);
 }
 
 /* register K BYTES [kind= size= fill= seals= offset= map= file=]: makes memory and registers it. map=1: where the trainer has mapped it;
@@ -181,16 +182,10 @@ static int do_register(char *out, size_t size) {
                                         map > 1 ? -1 : own->fd, (off_t)offset);
         }
         r = gradsync_register(JOB, own->fd, offset, own->bytes, own->map, &own->memory);
-        if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
-                return r;
-        if (r == GRADSYNC_OK) {
+        if (r == GRADSYNC_OK)
                 snprintf(out, size, "%s", gradsync_memory_address(own->memory) == own->map ? "own" : "mapped");
-                return r;
-        }
-        close(own->fd);
-        if (own->map != NULL && own->map != MAP_FAILED)
-                munmap(own->map, own->bytes);
-        *own = (struct own){ 0 };
+        else if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED)
+                drop(own);
         return r;
 }
 
@@ -199,24 +194,9 @@ static int do_unregister(char *out, size_t size) {
         struct own *own = &owned[index_at(1) % SLOTS];
         int r = gradsync_unregister(own->memory);
 
-        if (r != GRADSYNC_OK)
-                return r;
-        close(own->fd);
-        if (own->map != NULL)
-                munmap(own->map, own->bytes);
-        *own = (struct own){ 0 };
+        if (r == GRADSYNC_OK)
+                drop(own);
         return r;
-}
-
-/* What a job had that is no more. */
-static void drop_owned(void) {
-        for (unsigned k = 0; k < SLOTS; k++) {
-                if (owned[k].fd > 0)
-                        close(owned[k].fd);
-                if (owned[k].map != NULL)
-                        munmap(owned[k].map, owned[k].bytes);
-                owned[k] = (struct own){ 0 };
-        }
 }
 
 /* punch K OFFSET BYTES: of the file */
