@@ -58,6 +58,18 @@ static const ProtobufCMessageDescriptor *const descriptors[] = {
         [WIRE__MESSAGE_TYPE__TRACE_END] = &wire__trace_end__descriptor,
         [WIRE__MESSAGE_TYPE__CONTROL] = &wire__control__descriptor,
         [WIRE__MESSAGE_TYPE__CONTROL_DONE] = &wire__control_done__descriptor,
+        [WIRE__MESSAGE_TYPE__REJOIN] = &wire__rejoin__descriptor,
+        [WIRE__MESSAGE_TYPE__REJOINED] = &wire__rejoined__descriptor,
+        [WIRE__MESSAGE_TYPE__REJOIN_PLAN] = &wire__rejoin_plan__descriptor,
+        [WIRE__MESSAGE_TYPE__REJOIN_STAGING] = &wire__rejoin_staging__descriptor,
+        [WIRE__MESSAGE_TYPE__REJOIN_END] = &wire__rejoin_end__descriptor,
+        [WIRE__MESSAGE_TYPE__RESUMED] = &wire__resumed__descriptor,
+        [WIRE__MESSAGE_TYPE__RESTARTING] = &wire__restarting__descriptor,
+        [WIRE__MESSAGE_TYPE__PLAN_STEP] = &wire__plan_step__descriptor,
+        [WIRE__MESSAGE_TYPE__REGISTER] = &wire__register__descriptor,
+        [WIRE__MESSAGE_TYPE__REGISTERED] = &wire__registered__descriptor,
+        [WIRE__MESSAGE_TYPE__UNREGISTER] = &wire__unregister__descriptor,
+        [WIRE__MESSAGE_TYPE__UNREGISTERED] = &wire__unregistered__descriptor,
 };
 
 /* How often a repeated field may occur. A repeated field that is not listed may not occur at all. */

@@ -83,6 +83,7 @@ const char *cause_name(unsigned cause) {
                 [WIRE__CAUSE__CLOSED] = "closed",     [WIRE__CAUSE__EVICTED] = "evicted",
                 [WIRE__CAUSE__LEAVING] = "left",      [WIRE__CAUSE__SUPERSEDED] = "superseded",
                 [WIRE__CAUSE__SHUTDOWN] = "shutdown",
+                [WIRE__CAUSE__RESTARTED] = "restarted",
         };
 
         return cause < sizeof(names) / sizeof(names[0]) ? names[cause] : "?";

@@ -35,6 +35,9 @@ struct run_daemon {
         int pidfd;
         int lock; /* daemon.pid, locked for as long as we live */
         int notify;
+        const char *device;
+        unsigned restarts; /* lately: since the time below */
+        int64_t counted_ms;
 };
 
 #define RUN_DAEMON_INIT                                                                                      \
@@ -45,6 +48,10 @@ struct run_daemon {
  * result. */
 int run_daemon_start(struct run_daemon *daemon, const char *device, const struct run_options *options,
                      int signal_fd, const sigset_t *mask);
+/* It has ended: reaps it and starts another one in its place, which the members find by themselves. `*ret_how` says in what
+ * way it ended. False if that could not be, or has been too often. */
+bool run_daemon_restart(struct run_daemon *daemon, const struct run_options *options, const sigset_t *mask, char *ret_how,
+                        size_t size);
 /* What it logged last, on stderr. */
 void run_daemon_show_log(const struct run_daemon *daemon);
 /* Ends the daemon and removes the directory; nothing if there is none. */

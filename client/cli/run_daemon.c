@@ -29,6 +29,8 @@
 #define STOP_MS 20000 /* above the daemon's drain timeout */
 #define AGAIN_MS 10   /* between a socket's bind and its listen there is no event to wait for */
 #define LOG_LINES 12
+#define RESTARTS 3     /* within: */
+#define COUNT_MS 60000
 #define NOTIFY_NAME "notify"
 
 /* ---- the directory ---- */
@@ -173,7 +175,33 @@ static int spawn(struct run_daemon *daemon, const char *device, const struct run
         setpgid(pid, pid);
         daemon->pid = pid;
         daemon->pidfd = pidfd_open(pid, 0);
+        if (lseek(daemon->lock, 0, SEEK_SET) < 0 || ftruncate(daemon->lock, 0) < 0)
+                return -errno;
         return daemon->pidfd < 0 || dprintf(daemon->lock, "%d\n", (int)pid) < 0 ? -errno : 0;
+}
+
+static void describe_end(const siginfo_t *info, char *text, size_t size) {
+        if (info->si_code == CLD_EXITED)
+                snprintf(text, size, "ended with status %d", info->si_status);
+        else
+                snprintf(text, size, "was killed by signal %d (%s)", info->si_status, strsignal(info->si_status));
+}
+
+bool run_daemon_restart(struct run_daemon *daemon, const struct run_options *options, const sigset_t *mask, char *ret_how,
+                        size_t size) {
+        siginfo_t info = { 0 };
+        int64_t now = run_now_ms();
+
+        waitid(P_PID, (id_t)daemon->pid, &info, WEXITED | WNOHANG);
+        describe_end(&info, ret_how, size);
+        close(daemon->pidfd);
+        daemon->pidfd = -1;
+        daemon->pid = 0;
+        if (now - daemon->counted_ms >= COUNT_MS) {
+                daemon->counted_ms = now;
+                daemon->restarts = 0;
+        }
+        return daemon->restarts++ < RESTARTS && spawn(daemon, daemon->device, options, mask) == 0;
 }
 
 /* ---- readiness ---- */
@@ -255,6 +283,7 @@ int run_daemon_start(struct run_daemon *daemon, const char *device, const struct
                      int signal_fd, const sigset_t *mask) {
         int r = own_directory(daemon);
 
+        daemon->device = device;
         if (r < 0)
                 return CLI_ERROR;
         _cleanup_(closep) int inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);

@@ -270,9 +270,21 @@ static void member_ended(struct run *run, unsigned rank) {
                 member_failed(run, member, &info);
 }
 
+/* The members wait for the one that follows. */
 static void daemon_ended(struct run *run) {
-        epoll_ctl(run->epoll_fd, EPOLL_CTL_DEL, run->daemon.pidfd, NULL);
-        cli_complain("the private daemon (pid %d) has ended; the job cannot go on", run->daemon.pid);
+        pid_t pid = run->daemon.pid;
+        char how[96];
+
+        if (run->stopping) {
+                epoll_ctl(run->epoll_fd, EPOLL_CTL_DEL, run->daemon.pidfd, NULL);
+                return;
+        }
+        if (run_daemon_restart(&run->daemon, run->options, &run->mask, how, sizeof how) &&
+            follow(run, run->daemon.pidfd, ABOUT(ABOUT_DAEMON, 0, 0)) == 0) {
+                cli_complain("the private daemon (pid %d) %s; started again as pid %d", pid, how, run->daemon.pid);
+                return;
+        }
+        cli_complain("the private daemon (pid %d) %s, and is not started again; the job cannot go on", pid, how);
         run_daemon_show_log(&run->daemon);
         stop_members(run, SIGTERM, CLI_ERROR);
 }

@@ -53,6 +53,11 @@ static int take_staging(struct request *request, const ProtobufCMessage *message
                 return fail(GRADSYNC_PROTOCOL,
                             "job '%s': gradsyncd sent a staging memory of %llu bytes and %u fds", job->name,
                             (unsigned long long)arena->bytes, packet->n_fds);
+        if (job->gs->link.timer >= 0) {         /* another daemon may ask for it */
+                job->staging_fd = packet->fds[0];
+                packet->n_fds = 0;
+                return memory_map(&job->staging, job->staging_fd, arena->bytes, "the staging memory", job->name);
+        }
         return memory_map(&job->staging, packet->fds[0], arena->bytes, "the staging memory", job->name);
 }
 
@@ -175,12 +180,20 @@ static int run_chunk(struct gradsync_job *job, uint64_t bytes) {
                 copy(job, copy_in, bytes, stride);
                 c->chunk = bytes;
         }
+        if (c->request.id == 0 && job->rejoin.phase != REJOIN_NONE) {
+                c->chunk = 0;
+                return REQUEST_BROKEN;          /* the daemon went while the data was copied */
+        }
         r = operate(job, stride);
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                 return r;
-        if (c->generation == job->generation)   /* a new one counts from 0 */
-                job->sequence += counted(r);
         c->chunk = 0;
+        if (r == REQUEST_BROKEN)
+                return r;
+        if (c->generation == job->generation && counted(r)) {   /* a new one counts from 0 */
+                job->sequence++;
+                job->operation_failed = r != GRADSYNC_OK;
+        }
         if (r != GRADSYNC_OK)
                 return r;
         if (bytes > 0)
@@ -209,11 +222,26 @@ static int run_chunks(struct gradsync_job *job) {
         return r;
 }
 
-static int advance(struct gradsync_job *job) {
+/* The daemon that had begun to share the staging memory is gone. */
+static void forget_staging(struct gradsync_job *job) {
         struct collective *c = &job->collective;
-        int r = GRADSYNC_OK;
 
-        if (c->phase == COLLECTIVE_STAGING) {
+        request_close(job->gs, &c->request);
+        memory_unmap(&job->staging);
+        if (job->staging_fd >= 0)
+                close(job->staging_fd);
+        job->staging_fd = -1;
+        c->phase = COLLECTIVE_STAGING;
+        c->connection = job->gs->link.connection;
+}
+
+static int advance_once(struct gradsync_job *job) {
+        struct collective *c = &job->collective;
+        int r = c->request.id != 0 && c->phase == COLLECTIVE_CHUNKS ? GRADSYNC_OK : rejoin_wait(job);
+
+        if (r == GRADSYNC_OK && c->phase != COLLECTIVE_CHUNKS && c->connection != job->gs->link.connection)
+                forget_staging(job);
+        if (r == GRADSYNC_OK && c->phase == COLLECTIVE_STAGING) {
                 r = ask_staging(job);
                 if (r == GRADSYNC_OK)
                         c->phase = COLLECTIVE_TOUCH;
@@ -223,6 +251,8 @@ static int advance(struct gradsync_job *job) {
                 if (r == GRADSYNC_OK)
                         c->phase = COLLECTIVE_MAPPED;
         }
+        if (r == GRADSYNC_OK && c->phase == COLLECTIVE_MAPPED && c->connection != job->gs->link.connection)
+                return REQUEST_BROKEN;
         if (r == GRADSYNC_OK && c->phase == COLLECTIVE_MAPPED) {
                 r = say_mapped(job);
                 if (r == GRADSYNC_OK) {
@@ -231,6 +261,15 @@ static int advance(struct gradsync_job *job) {
                 }
         }
         return r != GRADSYNC_OK ? r : run_chunks(job);
+}
+
+static int advance(struct gradsync_job *job) {
+        int r;
+
+        do
+                r = advance_once(job);
+        while (r == REQUEST_BROKEN);
+        return r;
 }
 
 static bool same_call(const struct collective *c, const struct call *call) {
@@ -256,6 +295,8 @@ static void begin(struct gradsync_job *job, const struct call *call) {
         c->rank = job->rank;
         c->world = job->world;
         c->at = c->chunk = 0;
+        if (c->phase != COLLECTIVE_TOUCH) /* else the memory is of the connection on which an earlier call got it */
+                c->connection = job->gs->link.connection;
 }
 
 /* The operation ended with its generation. What comes next may be known already. */

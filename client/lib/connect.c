@@ -88,8 +88,8 @@ static int connect_first(struct gradsync *gs, const struct environ_sockets *sock
         return -1;
 }
 
-/* Who listens. A service manager that opened the socket for the daemon is not it. */
-static pid_t daemon_pid(int sock) {
+/* A service manager that opened the socket for the daemon is not it. */
+pid_t context_daemon_pid(int sock) {
         struct ucred peer;
         socklen_t size = sizeof(peer);
 
@@ -111,25 +111,31 @@ static int take_welcome(struct request *request, const ProtobufCMessage *message
                         FRAME_MINOR);
         gs->staging_bytes = welcome->staging_bytes;
         gs->minor = welcome->minor;
+        gs->instance = welcome->instance;
         return GRADSYNC_OK;
 }
 
-static int send_hello(struct gradsync *gs, const char *program) {
+static void keep_program(struct gradsync *gs, const char *program) {
+        if (program == NULL)
+                program = program_invocation_short_name;
+        if (!utf8_valid(program, strlen(program)) || strlen(program) >= sizeof(gs->program))
+                program = "?";
+        snprintf(gs->program, sizeof(gs->program), "%s", program);
+}
+
+int context_hello(struct gradsync *gs, request_answer_fn answer) {
         Wire__Hello hello = WIRE__HELLO__INIT;
         int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
         int r;
 
-        if (program == NULL)
-                program = program_invocation_short_name;
         hello.has_minor = true;
         hello.minor = FRAME_MINOR;
-        hello.program =
-                (char *)(utf8_valid(program, strlen(program)) && strlen(program) <= LIMIT_TEXT ? program
-                                                                                               : "?");
+        hello.program = gs->program;
+        hello.has_returns = hello.returns = gs->reconnect_ms > 0;
         hello.library = (char *)"libgradsync " GRADSYNC_RELEASE;
         hello.has_pid = true;
         hello.pid = (int32_t)getpid();
-        request_open(gs, &gs->hello, WIRE__MESSAGE_TYPE__WELCOME, take_welcome);
+        request_open(gs, &gs->hello, WIRE__MESSAGE_TYPE__WELCOME, answer);
         r = link_send(&gs->link, WIRE__MESSAGE_TYPE__HELLO, gs->hello.id, &hello.base, pidfd);
         if (pidfd >= 0)
                 close(pidfd);
@@ -137,9 +143,9 @@ static int send_hello(struct gradsync *gs, const char *program) {
 }
 
 /* There is no handle yet that a caller could come back with: a signal handler only makes it look again. */
-static int shake_hands(struct gradsync *gs, const char *program) {
+static int shake_hands(struct gradsync *gs) {
         uint64_t deadline = clock_after_ms(CONNECT_TIMEOUT_S * 1000);
-        int r = send_hello(gs, program);
+        int r = context_hello(gs, take_welcome);
 
         if (r != GRADSYNC_OK)
                 return r;
@@ -148,6 +154,8 @@ static int shake_hands(struct gradsync *gs, const char *program) {
         while (r == GRADSYNC_INTERRUPTED);
         if (r == GRADSYNC_DAEMON_LOST)
                 return fail(GRADSYNC_NO_DAEMON, "%s", gs->link.why);
+        if (r == GRADSYNC_OK && gs->reconnect_ms > 0 && gs->minor >= FRAME_MINOR_1)
+                r = link_reconnects(&gs->link, context_lost, context_retry);
         return r;
 }
 
@@ -166,10 +174,11 @@ int context_connect(struct gradsync *gs, const struct gradsync_options *options)
                                        variable)
                                 : r;
         if (sock >= 0)
-                gs->link.daemon = daemon_pid(sock);
+                gs->link.daemon = context_daemon_pid(sock);
         r = link_init(&gs->link, sock, route_message, context_room, gs);
         if (r != GRADSYNC_OK || gs->standalone)
                 return r;
         pthread_mutex_lock(&gs->link.lock);
-        return context_leave(gs, shake_hands(gs, options->program));
+        keep_program(gs, options->program);
+        return context_leave(gs, shake_hands(gs));
 }

@@ -6,11 +6,15 @@
 #include <string.h>
 
 #include "client/lib/clock.h"
+#include "client/lib/environ.h"
 #include "client/lib/fail.h"
 #include "client/lib/fork.h"
 #include "client/lib/job.h"
 #include "client/lib/options.h"
+#include "client/lib/plan.h"
+#include "client/lib/rejoin.h"
 
+#define DEFAULT_RECONNECT_MS 30000
 #define OLDEST_OPTIONS (offsetof(struct gradsync_options, stall_data) + sizeof(void *))
 
 int context_enter(struct gradsync *gs) {
@@ -85,15 +89,18 @@ static void context_free(struct gradsync *gs) {
         free(gs);
 }
 
-static int check_options(const struct gradsync_options *options) {
+/* How long a daemon that is gone is waited for: the option, else the environment, else the default. */
+static int take_reconnect(struct gradsync_options *options) {
+        int64_t ms = DEFAULT_RECONNECT_MS;
+        int r = GRADSYNC_OK;
+
+        if (options->reconnect_timeout_ms == 0) {
+                r = environ_reconnect(&ms);
+                options->reconnect_timeout_ms = ms;
+        }
         if (options->reconnect_timeout_ms < 0)
-                return fail(GRADSYNC_INVALID, "reconnect_timeout_ms is negative");
-        if (options->reconnect_timeout_ms > 0)
-                return fail(
-                        GRADSYNC_UNSUPPORTED,
-                        "reconnect_timeout_ms is %lld: libgradsync %s cannot wait for a lost daemon; 0 is possible",
-                        (long long)options->reconnect_timeout_ms, GRADSYNC_RELEASE);
-        return GRADSYNC_OK;
+                options->reconnect_timeout_ms = 0;
+        return r;
 }
 
 int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
@@ -105,7 +112,7 @@ int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
                 return fail(GRADSYNC_INVALID, "gradsync_open(): no place for the handle");
         r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given, "struct gradsync_options");
         if (r == GRADSYNC_OK)
-                r = check_options(&options);
+                r = take_reconnect(&options);
         if (r != GRADSYNC_OK)
                 return r;
         gs = calloc(1, sizeof(*gs));
@@ -113,8 +120,9 @@ int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
                 return fail(GRADSYNC_NO_MEMORY, "no memory for a handle");
         gs->stall = options.stall;
         gs->stall_data = options.stall_data;
+        gs->reconnect_ms = (uint64_t)options.reconnect_timeout_ms;
         pthread_mutex_init(&gs->link.lock, NULL);
-        gs->link.sock = gs->link.epoll = gs->link.wake = -1;
+        gs->link.sock = gs->link.epoll = gs->link.wake = gs->link.timer = -1;
         if (fork_register(gs) != 0) {
                 free(gs);
                 return fail(GRADSYNC_NO_MEMORY, "no memory for the handlers of fork()");
@@ -151,6 +159,17 @@ void gradsync_close(struct gradsync *gs) {
         }
         fork_unregister(gs);
         context_free(gs);
+}
+
+void context_room(void *owner) {
+        struct gradsync *gs = owner;
+
+        for (struct gradsync_job *job = gs->jobs; job != NULL; job = job->next) {
+                rejoin_advance(job);
+                for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+                        if (!job->lost.known)
+                                step_launch(plan);
+        }
 }
 
 int gradsync_fd(const struct gradsync *gs) {

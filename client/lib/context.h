@@ -19,6 +19,12 @@ struct gradsync {
         bool standalone;                /* there is no daemon, and none is needed: */
         char tried[512];                /* the sockets that were tried */
         uint64_t staging_bytes;
+        uint64_t instance;              /* of the daemon */
+        char program[128];              /* for HELLO */
+        uint64_t reconnect_ms;          /* how long a daemon that is gone is waited for; 0: not at all */
+        uint64_t lost_ns, give_up_ns;   /* when it went, and when it is not waited for any more; 0: it is there */
+        uint64_t delay_ns;              /* before the next attempt */
+        bool restarting;                /* it has said that it ends, and that another one may follow */
         uint32_t minor;                 /* version of the protocol on this connection */
         struct request hello;
         uint32_t last_request;
@@ -39,7 +45,14 @@ int context_wait(struct gradsync *gs, uint64_t deadline);
 
 /* connect.c: connects, exchanges HELLO and WELCOME. On success the link is ready, or the handle stands alone. */
 int context_connect(struct gradsync *gs, const struct gradsync_options *options);
+/* Asks for WELCOME; the request is gs->hello. */
+int context_hello(struct gradsync *gs, request_answer_fn answer);
+/* Of whoever listens; 0: not known. */
+pid_t context_daemon_pid(int sock);
+/* reconnect.c: for link_reconnects(). */
+void context_lost(void *owner);
+void context_retry(void *owner);
 /* route.c: hands each message to whom it is for. */
 int route_message(void *owner, const struct frame_header *header, const ProtobufCMessage *message, struct fdpass_packet *packet);
-/* step.c: launches the buckets that did not fit the socket. */
+/* context.c: says what did not fit the socket, or had to wait for another one. */
 void context_room(void *owner);

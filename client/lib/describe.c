@@ -6,10 +6,11 @@
 #include "client/lib/clock.h"
 #include "client/lib/fail.h"
 #include "client/lib/plan.h"
+#include "client/lib/registered.h"
 
 #define CHUNK_BYTES (FRAME_PAYLOAD_MAX - 64u) /* the message around the parameters is smaller than the rest */
 
-static int send_begin(struct gradsync_plan *plan) {
+static int send_begin(struct gradsync_plan *plan, uint32_t request) {
         Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
 
         begin.has_job = begin.has_generation = begin.has_plan = begin.has_params = begin.has_buckets = true;
@@ -23,7 +24,7 @@ static int send_begin(struct gradsync_plan *plan) {
         begin.diagnosis_bytes = plan->layout.diagnosis_bytes;
         begin.reduce = (Wire__Reduce)plan->reduce;
         begin.timeout_ms = plan->job->timeout_ms;
-        return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BEGIN, plan->request.id, &begin.base,
+        return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BEGIN, request, &begin.base,
                          -1);
 }
 
@@ -40,7 +41,7 @@ static void param_message(const struct gradsync_plan *plan, uint32_t index, Wire
 }
 
 /* As many as a chunk may have, and as fit a frame with their names. */
-static int send_params(struct gradsync_plan *plan) {
+static int send_params(struct gradsync_plan *plan, uint32_t request) {
         Wire__PlanParams chunk = WIRE__PLAN_PARAMS__INIT;
         Wire__Param message[LIMIT_CHUNK], *list[LIMIT_CHUNK];
         size_t bytes = 0;
@@ -59,14 +60,14 @@ static int send_params(struct gradsync_plan *plan) {
                         break;
                 list[chunk.n_param++] = next;
         }
-        r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_PARAMS, plan->request.id, &chunk.base,
+        r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_PARAMS, request, &chunk.base,
                       -1);
         if (r == GRADSYNC_OK)
                 plan->at += (uint32_t)chunk.n_param;
         return r;
 }
 
-static int send_buckets(struct gradsync_plan *plan) {
+static int send_buckets(struct gradsync_plan *plan, uint32_t request) {
         Wire__PlanBuckets chunk = WIRE__PLAN_BUCKETS__INIT;
         Wire__Bucket message[LIMIT_CHUNK], *list[LIMIT_CHUNK];
         uint32_t first = plan->at - plan->layout.n_params;
@@ -86,9 +87,11 @@ static int send_buckets(struct gradsync_plan *plan) {
                 next->offset = bucket->offset;
                 next->bytes = bucket->bytes;
                 next->payload = bucket->payload;
+                next->has_memory = bucket->memory != NULL;
+                next->memory = bucket->memory != NULL ? bucket->memory->handle : 0;
                 list[chunk.n_bucket++] = next;
         }
-        r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BUCKETS, plan->request.id, &chunk.base,
+        r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BUCKETS, request, &chunk.base,
                       -1);
         if (r == GRADSYNC_OK)
                 plan->at += (uint32_t)chunk.n_bucket;
@@ -105,22 +108,32 @@ static int send_commit(struct gradsync_plan *plan) {
                          &commit.base, -1);
 }
 
-int plan_describe(struct gradsync_plan *plan) {
-        struct gradsync *gs = plan->job->gs;
+int plan_describe_next(struct gradsync_plan *plan, uint32_t request, bool *ret_last) {
         uint32_t all = plan->layout.n_params + plan->layout.n_buckets;
         int r;
 
-        while (!plan->request.answered) {
-                bool last = plan->begun && plan->at == all;
+        *ret_last = plan->begun && plan->at == all;
+        if (*ret_last)
+                return GRADSYNC_OK;
+        r = !plan->begun                       ? send_begin(plan, request)
+            : plan->at < plan->layout.n_params ? send_params(plan, request)
+                                               : send_buckets(plan, request);
+        if (r == GRADSYNC_OK)
+                plan->begun = true;
+        return r;
+}
 
-                r = !plan->begun                       ? send_begin(plan)
-                    : plan->at < plan->layout.n_params ? send_params(plan)
-                    : !last                            ? send_buckets(plan)
-                                                       : send_commit(plan);
+int plan_describe(struct gradsync_plan *plan) {
+        struct gradsync *gs = plan->job->gs;
+        bool last;
+        int r;
+
+        while (!plan->request.answered) {
+                r = plan_describe_next(plan, plan->request.id, &last);
+                if (r == GRADSYNC_OK && last)
+                        r = send_commit(plan);
                 if (r == GRADSYNC_OK && last)
                         return GRADSYNC_OK;
-                if (r == GRADSYNC_OK)
-                        plan->begun = true;
                 if (r == GRADSYNC_AGAIN)
                         r = context_wait(gs, plan->deadline);
                 if (r == GRADSYNC_TIMEOUT)

@@ -175,8 +175,8 @@ int environ_job(struct environ_job *ret) {
         return row == NULL ? GRADSYNC_OK : row_take(row, ret);
 }
 
-int environ_grace(int64_t *ret) {
-        const char *text = get("GRADSYNC_REJOIN_GRACE");
+static int seconds_of(const char *variable, int64_t *ret) {
+        const char *text = get(variable);
         char *end;
         double seconds;
 
@@ -184,9 +184,17 @@ int environ_grace(int64_t *ret) {
                 return GRADSYNC_OK;
         seconds = strtod(text, &end);
         if (end == text || *end != '\0' || !(seconds >= 0) || seconds > 1e9)
-                return fail(GRADSYNC_INVALID, "GRADSYNC_REJOIN_GRACE=%.64s is no number of seconds", text);
+                return fail(GRADSYNC_INVALID, "%s=%.64s is no number of seconds", variable, text);
         *ret = (int64_t)(seconds * 1000);
         return GRADSYNC_OK;
+}
+
+int environ_grace(int64_t *ret) {
+        return seconds_of("GRADSYNC_REJOIN_GRACE", ret);
+}
+
+int environ_reconnect(int64_t *ret) {
+        return seconds_of("GRADSYNC_RECONNECT_TIMEOUT", ret);
 }
 
 const char *environ_job_token(void) {

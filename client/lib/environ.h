@@ -25,6 +25,8 @@ int environ_job(struct environ_job *ret);
 
 /* GRADSYNC_REJOIN_GRACE in milliseconds; *ret is untouched if it is not set. INVALID if it is no number of seconds. */
 int environ_grace(int64_t *ret);
+/* GRADSYNC_RECONNECT_TIMEOUT, likewise. */
+int environ_reconnect(int64_t *ret);
 
 /* The token for whatever job is joined; NULL: none. */
 const char *environ_job_token(void);

@@ -141,7 +141,7 @@ static void conclude(struct gradsync_plan *plan, struct gradsync_info *info) {
         plan->finished_ns = now;
         __atomic_store_n(&plan->page->exposed_ns, plan->exposed_ns, __ATOMIC_RELAXED);
         __atomic_store_n(&plan->page->elapsed_ns, now - plan->agreed_ns, __ATOMIC_RELAXED);
-        step_begin(plan, step->number + committed);
+        step_begin(plan, step_next(plan, committed));
         if (plan->renewed) {
                 plan->renewed = false;
                 step_regenerate(plan);

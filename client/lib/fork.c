@@ -34,8 +34,7 @@ static void in_child(void) {
         for (struct gradsync *gs = first; gs != NULL; gs = gs->next) {
                 link_abandon(&gs->link);
                 for (struct gradsync_job *job = gs->jobs; job != NULL; job = job->next)
-                        if (job->planning != NULL)
-                                plan_abandon(job->planning);
+                        job_abandon(job);
                 pthread_mutex_unlock(&gs->link.lock);
         }
         first = NULL;

@@ -32,12 +32,37 @@ int job_regenerate(struct gradsync_job *job, const Wire__Newgen *message) {
         job->rank = message->rank;
         job->local_rank = message->local_rank;
         job->world = message->world;
-        job->behind = message->behind;
-        job->changing = false;
+        job->newcomer = message->behind;
+        job->behind |= message->behind;  /* until the state has been synchronised */
+        job->changing = job->resumed = false;
+        if (job->rejoin.phase != REJOIN_NONE)
+                rejoin_end(job, message->operations, message->operation_failed);
+        job->operation_failed = false;
         job->sequence = 0;
         loss_set(&job->change, message->lost_rank, message->lost_pid, message->text);
         for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
                 step_regenerate(plan);
+        return GRADSYNC_OK;
+}
+
+static void follow(uint32_t *generation, const struct gradsync_job *job, uint32_t next) {
+        if (*generation == job->generation)
+                *generation = next;
+}
+
+/* What was begun in the generation before is as good in the new one. */
+int job_resume(struct gradsync_job *job, const Wire__Resumed *message) {
+        if (job->rejoin.phase != REJOIN_TOLD || message->generation <= job->generation)
+                return fail(GRADSYNC_PROTOCOL, "job '%s': gradsyncd resumes it in generation %u, after %u", job->name,
+                            message->generation, job->generation);
+        follow(&job->told, job, message->generation);
+        follow(&job->collective.generation, job, message->generation);
+        follow(&job->sync.generation, job, message->generation);
+        job->generation = message->generation;
+        job->resumed = true;
+        rejoin_end(job, message->operations, message->operation_failed);
+        for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+                step_resume(plan);
         return GRADSYNC_OK;
 }
 

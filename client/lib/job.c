@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/lib/clock.h"
 #include "client/lib/fail.h"
@@ -76,6 +77,7 @@ void job_note_loss(struct gradsync_job *job, uint32_t rank, int32_t pid, const c
  * READY yet is void all the same once this member has marked something in it. */
 void job_lose(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text) {
         job_note_loss(job, rank, pid, text);
+        rejoin_end(job, 0, false);
         job->over = true;
         job->changing = false;
         for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
@@ -94,6 +96,7 @@ void job_free(struct gradsync_job *job) {
         }
         request_close(gs, &job->request);
         request_close(gs, &job->collective.request);
+        request_close(gs, &job->rejoin.request);
         if (job->planning != NULL && job->planning->phase != PLAN_AGREED) {
                 request_close(gs, &job->planning->request);
                 plan_free(job->planning);
@@ -105,9 +108,38 @@ void job_free(struct gradsync_job *job) {
                 request_close(gs, &plan->request);
                 plan_free(plan);
         }
+        if (job->registering != NULL) {
+                request_close(gs, &job->registering->request);
+                registered_free(job->registering);
+        }
+        while (job->memories != NULL) {
+                struct gradsync_memory *memory = job->memories;
+
+                job->memories = memory->next;
+                request_close(gs, &memory->request);
+                registered_free(memory);
+        }
         memory_unmap(&job->staging);
+        if (job->staging_fd >= 0)
+                close(job->staging_fd);
         params_deinit(&job->params);
         free(job);
+}
+
+static int abandon_fd(int fd) {
+        if (fd >= 0)
+                close(fd);
+        return -1;
+}
+
+void job_abandon(struct gradsync_job *job) {
+        if (job->planning != NULL)
+                job->planning->fd = abandon_fd(job->planning->fd);
+        for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+                plan->fd = abandon_fd(plan->fd);
+        for (struct gradsync_memory *memory = job->memories; memory != NULL; memory = memory->next)
+                memory->kept = abandon_fd(memory->kept);
+        job->staging_fd = abandon_fd(job->staging_fd);
 }
 
 void job_forget(struct gradsync_job *job) {
@@ -119,22 +151,47 @@ void job_forget(struct gradsync_job *job) {
                 job->plans = plan->next;
                 plan_forget(plan);
         }
+        if (job->registering != NULL)
+                registered_forget(job->registering);
+        while (job->memories != NULL) {
+                struct gradsync_memory *memory = job->memories;
+
+                job->memories = memory->next;
+                registered_forget(memory);
+        }
         params_deinit(&job->params);
         free(job->request.text);
         free(job->collective.request.text);
+        free(job->rejoin.request.text);
         free(job);
 }
 
 /* The daemon may be gone already: the job is over then, and the caller hears of it. */
-static int tell_leave(struct gradsync_job *job) {
+static int ask_leave(struct gradsync_job *job) {
         Wire__Leave leave = WIRE__LEAVE__INIT;
 
-        if (job->gs->standalone || !job->joined)
-                return GRADSYNC_OK;
         leave.has_job = true;
         leave.job = job->handle;
         return request_call(job->gs, &job->request, WIRE__MESSAGE_TYPE__LEAVE, &leave.base,
                             WIRE__MESSAGE_TYPE__LEFT, NULL, NEVER);
+}
+
+/* After a restart of the daemon it is enough that it knows this member again. */
+static int tell_leave(struct gradsync_job *job) {
+        int r = REQUEST_BROKEN;
+
+        if (job->gs->standalone)
+                return GRADSYNC_OK;
+        while (r == REQUEST_BROKEN && job->joined) {
+                if (job->handle != 0) {
+                        r = ask_leave(job);
+                        continue;
+                }
+                r = job->gs->link.failed != 0 ? link_failure(&job->gs->link) : context_wait(job->gs, NEVER);
+                if (r == GRADSYNC_OK)
+                        r = REQUEST_BROKEN;
+        }
+        return r == REQUEST_BROKEN ? GRADSYNC_OK : r;
 }
 
 /* The callback of a stall may be running in another thread, with this job as its argument. */
@@ -165,21 +222,6 @@ int gradsync_leave(struct gradsync_job *job) {
                 return job_leave(job, r);
         job_free(job);
         return context_leave(gs, r);
-}
-
-int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim,
-                   const uint64_t *shape) {
-        int r = job_enter(job, "gradsync_param");
-
-        if (r != GRADSYNC_OK)
-                return r;
-        if (job->planning != NULL)
-                r = fail(GRADSYNC_STATE,
-                         "parameter \"%s\": a plan of job '%s' is being made; finish gradsync_plan() first",
-                         name ? name : "", job->name);
-        else
-                r = params_add(&job->params, name, (unsigned)dtype, ndim, shape);
-        return job_leave(job, r);
 }
 
 uint32_t gradsync_rank(const struct gradsync_job *job) {

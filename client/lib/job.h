@@ -12,6 +12,8 @@
 #include "client/lib/context.h"
 #include "client/lib/memory.h"
 #include "client/lib/params.h"
+#include "client/lib/rejoin.h"
+#include "client/lib/registered.h"
 #include "proto/frame.h"
 
 struct loss {                           /* of a member: why a job or a step is over */
@@ -51,6 +53,7 @@ struct collective {                     /* one call, which may take many operati
         void *out;
         uint64_t bytes;                 /* of one member's part, see Wire__Operation */
         uint32_t generation, rank, world;       /* in which it was called, and the place in it */
+        uint32_t connection;            /* on which the staging memory was asked for */
         uint64_t at, chunk;             /* bytes done, and bytes in the operation that is under way; chunk 0: none */
         struct request request;
 };
@@ -72,16 +75,27 @@ struct sync {                           /* a gradsync_sync_state() that is under
         uint32_t at;                    /* the next buffer */
 };
 
+struct wish {                           /* what was asked for: options and environment, put together */
+        char name[LIMIT_NAME + 1];
+        uint32_t min_world, max_world;
+        int64_t rank, local_rank, incarnation;
+        uint64_t timeout_ms, last_call_ms;
+        int64_t rejoin_grace_ms;        /* negative: the daemon's */
+        char token[LIMIT_TOKEN + 1];    /* "": none */
+};
+
 struct gradsync_job {
         struct gradsync *gs;
         struct gradsync_job *next;
         char name[LIMIT_NAME + 1];
+        struct wish wish;
         bool joined;                    /* the daemon has said so */
         bool taken;                     /* and the caller has it */
         bool busy;                      /* a thread is in join, plan, plan_free, leave or a collective of this job */
         struct request request;         /* join, leave */
         uint64_t deadline;              /* of the join */
         uint64_t timeout_ms;            /* of each plan; 0: none */
+        struct rejoin rejoin;
         /* from JOINED */
         uint32_t handle, generation, rank, local_rank, world;
         uint32_t most;                  /* members that the job can have */
@@ -90,16 +104,22 @@ struct gradsync_job {
         bool over;                      /* the notice has come: no outcome comes after it */
         struct loss change;             /* why this generation is at its end, or why there is a new one */
         bool changing;                  /* it is at its end; NEWGEN or LOST comes next */
-        bool behind;                    /* some member of this generation has no state yet */
+        bool resumed;                   /* it has entered this generation without anything being void */
+        bool newcomer;                  /* some member is new in this generation */
+        bool behind;                    /* some member has no state yet, or an older one: it has to be synchronised */
         uint32_t told;                  /* the generation that the caller knows of: VOID_… has said so, or sync_state() */
         struct tag tag;                 /* how new this process's state is */
+        struct gradsync_memory *memories;       /* registered ones */
+        struct gradsync_memory *registering;    /* the one that is being registered */
         struct params params;           /* registered for the next plan */
         uint32_t next_plan;
         struct gradsync_plan *plans;    /* agreed ones */
         struct gradsync_plan *planning; /* the one that is being made, or agreed but not yet taken by the caller */
         struct memory staging;
+        int staging_fd;                 /* kept for the daemon that may follow; -1: none */
         bool staging_agreed;            /* the daemon knows that it is touched */
         uint64_t sequence;
+        bool operation_failed;          /* the last one that was counted in it */
         struct collective collective;
         struct sync sync;
         bool history;                   /* some member of this job has had a state */
@@ -126,6 +146,8 @@ int job_broadcast(struct gradsync_job *job, uint32_t generation, const void *in,
 /* The generation is at its end; whether another one follows is not known yet. */
 void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text);
 int job_regenerate(struct gradsync_job *job, const Wire__Newgen *message);
+/* The same, and nothing is void. */
+int job_resume(struct gradsync_job *job, const Wire__Resumed *message);
 /* Waits, while the generation is at its end, for what follows. */
 int job_wait_generation(struct gradsync_job *job);
 /* What a call is told that ended with its generation: VOID_RETRY, or VOID_BEHIND if state has to be synchronised. */
@@ -138,6 +160,8 @@ void job_note_loss(struct gradsync_job *job, uint32_t rank, int32_t pid, const c
 void job_lose(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text);
 /* Takes it off its handle and frees it, its plans and its memory. */
 void job_free(struct gradsync_job *job);
+/* In a forked child, at once: descriptors of memory. */
+void job_abandon(struct gradsync_job *job);
 /* In a forked child: only memory, nothing that is shared. */
 void job_forget(struct gradsync_job *job);
 

@@ -18,15 +18,6 @@
 #define DEFAULT_LAST_CALL_MS 2000
 #define ANSWER_GRACE_MS 10000 /* what the daemon may be late with its own time-out */
 
-struct wish { /* options and environment, put together */
-        char name[LIMIT_NAME + 1];
-        uint32_t min_world, max_world;
-        int64_t rank, local_rank, incarnation;
-        uint64_t timeout_ms, last_call_ms;
-        int64_t rejoin_grace_ms;        /* negative: the daemon's */
-        char token[LIMIT_TOKEN + 1]; /* "": none */
-};
-
 /* Fields that the options leave open come from the launcher, if it is asked at all. */
 static int wish_from_environment(struct wish *wish, bool named) {
         struct environ_job found;
@@ -210,6 +201,8 @@ static int job_new(struct gradsync *gs, const struct wish *wish, struct gradsync
                 return fail(GRADSYNC_NO_MEMORY, "no memory for job '%s'", wish->name);
         job->gs = gs;
         memcpy(job->name, wish->name, sizeof(job->name));
+        job->wish = *wish;
+        job->staging_fd = -1;
         job->most = wish->max_world;
         job->timeout_ms = wish->timeout_ms;
         job->deadline = wish->timeout_ms == 0 ? NEVER : clock_after_ms(wish->timeout_ms + ANSWER_GRACE_MS);
@@ -235,7 +228,9 @@ static int join(struct gradsync *gs, const struct wish *wish, struct gradsync_jo
         if (r != GRADSYNC_OK)
                 return r;
         job->busy = true;
-        r = gs->standalone ? join_alone(gs, job, wish) : ask(gs, job, wish);
+        do
+                r = gs->standalone ? join_alone(gs, job, wish) : ask(gs, job, wish);
+        while (r == REQUEST_BROKEN);
         job->busy = false;
         job->taken = r == GRADSYNC_OK;
         if (r == GRADSYNC_OK)

@@ -2,10 +2,12 @@
 /*
  * Backward produces gradients roughly in the reverse of the order in which layers were registered, so buckets are filled
  * from the last parameter to the first, one open bucket per element type, and launched in that order. The first bucket of
- * a type is small: its reduction starts early.
+ * a type is small: its reduction starts early. In registered memory a bucket is as long as parameters lie there one behind the
+ * other as they would in an arena.
  */
 #include "client/lib/layout.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,6 +35,12 @@ static int allocate(struct layout *layout, uint32_t n) {
         return fail(GRADSYNC_NO_MEMORY, "no memory for the layout of %u parameters", n);
 }
 
+/* Whether parameter i can go in front of `next` in its bucket. */
+static bool fits_before(const struct param *i, const struct param *next) {
+        return i->memory == next->memory &&
+               (i->memory == NULL || round_up(i->offset + i->bytes, ARENA_ALIGN) == next->offset);
+}
+
 /* Fills bucket_of with provisional numbers, in the order in which buckets were opened; `first` of a bucket is its smallest
  * parameter for the time being. */
 static void fill(struct layout *layout, const struct params *params, uint64_t first_limit, uint64_t limit) {
@@ -43,10 +51,15 @@ static void fill(struct layout *layout, const struct params *params, uint64_t fi
                 unsigned dtype = params->list[i].dtype;
                 struct layout_bucket *bucket;
 
+                if (open[dtype] > 0 && !fits_before(&params->list[i], &params->list[layout->bucket[open[dtype] - 1].first])) {
+                        open[dtype] = 0;
+                        later[dtype] = true;
+                }
                 if (open[dtype] == 0)
                         open[dtype] = ++layout->n_buckets;
                 bucket = &layout->bucket[open[dtype] - 1];
                 bucket->dtype = dtype;
+                bucket->memory = params->list[i].memory;
                 bucket->first = i;
                 bucket->n++;
                 bucket->payload += params->list[i].bytes;
@@ -97,6 +110,18 @@ static int arrange(struct layout *layout, const struct params *params) {
         return GRADSYNC_OK;
 }
 
+/* Where the trainer said: from the bucket's first parameter to the end of its last one. */
+static void place_in_memory(struct layout *layout, const struct params *params, struct layout_bucket *bucket) {
+        for (uint32_t k = 0; k < bucket->n; k++) {
+                uint32_t i = layout->order[bucket->first + k];
+
+                layout->offset[i] = params->list[i].offset;
+                if (k == 0)
+                        bucket->offset = layout->offset[i];
+                bucket->bytes = layout->offset[i] + params->list[i].bytes - bucket->offset;
+        }
+}
+
 static int place(struct layout *layout, const struct params *params) {
         uint64_t at;
 
@@ -105,6 +130,11 @@ static int place(struct layout *layout, const struct params *params) {
         for (uint32_t b = 0; b < layout->n_buckets; b++) {
                 struct layout_bucket *bucket = &layout->bucket[b];
 
+                layout->payload += bucket->payload;
+                if (bucket->memory != NULL) {
+                        place_in_memory(layout, params, bucket);
+                        continue;
+                }
                 bucket->offset = at;
                 for (uint32_t k = 0; k < bucket->n; k++) {
                         uint32_t i = layout->order[bucket->first + k];
@@ -120,7 +150,6 @@ static int place(struct layout *layout, const struct params *params) {
                                         params->list[i].name, (unsigned long long)LIMIT_ARENA);
                 }
                 bucket->bytes = at - bucket->offset;
-                layout->payload += bucket->payload;
                 at = round_up(at, ARENA_PAGE);
         }
         layout->arena_bytes = at;

@@ -16,6 +16,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "client/lib/clock.h"
@@ -52,7 +53,7 @@ int link_init(struct link *link, int sock, link_message_fn message, link_room_fn
         int r;
 
         link->sock = sock;
-        link->epoll = link->wake = -1;
+        link->epoll = link->wake = link->timer = -1;
         link->message = message;
         link->room = room;
         link->owner = owner;
@@ -70,6 +71,7 @@ void link_deinit(struct link *link) {
         link->sock = close_fd(link->sock);
         link->epoll = close_fd(link->epoll);
         link->wake = close_fd(link->wake);
+        link->timer = close_fd(link->timer);
         free(link->out);
         free(link->in);
         codec_deinit(&link->codec);
@@ -79,6 +81,7 @@ void link_abandon(struct link *link) {
         link->sock = close_fd(link->sock);
         link->epoll = close_fd(link->epoll);
         link->wake = close_fd(link->wake);
+        link->timer = close_fd(link->timer);
 }
 
 const char *link_peer(const struct link *link, char *text, size_t size) {
@@ -123,8 +126,10 @@ void link_fail(struct link *link, int code) {
                 return;
         link->failed = code;
         snprintf(link->why, sizeof(link->why), "%s", fail_text());
-        shutdown(link->sock,
-                 SHUT_RDWR); /* the fd stays readable, so that a caller's loop comes to hear of it */
+        if (link->sock >= 0)
+                shutdown(link->sock, SHUT_RDWR); /* it stays readable, so that a caller's loop comes to hear of it */
+        if (link->state != LINK_UP)
+                wake_poller(link); /* and so does this */
         link_notify(link);
 }
 
@@ -132,9 +137,45 @@ int link_failure(const struct link *link) {
         return fail(link->failed, "%s", link->why);
 }
 
+static void set_timer(const struct link *link, uint64_t at) {
+        struct itimerspec when = { .it_value = { .tv_sec = (time_t)(at / NSEC_PER_SEC),
+                                                 .tv_nsec = (long)(at % NSEC_PER_SEC) } };
+
+        timerfd_settime(link->timer, TFD_TIMER_ABSTIME, &when, NULL);
+}
+
+void link_rearm(struct link *link, uint64_t at) {
+        set_timer(link, at > 0 ? at : 1);
+}
+
+/* Nothing more comes of this socket. A thread that polls it lets go of it first. */
+static void let_go(struct link *link) {
+        epoll_ctl(link->epoll, EPOLL_CTL_DEL, link->sock, NULL);
+        shutdown(link->sock, SHUT_RDWR);
+        if (!link->polling)
+                link->sock = close_fd(link->sock);
+}
+
+/* Not the end: another attempt is due at once. */
+static void go_down(struct link *link) {
+        let_go(link);
+        link->state = LINK_DOWN;
+        link->connection++;
+        link->full = false;
+        link->farewell_code = 0;
+        link_rearm(link, clock_ns());
+        link->lost(link->owner);
+        link_notify(link);
+}
+
 /* The peer is gone. If it said why, that is the story. */
 static void lost(struct link *link, int error) {
         char peer[192], reason[160] = "";
+
+        if (link->timer >= 0 && (link->state == LINK_GREETING || link->farewell_code == 0)) {
+                go_down(link);
+                return;
+        }
 
         link_peer(link, peer, sizeof(peer));
         if (link->farewell_code != 0) {
@@ -169,12 +210,21 @@ static void set_full(struct link *link, bool full) {
                 wake_poller(link);
 }
 
+static int not_now(const struct link *link) {
+        if (link->failed != 0)
+                return link_failure(link);
+        return fail_constant(GRADSYNC_AGAIN, "gradsyncd is gone, and waited for");
+}
+
 int link_send(struct link *link, uint16_t type, uint32_t request, const ProtobufCMessage *message, int fd) {
+        uint32_t connection;
         ssize_t size;
         int r;
 
         if (link->failed != 0)
                 return link_failure(link);
+        if (link->state == LINK_DOWN || (link->state == LINK_GREETING && type != WIRE__MESSAGE_TYPE__HELLO))
+                return not_now(link);
         size = codec_pack(link->out, type, request, fd >= 0, message);
         if (size < 0)
                 return fail(GRADSYNC_INVALID, "a message %s would be larger than a frame",
@@ -186,9 +236,11 @@ int link_send(struct link *link, uint16_t type, uint32_t request, const Protobuf
                 set_full(link, true);
                 return fail_constant(GRADSYNC_AGAIN, "gradsyncd has not read what was sent so far");
         }
+        connection = link->connection;
         link_receive(link); /* a farewell may be waiting */
-        lost(link, -r);
-        return link_failure(link);
+        if (link->connection == connection && link->failed == 0)
+                lost(link, -r);
+        return not_now(link);
 }
 
 /* REFUSED that answers nothing precedes the end of the connection. */
@@ -242,12 +294,17 @@ static bool take(struct link *link, struct fdpass_packet *packet) {
         return link->failed == 0;
 }
 
+static bool connected(const struct link *link) {
+        return link->sock >= 0 && link->failed == 0 && link->state != LINK_DOWN;
+}
+
 unsigned link_receive(struct link *link) {
         struct fdpass_packet packets[LINK_BATCH];
+        uint32_t connection = link->connection;
         unsigned handled = 0;
         int n = LINK_BATCH;
 
-        while (link->sock >= 0 && link->failed == 0 && n == (int)LINK_BATCH) {
+        while (connected(link) && n == (int)LINK_BATCH) {
                 for (unsigned i = 0; i < LINK_BATCH; i++)
                         packets[i] = (struct fdpass_packet){ .data = link->in + i * FRAME_MAX };
                 n = fdpass_receive(link->sock, packets, LINK_BATCH);
@@ -258,7 +315,7 @@ unsigned link_receive(struct link *link) {
                         break;
                 }
                 for (int i = 0; i < n; i++) {
-                        if (link->failed == 0)
+                        if (link->failed == 0 && link->connection == connection)
                                 take(link, &packets[i]);
                         fdpass_close(&packets[i]);
                 }
@@ -308,23 +365,27 @@ static int poll_timeout(uint64_t deadline) {
 }
 
 static int poll_turn(struct link *link, uint64_t deadline) {
-        struct pollfd fds[2] = {
-                { .fd = link->sock, .events = (short)(POLLIN | (link->full ? POLLOUT : 0)) },
+        struct pollfd fds[3] = {
+                { .fd = link->state == LINK_DOWN ? -1 : link->sock,
+                  .events = (short)(POLLIN | (link->full ? POLLOUT : 0)) },
                 { .fd = link->wake, .events = POLLIN },
+                { .fd = link->timer, .events = POLLIN },
         };
+        uint32_t connection = link->connection;
         int n, error;
 
         link->polling = true;
         pthread_mutex_unlock(&link->lock);
-        n = poll(fds, 2, deadline == NEVER ? -1 : poll_timeout(deadline));
+        n = poll(fds, 3, deadline == NEVER ? -1 : poll_timeout(deadline));
         error = errno;
         pthread_mutex_lock(&link->lock);
         link->polling = false;
         wake_clear(link);
-        if (n > 0 && (fds[0].revents & POLLOUT) != 0)
+        if (n > 0 && (fds[0].revents & POLLOUT) != 0 && link->connection == connection)
                 make_room(link);
-        if (n > 0 && (fds[0].revents & ~POLLOUT) != 0)
+        if (n > 0 && (fds[0].revents & ~POLLOUT) != 0 && link->connection == connection)
                 link_receive(link);
+        link_tend(link);
         wake_sleepers(link);
         if (n < 0 && error == EINTR)
                 return fail_constant(
@@ -336,7 +397,10 @@ static int poll_turn(struct link *link, uint64_t deadline) {
 /* Messages that are taken here, not in the caller's dispatch, may complete anything: epoll stays readable until it has
  * looked. A full socket is left to dispatch as well, or nothing would watch for room while the caller's loop sleeps. */
 static int try_turn(struct link *link) {
-        if (link_receive(link) == 0 && link->failed == 0)
+        unsigned handled = link_receive(link);
+
+        link_tend(link);
+        if (handled == 0 && link->failed == 0)
                 return fail_constant(
                         GRADSYNC_AGAIN,
                         "not finished yet: wait until gradsync_fd() is readable, dispatch, and call again");
@@ -361,4 +425,54 @@ void link_dispatch(struct link *link) {
                 make_room(link);
         if (link_receive(link) > 0)
                 link_notify(link);
+        link_tend(link);
+}
+
+int link_reconnects(struct link *link, link_lost_fn lost_fn, link_retry_fn retry) {
+        link->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+        if (link->timer < 0)
+                return fail(GRADSYNC_SYSTEM, "no file descriptor for a timer: %s; look at the limit of open files (ulimit -n)",
+                            strerror(errno));
+        watch(link, EPOLL_CTL_ADD, link->timer, EPOLLIN);
+        link->lost = lost_fn;
+        link->retry = retry;
+        return GRADSYNC_OK;
+}
+
+void link_attach(struct link *link, int sock) {
+        close_fd(link->sock);
+        link->sock = sock;
+        link->state = LINK_GREETING;
+        watch(link, EPOLL_CTL_ADD, sock, EPOLLIN);
+}
+
+void link_up(struct link *link) {
+        uint64_t expired;
+
+        set_timer(link, 0);
+        if (read(link->timer, &expired, sizeof(expired)) < 0)
+                expired = 0;
+        link->state = LINK_UP;
+        link->pending = true;
+}
+
+/* Reading it makes it unreadable until it is armed again. */
+static bool is_due(const struct link *link) {
+        uint64_t expired;
+
+        return read(link->timer, &expired, sizeof(expired)) == sizeof(expired);
+}
+
+/* A thread in poll() does it, where there is one: the socket may be replaced. */
+void link_tend(struct link *link) {
+        if (link->timer < 0 || link->tending || link->polling || link->failed != 0)
+                return;
+        link->tending = true;
+        if (link->state != LINK_UP && is_due(link))
+                link->retry(link->owner);
+        while (link->pending && link->failed == 0) {
+                link->pending = false;
+                link->room(link->owner);
+        }
+        link->tending = false;
 }

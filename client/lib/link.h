@@ -22,18 +22,33 @@
 /* `packet` holds the frame's fds: take them by setting n_fds to 0, else they are closed. A result other than GRADSYNC_OK is
  * the daemon's mistake, in the words of fail_text(), and ends the connection. */
 typedef int (*link_message_fn)(void *owner, const struct frame_header *header, const ProtobufCMessage *message, struct fdpass_packet *packet);
-/* The socket may have room again. */
+/* The socket may have room again, or there is something new to say. */
 typedef void (*link_room_fn)(void *owner);
+/* The connection is gone; another one is wanted. */
+typedef void (*link_lost_fn)(void *owner);
+/* The time for another attempt has come. */
+typedef void (*link_retry_fn)(void *owner);
+
+enum link_state {
+        LINK_UP,
+        LINK_DOWN,                      /* nobody is there */
+        LINK_GREETING,                  /* connected again; takes nothing but HELLO until the owner says link_up() */
+};
 
 struct link {
         pthread_mutex_t lock;
         int sock, epoll, wake;          /* -1: none. epoll holds the others, for callers with a loop */
+        int timer;                      /* readable when an attempt is due; -1: a connection that is lost is not made again */
+        enum link_state state;
+        uint32_t connection;            /* counts those that were lost */
         char path[108];                 /* of the socket, for errors */
         pid_t daemon;                   /* 0: not known */
         bool nonblocking;
         bool full;                      /* a frame did not fit: EPOLLOUT is watched */
         bool polling;                   /* a thread is in poll() without the lock */
         bool woken;                     /* the eventfd has been written */
+        bool tending;                   /* link_tend() is at work */
+        bool pending;                   /* the owner has something to say */
         uint32_t sleepers;
         uint32_t turn;                  /* the futex: changes after each poll */
         int failed;                     /* 0, or the result of every call from now on */
@@ -44,6 +59,8 @@ struct link {
         struct codec codec;
         link_message_fn message;
         link_room_fn room;
+        link_lost_fn lost;
+        link_retry_fn retry;
         void *owner;
 };
 
@@ -54,7 +71,18 @@ void link_deinit(struct link *link);
 /* In a forked child: closes this process's copies. No lock: whoever held it is not here. */
 void link_abandon(struct link *link);
 
-/* GRADSYNC_OK; GRADSYNC_AGAIN if the socket is full (call again when link_wait() has returned); else the link has failed.
+/*
+ * From now on a connection that is lost is made again: the owner hears of it, and then, as often as it says by link_rearm(),
+ * that an attempt is due. A connected socket of its own it gives to link_attach(), which takes it.
+ */
+int link_reconnects(struct link *link, link_lost_fn lost, link_retry_fn retry);
+void link_rearm(struct link *link, uint64_t at);        /* clock_ns() */
+void link_attach(struct link *link, int sock);
+void link_up(struct link *link);
+/* Makes an attempt that is due, takes what has come, says what there is to say. Never waits. */
+void link_tend(struct link *link);
+
+/* GRADSYNC_OK; GRADSYNC_AGAIN if the socket is full, or there is none at the moment (call again when link_wait() has returned); else the link has failed.
  * fd -1: none. It stays the caller's. */
 int link_send(struct link *link, uint16_t type, uint32_t request, const ProtobufCMessage *message, int fd);
 

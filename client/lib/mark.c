@@ -48,6 +48,17 @@ static int end_mark(struct gradsync_plan *plan, uint32_t param) {
         return b == step->cursor && step->missing[b] == 0 ? step_launch(plan) : GRADSYNC_OK;
 }
 
+/* While there is no daemon, whoever comes by looks for one. */
+static void tend(const struct gradsync_plan *plan) {
+        struct link *link = &plan->job->gs->link;
+
+        if (link->state == LINK_UP && plan->job->rejoin.phase == REJOIN_NONE)
+                return;
+        if (!link->polling)
+                link_receive(link);
+        link_tend(link);
+}
+
 int gradsync_ready(struct gradsync_plan *plan, uint32_t param) {
         bool count;
         int r = plan_enter(plan, "gradsync_ready");
@@ -57,6 +68,7 @@ int gradsync_ready(struct gradsync_plan *plan, uint32_t param) {
         r = begin_mark(plan, param, MARK_READY, "gradsync_ready", &count);
         if (count)
                 r = end_mark(plan, param);
+        tend(plan);
         return plan_leave(plan, r);
 }
 
@@ -85,11 +97,12 @@ int gradsync_absent(struct gradsync_plan *plan, uint32_t param) {
                 return plan_leave(plan, r);
         number = plan->step.number;
         plan_leave(plan, r);
-        memset(plan->arena.base + plan->layout.offset[param], 0, plan->params.list[param].bytes);
+        memset(plan_address(plan, param), 0, plan->params.list[param].bytes);
         pthread_mutex_lock(&plan->job->gs->link.lock);
         if (plan->step.number == number && plan->step.mark[param] == MARK_ABSENT &&
             plan->step.outcome == WIRE__OUTCOME__OPEN)
                 r = end_mark(plan, param);
+        tend(plan);
         return plan_leave(plan, r);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/lib/fail.h"
+#include "client/lib/registered.h"
 #include "gradsync/gradsync.h"
 #include "proto/names.h"
 
@@ -77,13 +78,28 @@ static int check(const struct params *params, const char *name, unsigned dtype, 
         return GRADSYNC_OK;
 }
 
+static int check_fits(const char *name, const struct gradsync_memory *memory, uint64_t offset, uint64_t bytes) {
+        if (offset > memory->map.bytes || bytes > memory->map.bytes - offset)
+                return fail(GRADSYNC_INVALID,
+                            "parameter \"%s\": its %llu bytes at offset %llu do not lie in the registered memory of %llu", name,
+                            (unsigned long long)bytes, (unsigned long long)offset, (unsigned long long)memory->map.bytes);
+        return GRADSYNC_OK;
+}
+
 int params_add(struct params *params, const char *name, unsigned dtype, uint32_t dims,
                const uint64_t *shape) {
-        struct param param = { .dtype = dtype, .dims = dims };
+        return params_add_at(params, name, dtype, dims, shape, NULL, 0);
+}
+
+int params_add_at(struct params *params, const char *name, unsigned dtype, uint32_t dims,
+                  const uint64_t *shape, struct gradsync_memory *memory, uint64_t offset) {
+        struct param param = { .dtype = dtype, .dims = dims, .memory = memory, .offset = offset };
         uint32_t *slot;
         int r;
 
         r = check(params, name, dtype, dims, shape, &param.bytes);
+        if (r == GRADSYNC_OK && memory != NULL)
+                r = check_fits(name, memory, offset, param.bytes);
         if (r == GRADSYNC_OK && params->n == params->room)
                 r = grow(params);
         if (r != GRADSYNC_OK)

@@ -9,12 +9,16 @@
 
 #include "proto/frame.h"
 
+struct gradsync_memory;
+
 struct param {
         char *name;
         unsigned dtype;                 /* WIRE__DTYPE__… */
         uint32_t dims;
         uint64_t shape[LIMIT_DIMS];
         uint64_t bytes;
+        struct gradsync_memory *memory; /* in which it lies at `offset`; NULL: in the arena */
+        uint64_t offset;
 };
 
 struct params {
@@ -26,4 +30,7 @@ struct params {
 
 /* GRADSYNC_OK, or INVALID, NO_MEMORY with the text; the list is unchanged then. */
 int params_add(struct params *params, const char *name, unsigned dtype, uint32_t dims, const uint64_t *shape);
+/* The same, in registered memory. The offset has been checked, but for whether all of the parameter fits. */
+int params_add_at(struct params *params, const char *name, unsigned dtype, uint32_t dims, const uint64_t *shape,
+                  struct gradsync_memory *memory, uint64_t offset);
 void params_deinit(struct params *params);      /* and empty again */

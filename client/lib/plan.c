@@ -39,12 +39,6 @@ void plan_free(struct gradsync_plan *plan) {
         release(plan);
 }
 
-void plan_abandon(struct gradsync_plan *plan) {
-        if (plan->fd >= 0)
-                close(plan->fd);
-        plan->fd = -1;
-}
-
 void plan_forget(struct gradsync_plan *plan) {
         free(plan->request.text);
         release(plan);
@@ -57,6 +51,12 @@ static int check_reduce(const struct gradsync_job *job, unsigned reduce) {
                                     job->params.list[i].name, reduce_name(reduce),
                                     dtype_name(job->params.list[i].dtype));
         return GRADSYNC_OK;
+}
+
+static void set_deadline(struct gradsync_plan *plan) {
+        uint64_t ms = plan->job->timeout_ms;
+
+        plan->deadline = ms == 0 ? NEVER : clock_after_ms(ms + ANSWER_GRACE_MS);
 }
 
 /* The registered parameters move into the plan only once nothing local can fail any more. */
@@ -72,6 +72,8 @@ static int plan_new(struct gradsync_job *job, const struct gradsync_plan_options
         plan->reduce = (unsigned)options->reduce;
         r = check_reduce(job, plan->reduce);
         if (r == GRADSYNC_OK)
+                r = registered_check_overlap(job);
+        if (r == GRADSYNC_OK)
                 r = layout_init(&plan->layout, &job->params, options->first_bucket_bytes,
                                 options->bucket_bytes);
         for (unsigned i = 0; i < 2 && r == GRADSYNC_OK; i++)
@@ -85,7 +87,8 @@ static int plan_new(struct gradsync_job *job, const struct gradsync_plan_options
         plan->params = job->params;
         job->params = (struct params){ 0 };
         plan->ordinal = job->next_plan++;
-        plan->deadline = job->timeout_ms == 0 ? NEVER : clock_after_ms(job->timeout_ms + ANSWER_GRACE_MS);
+        plan->connection = job->gs->link.connection;
+        set_deadline(plan);
         *ret = plan;
         return GRADSYNC_OK;
 }
@@ -106,15 +109,20 @@ static int take_arena(struct request *request, const ProtobufCMessage *message,
         return GRADSYNC_OK;
 }
 
+static void close_arena(struct gradsync_plan *plan) {
+        if (plan->fd >= 0)
+                close(plan->fd);
+        plan->fd = -1;
+}
+
 /* Faulting in gigabytes takes long: other threads go on meanwhile. */
 static int map_arena(struct gradsync_plan *plan) {
         struct gradsync_job *job = plan->job;
         int r;
 
         r = memory_map(&plan->arena, plan->fd, plan->layout.arena_bytes, "the arena", job->name);
-        if (plan->fd >= 0)
-                close(plan->fd);
-        plan->fd = -1;
+        if (job->gs->link.timer < 0)    /* no other daemon will ask for it */
+                close_arena(plan);
         if (r != GRADSYNC_OK)
                 return r;
         pthread_mutex_unlock(&job->gs->link.lock);
@@ -164,11 +172,28 @@ static void say_dropped(struct gradsync_plan *plan) {
         request_close(gs, &unheard);
 }
 
+/* The daemon that had heard of it is gone, and nobody has seen the arena yet. */
+static void start_again(struct gradsync_plan *plan) {
+        request_close(plan->job->gs, &plan->request);
+        memory_unmap(&plan->arena);
+        close_arena(plan);
+        plan->phase = PLAN_DESCRIBE;
+        plan->at = 0;
+        plan->begun = false;
+        plan->connection = plan->job->gs->link.connection;
+        set_deadline(plan);
+}
+
 static int negotiate(struct gradsync_plan *plan) {
         struct gradsync *gs = plan->job->gs;
         int r = GRADSYNC_OK;
 
-        if (plan->phase == PLAN_DESCRIBE) {
+        if (plan->phase == PLAN_AGREED)
+                return request_wait(gs, &plan->request, plan->deadline);
+        r = rejoin_wait(plan->job);
+        if (r == GRADSYNC_OK && plan->connection != gs->link.connection)
+                start_again(plan);
+        if (r == GRADSYNC_OK && plan->phase == PLAN_DESCRIBE) {
                 if (plan->request.id == 0)
                         request_open(gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_ARENA, take_arena);
                 r = plan_describe(plan);
@@ -185,7 +210,18 @@ static int negotiate(struct gradsync_plan *plan) {
                 else
                         say_dropped(plan);
         }
+        if (r == GRADSYNC_OK && plan->connection != gs->link.connection)
+                return REQUEST_BROKEN;
         return r != GRADSYNC_OK ? r : say_mapped(plan);
+}
+
+static int negotiate_until_known(struct gradsync_plan *plan) {
+        int r;
+
+        do
+                r = negotiate(plan);
+        while (r == REQUEST_BROKEN);
+        return r;
 }
 
 static int negotiate_alone(struct gradsync_plan *plan) {
@@ -207,7 +243,7 @@ static int make(struct gradsync_job *job, const struct gradsync_plan_options *op
                         return r;
                 job->planning = plan;
         }
-        r = job->gs->standalone ? negotiate_alone(plan) : negotiate(plan);
+        r = job->gs->standalone ? negotiate_alone(plan) : negotiate_until_known(plan);
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                 return r;
         job->planning = NULL;
@@ -240,18 +276,25 @@ int gradsync_plan(struct gradsync_job *job, struct gradsync_plan **plan) {
 static int drop(struct gradsync_plan *plan) {
         struct gradsync_job *job = plan->job;
         Wire__PlanDrop message = WIRE__PLAN_DROP__INIT;
+        int r;
 
         if (step_open(plan))
                 return fail(GRADSYNC_STATE, "step %llu of the plan is open; gradsync_finish() it first",
                             (unsigned long long)plan->step.number);
         if (job->gs->standalone)
                 return GRADSYNC_OK;
+        if (!plan->drop) {
+                r = rejoin_wait(job);
+                if (r != GRADSYNC_OK)
+                        return r;
+        }
         message.has_job = message.has_plan = true;
         message.job = job->handle;
         message.plan = plan->ordinal;
         plan->drop = true;
-        return request_call(job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_DROP, &message.base,
-                            WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL, NEVER);
+        r = request_call(job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_DROP, &message.base,
+                         WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL, NEVER);
+        return r == REQUEST_BROKEN ? GRADSYNC_OK : r;   /* the daemon that follows does not hear of it */
 }
 
 int gradsync_plan_free(struct gradsync_plan *plan) {
@@ -272,6 +315,8 @@ int gradsync_plan_free(struct gradsync_plan *plan) {
                         *at = plan->next;
                         break;
                 }
+                if (job->rejoin.plan == plan)
+                        job->rejoin.plan = plan->next;
                 plan_free(plan);
         } else if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED) {
                 plan->drop = false;
@@ -287,6 +332,12 @@ int plan_enter(const struct gradsync_plan *plan, const char *call) {
 
 int plan_leave(const struct gradsync_plan *plan, int r) {
         return context_leave(plan->job->gs, r);
+}
+
+void *plan_address(const struct gradsync_plan *plan, uint32_t param) {
+        const struct gradsync_memory *memory = plan->params.list[param].memory;
+
+        return (memory != NULL ? memory->map.base : plan->arena.base) + plan->layout.offset[param];
 }
 
 int plan_check_param(const struct gradsync_plan *plan, uint32_t param, const char *call) {
@@ -313,5 +364,5 @@ uint32_t gradsync_plan_bucket_of(const struct gradsync_plan *plan, uint32_t para
 }
 
 void *gradsync_gradient(struct gradsync_plan *plan, uint32_t param) {
-        return plan && param < plan->layout.n_params ? plan->arena.base + plan->layout.offset[param] : NULL;
+        return plan && param < plan->layout.n_params ? plan_address(plan, param) : NULL;
 }

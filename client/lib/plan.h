@@ -46,6 +46,7 @@ struct gradsync_plan {
         uint32_t ordinal;
         unsigned reduce;
         bool drop;                      /* being freed */
+        uint64_t least;                 /* number of the next step, if that is higher: others have gone on without this member */
         bool renewed;                   /* the generation changed while a committed step was not finished */
         bool accumulating;
         struct params params;
@@ -56,7 +57,8 @@ struct gradsync_plan {
         enum plan_phase phase;
         uint32_t at;                    /* next parameter, then next bucket to describe */
         bool begun;
-        int fd;                         /* of the arena, between PLAN_ARENA and its mapping; -1: none */
+        int fd;                         /* of the arena: until its mapping, or for the daemon that may follow; -1: none */
+        uint32_t connection;            /* on which it was described */
         uint64_t deadline;
         struct request request;
         /* steps */
@@ -70,16 +72,19 @@ struct gradsync_plan {
 };
 
 void plan_free(struct gradsync_plan *plan);     /* local; its job does not know it any more */
-void plan_abandon(struct gradsync_plan *plan);  /* in a forked child, at once: an arena that is not mapped yet */
 void plan_forget(struct gradsync_plan *plan);   /* in a forked child: only memory */
 
 /* Gate of the calls on a plan, and its way out, which passes `r` through. */
 int plan_enter(const struct gradsync_plan *plan, const char *call);
 int plan_leave(const struct gradsync_plan *plan, int r);
+/* Where the parameter's gradient is. */
+void *plan_address(const struct gradsync_plan *plan, uint32_t param);
 int plan_check_param(const struct gradsync_plan *plan, uint32_t param, const char *call);
 
 /* describe.c: sends what is left of the description. OK once the last frame is out, or an early refusal has come. */
 int plan_describe(struct gradsync_plan *plan);
+/* The next frame of it, but for the last; *ret_last: there is none before that. OK, AGAIN, or the link has failed. */
+int plan_describe_next(struct gradsync_plan *plan, uint32_t request, bool *ret_last);
 
 /* step.c */
 int step_init(struct gradsync_plan *plan);
@@ -92,6 +97,12 @@ int step_message(struct gradsync_plan *plan, const Wire__Step *message);
 void step_void(struct gradsync_plan *plan, uint32_t rank, int32_t pid, const char *text);
 /* The job is in a new generation: what was begun in the old one is void, and the next finish() says so. */
 void step_regenerate(struct gradsync_plan *plan);
+/* After a restart of the daemon. All READYs are sent again; */
+void step_resume(struct gradsync_plan *plan);
+/* or the others have committed this step, and this member has not got its results. */
+void step_skip(struct gradsync_plan *plan, uint64_t number);
+/* Number of the step that follows the open one. */
+uint64_t step_next(const struct gradsync_plan *plan, bool committed);
 /* Whether the job has lost a member, but this step was begun before and ends by its own outcome, which the notice of the
  * loss follows. */
 bool step_outcome_due(const struct gradsync_plan *plan);

@@ -16,6 +16,7 @@ void request_open(struct gradsync *gs, struct request *request, uint16_t expects
         request->answered = false;
         request->expects = expects;
         request->answer = answer;
+        request->refused = NULL;
         request->result = GRADSYNC_OK;
         request->next = gs->requests;
         gs->requests = request;
@@ -31,6 +32,14 @@ void request_close(struct gradsync *gs, struct request *request) {
         request->id = 0;
         free(request->text);
         request->text = NULL;
+}
+
+void request_end(struct request *request, int result, const char *text) {
+        if (request->id == 0 || request->answered)
+                return;
+        request->answered = true;
+        request->result = result;
+        request->text = strdup(text);
 }
 
 int request_take(struct gradsync *gs, struct request *request) {
@@ -69,11 +78,20 @@ int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline
 
 int request_call(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message,
                  uint16_t expects, request_answer_fn answer, uint64_t deadline) {
+        return request_call_with(gs, request, type, message, -1, expects, answer, deadline);
+}
+
+int request_call_with(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message,
+                      int fd, uint16_t expects, request_answer_fn answer, uint64_t deadline) {
+        uint32_t connection = gs->link.connection;
+
         while (request->id == 0) {
                 int r;
 
+                if (gs->link.connection != connection)
+                        return REQUEST_BROKEN;
                 request_open(gs, request, expects, answer);
-                r = link_send(&gs->link, type, request->id, message, -1);
+                r = link_send(&gs->link, type, request->id, message, fd);
                 if (r == GRADSYNC_OK)
                         break;
                 request_close(gs, request);
@@ -91,6 +109,8 @@ int request_call(struct gradsync *gs, struct request *request, uint16_t type, co
 static int take_refusal(struct request *request, const Wire__Refused *refused) {
         request->result = refused->code > 0 ? (int)refused->code : GRADSYNC_PROTOCOL;
         request->text = strdup(refused->text ? refused->text : "no reason given");
+        if (request->refused != NULL)
+                request->refused(request);
         return GRADSYNC_OK;
 }
 

@@ -14,8 +14,15 @@
 struct gradsync;
 struct request;
 
+/* Result of a request whose connection was lost before it was answered, and of one whose message was made for another
+ * connection. Never told to callers of the library: the message is made anew. */
+#define REQUEST_BROKEN (-1)
+
 /* Takes what the answer says. GRADSYNC_OK, or the result of the request with its text. */
 typedef int (*request_answer_fn)(struct request *request, const ProtobufCMessage *message, struct fdpass_packet *packet);
+
+/* The answer is REFUSED, and nobody waits for it. */
+typedef void (*request_refused_fn)(struct request *request);
 
 struct request {
         struct request *next;           /* of those that are open */
@@ -23,6 +30,7 @@ struct request {
         bool answered;
         uint16_t expects;               /* type of the answer that is not REFUSED */
         request_answer_fn answer;       /* NULL: nothing in it is of interest */
+        request_refused_fn refused;     /* NULL: somebody waits */
         int result;
         char *text;                     /* of a refusal, owned */
 };
@@ -31,6 +39,8 @@ struct request {
 void request_open(struct gradsync *gs, struct request *request, uint16_t expects, request_answer_fn answer);
 /* Not open any more; whatever answer comes is dropped. Fine on one that is not open. */
 void request_close(struct gradsync *gs, struct request *request);
+/* The answer that the daemon can not give any more. Fine on one that is not open, or answered. */
+void request_end(struct request *request, int result, const char *text);
 /* Result of an answered request, with its text; it is closed. */
 int request_take(struct gradsync *gs, struct request *request);
 
@@ -38,6 +48,9 @@ int request_take(struct gradsync *gs, struct request *request);
  * it stays open, call again. If nothing came by the deadline, the daemon is given up and the link has failed. */
 int request_call(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message, uint16_t expects,
                  request_answer_fn answer, uint64_t deadline);
+/* The same, with an fd that stays the caller's. */
+int request_call_with(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message, int fd,
+                      uint16_t expects, request_answer_fn answer, uint64_t deadline);
 /* Waits for the answer to a request that was opened and sent in another way. */
 int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline);
 

@@ -37,6 +37,20 @@ static int route_newgen(struct gradsync *gs, const Wire__Newgen *newgen) {
         return job ? job_regenerate(job, newgen) : GRADSYNC_OK;
 }
 
+static int route_resumed(struct gradsync *gs, const Wire__Resumed *resumed) {
+        struct gradsync_job *job = job_find(gs, resumed->job);
+
+        return job ? job_resume(job, resumed) : GRADSYNC_OK;
+}
+
+static int route_plan_step(struct gradsync *gs, const Wire__PlanStep *message) {
+        struct gradsync_plan *plan = find_plan(gs, message->job, message->plan);
+
+        if (plan != NULL)
+                step_skip(plan, message->step);
+        return GRADSYNC_OK;
+}
+
 static int route_stall(struct gradsync *gs, const Wire__Stall *message) {
         struct gradsync_job *job = job_find(gs, message->job);
         struct stall *stall;
@@ -69,6 +83,9 @@ int route_message(void *owner, const struct frame_header *header, const Protobuf
         case WIRE__MESSAGE_TYPE__STEP: return route_step(gs, (const Wire__Step *)message);
         case WIRE__MESSAGE_TYPE__LOST: return route_lost(gs, (const Wire__Lost *)message);
         case WIRE__MESSAGE_TYPE__NEWGEN: return route_newgen(gs, (const Wire__Newgen *)message);
+        case WIRE__MESSAGE_TYPE__RESUMED: return route_resumed(gs, (const Wire__Resumed *)message);
+        case WIRE__MESSAGE_TYPE__PLAN_STEP: return route_plan_step(gs, (const Wire__PlanStep *)message);
+        case WIRE__MESSAGE_TYPE__RESTARTING: gs->restarting = true; return GRADSYNC_OK;
         case WIRE__MESSAGE_TYPE__STALL: return route_stall(gs, (const Wire__Stall *)message);
         default: return GRADSYNC_OK; /* a notice that this version has no use for */
         }

@@ -130,7 +130,7 @@ void standalone_reduce(struct gradsync_plan *plan, uint32_t b) {
         for (uint32_t k = 0; k < bucket->n; k++) {
                 uint32_t i = plan->layout.order[bucket->first + k];
 
-                scale(plan->arena.base + plan->layout.offset[i], bucket->dtype,
+                scale(plan_address(plan, i), bucket->dtype,
                       plan->params.list[i].bytes / dtype_size(bucket->dtype), divisor, &sums);
                 results->unused[i] = plan->step.mark[i] == MARK_ABSENT;
         }

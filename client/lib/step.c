@@ -74,6 +74,30 @@ void step_regenerate(struct gradsync_plan *plan) {
                 step_void(plan, change->rank, change->pid, change->text);
 }
 
+void step_resume(struct gradsync_plan *plan) {
+        struct step *step = &plan->step;
+
+        if (step->outcome != WIRE__OUTCOME__OPEN)
+                return;
+        step->cursor = 0;
+        memset(step->done, 0, plan->layout.n_buckets);
+}
+
+static const char skipped[] = "gradsyncd was restarted, and the other members have committed the step";
+
+void step_skip(struct gradsync_plan *plan, uint64_t number) {
+        if (number >= plan->step.number)
+                plan->least = number + 1;
+        step_void(plan, 0, 0, skipped);
+        job_interrupt(plan->job, 0, 0, skipped);
+}
+
+uint64_t step_next(const struct gradsync_plan *plan, bool committed) {
+        uint64_t number = plan->step.number + committed;
+
+        return number < plan->least ? plan->least : number;
+}
+
 static int take_results(struct gradsync_plan *plan, const Wire__Step *message) {
         for (size_t i = 0; i < message->n_result; i++) {
                 int r = results_take(&plan->results[plan->current], &plan->layout, message->result[i]);
@@ -162,6 +186,8 @@ static void reduce_alone(struct gradsync_plan *plan, uint32_t b) {
 int step_launch(struct gradsync_plan *plan) {
         struct step *step = &plan->step;
 
+        if (plan->job->rejoin.phase != REJOIN_NONE)
+                return GRADSYNC_OK;     /* all of them are said when the job goes on */
         while (step->cursor < plan->layout.n_buckets && step->missing[step->cursor] == 0 &&
                step->outcome == WIRE__OUTCOME__OPEN) {
                 int r = GRADSYNC_OK;
@@ -177,15 +203,6 @@ int step_launch(struct gradsync_plan *plan) {
                 step->cursor++;
         }
         return GRADSYNC_OK;
-}
-
-void context_room(void *owner) {
-        struct gradsync *gs = owner;
-
-        for (struct gradsync_job *job = gs->jobs; job != NULL; job = job->next)
-                for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
-                        if (!job->lost.known)
-                                step_launch(plan);
 }
 
 bool step_outcome_due(const struct gradsync_plan *plan) {

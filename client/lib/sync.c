@@ -128,7 +128,7 @@ static int transfer(struct gradsync_job *job, const struct gradsync_state *state
 static void reopen_steps(struct gradsync_job *job) {
         for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
                 if (plan->step.outcome == WIRE__OUTCOME__VOID && !step_open(plan))
-                        step_begin(plan, plan->step.number);
+                        step_begin(plan, step_next(plan, false));
 }
 
 static int conclude(struct gradsync_job *job, uint64_t *step) {
@@ -141,9 +141,11 @@ static int conclude(struct gradsync_job *job, uint64_t *step) {
         *step = from->step;
         job->tag = from->tag.generation > 0 ? from->tag : (struct tag){ sync->generation, 0 };
         job->history = true;
-        if (job->generation != sync->generation)        /* there are others now, who do not have it */
+        if (job->generation != sync->generation && job->newcomer)  /* there are others now, who do not have it */
                 return job_leave(job, GRADSYNC_VOID_RETRY);
         job->behind = false;
+        if (job->generation != sync->generation)
+                return job_leave(job, GRADSYNC_OK);
         job->told = sync->generation;
         reopen_steps(job);
         return job_leave(job, GRADSYNC_OK);

@@ -14,8 +14,11 @@
 #include "base/error.h"
 #include "proto/frame.h"
 
+#define ARENA_UNCHECKED (1u << 20)      /* bytes */
+
 struct backend;
 struct backend_arena;
+struct memfd_file;
 
 /* A place in an arena. */
 struct backend_range {
@@ -42,12 +45,14 @@ struct backend_task {
         unsigned n_inputs, n_outputs;   /* 1..LIMIT_WORLD; up to as many outputs as there are members */
         const struct backend_range *inputs, *outputs;   /* copied by submit() */
         bool statistics;                /* float types: fill the sums below */
+        bool watch;                     /* end it when a member is found to have punched holes into an input's arena */
 };
 
 /* Valid during the call that delivers it. */
 struct backend_result {
         uint64_t id;
         bool cancelled;                 /* outputs are undefined, no access to any of the ranges any more */
+        unsigned punched;               /* why: number of the input into whose arena holes were punched, plus 1; 0: no such */
         unsigned n_inputs;
         /* If statistics were asked for and the dtype is a float, else zeros. f64, summed in an order that depends on
          * nothing but the number of elements: the same input gives the same bits on any machine and worker count. */
@@ -81,10 +86,18 @@ struct backend_ops {
         /* The fd to pass to the member; stays the arena's. */
         int (*arena_fd)(const struct backend_arena *arena);
         uint64_t (*arena_bytes)(const struct backend_arena *arena);
+        /* Makes an arena of memory that somebody else has allocated: `bytes` from `offset` of the file, see proto/memfd.h.
+         * It is attached. Takes the fd if it returns 0; else INVALID (positive) with *refusal, or a negative errno. `ret_file` may be
+         * NULL. */
+        int (*arena_adopt)(struct backend *backend, int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret_file,
+                           struct backend_arena **ret, struct refusal *refusal);
         /* Checks that the member has touched every page (memory cgroups charge the first toucher, and that must not be
-         * the daemon), then maps it. 0; INVALID (positive) with *refusal; or a negative errno. On an attached arena it only
-         * checks again: cheap, and tells a member that punched holes since. */
+         * the daemon), then maps it. 0; INVALID (positive) with *refusal; or a negative errno. */
         int (*arena_attach)(struct backend_arena *arena, struct refusal *refusal);
+        /* Before and after `bytes` bytes of an attached arena are used: whether its member has punched holes since, into which
+         * the daemon would allocate pages. Small amounts are summed up and looked at together, once they make up ARENA_UNCHECKED, so
+         * that they cost nothing. Between these two, a task that is watched looks by itself. The results of arena_attach. */
+        int (*arena_check)(struct backend_arena *arena, uint64_t bytes, struct refusal *refusal);
         /* Copies `size` bytes at `offset` out, each byte read once. Only on an attached arena. */
         void (*arena_read)(const struct backend_arena *arena, uint64_t offset, void *to, size_t size);
         struct backend_arena *(*arena_free)(struct backend_arena *arena);       /* no task may use it; NULL is fine */

@@ -13,7 +13,7 @@
 enum account_slot {
         ACCOUNT_CLIENTS,        /* open connections */
         ACCOUNT_JOBS,           /* open jobs */
-        ACCOUNT_ARENAS,         /* arenas and staging memories */
+        ACCOUNT_ARENAS,         /* arenas, staging and registered memories */
         ACCOUNT_BYTES,          /* bytes of them, and of plans kept for comparison */
         ACCOUNT_FDS,            /* file descriptors that the daemon holds for them */
         ACCOUNT_SLOTS,

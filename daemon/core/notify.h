@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define NOTIFY_STATE "state"            /* the name under which the state is stored */
+
 void notify_ready(const char *status);  /* NULL: the status stays */
 void notify_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void notify_reloading(void);            /* with MONOTONIC_USEC; followed by notify_ready() */
@@ -18,6 +20,12 @@ void notify_extend(uint64_t us);        /* EXTEND_TIMEOUT_USEC while draining */
 void notify_watchdog(void);
 /* Interval in which to call notify_watchdog(): half of the manager's timeout; 0 if it does not watch us. */
 uint64_t notify_watchdog_interval(void);
+/* Whether a service manager that passes sockets also keeps what is given to it. */
+bool notify_keeps(void);
+/* Has it keep this fd under a name for the next run, instead of all others of that name. */
+void notify_store(const char *name, int fd);
+/* What the last run has stored under the name; -1: nothing. Once. */
+int notify_stored_fd(const char *name);
 /* The activated listening socket, checked to be a Unix SOCK_SEQPACKET listener; -ENOENT if none was passed;
  * -EINVAL with a sentence in `error` if what was passed cannot be used. */
 int notify_listen_fd(char *error, unsigned error_size);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stopping has three phases, looked at by one timer: draining (open steps may end, no new ones open), ending
- * (the deadline has come: what is still open becomes void), leaving (clients are told and hung up). Then the
- * loop ends.
+ * Stopping has phases, looked at by one timer: draining (open steps may end, no new ones open), ending (the
+ * deadline has come: what is still open becomes void), suspending (jobs are left to their members, if all of them
+ * come back to another daemon, and end otherwise), leaving (clients are told and hung up). Then the loop ends.
  */
 #include "core/server.h"
 
@@ -25,8 +25,9 @@
 
 #define STOP_LOOK (5 * USEC_PER_MSEC)
 #define STATUS_INTERVAL (2 * USEC_PER_SEC)
+#define PAST_KEPT (3600 * USEC_PER_SEC)         /* members wait no longer for a daemon that follows */
 
-enum phase { RUNNING, DRAINING, ENDING, LEAVING };
+enum phase { RUNNING, DRAINING, ENDING, SUSPENDING, LEAVING };
 
 struct server {
         struct config config;
@@ -46,6 +47,7 @@ struct server {
         struct loop_timer *stop, *watchdog, *status;
         uint64_t watchdog_interval;
         unsigned told_clients;
+        uint64_t past_until;            /* when nobody comes back any more; 0: nothing is waited for */
         bool feeding;                   /* the watchdog was fed the last time */
 };
 
@@ -116,6 +118,26 @@ static void find_admin_group(struct server *server) {
                 server->conns.admin_group = group->gr_gid;
 }
 
+/* What the last daemon has left, and what is left to the next one. Without it the members' word has to do. */
+static void open_state(struct server *server) {
+        _cleanup_(closep) int fd = notify_stored_fd(NOTIFY_STATE);
+        struct state *state = NULL;
+        struct past *past = NULL;
+        int r;
+
+        if (!notify_keeps())
+                return;
+        if (fd >= 0 && past_new(fd, &past) < 0)
+                log_warning("what a former gradsyncd has left is of another version, or damaged: it is ignored");
+        r = state_new(&state);
+        if (r < 0)
+                log_warning("nothing is kept for the next gradsyncd: %s", strerror(-r));
+        else
+                notify_store(NOTIFY_STATE, state_fd(state));
+        jobs_set_state(server->jobs, state, past);
+        server->past_until = clock_now() + PAST_KEPT;
+}
+
 static int open_sessions(struct server *server, char *error, size_t size) {
         struct sessions_config config = {
                 .loop = server->loop,
@@ -181,6 +203,10 @@ static void status_due(void *data) {
 
         tell_status(server);
         flood_settle(clock_now());
+        if (server->past_until != 0 && clock_now() >= server->past_until) {
+                server->past_until = 0;
+                jobs_forget_past(server->jobs);
+        }
         loop_timer_arm(server->status, STATUS_INTERVAL);
 }
 
@@ -221,7 +247,10 @@ static void look_at_stop(void *data) {
                             (double)server->config.drain_timeout / 1e6);
                 server->phase = ENDING;
                 jobs_end(server->jobs);
-        } else if (server->phase < LEAVING && !busy) {
+        } else if (server->phase < SUSPENDING && !busy) {
+                server->phase = SUSPENDING;
+                jobs_suspend(server->jobs);
+        } else if (server->phase == SUSPENDING) {
                 server->phase = LEAVING;
                 sessions_shutdown(server->sessions, "gradsyncd is stopping; start it again and rejoin");
         } else if (server->phase == LEAVING && sessions_count(server->sessions) == 0) {
@@ -304,6 +333,8 @@ static int start(struct server *server, char *error, size_t size) {
         if (r < 0)
                 return fail(r, "cannot start", error, size);
         r = open_backend(server, error, size);
+        if (r == 0)
+                open_state(server);
         if (r == 0)
                 r = open_sessions(server, error, size);
         if (r == 0)

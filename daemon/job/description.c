@@ -40,7 +40,7 @@ static int check_begin(const Wire__PlanBegin *begin, struct refusal *refusal) {
                               begin->plan, begin->arena_bytes, ARENA_PAGE, LIMIT_ARENA);
         needed = DIAGNOSIS_BITMAP + (begin->params + 7u) / 8u;
         if (begin->diagnosis_bytes < needed || begin->diagnosis_bytes % ARENA_PAGE != 0 ||
-            begin->diagnosis_bytes >= begin->arena_bytes)
+            begin->diagnosis_bytes > begin->arena_bytes)
                 return refuse(
                         refusal, INVALID,
                         "plan %u: %" PRIu64
@@ -72,7 +72,7 @@ int description_new(const Wire__PlanBegin *begin, struct accounts *accounts, uid
         }
         d->reduce = (unsigned)begin->reduce;
         d->arena_bytes = begin->arena_bytes;
-        d->diagnosis_bytes = begin->diagnosis_bytes;
+        d->diagnosis_bytes = d->used = begin->diagnosis_bytes;
         d->n_params = begin->params;
         d->n_buckets = begin->buckets;
         d->param = calloc(d->n_params, sizeof(*d->param));
@@ -153,24 +153,40 @@ int description_add_params(struct description *d, const Wire__PlanParams *chunk,
         return 0;
 }
 
-static int add_bucket(struct description *d, const Wire__Bucket *from, struct refusal *refusal) {
-        uint32_t index = d->have_buckets;
-        uint64_t floor = d->diagnosis_bytes;
-
-        if (index > 0)
-                floor = d->bucket[index - 1].offset + d->bucket[index - 1].bytes;
-        if (dtype_size((unsigned)from->dtype) == 0)
-                return refuse(refusal, INVALID, "bucket %u: unknown data type %d", index, (int)from->dtype);
-        if (from->offset % ARENA_PAGE != 0 || from->offset < floor)
+/* In the arena: behind what comes before it. */
+static int check_arena(const struct description *d, uint32_t index, const Wire__Bucket *from, struct refusal *refusal) {
+        if (from->offset % ARENA_PAGE != 0 || from->offset < d->used)
                 return refuse(refusal, INVALID,
                               "bucket %u: offset %" PRIu64
                               " is not a multiple of %u behind what comes before it (%" PRIu64 ")",
-                              index, from->offset, ARENA_PAGE, floor);
+                              index, from->offset, ARENA_PAGE, d->used);
         if (from->offset >= d->arena_bytes || from->bytes == 0 || from->bytes > d->arena_bytes - from->offset)
                 return refuse(refusal, INVALID,
                               "bucket %u: %" PRIu64 " bytes at offset %" PRIu64
                               " do not lie in the arena of %" PRIu64,
                               index, from->bytes, from->offset, d->arena_bytes);
+        return 0;
+}
+
+static int check_memory(uint32_t index, const Wire__Bucket *from, struct refusal *refusal) {
+        if (from->offset % ARENA_ALIGN != 0)
+                return refuse(refusal, INVALID, "bucket %u: offset %" PRIu64 " in memory %u is not a multiple of %u", index,
+                              from->offset, from->memory, ARENA_ALIGN);
+        if (from->bytes == 0 || from->bytes > LIMIT_ARENA || from->offset > LIMIT_ARENA)
+                return refuse(refusal, INVALID, "bucket %u: %" PRIu64 " bytes at offset %" PRIu64 " lie in no memory", index,
+                              from->bytes, from->offset);
+        return 0;
+}
+
+static int add_bucket(struct description *d, const Wire__Bucket *from, struct refusal *refusal) {
+        uint32_t index = d->have_buckets;
+        int r;
+
+        if (dtype_size((unsigned)from->dtype) == 0)
+                return refuse(refusal, INVALID, "bucket %u: unknown data type %d", index, (int)from->dtype);
+        r = from->memory == 0 ? check_arena(d, index, from, refusal) : check_memory(index, from, refusal);
+        if (r != 0)
+                return r;
         if (from->bytes % dtype_size((unsigned)from->dtype) != 0)
                 return refuse(refusal, INVALID,
                               "bucket %u: %" PRIu64 " bytes are no whole number of elements of %s", index,
@@ -179,8 +195,13 @@ static int add_bucket(struct description *d, const Wire__Bucket *from, struct re
                 .offset = from->offset,
                 .bytes = from->bytes,
                 .payload = from->payload,
+                .memory = from->memory,
                 .dtype = (uint8_t)from->dtype,
         };
+        if (from->memory == 0)
+                d->used = from->offset + from->bytes;
+        else
+                d->placed = true;
         d->have_buckets++;
         return 0;
 }
@@ -297,8 +318,8 @@ static bool equal_param(const struct description_param *a, const struct descript
 }
 
 static void describe_difference(uint32_t index, const struct description_param *a, const char *name_a,
-                                const struct description_param *b, const char *name_b, char *text,
-                                size_t size) {
+                                const struct description_param *b, const char *name_b, const char *hint,
+                                char *text, size_t size) {
         char shape_a[LIMIT_DIMS * 22 + 3], shape_b[LIMIT_DIMS * 22 + 3];
 
         shape_text(a, shape_a, sizeof(shape_a));
@@ -317,17 +338,19 @@ static void describe_difference(uint32_t index, const struct description_param *
         else
                 snprintf(
                         text, size,
-                        "parameter %u \"%s\" is in bucket %u on %s but in %u on %s: use the same bucket sizes",
-                        index, a->name, b->bucket, name_b, a->bucket, name_a);
+                        "parameter %u \"%s\" is in bucket %u on %s but in %u on %s: use the same bucket sizes%s",
+                        index, a->name, b->bucket, name_b, a->bucket, name_a, hint);
 }
 
-/* Where the buckets lie must be the same too: one place is taken for all arenas. */
+/* Where the buckets lie must be the same too, unless each member has a place of its own for them. */
 static bool equal_layout(const struct description *a, const char *name_a, const struct description *b,
                          const char *name_b, char *text, size_t size) {
+        bool anywhere = a->placed || b->placed;
+
         for (uint32_t i = 0; i < a->n_buckets; i++) {
                 const struct description_bucket *left = &a->bucket[i], *right = &b->bucket[i];
 
-                if (left->bytes == right->bytes && left->offset == right->offset)
+                if (left->bytes == right->bytes && (anywhere || left->offset == right->offset))
                         continue;
                 snprintf(text, size,
                          "bucket %u has %" PRIu64 " bytes at %" PRIu64 " on %s but %" PRIu64 " at %" PRIu64
@@ -335,7 +358,7 @@ static bool equal_layout(const struct description *a, const char *name_a, const 
                          i, right->bytes, right->offset, name_b, left->bytes, left->offset, name_a);
                 return false;
         }
-        if (a->arena_bytes == b->arena_bytes && a->diagnosis_bytes == b->diagnosis_bytes)
+        if (anywhere || (a->arena_bytes == b->arena_bytes && a->diagnosis_bytes == b->diagnosis_bytes))
                 return true;
         snprintf(text, size,
                  "the arena has %" PRIu64 " bytes on %s but %" PRIu64 " on %s: use the same library version",
@@ -346,10 +369,11 @@ static bool equal_layout(const struct description *a, const char *name_a, const 
 bool description_equal(const struct description *a, const char *name_a, const struct description *b,
                        const char *name_b, char *text, size_t size) {
         uint32_t common = a->n_params < b->n_params ? a->n_params : b->n_params;
+        const char *hint = a->placed || b->placed ? ", and remember that a gap in registered memory ends a bucket" : "";
 
         for (uint32_t i = 0; i < common; i++)
                 if (!equal_param(&a->param[i], &b->param[i])) {
-                        describe_difference(i, &a->param[i], name_a, &b->param[i], name_b, text, size);
+                        describe_difference(i, &a->param[i], name_a, &b->param[i], name_b, hint, text, size);
                         return false;
                 }
         if (a->n_params != b->n_params) {
@@ -363,8 +387,8 @@ bool description_equal(const struct description *a, const char *name_a, const st
         }
         if (a->n_buckets != b->n_buckets) {
                 snprintf(text, size,
-                         "%s cuts the plan into %u buckets, %s into %u: use the same bucket sizes", name_b,
-                         b->n_buckets, name_a, a->n_buckets);
+                         "%s cuts the plan into %u buckets, %s into %u: use the same bucket sizes%s", name_b,
+                         b->n_buckets, name_a, a->n_buckets, hint);
                 return false;
         }
         if (a->reduce != b->reduce) {

@@ -20,6 +20,7 @@
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 #include "job/private.h"
+#include "job/takeover.h"
 #include "job/step.h"
 
 const char *cause_text(uint32_t cause) {
@@ -34,6 +35,8 @@ const char *cause_text(uint32_t cause) {
                 return "a newer incarnation of the job has started";
         case WIRE__CAUSE__SHUTDOWN:
                 return "gradsyncd is stopping";
+        case WIRE__CAUSE__RESTARTED:
+                return "gradsyncd was restarted";
         default:
                 return "unknown cause";
         }
@@ -79,6 +82,7 @@ static void member_free(struct member *member) {
         list_remove(&member->link);
         list_remove(&member->owner_link);
         staging_deinit(&member->staging);
+        memories_release(member);
         free(member);
 }
 
@@ -93,6 +97,7 @@ struct job *job_free(struct job *job) {
                 assert(member->owner == NULL);
                 member_free(member);
         }
+        takeover_free(job->takeover);
         records_keep(&job->table->ended, job->record);
         loop_defer_cancel(job->table->config.loop, &job->settle);
         charge_release(&job->charge);
@@ -128,6 +133,7 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
         member->has_rank = request.has_rank;
         member->join_request = join->request;
         member->owner = join->owner;
+        member->returns = join->returns;
         snprintf(member->program, sizeof(member->program), "%s", join->program);
         list_append(&job->members, &member->link);
         list_append(join->owner_members, &member->owner_link);
@@ -158,11 +164,14 @@ static void log_formed(const struct job *job, const char *what) {
                 log_write(LOG_INFO, &context, "job %s with %u members", what, job_world(job));
 }
 
-/* The member with this rank, as the membership has it. */
+/* The member with this rank, as the membership has it. Nobody has come back after a restart who knew the id of a place
+ * whose holder had been lost before: it gets a new one. */
 static struct member *take_rank(struct job *job, uint32_t rank) {
-        const struct membership_member *place = &job->membership.member[rank];
+        struct membership_member *place = &job->membership.member[rank];
         struct member *member = find_member(job, place->request.member);
 
+        if (place->id == 0)
+                place->id = ++job->table->next_member;
         member->rank = rank;
         member->has_rank = true;
         member->local_rank = place->slot;
@@ -214,6 +223,15 @@ static void free_lost(struct job *job) {
                         member_free(member);
 }
 
+/* Nothing is void after a restart of the daemon: the sequence of operations goes on, too. */
+static bool resume(struct job *job) {
+        if (job->takeover == NULL || !job->takeover->resumed)
+                return false;
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                job->rank[rank]->operation.next = job->takeover->operations;
+        return true;
+}
+
 /* Ranks are final. Growth has no cause, and takes nobody's place. */
 static void note_regenerated(struct job *job, uint32_t before, const bool *fresh) {
         const struct recovery *recovery = &job->recovery;
@@ -229,12 +247,15 @@ static void reformed(struct job *job, uint32_t before) {
         const struct jobs_events *events = job->table->config.events;
         struct plan *plan, *spare;
         bool fresh[LIMIT_WORLD];
+        bool resumed;
 
+        if (job->takeover != NULL)
+                takeover_resolve(job, before);
         move_plans(job, before);
         if (job->state == JOB_RUNNING)
                 snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has grown from %u to %u members after step %llu",
                          job->name, before, job_world(job), (unsigned long long)job->last_step);
-        job->behind = false;
+        job->behind = job->takeover != NULL && job->takeover->behind;
         for (uint32_t rank = 0; rank < job_world(job); rank++) {
                 const struct member *member = find_member(job, job->membership.member[rank].request.member);
 
@@ -247,13 +268,17 @@ static void reformed(struct job *job, uint32_t before) {
         free_lost(job);
         job_record_members(job);
         operation_restart(job);
+        resumed = resume(job);
         job->state = JOB_RUNNING;
         log_formed(job, "goes on");
         for (uint32_t rank = 0; rank < job_world(job); rank++)
                 if (fresh[rank])
                         events->joined(job->rank[rank]);
+                else if (resumed)
+                        events->resumed(job->rank[rank]);
                 else
                         events->regenerated(job->rank[rank], &job->membership.loss, job->loss_text);
+        job->takeover = takeover_free(job->takeover);
         list_for_each_safe(plan, spare, &job->plans, link)
                 plan_resume(plan);
 }
@@ -263,6 +288,10 @@ static void answer_join(struct member *member, const struct refusal *refusal) {
         member->job->table->config.events->refused(member, member->join_request, refusal);
         member->owner = NULL;
         member_free(member);
+}
+
+void job_refuse_join(struct job *job, uint64_t member, const struct refusal *refusal) {
+        answer_join(find_member(job, member), refusal);
 }
 
 static bool quiet(const struct job *job) {
@@ -286,6 +315,7 @@ static void release_lost(struct job *job) {
                 list_for_each(plan, &job->plans, link)
                         plan_release(plan, rank);
                 staging_deinit(&job->rank[rank]->staging);
+                memories_release(job->rank[rank]);
         }
 }
 
@@ -336,16 +366,18 @@ static void follow(struct job *job) {
 static void settle(void *data) {
         struct job *job = data;
 
+        if (job->suspended)
+                return;
         if (job->state == JOB_REPLACING && quiet(job)) {
                 release_lost(job);
-                job->membership.busy = false;
+                job->membership.busy = takeover_busy(job);
         }
         job->membership.boundary = job->state == JOB_RUNNING && quiet(job) && job->operation.n_calls == 0;
         follow(job);
         job->membership.boundary = false;
         if (job->state == JOB_LOST)
                 settle_lost(job);
-        if (abandoned(job) && quiet(job))
+        if (abandoned(job) && quiet(job) && !takeover_busy(job))
                 job_free(job);
         else
                 jobs_watch(job->table);
@@ -451,6 +483,29 @@ void job_end(struct job *job, uint32_t cause) {
         }
 }
 
+bool job_returns(const struct job *job) {
+        const struct member *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->owner != NULL && !member->returns)
+                        return false;
+        return job->state != JOB_LOST;
+}
+
+void job_interrupt(struct job *job) {
+        struct membership_loss *loss = &job->membership.loss;
+        struct plan *plan;
+
+        if (job->state != JOB_RUNNING)
+                return;
+        snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': gradsyncd is stopping after step %llu, and could not await the next one",
+                 job->name, (unsigned long long)job->last_step);
+        *loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
+        list_for_each(plan, &job->plans, link)
+                if (plan->agreed && !plan->left)
+                        step_break(plan);
+}
+
 /* What the others are told about a member that went. Who leaves is not lost. */
 static void tell_gone(struct job *job, const struct member *member, uint32_t cause) {
         unsigned long long step = job->last_step;
@@ -473,6 +528,15 @@ void member_gone(struct member *member, uint32_t cause) {
         list_remove(&member->owner_link);
         member->owner = NULL;
         member->state = cause == WIRE__CAUSE__LEAVING ? MEMBER_LEFT : MEMBER_LOST;
+        if (job->suspended) {
+                job_settle_later(job);
+                return;
+        }
+        if (job->takeover != NULL && !joining) {
+                job->membership.loss = (struct membership_loss){ .member = member->id, .rank = member->rank,
+                                                                 .pid = (int32_t)member->pid, .cause = cause };
+                tell_gone(job, member, cause);
+        }
         if (membership_remove(&job->membership, member->id, cause, clock_now())) {
                 tell_gone(job, member, cause);
                 recovery_begin(&job->recovery, &job->membership.loss, job->membership.generation, job->last_step,

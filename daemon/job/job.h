@@ -16,10 +16,12 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "base/loop.h"
+#include "job/memory.h"
 #include "job/nonfinite.h"
 #include "job/operation.h"
 #include "job/record.h"
 #include "job/recovery.h"
+#include "job/state.h"
 #include "job/token.h"
 #include "rendezvous/membership.h"
 
@@ -59,6 +61,14 @@ struct jobs_events {
         void (*lost)(struct job *job, const struct membership_loss *loss, const char *text);
         /* A member of the generation before belongs to a new one; `loss` is why there is one. */
         void (*regenerated)(struct member *member, const struct membership_loss *loss, const char *text);
+        /* The same after a restart of the daemon, if nothing is void; and a step that is committed without the member having
+         * its results. */
+        void (*resumed)(struct member *member);
+        void (*plan_step)(struct member *member, const struct plan *plan);
+        /* One that the member has not heard of, but the daemon before has left its results: bucket by bucket, then its commit. */
+        void (*past_result)(struct member *member, const struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                            const uint8_t *unused, size_t unused_bytes);
+        void (*past_commit)(struct member *member, const struct plan *plan);
         void (*stall)(struct job *job, const struct job_wait *wait, const char *text);
         /* The member broke a rule that cannot be answered otherwise: its session must end (later, not inside
          * this call). */
@@ -84,6 +94,7 @@ struct member {
         char program[64];
         uint32_t rank, local_rank;      /* rank: the requested one while joining, if has_rank */
         bool has_rank;
+        bool returns;                   /* its client comes back to the daemon that follows this one */
         bool evicted;                   /* by an operator: */
         uid_t evictor;
         uint32_t join_request;
@@ -93,6 +104,8 @@ struct member {
         uint64_t last_step;             /* last committed step it took part in */
         void *owner;                    /* the session; NULL once the member is gone */
         struct staging staging;
+        struct memory *memories;        /* registered ones */
+        uint32_t last_memory;           /* handle of the last one */
         struct operation_part operation;
 };
 
@@ -124,6 +137,9 @@ struct job {
         char loss_text[512];
         bool loss_told;
         bool stall_told;                /* that it waits for members to join */
+        struct takeover *takeover;      /* it comes from a former daemon, and has not gone on yet; else NULL */
+        bool history;                   /* members have said that steps were committed there */
+        bool suspended;                 /* it is left to the next daemon: whoever goes is lost to nobody */
         bool behind;                    /* some member of this generation was not in the one before */
         uint64_t interrupted;           /* clock_now() at the last loss; 0: none yet */
         bool paused;                    /* by an operator, */
@@ -154,18 +170,25 @@ struct jobs_config {
 struct jobs {
         struct jobs_config config;
         struct list list;
+        struct list memories;           /* registered ones of all members */
         struct records ended;           /* what jobs that are gone have left */
         uint32_t next_job;
         uint64_t next_member;
         struct task_owner **slot;
         uint32_t n_slots;
         struct loop_timer *tick;
-        bool ticking, draining;
+        bool ticking;
+        bool draining;
         bool held;                      /* by an operator: no new job, member or step until this is lifted */
+        struct state *state;            /* left to the next daemon, from the last one; NULL: none */
+        struct past *past;
 };
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret);
 struct jobs *jobs_free(struct jobs *jobs);       /* all members must be gone; what they left is reaped here */
+/* What is kept for the next daemon, and what the last one has left; both are taken, and may be NULL. */
+void jobs_set_state(struct jobs *jobs, struct state *state, struct past *past);
+void jobs_forget_past(struct jobs *jobs);       /* whoever may come back has come */
 void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace);
 /* Results of the backend come in here. */
 void jobs_done(void *jobs, const struct backend_result *result);
@@ -173,7 +196,10 @@ void jobs_done(void *jobs, const struct backend_result *result);
  * tells whether one is still open. */
 void jobs_drain(struct jobs *jobs);
 bool jobs_busy(const struct jobs *jobs);
-void jobs_end(struct jobs *jobs); /* all jobs are told that the daemon stops; open steps become void */
+/* Steps that are still open become void, and jobs of which somebody does not come back to another daemon are at their end. */
+void jobs_end(struct jobs *jobs);
+/* Jobs whose members all come back are theirs alone from now on. */
+void jobs_suspend(struct jobs *jobs);
 
 int jobs_slot_take(struct jobs *jobs, struct task_owner *owner);        /* 0 or -ENOMEM */
 void jobs_slot_give(struct jobs *jobs, struct task_owner *owner);
@@ -186,6 +212,7 @@ struct job_join {
         const char *program;
         uint32_t request;
         const struct token *token;
+        bool returns;
         struct membership_request membership;
         void *owner;
         struct list *owner_members;     /* the member's owner_link is appended here */

@@ -10,6 +10,8 @@
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 #include "job/private.h"
+#include "job/takeover.h"
+#include "job/step.h"
 
 #define TICK (100 * USEC_PER_MSEC)      /* resolution of join and plan time-outs and of stall notices */
 
@@ -25,6 +27,7 @@ static void tick(void *data) {
                         if (!plan->agreed)
                                 plan_expire(plan, now);
                 stall_check(job, now);
+                takeover_check(job, now);
                 if (now >= membership_deadline(&job->membership))
                         job_settle_later(job);
         }
@@ -45,6 +48,7 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
                 return -ENOMEM;
         jobs->config = *config;
         list_init(&jobs->list);
+        list_init(&jobs->memories);
         records_init(&jobs->ended);
         r = loop_timer_new(config->loop, tick, jobs, &jobs->tick);
         if (r < 0) {
@@ -63,10 +67,21 @@ struct jobs *jobs_free(struct jobs *jobs) {
         list_for_each_safe(job, spare, &jobs->list, link)
                 job_free(job);
         records_deinit(&jobs->ended);
+        state_free(jobs->state);
+        past_free(jobs->past);
         loop_timer_free(jobs->tick);
         free(jobs->slot);
         free(jobs);
         return NULL;
+}
+
+void jobs_set_state(struct jobs *jobs, struct state *state, struct past *past) {
+        jobs->state = state;
+        jobs->past = past;
+}
+
+void jobs_forget_past(struct jobs *jobs) {
+        jobs->past = past_free(jobs->past);
 }
 
 void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace) {
@@ -111,7 +126,7 @@ void jobs_done(void *data, const struct backend_result *result) {
         jobs->slot[slot]->done(jobs->slot[slot], (uint32_t)result->id, result);
 }
 
-static struct job *find(const struct jobs *jobs, uid_t uid, const char *name) {
+struct job *jobs_find(const struct jobs *jobs, uid_t uid, const char *name) {
         struct job *job;
 
         list_for_each(job, &jobs->list, link)
@@ -120,19 +135,26 @@ static struct job *find(const struct jobs *jobs, uid_t uid, const char *name) {
         return NULL;
 }
 
+int job_check_token(const struct job *job, const struct token *token, struct refusal *refusal) {
+        if (token_equal(&job->token, token))
+                return 0;
+        return refuse(refusal, WIRE__CODE__DENIED,
+                      "job '%s' of uid %u has another token than this process, or only one of them has one: "
+                      "set the token of the job's other members, or choose another name", job->name, (unsigned)job->uid);
+}
+
 int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *refusal) {
-        struct job *job = find(jobs, join->uid, join->name);
+        struct job *job = jobs_find(jobs, join->uid, join->name);
         bool fresh;
-        int r;
+        int r = 0;
 
         if (jobs->draining)
                 return refuse(refusal, WIRE__CODE__DAEMON_LOST,
                               "gradsyncd is stopping and takes no more members");
-        if (job != NULL && !token_equal(&job->token, join->token))
-                return refuse(refusal, WIRE__CODE__DENIED,
-                              "job '%s' of uid %u has another token than this process, or only one of them has one: "
-                              "set the token of the job's other members, or choose another name", join->name,
-                              (unsigned)join->uid);
+        if (job != NULL)
+                r = job_check_token(job, join->token, refusal);
+        if (r != 0)
+                return r;
         if (jobs->held)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s': an operator has gradsyncd drained, and it takes no more members; "
@@ -154,9 +176,20 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
         return r;
 }
 
+/* Steps of which no bucket has been begun are left to the next daemon as they are. */
+static void hold_back(struct job *job) {
+        struct plan *plan;
+
+        list_for_each(plan, &job->plans, link)
+                plan->left = plan->state == STEP_OPEN && !step_begun(plan);
+}
+
 void jobs_drain(struct jobs *jobs) {
         struct job *job;
 
+        list_for_each(job, &jobs->list, link)
+                if (job_returns(job))
+                        hold_back(job);
         jobs_hold(jobs, false);
         list_for_each(job, &jobs->list, link)
                 job_resume(job);
@@ -167,7 +200,30 @@ void jobs_end(struct jobs *jobs) {
         struct job *job, *spare;
 
         list_for_each_safe(job, spare, &jobs->list, link)
-                job_end(job, WIRE__CAUSE__SHUTDOWN);
+                if (job_returns(job))
+                        job_interrupt(job);
+                else
+                        job_end(job, WIRE__CAUSE__SHUTDOWN);
+}
+
+/* Those who would come back must not wait for the others then. */
+static bool some_return(const struct job *job) {
+        const struct member *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->owner != NULL && member->returns)
+                        return true;
+        return false;
+}
+
+void jobs_suspend(struct jobs *jobs) {
+        struct job *job, *spare;
+
+        list_for_each_safe(job, spare, &jobs->list, link) {
+                job->suspended = job_returns(job);
+                if (!job->suspended && some_return(job))
+                        job_end(job, WIRE__CAUSE__SHUTDOWN);
+        }
 }
 
 bool jobs_busy(const struct jobs *jobs) {
@@ -178,7 +234,7 @@ bool jobs_busy(const struct jobs *jobs) {
                 if (job->operation.tasks > 0)
                         return true;
                 list_for_each(plan, &job->plans, link)
-                        if (plan->state != STEP_IDLE)
+                        if (plan->state != STEP_IDLE && !plan->left)
                                 return true;
         }
         return false;

@@ -44,11 +44,11 @@ static int test(struct plan *plan, uint32_t bucket, struct backend_result *ret) 
         const struct nonfinite *state = &plan->job->blame;
         const struct description_bucket *place = &plan->reference->bucket[bucket];
         struct backend *backend = plan->job->table->config.backend;
-        struct backend_range range = { .arena = plan->part[0].arena };
+        struct backend_range range = plan_range(plan, 0, bucket);
         uint64_t start, end;
 
         extent_of(plan, bucket, state->low, state->middle, &start, &end);
-        range.offset = place->offset + start;
+        range.offset += start;
         return backend->ops->submit(backend,
                                     &(struct backend_task){
                                             .id = (uint64_t)plan->owner.slot << 32 | bucket,

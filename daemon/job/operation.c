@@ -24,21 +24,36 @@ static const struct backend_ops *backend_of(const struct job *job) {
         return job->table->config.backend->ops;
 }
 
-int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct refusal *refusal) {
+static int check_none(const struct member *member, struct refusal *refusal) {
+        if (member->staging.arena == NULL)
+                return 0;
+        return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has its staging memory already", member->rank,
+                      member->job->name);
+}
+
+static int charge_staging(struct member *member, struct refusal *refusal) {
         const struct jobs_config *config = &member->job->table->config;
         struct staging *staging = &member->staging;
         int r;
 
-        if (staging->arena != NULL)
-                return refuse(refusal, WIRE__CODE__STATE,
-                              "rank %u of job '%s' has its staging memory already", member->rank,
-                              member->job->name);
         r = charge_take(&staging->arenas, config->accounts, member->job->uid, ACCOUNT_ARENAS, 1, refusal);
         if (r == 0)
                 r = charge_take(&staging->bytes, config->accounts, member->job->uid, ACCOUNT_BYTES,
                                 config->staging_bytes, refusal);
         if (r == 0)
                 r = charge_take(&staging->fds, config->accounts, member->job->uid, ACCOUNT_FDS, 1, refusal);
+        return r;
+}
+
+int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct refusal *refusal) {
+        const struct jobs_config *config = &member->job->table->config;
+        struct staging *staging = &member->staging;
+        int r;
+
+        r = check_none(member, refusal);
+        if (r != 0)
+                return r;
+        r = charge_staging(member, refusal);
         if (r == 0)
                 r = job_arena_new(member->job, config->staging_bytes, &staging->arena, refusal);
         if (r != 0) {
@@ -74,6 +89,36 @@ void staging_deinit(struct staging *staging) {
         charge_release(&staging->bytes);
         charge_release(&staging->fds);
         staging->attached = false;
+}
+
+int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal) {
+        struct backend *backend = member->job->table->config.backend;
+        struct staging *staging = &member->staging;
+        struct memfd_file file;
+        struct refusal why;
+        int r = check_none(member, refusal);
+
+        if (r != 0)
+                return r;
+        r = charge_staging(member, refusal);
+        if (r == 0 && bytes != member->job->table->config.staging_bytes)
+                r = refuse(refusal, WIRE__CODE__INVALID,
+                           "rank %u of job '%s' has a staging memory of %" PRIu64 " bytes from before the restart of gradsyncd, "
+                           "which gives %" PRIu64 " now (staging_bytes): the job has to be started again", member->rank,
+                           member->job->name, bytes, member->job->table->config.staging_bytes);
+        if (r == 0) {
+                r = backend->ops->arena_adopt(backend, *fd, 0, bytes, &file, &staging->arena, &why);
+                *fd = r == 0 ? -1 : *fd;
+                if (r == 0 && file.size != bytes)
+                        r = refuse(&why, WIRE__CODE__INVALID, "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, bytes);
+                if (r > 0)
+                        r = refuse(refusal, why.code, "the staging memory of rank %u of job '%s': %s", member->rank,
+                                   member->job->name, why.text);
+        }
+        staging->attached = r == 0;
+        if (r != 0)
+                staging_deinit(staging);
+        return r;
 }
 
 static bool is_reduction(unsigned kind) {
@@ -343,6 +388,15 @@ static int submit(struct job *job, uint32_t part) {
         return r < 0 ? r : 0;
 }
 
+/* Whether nobody has given back staging memory. Who has is evicted, and the others' calls end with his loss. */
+static bool intact(struct job *job, uint64_t bytes) {
+        bool all = true;
+
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                all &= memory_intact(job->rank[rank], job->rank[rank]->staging.arena, bytes);
+        return all;
+}
+
 /* Everybody is here. The tasks are counted from one, so that results which come at once do not end it
  * early. */
 static int run(struct job *job) {
@@ -356,6 +410,8 @@ static int run(struct job *job) {
                 finish(job);
                 return 0;
         }
+        if (!intact(job, parts * job->operation.first.bytes))
+                return 0;
         r = take_owner(job);
         if (r < 0) {
                 job->operation.n_calls--;

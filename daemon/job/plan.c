@@ -15,6 +15,8 @@
 #include "job/step.h"
 #include "proto/diagnosis.h"
 
+#define MOST_STEPS (UINT64_C(1) << 62)
+
 struct plan *plan_find(struct job *job, uint32_t ordinal) {
         struct plan *plan;
 
@@ -22,6 +24,14 @@ struct plan *plan_find(struct job *job, uint32_t ordinal) {
                 if (plan->ordinal == ordinal)
                         return plan;
         return NULL;
+}
+
+struct backend_range plan_range(const struct plan *plan, uint32_t rank, uint32_t bucket) {
+        const struct plan_part *part = &plan->part[rank];
+
+        if (part->place != NULL)
+                return part->place[bucket];
+        return (struct backend_range){ .arena = part->arena, .offset = plan->reference->bucket[bucket].offset };
 }
 
 static const struct backend_ops *backend_of(const struct job *job) {
@@ -84,6 +94,7 @@ struct plan *plan_free(struct plan *plan) {
                 for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                         free(plan->bucket[b].absent);
         jobs_slot_give(plan->job->table, &plan->owner);
+        state_drop(plan->job->table->state, plan->kept);
         description_free(plan->reference);
         charge_release(&plan->charge);
         charge_release(&plan->self);
@@ -101,6 +112,10 @@ void plan_release(struct plan *plan, uint32_t rank) {
                 return;
         part->description = description_free(part->description);
         part->arena = backend_of(plan->job)->arena_free(part->arena);
+        memory_unclaim(part->claims);
+        part->claims = NULL;
+        free(part->place);
+        part->place = NULL;
         charge_release(&part->arenas);
         charge_release(&part->bytes);
         charge_release(&part->fds);
@@ -251,46 +266,85 @@ static void member_text(const struct member *member, char *text, size_t size) {
         snprintf(text, size, "rank %u (pid %d)", member->rank, (int)member->pid);
 }
 
-/* The first description becomes the reference; each other one is compared and then given back. */
 static int compare(struct plan *plan, struct member *member, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->rank];
         char reference[48], other[48], difference[700];
 
-        if (plan->reference == NULL) {
-                plan->reference = part->description;
-                plan->reference_rank = member->rank;
-                part->description = NULL;
+        if (plan->reference == NULL)
                 return 0;
-        }
         member_text(member_of(plan, plan->reference_rank), reference, sizeof(reference));
         member_text(member, other, sizeof(other));
         if (!description_equal(plan->reference, reference, part->description, other, difference,
                                sizeof(difference)))
                 return refuse_for(refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
                                   "plan %u of job '%s': %s", plan->ordinal, plan->job->name, difference);
-        part->description = description_free(part->description);
         return 0;
 }
 
-static int allocate(struct plan *plan, struct member *member, struct refusal *refusal) {
+/* The first description becomes the reference; each other one is given back. */
+static void keep_reference(struct plan *plan, uint32_t rank) {
+        struct plan_part *part = &plan->part[rank];
+
+        if (plan->reference != NULL) {
+                part->description = description_free(part->description);
+                return;
+        }
+        plan->reference = part->description;
+        plan->reference_rank = rank;
+        part->description = NULL;
+}
+
+/* Whether this part's buckets lie elsewhere than the reference says. */
+static bool has_places(const struct plan *plan, const struct description *d) {
+        return d->placed || (plan->reference != NULL && plan->reference->placed);
+}
+
+static int find_places(struct plan *plan, struct member *member, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->rank];
+        const struct description *d = part->description;
+
+        part->place = calloc(d->n_buckets, sizeof(*part->place));
+        if (part->place == NULL)
+                return -ENOMEM;
+        for (uint32_t b = 0; b < d->n_buckets; b++)
+                part->place[b] = (struct backend_range){ .arena = part->arena, .offset = d->bucket[b].offset };
+        return d->placed ? memory_claim(member, plan, d, part->place, &part->claims, refusal) : 0;
+}
+
+/* Of this member's own: the arena, what belongs to each bucket, and the claims. */
+static uint64_t cost_of(const struct plan *plan, const struct description *d) {
+        uint64_t each = sizeof(uint64_t);
+
+        if (has_places(plan, d))
+                each += sizeof(struct backend_range) + sizeof(struct memory_claim) + sizeof(struct memory_span);
+        return d->arena_bytes + d->n_buckets * each;
+}
+
+static int charge_part(struct plan *plan, struct plan_part *part, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
-        const struct description *d = plan->reference;
-        uint64_t marks = d->n_buckets * sizeof(uint64_t);
+        const struct description *d = part->description;
         int r;
 
         r = charge_take(&part->arenas, config->accounts, plan->job->uid, ACCOUNT_ARENAS, 1, refusal);
         if (r == 0)
                 r = charge_take(&part->bytes, config->accounts, plan->job->uid, ACCOUNT_BYTES,
-                                d->arena_bytes + marks, refusal);
+                                cost_of(plan, d), refusal);
         if (r == 0)
                 r = charge_take(&part->fds, config->accounts, plan->job->uid, ACCOUNT_FDS, 1, refusal);
         if (r != 0)
                 return r;
         part->ready = calloc(d->n_buckets, sizeof(uint64_t));
-        if (part->ready == NULL)
-                return -ENOMEM;
-        return job_arena_new(plan->job, d->arena_bytes, &part->arena, refusal);
+        return part->ready == NULL ? -ENOMEM : 0;
+}
+
+static int allocate(struct plan *plan, struct member *member, struct refusal *refusal) {
+        struct plan_part *part = &plan->part[member->rank];
+        const struct description *d = part->description;
+        int r = charge_part(plan, part, refusal);
+
+        if (r == 0)
+                r = job_arena_new(plan->job, d->arena_bytes, &part->arena, refusal);
+        return r == 0 && has_places(plan, d) ? find_places(plan, member, refusal) : r;
 }
 
 int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *ret_bytes,
@@ -316,7 +370,8 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
                 return r;
         part->state = PART_COMPLETE;
         *ret_fd = backend_of(plan->job)->arena_fd(part->arena);
-        *ret_bytes = plan->reference->arena_bytes;
+        *ret_bytes = part->description->arena_bytes;
+        keep_reference(plan, member->rank);
         return 0;
 }
 
@@ -336,20 +391,111 @@ static int prepare_record(struct job *job, struct refusal *refusal) {
 
 static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
-        uint32_t n = plan->reference->n_buckets;
+        uint32_t n = plan->reference->n_buckets, most = plan->job->membership.max_world;
+        uint64_t bytes = n * sizeof(struct bucket);
         int r;
 
         r = prepare_record(plan->job, refusal);
         if (r != 0)
                 return r;
-        r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_BYTES,
-                        n * sizeof(struct bucket), refusal);
+        if (plan->job->table->state != NULL)
+                bytes += state_bytes(plan->reference, most);
+        r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_BYTES, bytes, refusal);
         if (r != 0)
                 return r;
         plan->bucket = calloc(n, sizeof(*plan->bucket));
         if (plan->bucket == NULL)
                 return -ENOMEM;
-        return jobs_slot_take(plan->job->table, &plan->owner);
+        r = jobs_slot_take(plan->job->table, &plan->owner);
+        if (r < 0)
+                return r;
+        plan->kept = state_add(plan->job->table->state, &(struct state_key){ plan->job->uid, plan->job->name,
+                               plan->job->membership.incarnation, plan->ordinal }, plan->reference, most);
+        if (plan->job->state == JOB_RUNNING)
+                state_generation(plan->kept, plan->job->membership.generation, job_world(plan->job));
+        return 0;
+}
+
+/* The arena is there already, with the member's data: it is charged like a new one. */
+static int adopt(struct plan *plan, struct member *member, int *fd, struct refusal *refusal) {
+        struct plan_part *part = &plan->part[member->rank];
+        struct backend *backend = plan->job->table->config.backend;
+        const struct description *d = part->description;
+        struct memfd_file file;
+        struct refusal why;
+        int r = charge_part(plan, part, refusal);
+
+        if (r != 0)
+                return r;
+        r = backend->ops->arena_adopt(backend, *fd, 0, d->arena_bytes, &file, &part->arena, &why);
+        if (r == 0)
+                *fd = -1;
+        if (r == 0 && file.size != d->arena_bytes)
+                r = refuse(&why, WIRE__CODE__INVALID, "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, d->arena_bytes);
+        if (r > 0)
+                return refuse(refusal, why.code, "plan %u of job '%s', rank %u: %s", plan->ordinal, plan->job->name, member->rank,
+                              why.text);
+        return r == 0 && has_places(plan, d) ? find_places(plan, member, refusal) : r;
+}
+
+static int check_said(const struct plan *plan, const struct member *member, const Wire__RejoinPlan *said,
+                      struct refusal *refusal) {
+        uint32_t n = plan->part[member->rank].description->n_buckets;
+
+        if (said->launched <= n && said->step < MOST_STEPS)
+                return 0;
+        return refuse(refusal, WIRE__CODE__INVALID, "plan %u of job '%s', rank %u: %u of %u buckets of the step after %" PRIu64
+                      " cannot be ready", plan->ordinal, plan->job->name, member->rank, said->launched, n, said->step);
+}
+
+/* What one member brings back does not concern the others. */
+static int refuse_return(struct plan *plan, const struct member *member, const struct refusal *refusal) {
+        bool dropped = plan->dropped;
+
+        plan_release(plan, member->rank);
+        plan->part[member->rank].state = PART_NONE;
+        plan->dropped = dropped;
+        return (int)refusal->code;
+}
+
+static int take_back(struct plan *plan, struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal) {
+        int r = description_complete(plan->part[member->rank].description, refusal);
+
+        if (r == 0)
+                r = compare(plan, member, refusal);
+        if (r == 0)
+                r = check_said(plan, member, said, refusal);
+        if (r == 0)
+                r = adopt(plan, member, fd, refusal);
+        if (r != 0)
+                return r;
+        keep_reference(plan, member->rank);
+        if (plan->agreed)
+                return 0;
+        r = prepare_buckets(plan, refusal);
+        plan->agreed = r == 0;
+        return r;
+}
+
+int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal) {
+        struct plan *plan = describing(member, said->plan, refusal);
+        struct plan_part *part;
+        int r;
+
+        if (plan == NULL)
+                return WIRE__CODE__STATE;
+        part = &plan->part[member->rank];
+        r = take_back(plan, member, said, fd, refusal);
+        if (r > 0)
+                return refuse_return(plan, member, refusal);
+        if (r < 0)
+                return r;
+        part->state = PART_MAPPED;
+        part->mapped = clock_now();
+        part->deadline = UINT64_MAX;
+        part->said_step = said->step;
+        part->said_launched = said->launched;
+        return 0;
 }
 
 static bool all_mapped(const struct plan *plan) {
@@ -521,6 +667,7 @@ void plan_move(struct plan *plan, uint32_t before, const int64_t *from) {
         struct plan_part moved[LIMIT_WORLD] = { 0 };
         int64_t reference = -1;
 
+        state_generation(plan->kept, plan->job->membership.generation, world);
         plan->dropped = false;
         for (uint32_t rank = 0; rank < world; rank++) {
                 if (from[rank] < 0)

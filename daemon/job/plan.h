@@ -31,9 +31,13 @@ struct plan_part {              /* of the member with this rank */
         uint64_t mapped;        /* clock_now() when it was */
         struct description *description;        /* own one, while describing */
         struct backend_arena *arena;
+        struct backend_range *place;    /* per bucket: where it is; NULL: all in the arena, as the reference has them */
+        struct memory_claim *claims;    /* on registered memory */
         struct charge arenas, bytes, fds;
         uint64_t *ready;        /* per bucket: number of the last step for which READY came */
         uint32_t n_ready;       /* buckets of the open step */
+        uint64_t said_step;     /* back from a former daemon: the last step that the member knows to be committed, */
+        uint32_t said_launched; /* and buckets of the next one whose READY it has sent */
 };
 
 enum step_state {
@@ -47,7 +51,7 @@ struct plan {
         struct job *job;
         uint32_t ordinal;
         struct plan_part *part; /* by rank */
-        struct description *reference;  /* what all members agreed on; whose it was: */
+        struct description *reference;  /* what all members agreed on, but where buckets are; whose it was: */
         uint32_t reference_rank;
         bool agreed, failed, dropped;
         struct refusal refusal; /* why it failed */
@@ -59,6 +63,8 @@ struct plan {
         struct record_step *trace;      /* record of the open step; NULL: newer ones have pushed it out */
         bool stall_told;
         bool held;              /* it opened while all jobs were held */
+        struct state_plan *kept;        /* of what is left to the next daemon; NULL: nothing */
+        bool left;              /* it is left to the next daemon */
         uint32_t divisor;       /* of the open step; 0: nobody has said it yet */
         struct bucket *bucket;
         uint32_t n_full;        /* buckets that all members are ready in */
@@ -71,6 +77,8 @@ struct plan {
 };
 
 struct plan *plan_find(struct job *job, uint32_t ordinal);
+/* Where the member with this rank has the bucket. */
+struct backend_range plan_range(const struct plan *plan, uint32_t rank, uint32_t bucket);
 
 /* What a member asks for. 0, a code with *refusal, or a negative errno. */
 int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refusal *refusal);

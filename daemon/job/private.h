@@ -2,6 +2,7 @@
 /* What the files of the job layer share among themselves. */
 #pragma once
 
+#include "gradsync.pb-c.h"
 #include "job/job.h"
 
 int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, struct refusal *refusal);
@@ -9,12 +10,27 @@ struct job *job_free(struct job *job);
 int job_add(struct job *job, const struct job_join *join, struct refusal *refusal);
 /* Ends it for all members (SUPERSEDED, SHUTDOWN): an open step is void unless it can be committed. */
 void job_end(struct job *job, uint32_t cause);
+/* The daemon ends, and its open steps cannot be awaited: void, in a job that goes on at another daemon. */
+void job_interrupt(struct job *job);
 
 /* The record's list of pids, after it was made and in each new generation. */
 void job_record_members(struct job *job);
 
 /* Memory for a member. QUOTA with *refusal if the machine, or the daemon's fds, have no room for it. */
 int job_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, struct refusal *refusal);
+
+/* A join that came to nothing. */
+void job_refuse_join(struct job *job, uint64_t member, const struct refusal *refusal);
+/* DENIED if it is not the job's token. */
+int job_check_token(const struct job *job, const struct token *token, struct refusal *refusal);
+struct job *jobs_find(const struct jobs *jobs, uid_t uid, const char *name);
+/* Whether all of its members come back to the daemon that follows this one. */
+bool job_returns(const struct job *job);
+/* plan.c: ends a description with an arena that the member has from a former daemon; the plan is agreed. *fd is -1 once it is
+ * taken over. */
+int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal);
+/* operation.c: the same of a staging memory. */
+int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);
 
 /* Keeps looking at deadlines and stalls while there is a job. */
 void jobs_watch(struct jobs *jobs);

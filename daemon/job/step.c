@@ -23,6 +23,7 @@ static void open_step(struct plan *plan, uint64_t now) {
         plan->n_full = plan->n_done = 0;
         plan->sum_squares = 0;
         plan->nonfinite = 0;
+        state_open(plan->kept, plan->step + 1);
         record_open(plan->job->record, &plan->trace, &(struct record_step){
                 .number = plan->step + 1,
                 .opened = now,
@@ -78,6 +79,7 @@ static void void_step(struct plan *plan) {
         nonfinite_void(plan);
         record_close(job->record, plan->trace, false, plan->opened, clock_now());
         close_step(plan);
+        state_open(plan->kept, 0);
         forget_ready(plan);
         job->table->config.events->outcome(plan, plan->step + 1, &job->membership.loss, job->loss_text);
         job_settle_later(job);
@@ -103,12 +105,30 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
                 return;
         record_end(plan->job->record, plan->trace, index, now, bucket->since, result);
         bucket_set_state(bucket, BUCKET_DONE, now);
+        state_done(plan->kept, plan->reference, index, result, unused_of(bucket, bytes), bytes);
         plan->sum_squares += result->sum_squares;
         for (unsigned i = 0; i < result->n_inputs; i++)
                 plan->nonfinite += result->input_nonfinite[i];
         plan->job->table->config.events->result(plan, index, result, unused_of(bucket, bytes), bytes);
         if (++plan->n_done == plan->reference->n_buckets)
                 commit(plan, now);
+}
+
+/* Whoever gave memory back meanwhile goes now, and not when he has done it again. Small buckets are looked at together with
+ * the next ones. */
+static void look_again(struct plan *plan, uint32_t index) {
+        uint64_t bytes = plan->reference->bucket[index].bytes;
+
+        for (uint32_t rank = 0; bytes >= ARENA_UNCHECKED && rank < job_world(plan->job); rank++)
+                memory_intact(plan->job->rank[rank], plan_range(plan, rank, index).arena, bytes);
+}
+
+/* A bucket has no result, because of the member with this rank: the step is void with its loss, or now, if it is lost already. */
+static void break_for(struct plan *plan, uint32_t rank) {
+        plan->n_full--;
+        memory_punched(plan->job->rank[rank]);
+        if (plan->job->state != JOB_RUNNING)
+                step_break(plan);
 }
 
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result) {
@@ -120,10 +140,25 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
                         void_step(plan);
                 return;
         }
+        if (result->punched > 0) {
+                break_for(plan, result->punched - 1);
+                return;
+        }
+        look_again(plan, bucket);
         bucket_done(plan, bucket, result);
 }
 
-/* All members are ready: hands the bucket to the backend, ranks in order. */
+/* Whether nobody has given back memory that is about to be used. Who has is evicted. */
+static bool intact(struct plan *plan, const struct backend_range *range, uint64_t bytes) {
+        bool all = true;
+
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                all &= memory_intact(plan->job->rank[rank], range[rank].arena, bytes);
+        return all;
+}
+
+/* All members are ready: hands the bucket to the backend, ranks in order. 1 if that cannot be, because a member is evicted
+ * that keeps the step from being committed. */
 static int launch(struct plan *plan, uint32_t index, uint64_t now) {
         const struct description_bucket *place = &plan->reference->bucket[index];
         struct backend *backend = plan->job->table->config.backend;
@@ -133,10 +168,12 @@ static int launch(struct plan *plan, uint32_t index, uint64_t now) {
         int r;
 
         for (uint32_t rank = 0; rank < world; rank++)
-                range[rank] =
-                        (struct backend_range){ .arena = plan->part[rank].arena, .offset = place->offset };
+                range[rank] = plan_range(plan, rank, index);
+        if (!intact(plan, range, place->bytes))
+                return 1;
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
+        state_begin(plan->kept, index);
         r = backend->ops->submit(backend, &(struct backend_task){
                 .id = (uint64_t)plan->owner.slot << 32 | index,
                 .turn = plan->job->id,
@@ -149,6 +186,7 @@ static int launch(struct plan *plan, uint32_t index, uint64_t now) {
                 .inputs = range,
                 .outputs = range,
                 .statistics = true,
+                .watch = true,
         }, &result);
         if (r < 0)
                 return r;
@@ -276,13 +314,20 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         if (step_held(plan))
                 return 0;
         r = launch(plan, ready->bucket, now);
-        if (r < 0)
-                plan->n_full--;         /* so that the loss of this member voids the step */
-        return r;
+        if (r != 0)
+                plan->n_full--;         /* so that the loss of this member, or the evicted one, voids the step */
+        return r < 0 ? r : 0;
 }
 
 bool step_held(const struct plan *plan) {
-        return plan->held || plan->job->paused;
+        return plan->held || plan->left || plan->job->paused;
+}
+
+bool step_begun(const struct plan *plan) {
+        for (uint32_t b = 0; plan->state == STEP_OPEN && b < plan->reference->n_buckets; b++)
+                if (plan->bucket[b].state != BUCKET_WAITING)
+                        return true;
+        return plan->state == STEP_VOIDING;
 }
 
 /* The backend does not take what it is given: the step cannot be committed, so a member has to go. */
@@ -303,10 +348,11 @@ void step_release(struct plan *plan) {
 
                 if (plan->bucket[b].state == BUCKET_WAITING && plan->bucket[b].n_ready == job_world(plan->job))
                         r = launch(plan, b, clock_now());
-                if (r < 0) {
+                if (r < 0)
                         give_up(plan, b, r);
+                plan->n_full -= r > 0;
+                if (r != 0)
                         return;
-                }
         }
 }
 

@@ -18,6 +18,9 @@ void step_break(struct plan *plan);
 /* A result of the backend. */
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result);
 
+/* Whether some bucket of the open step has been given to the backend. */
+bool step_begun(const struct plan *plan);
+
 /* Whether an operator holds the open step back: nothing more of it is launched for now. */
 bool step_held(const struct plan *plan);
 /* Launches what was held back. */

@@ -109,11 +109,13 @@ static bool all_adapt(const struct membership *m) {
 }
 
 /* The place that is kept for this one: the rank or local rank it asks for, else the first. */
-static struct membership_member *find_vacant(struct membership *m, const struct membership_request *request) {
+static struct membership_member *find_vacant(struct membership *m, const struct membership_request *request, uint64_t now) {
         for (uint32_t i = 0; i < m->n; i++) {
                 struct membership_member *place = &m->member[i];
 
                 if (!place->lost || (request->has_rank && request->rank != place->rank))
+                        continue;
+                if (now < place->expected && !request->has_rank)
                         continue;
                 if (request->has_rank || !request->has_slot || request->slot == place->slot)
                         return place;
@@ -151,7 +153,7 @@ static int join_vacant(struct membership *m, const struct membership_request *re
 
         if (r != 0)
                 return r;
-        place = find_vacant(m, request);
+        place = find_vacant(m, request, now);
         if (place == NULL && can_grow(m, request))
                 return join_waiting(m, request, now, refusal);
         if (place == NULL)
@@ -528,4 +530,47 @@ bool membership_end(struct membership *m, uint32_t cause) {
         m->state = MEMBERSHIP_BROKEN;
         m->loss = (struct membership_loss){ .cause = cause };
         return true;
+}
+
+void membership_recover(struct membership *m, const struct membership_request *request, uint32_t generation, uint32_t n,
+                        uint64_t first, uint64_t expected) {
+        membership_init(m, m->name, request->incarnation);
+        m->state = MEMBERSHIP_REPLACING;
+        m->generation = generation;
+        m->min_world = request->min_world;
+        m->max_world = request->max_world;
+        m->grace = request->grace;
+        m->n = n;
+        m->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
+        for (uint32_t rank = 0; rank < n; rank++)
+                m->member[rank] = (struct membership_member){
+                        .request = { .member = first + rank, .min_world = request->min_world,
+                                     .max_world = request->max_world, .adapts = true },
+                        .rank = rank,
+                        .slot = rank,
+                        .lost = true,
+                        .expected = expected,
+                        .kept = expected + request->grace,
+                };
+}
+
+void membership_return(struct membership *m, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request) {
+        struct membership_member *place = &m->member[rank];
+
+        place->request = *request;
+        place->slot = slot;
+        place->id = id;
+        place->deadline = UINT64_MAX;
+        place->lost = place->fresh = false;
+        place->expected = 0;
+}
+
+void membership_forget(struct membership *m, uint32_t rank, uint64_t now) {
+        struct membership_member *place = &m->member[rank];
+
+        if (!place->lost || place->expected == 0)
+                return;
+        place->expected = 0;
+        place->kept = now + m->grace;
+        fill(m, place);
 }

@@ -42,6 +42,7 @@ struct membership_member {
         uint32_t rank, slot;    /* once formed */
         bool lost;              /* REPLACING: gone; its place is kept until: */
         uint64_t kept;
+        uint64_t expected;      /* until then its holder may come back; others take the place by its rank only */
         bool fresh;             /* took a lost one's place over, or waits behind the others: belongs to the next generation */
 };
 
@@ -98,6 +99,15 @@ bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, ui
 
 /* The whole generation ends, through no member's fault (SUPERSEDED, SHUTDOWN). True if that broke it. */
 bool membership_end(struct membership *m, uint32_t cause);
+
+/* A job that another daemon had formed, of which nobody is here yet: REPLACING, with `n` places that are kept for those who
+ * come back by `expected`, and afterwards for the grace. member[] of them is `first`, `first` + 1, … until they do. */
+void membership_recover(struct membership *m, const struct membership_request *request, uint32_t generation, uint32_t n,
+                        uint64_t first, uint64_t expected);
+/* The holder of a place is back. The caller has checked that nobody else has it. */
+void membership_return(struct membership *m, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request);
+/* Nobody waits for the holder of this place, who is known to be gone. */
+void membership_forget(struct membership *m, uint32_t rank, uint64_t now);
 
 /* Places that are kept for lost members. */
 uint32_t membership_vacant(const struct membership *m);

@@ -34,6 +34,12 @@ static const struct entry table[] = {
         { WIRE__MESSAGE_TYPE__STATUS, 0, on_status },
         { WIRE__MESSAGE_TYPE__TRACE, 0, on_trace },
         { WIRE__MESSAGE_TYPE__CONTROL, 0, on_control },
+        { WIRE__MESSAGE_TYPE__REJOIN, 0, on_rejoin },
+        { WIRE__MESSAGE_TYPE__REJOIN_PLAN, 1, on_rejoin_plan },
+        { WIRE__MESSAGE_TYPE__REJOIN_STAGING, 1, on_rejoin_staging },
+        { WIRE__MESSAGE_TYPE__REJOIN_END, 0, on_rejoin_end },
+        { WIRE__MESSAGE_TYPE__REGISTER, 1, on_register },
+        { WIRE__MESSAGE_TYPE__UNREGISTER, 0, on_unregister },
 };
 
 static const struct entry *find_entry(uint16_t type) {

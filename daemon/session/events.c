@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "job/plan.h"
+#include "job/takeover.h"
 #include "session/private.h"
 
 /* The ordinal of the first plan that the others still have; a member that comes later counts on from there. */
@@ -35,7 +36,7 @@ static void joined(struct member *member) {
         message.incarnation = member->job->membership.incarnation;
         message.first_plan = first_plan(member->job);
         message.has_first_plan = message.first_plan > 0;
-        message.has_history = message.history = member->job->last_step > 0;
+        message.has_history = message.history = member->job->last_step > 0 || member->job->history;
         session_send(session, WIRE__MESSAGE_TYPE__JOINED, member->join_request, -1, &message.base);
 }
 
@@ -137,7 +138,80 @@ static void regenerated(struct member *member, const struct membership_loss *los
         message.lost_pid = loss->pid;
         message.cause = loss->cause;
         message.text = (char *)text;
+        if (job->takeover != NULL) {
+                message.has_operations = true;
+                message.operations = job->takeover->operations;
+                message.has_operation_failed = message.operation_failed = job->takeover->operation_failed;
+        }
         session_send(session, WIRE__MESSAGE_TYPE__NEWGEN, 0, -1, &message.base);
+}
+
+static void resumed(struct member *member) {
+        const struct takeover *takeover = member->job->takeover;
+        Wire__Resumed message = WIRE__RESUMED__INIT;
+
+        if (member->owner == NULL)
+                return;
+        message.has_job = message.has_generation = message.has_operations = true;
+        message.job = member->job->id;
+        message.generation = member->job->membership.generation;
+        message.operations = takeover->operations;
+        message.has_operation_failed = message.operation_failed = takeover->operation_failed;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__RESUMED, 0, -1, &message.base);
+}
+
+static void plan_step(struct member *member, const struct plan *plan) {
+        Wire__PlanStep message = WIRE__PLAN_STEP__INIT;
+
+        if (member->owner == NULL)
+                return;
+        message.has_job = message.has_plan = message.has_step = true;
+        message.job = member->job->id;
+        message.plan = plan->ordinal;
+        message.step = plan->step;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_STEP, 0, -1, &message.base);
+}
+
+/* In a frame of its own, in the generation that the member knows. */
+static Wire__Step past_step(const struct member *member, const struct plan *plan) {
+        Wire__Step message = WIRE__STEP__INIT;
+
+        message.has_job = message.has_generation = message.has_plan = message.has_step = true;
+        message.job = member->job->id;
+        message.generation = member->job->takeover->generation;
+        message.plan = plan->ordinal;
+        message.step = plan->step;
+        return message;
+}
+
+static void tell_past_result(struct member *member, const struct plan *plan, uint32_t bucket, const struct backend_result *from,
+                        const uint8_t *unused, size_t unused_bytes) {
+        Wire__Step message = past_step(member, plan);
+        Wire__BucketResult result = WIRE__BUCKET_RESULT__INIT, *list = &result;
+
+        if (member->owner == NULL)
+                return;
+        result.has_bucket = result.has_sum_squares = true;
+        result.bucket = bucket;
+        result.sum_squares = from->sum_squares;
+        result.n_rank_sum_squares = result.n_rank_nonfinite = from->n_inputs;
+        result.rank_sum_squares = (double *)(uintptr_t)from->input_sum_squares;
+        result.rank_nonfinite = (uint64_t *)(uintptr_t)from->input_nonfinite;
+        result.has_unused = unused != NULL;
+        result.unused = (ProtobufCBinaryData){ .len = unused != NULL ? unused_bytes : 0, .data = (uint8_t *)(uintptr_t)unused };
+        message.n_result = 1;
+        message.result = &list;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, -1, &message.base);
+}
+
+static void tell_past_commit(struct member *member, const struct plan *plan) {
+        Wire__Step message = past_step(member, plan);
+
+        if (member->owner == NULL)
+                return;
+        message.has_outcome = true;
+        message.outcome = WIRE__OUTCOME__COMMITTED;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, -1, &message.base);
 }
 
 static void stall(struct job *job, const struct job_wait *wait, const char *text) {
@@ -174,6 +248,10 @@ const struct jobs_events sessions_events = {
         .outcome = outcome,
         .lost = lost,
         .regenerated = regenerated,
+        .resumed = resumed,
+        .plan_step = plan_step,
+        .past_result = tell_past_result,
+        .past_commit = tell_past_commit,
         .stall = stall,
         .evict = evict,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of the handshake, of joining and leaving, and of plans: each checks what it was given and calls
+/* Requests of the handshake, of joining and leaving, of plans and of memory for them: each checks what it was given and calls
  * the job layer. */
 #include <errno.h>
 #include <stdio.h>
@@ -62,6 +62,7 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
                 return r > 0 ? 0 : r;
         session->minor = lower(hello->minor, FRAME_MINOR);
         session->admin = hello->admin;
+        session->returns = hello->returns && session->minor >= FRAME_MINOR_1;
         take_text(session->program, sizeof(session->program), hello->program);
         take_text(session->library, sizeof(session->library), hello->library);
         session->state = SESSION_OPEN;
@@ -95,19 +96,20 @@ static bool has_joined(const struct session *session, const char *job) {
         return false;
 }
 
-static int check_join(const struct session *session, const Wire__Join *join, struct refusal *refusal) {
-        if (join->job == NULL || !name_valid_job(join->job))
+int session_check_job(const struct session *session, const char *job, uint32_t min_world, uint32_t max_world,
+                      struct refusal *refusal) {
+        if (job == NULL || !name_valid_job(job))
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "a job's name is 1 to %u bytes of UTF-8 without control characters and '/'",
                               LIMIT_NAME);
-        if (join->min_world < 1 || join->min_world > join->max_world || join->max_world > LIMIT_WORLD)
+        if (min_world < 1 || min_world > max_world || max_world > LIMIT_WORLD)
                 return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': a world of %u to %u members is not possible; 1 to %u are", join->job,
-                              join->min_world, join->max_world, LIMIT_WORLD);
-        if (has_joined(session, join->job))
+                              "job '%s': a world of %u to %u members is not possible; 1 to %u are", job, min_world,
+                              max_world, LIMIT_WORLD);
+        if (has_joined(session, job))
                 return refuse(refusal, WIRE__CODE__STATE,
                               "this connection is a member of job '%s' already; open another one for another member",
-                              join->job);
+                              job);
         if (count_members(session) >= SESSION_MEMBERS)
                 return refuse(refusal, WIRE__CODE__QUOTA, "one connection can be member of %u jobs",
                               SESSION_MEMBERS);
@@ -119,7 +121,9 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
         struct token token;
         int r;
 
-        r = check_join(session, join, &request->refusal);
+        if (session_waits(session))
+                return 0;
+        r = session_check_job(session, join->job, join->min_world, join->max_world, &request->refusal);
         if (r == 0 && request->id == 0)
                 r = refuse(&request->refusal, WIRE__CODE__INVALID, "JOIN needs a request number");
         if (r == 0 && !token_set(&token, join->token))
@@ -135,6 +139,7 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
                 .program = session->program,
                 .request = request->id,
                 .token = &token,
+                .returns = session->returns,
                 .membership = {
                         .min_world = join->min_world,
                         .max_world = join->max_world,
@@ -271,5 +276,43 @@ int on_plan_drop(struct session *session, struct request *request, const Protobu
         dropped.job = drop->job;
         dropped.plan = drop->plan;
         session_send(session, WIRE__MESSAGE_TYPE__PLAN_DROPPED, request->id, -1, &dropped.base);
+        return 0;
+}
+
+int on_register(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Register *offer = CAST(Wire__Register, message);
+        struct member *member = session_planning(session, offer->job, request);
+        Wire__Registered registered = WIRE__REGISTERED__INIT;
+        int r;
+
+        if (member == NULL)
+                return (int)request->refusal.code;
+        if (request->n_fds == 0)
+                return refuse(&request->refusal, WIRE__CODE__INVALID, "REGISTER came without the memory's file descriptor");
+        r = memory_register(member, request->fds[0], offer->offset, offer->bytes, &registered.memory, &request->refusal);
+        if (r != 0)
+                return r;
+        request->fds[0] = -1;
+        registered.has_job = registered.has_memory = true;
+        registered.job = offer->job;
+        session_send(session, WIRE__MESSAGE_TYPE__REGISTERED, request->id, -1, &registered.base);
+        return 0;
+}
+
+int on_unregister(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Unregister *unregister = CAST(Wire__Unregister, message);
+        struct member *member = session_planning(session, unregister->job, request);
+        Wire__Unregistered unregistered = WIRE__UNREGISTERED__INIT;
+        int r;
+
+        if (member == NULL)
+                return (int)request->refusal.code;
+        r = memory_unregister(member, unregister->memory, &request->refusal);
+        if (r != 0)
+                return r;
+        unregistered.has_job = unregistered.has_memory = true;
+        unregistered.job = unregister->job;
+        unregistered.memory = unregister->memory;
+        session_send(session, WIRE__MESSAGE_TYPE__UNREGISTERED, request->id, -1, &unregistered.base);
         return 0;
 }

@@ -46,6 +46,7 @@ struct session {
         uint32_t refused_plan;          /* request of the last plan that was refused: what still comes of
                                            it is not answered again */
         bool admin;
+        bool returns;                   /* it comes back to the daemon that follows this one */
         char program[64], library[64];
 };
 
@@ -66,6 +67,14 @@ void session_protocol_error(struct session *session, const char *what, const cha
 int session_watch_pidfd(struct session *session, int pidfd);
 /* The membership with this handle; NULL, with *refusal, if there is none. */
 struct member *session_member(struct session *session, uint32_t job, struct refusal *refusal);
+
+/* Whether the client may have a place in a job of this name and size. */
+int session_check_job(const struct session *session, const char *job, uint32_t min_world, uint32_t max_world,
+                      struct refusal *refusal);
+/* The daemon ends, and the client will ask the next one: it is not answered. */
+static inline bool session_waits(const struct session *session) {
+        return session->returns && session->sessions->config.jobs->draining;
+}
 
 /* The same, if its job is running; NULL, with the refusal, otherwise. */
 struct member *session_active(struct session *session, uint32_t job, struct request *request);
@@ -95,6 +104,12 @@ int on_plan_buckets(struct session *session, struct request *request, const Prot
 int on_plan_commit(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_plan_mapped(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_plan_drop(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_rejoin(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_rejoin_plan(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_rejoin_staging(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_rejoin_end(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_register(struct session *session, struct request *request, const ProtobufCMessage *message);
+int on_unregister(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_ready(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_staging(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_staging_mapped(struct session *session, struct request *request, const ProtobufCMessage *message);

@@ -57,16 +57,6 @@ unsigned sessions_count(const struct sessions *sessions) {
         return sessions->n;
 }
 
-void sessions_shutdown(struct sessions *sessions, const char *why) {
-        struct session *session, *spare;
-
-        report_flush(&sessions->report);
-        list_for_each_safe(session, spare, &sessions->list, link) {
-                session->cause = WIRE__CAUSE__SHUTDOWN;
-                session_refuse(session, WIRE__CODE__DAEMON_LOST, why);
-        }
-}
-
 /* Its members go, then the connection. Runs at the end of a pass, outside every callback. */
 static void end(void *data) {
         struct session *session = data;
@@ -88,6 +78,28 @@ static void begin_end(struct session *session, uint32_t cause) {
         if (session->cause == WIRE__CAUSE__CAUSE_NONE)
                 session->cause = cause;
         loop_defer(session->sessions->config.loop, &session->ending);
+}
+
+/* Not a refusal: the client comes back, if there is another daemon in time. */
+static void tell_restarting(struct session *session, const char *why) {
+        Wire__Restarting message = WIRE__RESTARTING__INIT;
+
+        message.text = (char *)why;
+        session_send(session, WIRE__MESSAGE_TYPE__RESTARTING, 0, -1, &message.base);
+        begin_end(session, WIRE__CAUSE__SHUTDOWN);
+}
+
+void sessions_shutdown(struct sessions *sessions, const char *why) {
+        struct session *session, *spare;
+
+        report_flush(&sessions->report);
+        list_for_each_safe(session, spare, &sessions->list, link) {
+                session->cause = WIRE__CAUSE__SHUTDOWN;
+                if (session->returns)
+                        tell_restarting(session, why);
+                else
+                        session_refuse(session, WIRE__CODE__DAEMON_LOST, why);
+        }
 }
 
 static void handshake_late(void *data) {

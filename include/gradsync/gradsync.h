@@ -33,8 +33,9 @@
  * struct gradsync is a connection to one daemon: gradsync_open() makes it, gradsync_close() ends it and everything that
  * was made through it. struct gradsync_job is this process's membership of a job: gradsync_join() makes it,
  * gradsync_leave() ends it and its plans. struct gradsync_plan is a list of parameters with the memory that holds their
- * gradients: gradsync_plan() makes it, gradsync_plan_free() ends it. A pointer to an object that has ended must not be
- * used again. A process may hold several connections, several jobs over each, and several plans in each job (for models
+ * gradients: gradsync_plan() makes it, gradsync_plan_free() ends it. struct gradsync_memory is memory of the trainer's own, in
+ * which gradients can lie: gradsync_register() makes it, gradsync_unregister() ends it. A pointer to an object that has ended must
+ * not be used again. A process may hold several connections, several jobs over each, and several plans in each job (for models
  * that step at different rates: each plan counts its own steps).
  *
  * A job is a group of members that average gradients together. It belongs to the user who opened it: (user, name) is its
@@ -57,10 +58,44 @@
  *   after wait() returned OK                   the trainer's, to read: the average, but provisional until finish() is OK
  *   after VOID_RETRY or VOID_BEHIND            the trainer's: undefined contents
  *
- * Between parameters of a bucket there may be padding, which is gradsync's. Text, names, shapes and option structures
+ * Between parameters of a bucket there may be padding, which is gradsync's. The memory of gradients may also be the trainer's own:
+ * see MEMORY OF YOUR OWN. Text, names, shapes and option structures
  * given to a call are copied; the caller's may go when the call has returned. Data given to a collective must stay where
  * it is until the call has returned something other than AGAIN and INTERRUPTED. Strings returned by the library live as
  * long as the object they are asked of, or, for gradsync_error(), until this thread's next call that fails.
+ *
+ *
+ * MEMORY OF YOUR OWN
+ *
+ * A trainer whose framework keeps all gradients in one flat buffer can register that buffer, and place parameters in it, instead
+ * of having the daemon allocate an arena. The buffer is a memfd that is mapped shared, and that can neither shrink nor grow:
+ *
+ *      fd = memfd_create("gradients", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+ *      ftruncate(fd, bytes);
+ *      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+ *      buffer = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+ *      check(gradsync_register(job, fd, 0, bytes, buffer, &memory));
+ *      for (i = 0; i < layers; i++) check(gradsync_param_at(job, name[i], GRADSYNC_F32, ndim[i], shape[i], memory, offset[i]));
+ *      check(gradsync_plan(job, &plan));               gradsync_gradient(plan, i) is now buffer + offset[i]
+ *
+ * Offsets of parameters are multiples of 64, the offset of a registered range in its file is one of the machine's page size. A
+ * bucket is as long as parameters of one type lie in one memory one behind the other in the order of registration, each at the
+ * next multiple of 64 behind the one before it: a gap ends the bucket, and the up to 63 bytes in between are padding. So a few
+ * long runs are good, and a buffer whose parameters lie closer is named as one parameter. A plan can have parameters in
+ * several memories, and others in its arena; a memory, or a file, can hold several plans. No byte of a file belongs to two
+ * parameters, whoever registered it.
+ *
+ * Members need not do the same: one with a buffer and one with an arena agree on a plan if their buckets are the same, that is
+ * if the buffer has no gaps.
+ *
+ * All pages of the file must be there, also outside of the registered range (gradsync_register() makes those of the range present),
+ * and stay there until it is unregistered: pages that the trainer gives back to the kernel (fallocate() with
+ * FALLOC_FL_PUNCH_HOLE, MADV_REMOVE) would be charged to the daemon, so whoever does that is evicted. The same holds for the memory
+ * of arenas.
+ *
+ * The memory stays the trainer's: its contents are never cleared, the daemon maps it until it is unregistered, or the member has
+ * left or is gone, and touches only buckets that were marked ready. (Who leaves, or closes, in the middle of a step does not wait
+ * for buckets of it that are being reduced: finish() first, if the memory is to be used for something else.)
  *
  *
  * ZEROING
@@ -106,12 +141,29 @@
  * on without it, otherwise the job is over.
  *
  *
+ * DAEMONS THAT GO
+ *
+ * The daemon can be upgraded, or die, without a trainer noticing more than a pause. When the connection is lost, the library
+ * waits for a daemon at the same socket, 30 s unless told otherwise (reconnect_timeout_ms), tells it of each job, and hands
+ * it the memory of the gradients, registered one too: addresses, ranks, plans and numbers of steps stay, only the generation is
+ * another one. (It keeps a descriptor of each such memory for this.)
+ * ready() and absent() go on meanwhile, all other calls wait. The members of a job are waited for likewise: one that does not call
+ * the library for so long after a restart has lost its place.
+ *
+ * After an orderly end nothing is void: finish(), collectives, and joins and plans that are being made go on as if nothing
+ * had happened. After a crash an open step is void (VOID_RETRY) if the daemon may have begun to reduce it; if one member has heard
+ * that it was committed and another has not, all get VOID_BEHIND. A step of which some member had not marked any
+ * bucket goes on. The flight record and the totals of the job begin anew.
+ *
+ * No daemon in time is DAEMON_LOST, at once where reconnect_timeout_ms is negative, and with daemons of earlier versions.
+ *
+ *
  * THREADS
  *
  * ready(), absent() and wait() may be called from any threads at once, also for the same plan; a gradient's writes must
  * happen before its ready(). All marks of a step must happen before its finish() begins, and finish() is called by one
  * thread at a time per plan. Calls that only ask (gradient(), rank(), unused(), …) may come from any thread. join(),
- * param(), plan(), plan_free(), leave() and collectives belong to one thread at a time per job: a second one gets STATE.
+ * param(), register(), unregister(), plan(), plan_free(), leave() and collectives belong to one thread at a time per job: a second one gets STATE.
  * Waiting in one thread never delays ready() in another. gradsync_close() must be the last call on a handle, with no other
  * in progress.
  *
@@ -127,7 +179,7 @@
  * FORK
  *
  * Children (data loader workers) inherit no connection and no gradients: in the child, the memory that
- * gradsync_gradient() points to is not there, the descriptors are closed in the moment of fork(), and every call on a
+ * gradsync_gradient() points to is not there (unless the trainer mapped it himself, without MADV_DONTFORK), the descriptors are closed in the moment of fork(), and every call on a
  * handle of the parent returns FORKED; functions that only ask for a number still answer. gradsync_close() of an inherited
  * handle frees the child's copy of memory and touches nothing else. A child may open a connection of its own. The daemon
  * notices the end of the trainer although children live on. (This covers fork(); a child made by vfork() or clone() must
@@ -136,7 +188,7 @@
  *
  * BLOCKING, OR THE CALLER'S OWN LOOP
  *
- * Calls that may wait: open, join, plan, wait, finish, plan_free, leave, sync_state, and the collectives. With
+ * Calls that may wait: open, join, register, unregister, plan, wait, finish, plan_free, leave, sync_state, and the collectives. With
  * gradsync_options.nonblocking they return AGAIN instead of waiting (open itself always waits, 10 s at most). The caller's
  * loop then does, each time gradsync_fd() is readable (level-triggered; also when there is something to write):
  *
@@ -185,8 +237,8 @@
  *
  * any call on a connection that needs the daemon:
  *
- *   DAEMON_LOST     the daemon has ended the connection, or is gone: close, open, join, plan. Immediately, within a second
- *                   at most, for calls that are waiting at that moment, too
+ *   DAEMON_LOST     the daemon has ended the connection, or is gone and no other one has come in time: close, open, join,
+ *                   plan. Calls that are waiting at that moment hear it, too
  *   PROTOCOL        the daemon said something that makes no sense; the connection is over
  *
  * (The daemon can end a connection with another result, which all further calls return: for example STATE after a mistake
@@ -222,6 +274,7 @@ extern "C" {
 
 struct gradsync;                /* a connection to one daemon */
 struct gradsync_job;            /* this process's membership of a job */
+struct gradsync_memory;         /* memory of the trainer's own, registered with the daemon */
 struct gradsync_plan;           /* a list of parameters cut into buckets, with the arena that holds their gradients */
 
 enum gradsync_result {          /* equal to enum Code of the protocol */
@@ -294,7 +347,8 @@ struct gradsync_options {
         const char *socket;             /* NULL: GRADSYNC_SOCKET, else the default places of `device` */
         const char *device;             /* NULL: GRADSYNC_DEVICE, else "cpu" */
         const char *program;            /* name in `gradsyncctl status`; NULL: the process's own */
-        int64_t reconnect_timeout_ms;   /* how long a lost daemon is waited for; 0, no other value in this version */
+        int64_t reconnect_timeout_ms;   /* how long a lost daemon, and then the job's other members, are waited for; -1: not at
+                                           all; 0: GRADSYNC_RECONNECT_TIMEOUT (seconds), else 30 s */
         bool nonblocking;               /* calls that would wait return GRADSYNC_AGAIN */
         gradsync_stall_fn stall;        /* NULL: none */
         void *stall_data;
@@ -308,7 +362,7 @@ struct gradsync_options {
  *   DENIED       no permission for the socket
  *   VERSION      the daemon's protocol is too far away from the library's
  *   QUOTA        this user has too many connections to the daemon
- *   UNSUPPORTED  reconnect_timeout_ms is not 0, or a field is set that only a newer library knows
+ *   UNSUPPORTED  a field is set that only a newer library knows
  */
 int gradsync_open(struct gradsync **gs, const struct gradsync_options *options);
 
@@ -374,7 +428,7 @@ int gradsync_join(struct gradsync *gs, const struct gradsync_join_options *optio
  * between steps they hear MEMBER_LOST ("left"), a step that is open is void for them. Works on a job that has lost a
  * member.
  *   STATE        another thread is in a call on this job, or the caller is its stall callback
- *   DAEMON_LOST  the daemon was gone already
+ *   DAEMON_LOST  the daemon was gone already, and no other one came
  */
 int gradsync_leave(struct gradsync_job *job);
 
@@ -397,6 +451,39 @@ const char *gradsync_job_name(const struct gradsync_job *job);
  */
 int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim, const uint64_t *shape);
 
+/*
+ * Registers memory of the trainer's own for parameters of this job's plans: `bytes` bytes from `offset` (a multiple of the machine's
+ * page size) of a memfd with the seals F_SEAL_SHRINK and F_SEAL_GROW; see MEMORY OF YOUR OWN. `address` is where the caller has mapped
+ * them (PROT_READ | PROT_WRITE, MAP_SHARED, in one piece); this is looked up where /proc can be read, and otherwise believed.
+ * NULL: gradsync maps them, where gradsync_memory_address() says, and not for children. Makes the pages of the range
+ * present, charged to this process's memory cgroup. The fd stays the caller's and may be closed when the call has returned
+ * something other than AGAIN and INTERRUPTED. On success *memory is freed by gradsync_unregister(), leave or close.
+ *   INVALID      the fd is no such memfd (the text says what is wrong with it), the range does not lie in it, pages of the file are
+ *                missing outside of the range, or the address is not that of the range
+ *   STATE        other memory of this job is being registered
+ *   QUOTA        this user has too much memory, or too many memories and arenas on the daemon
+ *   NO_MEMORY    the pages do not fit into this process's memory limit
+ *   UNSUPPORTED  the daemon is too old
+ */
+int gradsync_register(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes, void *address,
+                      struct gradsync_memory **memory);
+
+/*
+ * Takes the memory back: gradsync has no access to it any more when this returns OK, and no mapping if gradsync made it. NULL
+ * is fine.
+ *   STATE        a plan has parameters in it, or the next one is to have some: free the plan first
+ */
+int gradsync_unregister(struct gradsync_memory *memory);
+/* Where the range is mapped in this process. NULL for NULL. */
+void *gradsync_memory_address(const struct gradsync_memory *memory);
+
+/*
+ * As gradsync_param(), for a parameter that lies at this offset (bytes, a multiple of 64) of registered memory.
+ *   INVALID      also: the memory is not one of this job's; the offset is no multiple of 64; the parameter does not lie in it
+ */
+int gradsync_param_at(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim, const uint64_t *shape,
+                      struct gradsync_memory *memory, uint64_t offset);
+
 struct gradsync_plan_options {
         size_t size;
         enum gradsync_reduce reduce;    /* GRADSYNC_AVG */
@@ -410,8 +497,9 @@ struct gradsync_plan_options {
  * join). Maps the memory of the gradients and makes all of it present, charged to this process's memory cgroup. On success
  * the list of registered parameters is empty again and *plan is freed by gradsync_plan_free(), leave or close. If members
  * disagree or time runs out, or memory is short, the list is empty as well; all members may then try another plan.
- *   STATE          nothing is registered
- *   INVALID        the reduction is not defined for a parameter's type; the limits make too many buckets (16384)
+ *   STATE          no parameter is registered, or one lies where a parameter of another plan does
+ *   INVALID        the reduction is not defined for a parameter's type; the limits, or gaps in registered memory, make too many
+ *                  buckets (16384); two parameters overlap in registered memory
  *   PLAN_MISMATCH  the text names the rank that differs and the first parameter that does
  *   TIMEOUT        the text names the ranks that did not come
  *   QUOTA          this user has too much memory or too many plans on the daemon

@@ -6,9 +6,9 @@
  *     trainer STEPS LOG
  *
  * It appends to LOG, a line each, with CLOCK_MONOTONIC nanoseconds: "begin PID", "open STEP" when the first gradient of a step
- * is marked, "commit STEP HASH", "void STEP", "wrong STEP …", "end HASH". Its state is a chain of hashes over the steps that it has
- * applied, so that a step applied twice, or not at all, shows in the end. On SIGUSR1 it leaves a child behind, which holds
- * copies of all it has open, and dies.
+ * is marked, "commit STEP HASH", "void STEP", "state STEP HASH" when it was taken from others, "wrong STEP …", "end HASH". Its
+ * state is a chain of hashes over the steps that it has applied, so that a step applied twice, or not at all, shows in the end.
+ * On SIGUSR1 it leaves a child behind, which holds copies of all it has open, and dies. Without a daemon it ends with 3.
  */
 #include <gradsync/gradsync.h>
 
@@ -154,6 +154,7 @@ static void synchronise(struct trainer *t) {
 
         UNINTERRUPTED(r, gradsync_sync_state(t->job, &state, 1, &t->step));
         check(t, "sync_state", r);
+        note(t, "state %" PRIu64 " %016" PRIx64, t->step, t->chain);
 }
 
 static void train(struct trainer *t) {
@@ -177,9 +178,11 @@ static void train(struct trainer *t) {
 
 static void set_up(struct trainer *t) {
         struct gradsync_plan_options options = GRADSYNC_PLAN_OPTIONS_INIT;
-        int r;
+        int r = gradsync_open(&t->gs, NULL);
 
-        check(t, "open", gradsync_open(&t->gs, NULL));
+        if (r == GRADSYNC_NO_DAEMON)
+                exit(3);
+        check(t, "open", r);
         UNINTERRUPTED(r, gradsync_join(t->gs, NULL, &t->job));
         check(t, "join", r);
         for (unsigned p = 0; p < PARAMS; p++)

@@ -5,21 +5,26 @@
  *
  * Words are separated by blanks; KEY=VALUE words may come in any order. `job K` and `slot K` choose which job and which plan the
  * next commands are about. `poll COMMAND` repeats a call of a non-blocking handle until it is not AGAIN, sleeping on
- * gradsync_fd() between. SIGUSR1 has a handler that only counts.
+ * gradsync_fd() between. `register K` makes memory of its own, which `param_at K` and others are about. SIGUSR1 has a handler that only counts.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <gradsync/gradsync.h>
+
+#include "kinds.h"
 
 #define SLOTS 8
 #define WORDS 2048
@@ -134,25 +139,104 @@ static int do_join(char *out, size_t size) {
         return r;
 }
 
-/* param NAME DTYPE [DIMENSION…] */
-static int do_param(char *out, size_t size) {
+/* Memory of the trainer's own. */
+static struct own {
+        struct gradsync_memory *memory;
+        int fd; /* 0: none */
+        uint8_t *map; /* of the range, if the trainer maps it */
+        uint64_t bytes;
+} owned[SLOTS];
+
+static int make_fd(uint64_t bytes) {
+        return fd_of_kind(value_of("kind", "memfd"), (uint64_t)number_of("size", (int64_t)bytes), (uint64_t)number_of("fill", 0),
+                          (int)number_of("seals", F_SEAL_SHRINK | F_SEAL_GROW));
+}
+
+static void drop(struct own *own) {
+        if (own->fd > 0)
+                close(own->fd);
+        if (own->map != NULL && own->map != MAP_FAILED)
+                munmap(own->map, own->bytes);
+        *own = (struct own){ 0 };
+}
+
+/* What a job had that is no more. */
+static void drop_owned(void) {
+        for (unsigned k = 0; k < SLOTS; k++)
+                drop(&owned[k]);
+}
+
+/* register K BYTES [kind= size= fill= seals= offset= map= file=]: makes memory and registers it. map=1: where the trainer has mapped it;
+ * map=2: at an address that is wrong. file=L: of the file of memory L. Repeated after AGAIN. */
+static int do_register(char *out, size_t size) {
+        struct own *own = &owned[index_at(1) % SLOTS];
+        uint64_t offset = (uint64_t)number_of("offset", 0);
+        int64_t map = number_of("map", 0);
+        int r;
+
+        if (own->fd == 0) {
+                own->bytes = strtoull(word[2], NULL, 0);
+                own->fd = value_of("file", NULL) ? dup(owned[number_of("file", 0) % SLOTS].fd) : make_fd(own->bytes);
+                if (map > 0)
+                        own->map = mmap(NULL, own->bytes, PROT_READ | PROT_WRITE, map > 1 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED,
+                                        map > 1 ? -1 : own->fd, (off_t)offset);
+        }
+        r = gradsync_register(JOB, own->fd, offset, own->bytes, own->map, &own->memory);
+        if (r == GRADSYNC_OK)
+                snprintf(out, size, "%s", gradsync_memory_address(own->memory) == own->map ? "own" : "mapped");
+        else if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED)
+                drop(own);
+        return r;
+}
+
+/* unregister K: the file and the trainer's mapping go, too */
+static int do_unregister(char *out, size_t size) {
+        struct own *own = &owned[index_at(1) % SLOTS];
+        int r = gradsync_unregister(own->memory);
+
+        if (r == GRADSYNC_OK)
+                drop(own);
+        return r;
+}
+
+/* punch K OFFSET BYTES: of the file */
+static int do_punch(char *out, size_t size) {
+        int r = fallocate(owned[index_at(1) % SLOTS].fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, strtoll(word[2], NULL, 0),
+                          strtoll(word[3], NULL, 0));
+
+        snprintf(out, size, "%s", r < 0 ? strerror(errno) : "punched");
+        return GRADSYNC_OK;
+}
+
+/* param NAME DTYPE [DIMENSION…], or param_at K OFFSET NAME DTYPE [DIMENSION…] */
+static int add_param(int at, struct gradsync_memory *memory, uint64_t offset) {
         struct planned *list = &registered[job_slot];
+        enum gradsync_dtype dtype = (enum gradsync_dtype)dtype_of(word[at + 1]);
         uint64_t shape[16], elements = 1;
         uint32_t dims = 0;
         int r;
 
-        for (int i = 3; i < words && dims < 16; i++) {
+        for (int i = at + 2; i < words && dims < 16; i++) {
                 shape[dims] = strtoull(word[i], NULL, 0);
                 elements *= shape[dims++];
         }
-        r = gradsync_param(JOB, word[1], (enum gradsync_dtype)dtype_of(word[2]), dims, shape);
+        r = at > 1 ? gradsync_param_at(JOB, word[at], dtype, dims, shape, memory, offset)
+                   : gradsync_param(JOB, word[at], dtype, dims, shape);
         if (r != GRADSYNC_OK)
                 return r;
         list->elements = realloc(list->elements, (list->n + 1) * sizeof(*list->elements));
         list->dtype = realloc(list->dtype, (list->n + 1) * sizeof(*list->dtype));
         list->elements[list->n] = elements;
-        list->dtype[list->n++] = dtype_of(word[2]);
+        list->dtype[list->n++] = dtype;
         return r;
+}
+
+static int do_param(char *out, size_t size) {
+        return add_param(1, NULL, 0);
+}
+
+static int do_param_at(char *out, size_t size) {
+        return add_param(3, owned[index_at(1) % SLOTS].memory, strtoull(word[2], NULL, 0));
 }
 
 static void forget(struct planned *planned) {
@@ -220,15 +304,19 @@ static double load(const void *at, unsigned dtype, uint64_t i) {
         }
 }
 
-/* fill VALUE [PARAMETER]: element j becomes VALUE + j % 4. */
-static int do_fill(char *out, size_t size) {
+static void fill(double base, uint32_t first, uint32_t end) {
         const struct planned *p = &plans[plan_slot];
-        double base = strtod(word[1], NULL);
-        uint32_t first = words > 2 ? index_at(2) : 0, end = words > 2 ? first + 1 : p->n;
 
         for (uint32_t i = first; i < end; i++)
                 for (uint64_t j = 0; j < p->elements[i]; j++)
                         store(gradsync_gradient(p->plan, i), p->dtype[i], j, base + (double)(j % 4));
+}
+
+/* fill VALUE [PARAMETER]: element j becomes VALUE + j % 4. */
+static int do_fill(char *out, size_t size) {
+        uint32_t first = words > 2 ? index_at(2) : 0;
+
+        fill(strtod(word[1], NULL), first, words > 2 ? first + 1 : plans[plan_slot].n);
         return GRADSYNC_OK;
 }
 
@@ -319,15 +407,57 @@ static int do_finish(char *out, size_t size) {
 
 /* steps N: everything ready, finished, N times */
 static int do_steps(char *out, size_t size) {
+        uint32_t n = index_at(1);
         int r = GRADSYNC_OK;
 
-        for (uint32_t k = index_at(1); k > 0 && r == GRADSYNC_OK; k--) {
-                for (uint32_t i = plans[plan_slot].n; i-- > 0 && r == GRADSYNC_OK;)
-                        r = gradsync_ready(PLAN, i);
-                if (r == GRADSYNC_OK)
+        words = 1; /* no parameter is named */
+        while (n-- > 0 && r == GRADSYNC_OK)
+                if ((r = do_ready(out, size)) == GRADSYNC_OK)
                         r = gradsync_finish(PLAN, NULL);
-        }
         return r;
+}
+
+#define LAST 64.0 /* added to all averages of the last step */
+
+static uint64_t count_wrong(bool *ret_last) {
+        const struct planned *p = &plans[plan_slot];
+        double base = (gradsync_world_size(JOB) + 1) / 2.0;
+        uint64_t n = 0;
+
+        *ret_last = load(gradsync_gradient(p->plan, 0), p->dtype[0], 0) >= LAST;
+        for (uint32_t i = 0; i < p->n; i++)
+                for (uint64_t j = 0; j < p->elements[i]; j++) /* of large values a third is not exact */
+                        n += fabs(load(gradsync_gradient(p->plan, i), p->dtype[i], j) - base - (double)(j % 4) - (*ret_last ? LAST : 0)) >
+                             (*ret_last ? 0.01 : 0);
+        return n;
+}
+
+/* train N, train until=FILE: goes on as a trainer does, whatever becomes void, until step N is committed, or rank 0 has found
+ * the file. */
+static int do_train(char *out, size_t size) {
+        const char *file = value_of("until", NULL);
+        uint64_t goal = file ? UINT64_MAX : index_at(1), wrong = 0, void_steps = 0, committed = 0, step = 0;
+        struct gradsync_info info = GRADSYNC_INFO_INIT;
+        bool last = false;
+        int r = GRADSYNC_OK;
+
+        words = 1;
+        while ((info.step < goal && !last) || r != GRADSYNC_OK) {
+                last = file && gradsync_rank(JOB) == 0 && access(file, F_OK) == 0;
+                fill(gradsync_rank(JOB) + 1.0 + (last ? LAST * gradsync_world_size(JOB) : 0), 0, plans[plan_slot].n);
+                last = false;
+                if ((r = do_ready(out, size)) == GRADSYNC_OK)
+                        r = gradsync_finish(PLAN, &info);
+                wrong += r == GRADSYNC_OK ? count_wrong(&last) : 0;
+                committed += r == GRADSYNC_OK;
+                if (r == GRADSYNC_VOID_BEHIND && gradsync_sync_state(JOB, NULL, 0, &step) != GRADSYNC_OK)
+                        return GRADSYNC_MEMBER_LOST;
+                if (r != GRADSYNC_OK && r != GRADSYNC_VOID_RETRY && r != GRADSYNC_VOID_BEHIND)
+                        return r;
+                void_steps += r != GRADSYNC_OK;
+        }
+        return snprintf(out, size, "step=%" PRIu64 " committed=%" PRIu64 " void=%" PRIu64 " wrong=%" PRIu64, info.step, committed,
+                        void_steps, wrong) < 0;
 }
 
 static int do_unused(char *out, size_t size) {
@@ -577,8 +707,10 @@ static int do_reduce_scatter(char *out, size_t size) {
 static int do_leave(char *out, size_t size) {
         int r = gradsync_leave(JOB);
 
-        if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED && r != GRADSYNC_FORKED)
+        if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED && r != GRADSYNC_FORKED) {
                 JOB = NULL;
+                drop_owned();
+        }
         return r;
 }
 
@@ -593,6 +725,7 @@ static int do_plan_free(char *out, size_t size) {
 static int do_close(char *out, size_t size) {
         gradsync_close(gs);
         gs = NULL;
+        drop_owned();
         return GRADSYNC_OK;
 }
 
@@ -640,6 +773,7 @@ static void child_calls(char *out, size_t size) {
                 gradsync_divisor(PLAN, 2),
                 gradsync_plan_free(PLAN),
                 gradsync_param(JOB, "child", GRADSYNC_F32, 0, NULL),
+                gradsync_register(JOB, 0, 0, 1, NULL, &owned[0].memory),
                 gradsync_plan(JOB, &plans[0].plan),
                 gradsync_barrier(JOB),
                 gradsync_broadcast(JOB, out, 1, 0),
@@ -732,6 +866,10 @@ static const struct command {
         { "open", do_open },
         { "join", do_join },
         { "param", do_param },
+        { "register", do_register },
+        { "unregister", do_unregister },
+        { "punch", do_punch },
+        { "param_at", do_param_at },
         { "plan", do_plan },
         { "fill", do_fill },
         { "check", do_check },
@@ -744,6 +882,7 @@ static const struct command {
         { "wait", do_wait },
         { "finish", do_finish },
         { "steps", do_steps },
+        { "train", do_train },
         { "unused", do_unused },
         { "stats", do_stats },
         { "bucket_of", do_bucket_of },

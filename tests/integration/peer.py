@@ -7,6 +7,8 @@ Crew, a whole job that goes on step by step; a Crew beside the trouble of a test
 notice.
 """
 import contextlib
+import ctypes
+import fcntl
 import itertools
 import mmap
 import os
@@ -21,7 +23,8 @@ from harness import DEADLINE
 
 PAGE = 4096
 MADV_POPULATE_WRITE = 23
-NOTICES = ("LOST", "STALL", "STEP")
+libc = ctypes.CDLL(None, use_errno=True)
+NOTICES = ("LOST", "NEWGEN", "PLAN_STEP", "RESTARTING", "RESUMED", "STALL", "STEP")
 
 
 @contextlib.contextmanager
@@ -94,6 +97,46 @@ class Arena:
         self.map.close()
 
 
+class Own(Arena):
+    """Memory of a member's own: a sealed memfd, mapped and populated. Plans lie in it after placed()."""
+
+    def __init__(self, size, seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW, populate=True):
+        self.fd = os.memfd_create("own", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, size)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)
+        self.handle = None
+        super().__init__(self.fd, size, populate)
+
+    def place(self, plan, at=0):
+        """The plan's buckets are in this memory, one behind the other from `at`."""
+        shift = at
+        for bucket, place in enumerate(plan.buckets):
+            for param, (_, _, mine) in enumerate(plan.params):
+                if mine == bucket:
+                    plan.places[param] = (plan.places[param][0] - place[0] + shift, plan.places[param][1])
+            place[0] = shift
+            shift += (place[1] + 63) // 64 * 64
+        plan.memory, plan.bytes = self, plan.diagnosis
+        return plan
+
+    def blocks(self):
+        """Bytes of pages that are there."""
+        return os.fstat(self.fd).st_blocks * 512
+
+    def punch(self, offset=0, size=None):
+        punch(self.fd, offset, self.size if size is None else size)
+
+    def close(self):
+        super().close()
+        os.close(self.fd)
+
+
+def punch(fd, offset, size):
+    """Gives pages of a file back to the kernel."""
+    if libc.fallocate(fd, 3, ctypes.c_long(offset), ctypes.c_long(size)) < 0:  # PUNCH_HOLE | KEEP_SIZE
+        raise OSError(ctypes.get_errno(), "fallocate")
+
+
 class Plan:
     """Shapes, offsets and, once agreed, the memory of a plan of f32 parameters: params[i] = (name, shape,
     bucket)."""
@@ -102,6 +145,7 @@ class Plan:
         self.params, self.ordinal = params, ordinal
         self.dtype, self.reduce, self.element = dtype, reduce, element
         self.arena = None
+        self.memory = None              # an Own that holds its buckets, in place of the arena
         self.step = 1
         self.buckets = []               # [offset, bytes, payload]
         self.places = [None] * len(params)
@@ -266,6 +310,13 @@ class Peer:
 
     # -- a member's life
 
+    def register(self, own, offset=0, size=None):
+        """Registers an Own's memory; its handle is known then."""
+        message = self.ask("REGISTER", "REGISTERED", fds=[own.fd], job=self.job, offset=offset,
+                           bytes=own.size - offset if size is None else size)
+        own.handle = message.memory
+        return own
+
     def join_send(self, name, world, rank=None, incarnation=0, timeout_ms=0, **fields):
         if rank is not None:
             fields["rank"] = rank
@@ -278,7 +329,7 @@ class Peer:
         self.rank, self.world = message.rank, message.world
         return message
 
-    def plan_send(self, proposal, /, timeout_ms=0, **changes):
+    def plan_send(self, proposal, /, timeout_ms=0, commit=True, **changes):
         """All chunks of a plan; `changes` overrides fields of PLAN_BEGIN. Returns the request."""
         request = next(self.requests)
         begin = {"job": self.job, "generation": self.generation, "plan": proposal.ordinal,
@@ -294,10 +345,12 @@ class Peer:
                      for name, shape, bucket in proposal.params[start:start + 128]]
             self.send("PLAN_PARAMS", request, param=chunk, **address)
         for start in range(0, len(proposal.buckets), 128):
-            chunk = [wire.pb.Bucket(dtype=dtype, offset=offset, bytes=size, payload=payload)
+            place = {"memory": proposal.memory.handle} if proposal.memory else {}
+            chunk = [wire.pb.Bucket(dtype=dtype, offset=offset, bytes=size, payload=payload, **place)
                      for offset, size, payload in proposal.buckets[start:start + 128]]
             self.send("PLAN_BUCKETS", request, bucket=chunk, **address)
-        self.send("PLAN_COMMIT", request, **address)
+        if commit:
+            self.send("PLAN_COMMIT", request, **address)
         return request
 
     def plan_arena(self, plan, request, populate=True):
@@ -312,11 +365,11 @@ class Peer:
         at, size = plan.places[param]
         data = struct.pack(f"<{len(values)}f", *values)
         assert len(data) == size
-        plan.arena.map[at:at + size] = data
+        (plan.memory or plan.arena).map[at:at + size] = data
 
     def read(self, plan, param):
         at, size = plan.places[param]
-        return struct.unpack(f"<{size // 4}f", plan.arena.map[at:at + size])
+        return struct.unpack(f"<{size // 4}f", (plan.memory or plan.arena).map[at:at + size])
 
     def ready(self, plan, bucket, **changes):
         fields = {"job": self.job, "generation": self.generation, "plan": plan.ordinal, "step": plan.step,

@@ -126,7 +126,7 @@ def test_unknown_fields_are_ignored(serve):
 def test_something_before_hello(serve):
     served = serve()
     for kind in ("JOIN", "STATUS", "LEAVE", "PLAN_BEGIN", "PLAN_COMMIT", "READY", "OPERATION", "STAGING",
-                 "TRACE"):
+                 "TRACE", "REGISTER", "UNREGISTER"):
         peer = served.peer(hello=False)
         peer.send(kind)
         rejected(peer)
@@ -152,6 +152,8 @@ def test_second_hello(serve):
     ("PLAN_DROP", {"plan": 0}),
     ("STAGING", {}),
     ("STAGING_MAPPED", {}),
+    ("REGISTER", {"bytes": 4096}),
+    ("UNREGISTER", {"memory": 1}),
     ("OPERATION", {"sequence": 0, "kind": 1}),
     ("READY", {"generation": 1, "plan": 0, "step": 1, "bucket": 0}),
 ])
@@ -169,6 +171,7 @@ def test_of_no_job(serve, kind, fields):
 @pytest.mark.parametrize("kind, fields", [
     ("PLAN_PARAMS", {"plan": 0}), ("PLAN_BUCKETS", {"plan": 0}), ("PLAN_COMMIT", {"plan": 0}),
     ("PLAN_MAPPED", {"plan": 0}), ("PLAN_DROP", {"plan": 0}), ("STAGING_MAPPED", {}),
+    ("REGISTER", {"bytes": 4096}), ("UNREGISTER", {"memory": 1}),
     ("READY", {"generation": 1, "plan": 0, "step": 1, "bucket": 0}),
     ("OPERATION", {"generation": 1, "sequence": 0, "kind": 2, "bytes": 64, "input": 0, "output": 0}),
 ])
@@ -187,7 +190,7 @@ def test_required_fields_left_out(serve):
     served = serve()
     for kind in ("JOIN", "LEAVE", "PLAN_BEGIN", "PLAN_PARAMS", "PLAN_BUCKETS", "PLAN_COMMIT", "PLAN_MAPPED",
                  "PLAN_DROP", "READY",
-                 "STAGING", "STAGING_MAPPED", "OPERATION"):
+                 "STAGING", "STAGING_MAPPED", "OPERATION", "REGISTER", "UNREGISTER"):
         crew = served.crew("terse", 1)
         peer = crew.peers[0]
         request = peer.send(kind)
@@ -202,7 +205,7 @@ def test_required_fields_left_out(serve):
 @pytest.mark.parametrize("kind", ["HELLO", "JOIN", "LEAVE", "PLAN_BEGIN", "PLAN_PARAMS", "PLAN_BUCKETS",
                                   "PLAN_COMMIT", "PLAN_MAPPED", "PLAN_DROP",
                                   "READY", "STAGING", "STAGING_MAPPED", "OPERATION", "STATUS",
-                                  "TRACE"])
+                                  "TRACE", "REGISTER", "UNREGISTER"])
 def test_malformed_payload(serve, kind):
     """A tag without its value, and a length beyond the end."""
     served = serve()

@@ -12,7 +12,7 @@ import pytest
 
 import wire
 from harness import sanitized, wait_until
-from peer import PAGE, Arena, Hangup, Peer, Refused, small_plan
+from peer import PAGE, Arena, Hangup, Own, Peer, Refused, small_plan
 
 SEEDS = int(os.environ.get("GRADSYNC_TEST_SEEDS", "6"))
 NAMES = ["red", "green", "blue"]
@@ -23,8 +23,9 @@ LONG = [*NUMBERS, 1 << 40, (1 << 63) - 1, (1 << 64) - 1, (1 << 64) - PAGE]
 class Wild:
     """One client without manners."""
 
-    def __init__(self, path, chance):
-        self.chance = chance
+    def __init__(self, path, chance, own):
+        self.chance, self.own = chance, own
+        self.memories = {}              # by job: handles
         self.peer = Peer(path, hello=chance.random() < 0.95)
         self.jobs, self.plans, self.began, self.calls, self.fds = [], {}, {}, {}, []
         self.open = True
@@ -56,6 +57,8 @@ class Wild:
                 self.plans = {key: plan for key, plan in self.plans.items() if key[0] != frame.message.job}
             elif frame.kind == "PLAN_ARENA" and self.chance.random() < 0.9:
                 self.map(frame)
+            elif frame.kind == "REGISTERED":
+                self.memories.setdefault(frame.message.job, []).append(frame.message.memory)
             elif frame.kind == "PLAN_AGREED":
                 self.plans[frame.message.job, frame.message.plan] = 1
             elif frame.kind == "STEP" and frame.message.outcome == wire.pb.COMMITTED:
@@ -88,6 +91,9 @@ class Wild:
         self.began[self.peer.job] = (ordinal + 1) % (1 << 32)
         plan = small_plan(2 if self.chance.random() < 0.95 else 1,
                           64 if self.chance.random() < 0.95 else 5000, ordinal)
+        if self.memories.get(self.peer.job) and self.chance.random() < 0.5:
+            self.own.handle = self.chance.choice([*self.memories[self.peer.job], 1, 2])
+            self.own.place(plan, self.chance.randrange(8) * 128 + self.chance.choice([0] * 20 + [32]))
         if self.chance.random() < 0.05:
             plan.buckets[0][self.chance.randrange(3)] = self.chance.choice(LONG)
         changes = {}
@@ -126,6 +132,20 @@ class Wild:
                        input=self.chance.choice([0, 64, *LONG]),
                        output=self.chance.choice([0, 64, *LONG]))
 
+    def memory(self):
+        """All of them bring the same file."""
+        job, _ = self.job()
+        if self.chance.random() < 0.7:
+            offset = self.chance.choice([0] * 90 + [PAGE, 64, *LONG])
+            self.peer.send("REGISTER", fds=[self.own.fd] * self.chance.choice([1] * 20 + [0]), job=job, offset=offset,
+                           bytes=self.chance.choice([4 * PAGE] * 90 + [PAGE, *LONG]))
+        else:
+            handles = self.memories.get(job, [])
+            self.peer.send("UNREGISTER", job=job, memory=self.chance.choice([*handles, *handles, 1, *NUMBERS]))
+        if self.chance.random() < 0.03:
+            self.own.punch(0, PAGE)
+            self.own.populate(0, self.own.size)
+
     def end(self):
         job, _ = self.job()
         kind = self.chance.choice(["LEAVE", "PLAN_DROP", "PLAN_DROP", "PLAN_MAPPED"])
@@ -148,11 +168,11 @@ class Wild:
         self.peer.send_raw(bytes(data) + self.chance.randbytes(self.chance.choice([0, 0, 1, 100])))
 
     def act(self):
-        weights = [90, 1, 1, 1, 1, 5, 0.3, 2]
+        weights = [90, 1, 1, 1, 1, 5, 0.3, 2, 1]
         if self.jobs:
-            weights = [10, 20, 60 if self.plans else 1, 15, 6, 6, 0.3, 2]
+            weights = [10, 20, 60 if self.plans else 1, 15, 6, 6, 0.3, 2, 12]
         what = self.chance.choices([self.join, self.plan, self.ready, self.operation, self.end, self.look,
-                                    self.noise, self.close], weights)[0]
+                                    self.noise, self.close, self.memory], weights)[0]
         try:
             what()
             self.take()
@@ -167,12 +187,13 @@ def test_clients_without_manners(serve, build, seed):
     settings = {"stall_notice": "20ms", "jobs_per_uid": 6, "arenas_per_uid": 24, "clients_per_uid": 16}
     served = serve(settings=settings)
     chance = random.Random(seed)
+    own = served.adopt(Own(8 * PAGE))
     wild = []
     for turn in range(1500):
         wild = [each for each in wild if each.open]
         if len(wild) < 8 and chance.random() < 0.3:
             try:
-                wild.append(served.adopt(Wild(served.path, chance)))
+                wild.append(served.adopt(Wild(served.path, chance, own)))
                 wild[-1].peer.sock.setblocking(False)
             except (Refused, Hangup, BrokenPipeError, ConnectionResetError):    # too many of them at once
                 pass

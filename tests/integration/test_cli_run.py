@@ -318,13 +318,31 @@ def test_killed_itself_it_takes_everything_along(runner):
         wait_until(lambda: process_state(pid) in "-Z", f"end of {pid}")
 
 
-def test_the_end_of_the_private_daemon_ends_the_job(runner):
-    made = runner.start("-n", "2", "sh", "-c", "echo up; exec sleep 1000")
+def serving(ctl, directory, before):
+    """The pid of a private daemon that has none of the pids `before`, once it has a job that does steps; else None."""
+    pid = int((directory / "daemon.pid").read_text() or 0)
+    told = subprocess.run([ctl, "status", "--json", "--socket", directory / "socket"], capture_output=True, text=True,
+                          check=False)
+    jobs = json.loads(told.stdout)["jobs"] if told.returncode == 0 else []
+    return pid if pid not in before and [job for job in jobs if job["bytes_reduced"] > 0] else None
+
+
+def test_a_private_daemon_that_ends_is_started_again(runner, build):
+    """The members do not notice, whatever ended it, until that has happened too often."""
+    made = runner.start("-n", "2", "sh", "-c", f"echo up; exec {build / harness.DIGITS} --epochs 1000000 >/dev/null")
     assert sorted((made.line(), made.line())) == ["[0] up", "[1] up"]
     directory, = runner.private()
-    os.kill(int((directory / "daemon.pid").read_text()), signal.SIGKILL)
+    pids = []
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
+        pid = wait_until(lambda: serving(runner.ctl, directory, pids), "a daemon that has the job")
+        pids.append(pid)
+        os.kill(pid, number)
+    pids.append(wait_until(lambda: serving(runner.ctl, directory, pids), "the last one"))
+    assert len(set(pids)) == 4 and made.process.poll() is None
+    os.kill(pids[-1], signal.SIGKILL)
     assert made.wait() == 1
-    assert "the private daemon" in made.err
+    assert made.err.count("started again as pid") == 3, made.err
+    assert f"the private daemon (pid {pids[-1]}) was killed by signal 9 (Killed), and is not started again" in made.err
     runner.nothing_left()
 
 

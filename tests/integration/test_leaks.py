@@ -12,7 +12,7 @@ import tempfile
 import pytest
 
 from harness import memory_of, sanitized, wait_until
-from peer import PAGE, Arena, Crew, Plan, small_plan
+from peer import PAGE, Arena, Crew, Own, Plan, small_plan
 
 CYCLES = int(os.environ.get("GRADSYNC_TEST_CYCLES", "300"))
 STEPS = int(os.environ.get("GRADSYNC_TEST_STEPS", "20000"))
@@ -32,6 +32,11 @@ def cycle(served, number):
     elif number % 4 == 2:
         crew.peers[1].staging().close()
         crew.peers[1].ask("PLAN_DROP", "PLAN_DROPPED", job=crew.peers[1].job, plan=0)
+    else:
+        own = crew.peers[0].register(Own(64 * PAGE))
+        crew.peers[0].plan_send(own.place(small_plan(2, elements=5000, ordinal=1), 64))
+        crew.peers[0].silent()
+        own.close()
     crew.close()
     wait_until(lambda: served.holdings()["jobs"] == 1, "the end of the job")
 
@@ -80,11 +85,14 @@ def test_the_library_leaves_nothing_in_its_process(serve, member):
                 assert each.line().startswith("OK ")
             both(members, "param a f32 5000")
             both(members, "param b f16 3")
+            both(members, f"register 0 20480 map={number % 2}")
+            both(members, "param_at 0 448 c f32 5000")
             both(members, "plan")
             both(members, "steps 2")
             both(members, "allreduce 100 f32 sum")
             if number % 3 == 0:
                 both(members, "plan_free")
+                both(members, "unregister 0")
             if number % 3 != 1:
                 both(members, "leave")
             both(members, "close")

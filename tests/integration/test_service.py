@@ -114,6 +114,37 @@ def show(key):
     return systemctl("show", "-p", key, "--value", "gradsyncd@cpu.service").stdout.strip()
 
 
+def does_steps(path):
+    from peer import Peer
+
+    with contextlib.closing(Peer(path)) as peer:
+        return any(job.bytes_reduced > 0 for job in peer.status().get("STATUS_JOB", []))
+
+
+def trainers_notice_nothing(path):
+    """The service is restarted and killed under trainers that do step after step."""
+    from harness import MEMBER, Program
+    from test_client import crew, fields
+
+    members = crew(lambda _: Program(pathlib.Path(os.environ["GRADSYNC_BUILD"], MEMBER).resolve(), socket=path), None, 2)
+    for each in members:
+        each.say("train until=/run/end")
+    for number in (None, None, None, signal.SIGKILL, signal.SIGKILL):
+        before = show("MainPID")
+        if number is None:
+            done = systemctl("restart", "gradsyncd@cpu.service")
+            assert done.returncode == 0, done.stderr + pathlib.Path("/run/log").read_text()
+        else:
+            os.kill(int(before), number)
+        wait_until(lambda: show("MainPID") not in ("0", before) and show("ActiveState") == "active", "the next daemon")
+        wait_until(lambda: does_steps(path), "steps at the next daemon")
+    pathlib.Path("/run/end").touch()
+    for each in members:
+        line = each.line()
+        assert line.startswith("OK ") and fields(line)["wrong"] == "0" and int(fields(line)["void"]) <= 2, line
+        each.kill()
+
+
 def inside():
     """Runs in the namespaces, beside the manager."""
     from peer import Crew, Peer, small_plan
@@ -144,6 +175,7 @@ def inside():
     os.kill(again, signal.SIGKILL)
     wait_until(lambda: show("NRestarts") == "1" and show("ActiveState") == "active", "a restart after a crash")
     assert Peer(path).welcome.device == "cpu"
+    trainers_notice_nothing(path)
     assert systemctl("stop", "gradsyncd@cpu.socket", "gradsyncd@cpu.service").returncode == 0
     assert not os.path.exists(path)
     print("all is well")

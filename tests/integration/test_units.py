@@ -91,7 +91,7 @@ def test_a_daemon_of_a_user_differs_in_its_place_alone(units, build, tmp_path_fa
     """And in what only the system's manager can do."""
     user_units = adapted(build, tmp_path_factory.mktemp("user"), "user")
     ours, theirs = keys(units / "gradsyncd@.service"), keys(user_units / "gradsyncd@.service")
-    for key in ("Type", "ExecReload", "Restart", "WatchdogSec", "TimeoutStopSec", "NoNewPrivileges", "SystemCallFilter",
+    for key in ("Type", "ExecReload", "Restart", "RestartSec", "StartLimitIntervalSec", "StartLimitBurst", "WatchdogSec", "TimeoutStopSec", "NoNewPrivileges", "SystemCallFilter",
                 "RestrictAddressFamilies", "MemoryDenyWriteExecute"):
         assert theirs[key] == ours[key], key
     assert theirs.keys() <= ours.keys() and not theirs.keys() & {"User", "Group", "LimitMEMLOCK", "OOMScoreAdjust"}

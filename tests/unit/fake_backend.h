@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
+#include "proto/memfd.h"
 
 struct backend_arena {
         int fd;
@@ -24,6 +25,7 @@ struct fake_task {
         struct backend_task task;
         struct backend_range input[LIMIT_WORLD], output[LIMIT_WORLD];
         bool cancelled;
+        unsigned punched;               /* as in struct backend_result; set by the test */
 };
 
 struct fake_backend {
@@ -33,6 +35,7 @@ struct fake_backend {
         struct fake_task task[64];
         unsigned n_tasks, n_arenas, submitted;
         bool inline_results, refuse_attach;
+        const struct backend_arena *punched;    /* what arena_check() finds a hole in */
         int arena_error;                /* what arena_new() fails with */
         int submit_error;               /* and submit() */
         double sums[LIMIT_WORLD];
@@ -68,6 +71,28 @@ static int fake_arena_attach(struct backend_arena *arena, struct refusal *refusa
                 return refuse(refusal, 20, "not touched");
         arena->attached = true;
         return 0;
+}
+
+static int fake_arena_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret_file,
+                            struct backend_arena **ret, struct refusal *refusal) {
+        struct backend_arena *arena;
+        char text[256];
+        int r = memfd_check(fd, offset, bytes, ret_file, text, sizeof(text));
+
+        if (r > 0)
+                return refuse(refusal, (uint32_t)r, "%s", text);
+        if (r < 0)
+                return r;
+        arena = calloc(1, sizeof(*arena));
+        *arena = (struct backend_arena){ .fd = fd, .bytes = bytes, .attached = true };
+        ((struct fake_backend *)backend)->n_arenas++;
+        *ret = arena;
+        return 0;
+}
+
+static int fake_arena_check(struct backend_arena *arena, uint64_t bytes, struct refusal *refusal) {
+        assert(arena->attached);
+        return arena == fake_current->punched ? refuse(refusal, 20, "holes") : 0;
 }
 
 static void fake_arena_read(const struct backend_arena *arena, uint64_t offset, void *to, size_t size) {
@@ -107,6 +132,7 @@ static int fake_submit(struct backend *backend, const struct backend_task *task,
         fake->n_tasks++;
         kept->task = *task;
         kept->cancelled = false;
+        kept->punched = 0;
         memcpy(kept->input, task->inputs, task->n_inputs * sizeof(*task->inputs));
         memcpy(kept->output, task->outputs, task->n_outputs * sizeof(*task->outputs));
         for (unsigned i = 0; i < task->n_inputs; i++)
@@ -127,7 +153,8 @@ static inline void fake_end_one(struct fake_backend *fake) {
                 ended.input[i].arena->tasks--;
         for (unsigned i = 0; i < ended.task.n_outputs; i++)
                 ended.output[i].arena->tasks--;
-        fake_result(fake, &ended.task, ended.cancelled, &result);
+        fake_result(fake, &ended.task, ended.cancelled || ended.punched > 0, &result);
+        result.punched = ended.punched;
         fake->done(fake->owner, &result);
 }
 
@@ -156,7 +183,9 @@ static const struct backend_ops fake_ops = {
         .arena_new = fake_arena_new,
         .arena_fd = fake_arena_fd,
         .arena_bytes = fake_arena_bytes,
+        .arena_adopt = fake_arena_adopt,
         .arena_attach = fake_arena_attach,
+        .arena_check = fake_arena_check,
         .arena_read = fake_arena_read,
         .arena_free = fake_arena_free,
         .submit = fake_submit,

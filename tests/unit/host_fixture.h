@@ -16,6 +16,7 @@
 
 #include "backend/backend.h"
 #include "proto/gradsync.pb-c.h"
+#include "proto/memfd.h"
 
 #define DONE_MAX 4096u
 
@@ -25,6 +26,7 @@ struct done {
         struct {
                 uint64_t id;
                 bool cancelled;
+                unsigned punched;
                 double sum_squares;
                 unsigned n_inputs;
                 double input_sums[8];
@@ -43,6 +45,7 @@ static inline void done_note(struct done *done, const struct backend_result *res
         assert_true(i < DONE_MAX);
         done->at[i].id = result->id;
         done->at[i].cancelled = result->cancelled;
+        done->at[i].punched = result->punched;
         done->at[i].sum_squares = result->sum_squares;
         done->at[i].n_inputs = result->n_inputs;
         for (unsigned j = 0; j < result->n_inputs && j < 8; j++) {

@@ -10,6 +10,7 @@
 #include "client/lib/fail.h"
 #include "client/lib/layout.h"
 #include "client/lib/params.h"
+#include "client/lib/registered.h"
 #include "gradsync/gradsync.h"
 #include "proto/diagnosis.h"
 
@@ -102,6 +103,78 @@ static void test_parameters_are_never_split(void **state) {
         assert_int_equal(layout.n_buckets, 2);
         assert_int_equal(layout.bucket[0].n, 2);
         layout_deinit(&layout);
+        params_deinit(&params);
+}
+
+static struct gradsync_memory somewhere = { .map = { .bytes = 1 << 20 } }, elsewhere = { .map = { .bytes = 1 << 20 } };
+
+static void put(struct params *params, const char *name, unsigned dtype, uint64_t elements, struct gradsync_memory *memory,
+                uint64_t offset) {
+        assert_int_equal(params_add_at(params, name, dtype, 1, &elements, memory, offset), GRADSYNC_OK);
+}
+
+/* One behind the other they are cut as in an arena, wherever they begin. */
+static void test_registered_memory_without_gaps_is_cut_like_an_arena(void **state) {
+        static const uint64_t elements[] = { 100, 3, 1000, 17, 256 };
+        struct params here = { 0 }, there = { 0 };
+        struct layout arena, memory;
+        uint64_t at = 192;
+        char name[16];
+
+        for (unsigned i = 0; i < 5; i++) {
+                snprintf(name, sizeof(name), "p%u", i);
+                add(&here, name, GRADSYNC_F32, elements[i]);
+                put(&there, name, GRADSYNC_F32, elements[i], &somewhere, at);
+                at = (at + 4 * elements[i] + 63) / 64 * 64;
+        }
+        plan(&arena, &here, KIB, 4 * KIB);
+        assert_int_equal(layout_init(&memory, &there, KIB, 4 * KIB), GRADSYNC_OK);
+        assert_int_equal(memory.arena_bytes, memory.diagnosis_bytes);
+        assert_int_equal(memory.payload, arena.payload);
+        assert_int_equal(memory.n_buckets, arena.n_buckets);
+        for (uint32_t b = 0; b < arena.n_buckets; b++) {
+                assert_int_equal(memory.bucket[b].bytes, arena.bucket[b].bytes);
+                assert_int_equal(memory.bucket[b].payload, arena.bucket[b].payload);
+                assert_ptr_equal(memory.bucket[b].memory, &somewhere);
+                assert_int_equal(memory.bucket[b].offset, memory.offset[memory.order[memory.bucket[b].first]]);
+        }
+        for (uint32_t i = 0; i < 5; i++)
+                assert_int_equal(memory.bucket_of[i], arena.bucket_of[i]);
+        layout_deinit(&arena);
+        layout_deinit(&memory);
+        params_deinit(&here);
+        params_deinit(&there);
+}
+
+static void test_gaps_and_other_memories_end_a_bucket(void **state) {
+        struct params params = { 0 };
+        struct layout layout;
+
+        put(&params, "before", GRADSYNC_F32, 16, &somewhere, 0);
+        put(&params, "touches", GRADSYNC_F32, 15, &somewhere, 64);
+        put(&params, "gap", GRADSYNC_F32, 16, &somewhere, 192);
+        put(&params, "type", GRADSYNC_I32, 16, &somewhere, 256);
+        put(&params, "other", GRADSYNC_F32, 16, &elsewhere, 320);
+        add(&params, "arena", GRADSYNC_F32, 16);
+        put(&params, "back", GRADSYNC_F32, 16, &elsewhere, 0);
+        put(&params, "below", GRADSYNC_F32, 16, &somewhere, 1024);
+        put(&params, "descends", GRADSYNC_F32, 16, &somewhere, 960);
+        assert_int_equal(layout_init(&layout, &params, KIB, KIB), GRADSYNC_OK);
+        assert_int_equal(layout.n_buckets, 8);
+        assert_int_equal(layout.bucket_of[0], layout.bucket_of[1]);
+        assert_int_equal(layout.bucket[layout.bucket_of[0]].bytes, 64 + 60);
+        assert_int_equal(layout.arena_bytes, layout.diagnosis_bytes + ARENA_PAGE);
+        layout_deinit(&layout);
+        params_deinit(&params);
+}
+
+static void test_parameters_lie_in_their_memory(void **state) {
+        struct params params = { 0 };
+        uint64_t elements = (1 << 18) - 16;
+
+        assert_int_equal(params_add_at(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, 128), GRADSYNC_INVALID);
+        assert_int_equal(params_add_at(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, UINT64_MAX - 63), GRADSYNC_INVALID);
+        assert_int_equal(params_add_at(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, 64), GRADSYNC_OK);
         params_deinit(&params);
 }
 
@@ -225,6 +298,9 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_a_bucket_closes_at_its_limit),
                 cmocka_unit_test(test_parameters_are_never_split),
+                cmocka_unit_test(test_registered_memory_without_gaps_is_cut_like_an_arena),
+                cmocka_unit_test(test_gaps_and_other_memories_end_a_bucket),
+                cmocka_unit_test(test_parameters_lie_in_their_memory),
                 cmocka_unit_test(test_padding_does_not_count),
                 cmocka_unit_test(test_each_type_has_its_own_buckets_and_its_own_first_limit),
                 cmocka_unit_test(test_random_plans_keep_the_rules),

@@ -84,6 +84,52 @@ static struct description *good(struct fixture *f, const char *second, uint64_t 
         return d;
 }
 
+/* The same two parameters in registered memory. */
+static struct description *placed(struct fixture *f, uint64_t rows, uint64_t offset, int expected) {
+        Wire__PlanBuckets chunk = WIRE__PLAN_BUCKETS__INIT;
+        Wire__Bucket bucket = WIRE__BUCKET__INIT, *buckets = &bucket;
+        struct description *d = NULL;
+
+        f->begin.arena_bytes = 4096;            /* the diagnosis pages alone */
+        assert_int_equal(begin(f, &d), 0);
+        f->begin.arena_bytes = 8192;
+        assert_int_equal(add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0), 0);
+        assert_int_equal(add_param(f, d, "b", WIRE__DTYPE__F32, rows, 5, 0), 0);
+        bucket.dtype = WIRE__DTYPE__F32;
+        bucket.offset = offset;
+        bucket.bytes = 64 + rows * 20;
+        bucket.payload = 40 + rows * 20;
+        bucket.memory = 3;
+        chunk.n_bucket = 1;
+        chunk.bucket = &buckets;
+        assert_int_equal(description_add_buckets(d, &chunk, &f->refusal), expected);
+        if (expected == 0)
+                assert_int_equal(description_complete(d, &f->refusal), 0);
+        return d;
+}
+
+static void buckets_in_registered_memory(void **state) {
+        struct fixture *f = *state;
+        struct description *arena = good(f, "b", 4), *memory = placed(f, 4, 192, 0), *far = placed(f, 4, 1 << 20, 0);
+        struct description *longer = placed(f, 5, 192, 0);
+        char text[700];
+
+        assert_false(arena->placed);
+        assert_true(memory->placed);
+        assert_true(description_equal(arena, "A", memory, "M", text, sizeof(text)));    /* wherever they lie */
+        assert_true(description_equal(memory, "M", arena, "A", text, sizeof(text)));
+        assert_true(description_equal(memory, "M", far, "F", text, sizeof(text)));
+        assert_false(description_equal(arena, "A", longer, "L", text, sizeof(text)));
+        assert_non_null(strstr(text, "[5, 5] on L but [4, 5] on A"));
+        description_free(arena);
+        description_free(memory);
+        description_free(far);
+        description_free(longer);
+        description_free(placed(f, 4, 32, WIRE__CODE__INVALID));
+        assert_non_null(strstr(f->refusal.text, "not a multiple of 64"));
+        description_free(placed(f, 4, UINT64_MAX - 63, WIRE__CODE__INVALID));
+}
+
 static void a_sound_plan_is_taken(void **state) {
         struct fixture *f = *state;
         struct description *d = good(f, "b", 4);
@@ -111,9 +157,9 @@ static void wrong_counts_and_sizes_are_refused_at_once(void **state) {
         assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
         f->begin.arena_bytes = UINT64_MAX / 4096 * 4096;
         assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
-        f->begin.arena_bytes = 4096;
-        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
         f->begin.arena_bytes = 8192;
+        f->begin.diagnosis_bytes = 12288;
+        assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
         f->begin.diagnosis_bytes = 0;
         assert_int_equal(begin(f, &d), WIRE__CODE__INVALID);
         f->begin.diagnosis_bytes = 4096;
@@ -251,6 +297,7 @@ static void differences_are_told(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(buckets_in_registered_memory, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_sound_plan_is_taken, setup, teardown),
                 cmocka_unit_test_setup_teardown(wrong_counts_and_sizes_are_refused_at_once, setup, teardown),
                 cmocka_unit_test_setup_teardown(the_announced_cost_is_charged, setup, teardown),

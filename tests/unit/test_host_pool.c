@@ -17,6 +17,7 @@
 
 #include "backend/host/arena.h"
 #include "backend/host/pool.h"
+#include "backend/host/task.h"
 #include "base/cleanup.h"
 #include "base/cpus.h"
 
@@ -383,6 +384,105 @@ static void test_arena_accounts(void **state) {
         free(done);
 }
 
+static int sealed_memory(uint64_t bytes) {
+        int fd = memfd_create("member", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+        return fd;
+}
+
+static void punch(int fd, uint64_t offset, uint64_t bytes) {
+        assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes), 0);
+}
+
+/* Memory of the member's own, from its third page on. What is reduced is seen in it. */
+static void test_adopted_arena(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(1, done);
+        struct member other = member_new(backend, ARENA_PAGE);
+        struct backend_arena *arena;
+        struct backend_range range[2];
+        struct backend_task task = { .id = 1, .dtype = WIRE__DTYPE__I32, .reduce = WIRE__REDUCE__SUM, .elements = 16, .n_inputs = 2,
+                                     .n_outputs = 2, .inputs = range, .outputs = range };
+        struct memfd_file file;
+        uint64_t bytes = 600 * ARENA_PAGE;      /* a large one */
+        int fd = sealed_memory(bytes);
+        int32_t *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), *at = map + (2 * ARENA_PAGE + 64) / 4;
+        assert_int_equal(backend->ops->arena_adopt(backend, fd, 0, bytes, NULL, &arena, NULL), WIRE__CODE__INVALID);
+        memset(map, 0, bytes);
+        assert_int_equal(backend->ops->arena_adopt(backend, fd, 64, ARENA_PAGE, NULL, &arena, NULL), WIRE__CODE__INVALID);
+        assert_int_equal(backend->ops->arena_adopt(backend, fd, 2 * ARENA_PAGE, bytes - 2 * ARENA_PAGE - 100, &file, &arena, NULL), 0);
+        assert_int_equal(file.size, bytes);
+        range[0] = (struct backend_range){ other.arena, 0 };
+        range[1] = (struct backend_range){ arena, 64 };
+        for (int32_t i = 0; i < 16; i++) {
+                ((int32_t *)(void *)other.map)[i] = 100 * i;
+                at[i] = i;
+        }
+        fixture_run(backend, done, &task);
+        for (int32_t i = 0; i < 16; i++) {
+                assert_int_equal(at[i], 101 * i);
+                assert_int_equal(((int32_t *)(void *)other.map)[i], 101 * i);
+        }
+        munmap(map, bytes);
+        assert_null(backend->ops->arena_free(arena));
+        member_free(backend, &other);
+        backend->ops->close(backend);
+        free(done);
+}
+
+/* A hole is found before a large task, and before small ones that make up as much. */
+static void test_arena_check(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(1, done);
+        struct member member = member_new(backend, 16 * ARENA_PAGE);
+        int fd = backend->ops->arena_fd(member.arena);
+        struct refusal refusal = { 0 };
+        assert_int_equal(backend->ops->arena_check(member.arena, ARENA_UNCHECKED, &refusal), 0);
+        punch(fd, 3 * ARENA_PAGE, ARENA_PAGE);
+        assert_int_equal(backend->ops->arena_check(member.arena, ARENA_UNCHECKED - 1, &refusal), 0);
+        assert_int_equal(backend->ops->arena_check(member.arena, 1, &refusal), WIRE__CODE__INVALID);
+        assert_non_null(strstr(refusal.text, "holes were punched"));
+        assert_int_equal(backend->ops->arena_check(member.arena, ARENA_UNCHECKED - 1, &refusal), 0);
+        assert_int_equal(backend->ops->arena_check(member.arena, UINT64_C(1) << 40, &refusal), WIRE__CODE__INVALID);
+        member.map[3 * ARENA_PAGE] = 1;
+        assert_int_equal(backend->ops->arena_check(member.arena, UINT64_C(1) << 40, &refusal), 0);
+        member_free(backend, &member);
+        backend->ops->close(backend);
+        free(done);
+}
+
+/* A task that is watched looks at its inputs before its first slice, and again after some. */
+static void test_watched_task(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(2, done);
+        uint64_t bytes = 3 * TASK_LOOK_SLICES * KERNEL_SLICE_BYTES;
+        struct member member[3];
+        struct backend_range range[3];
+        struct backend_task task = { .id = 1, .dtype = WIRE__DTYPE__F32, .reduce = WIRE__REDUCE__SUM, .elements = bytes / 4, .n_inputs = 3,
+                                     .n_outputs = 3, .inputs = range, .outputs = range, .watch = true };
+        for (unsigned i = 0; i < 3; i++) {
+                member[i] = member_new(backend, bytes);
+                range[i] = (struct backend_range){ member[i].arena, 0 };
+        }
+        fixture_run(backend, done, &task);
+        assert_false(done->at[0].cancelled);
+        assert_int_equal(done->at[0].punched, 0);
+        punch(backend->ops->arena_fd(member[1].arena), 0, bytes);
+        fixture_run(backend, done, &task);
+        assert_true(done->at[1].cancelled);
+        assert_int_equal(done->at[1].punched, 2);
+        assert_int_equal(touched(member[1].arena), 0);
+        task.watch = false;
+        fixture_run(backend, done, &task);
+        assert_false(done->at[2].cancelled);
+        assert_int_equal(touched(member[1].arena), bytes);
+        for (unsigned i = 0; i < 3; i++)
+                member_free(backend, &member[i]);
+        backend->ops->close(backend);
+        free(done);
+}
+
 /* Mappings of arenas in this process. */
 static unsigned arena_mappings(void) {
         FILE *maps = fopen("/proc/self/maps", "r");
@@ -573,6 +673,9 @@ int main(void) {
                 cmocka_unit_test(test_ping),
                 cmocka_unit_test(test_many),
                 cmocka_unit_test(test_arena_accounts),
+                cmocka_unit_test(test_adopted_arena),
+                cmocka_unit_test(test_arena_check),
+                cmocka_unit_test(test_watched_task),
                 cmocka_unit_test(test_large_arenas),
                 cmocka_unit_test(test_large_arenas_lie_apart),
                 cmocka_unit_test(test_large_arena_in_little_space),

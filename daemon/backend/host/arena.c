@@ -2,25 +2,24 @@
 /*
  * Arenas. A memory cgroup charges a page to whoever touches it first, and the daemon must never be that one: so an arena
  * is created without a page, and mapped only when the kernel's count of its pages says that the member has touched all.
- * The seals keep the file's size, so that no access of ours can ever meet its end.
+ * The seals keep the file's size, so that no access of ours can ever meet its end. Nothing keeps a member from giving pages back
+ * later, so they are counted again and again.
  */
 #include "arena.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "backend/backend.h"
 #include "base/cleanup.h"
 #include "proto/frame.h"
 #include "proto/gradsync.pb-c.h"
 #include "reaper.h"
 
-#define STAT_BLOCK 512u                 /* unit of st_blocks */
 #define SMALL_ARENA (1u << 20)          /* bytes: giving it back takes some ten microseconds */
 #define PLACE_ALIGN (UINT64_C(256) << 20)       /* bytes */
 #define PLACES 64u                      /* pages after a multiple of that, at which a large arena may start */
@@ -46,7 +45,7 @@ int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct back
                 return -ENOMEM;
         arena->reaper = reaper;
         arena->place = place % PLACES;
-        arena->bytes = bytes;
+        arena->bytes = arena->file.size = bytes;
         arena->fd = memory_new(bytes);
         if (arena->fd < 0)
                 return arena->fd;
@@ -71,22 +70,8 @@ struct backend_arena *arena_free(struct backend_arena *arena) {
         return NULL;
 }
 
-/* Pages that were swapped out count too: they have been charged once. */
-static int check_populated(const struct backend_arena *arena, struct refusal *refusal) {
-        struct stat info;
-        uint64_t touched;
-        if (fstat(arena->fd, &info) < 0)
-                return -errno;
-        touched = (uint64_t)info.st_blocks * STAT_BLOCK;
-        if (touched >= arena->bytes)
-                return 0;
-        return refuse(refusal, WIRE__CODE__INVALID,
-                      "the arena has %" PRIu64 " bytes, but only %" PRIu64 " of them were touched: write to every page "
-                      "after mapping it, and leave no holes", arena->bytes, touched);
-}
-
 static void *map_anywhere(const struct backend_arena *arena) {
-        return mmap(NULL, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, arena->fd, 0);
+        return mmap(NULL, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, arena->fd, (off_t)arena->offset);
 }
 
 /*
@@ -105,7 +90,7 @@ static void *map_apart(const struct backend_arena *arena) {
                 return map_anywhere(arena);
         start = reserved + (PLACE_ALIGN - (uintptr_t)reserved % PLACE_ALIGN) % PLACE_ALIGN + shift;
         end = start + arena->bytes;
-        map = mmap(start, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena->fd, 0);
+        map = mmap(start, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena->fd, (off_t)arena->offset);
         if (map == MAP_FAILED) {
                 munmap(reserved, span);
                 return map_anywhere(arena);
@@ -116,17 +101,55 @@ static void *map_apart(const struct backend_arena *arena) {
         return map;
 }
 
-int arena_attach(struct backend_arena *arena, struct refusal *refusal) {
-        void *map;
-        int r = check_populated(arena, refusal);
-        if (r != 0 || arena->map)
-                return r;
-        map = arena->bytes > SMALL_ARENA ? map_apart(arena) : map_anywhere(arena);
+static int map_arena(struct backend_arena *arena) {
+        void *map = arena->bytes > SMALL_ARENA ? map_apart(arena) : map_anywhere(arena);
         if (map == MAP_FAILED)
                 return -errno;
         madvise(map, arena->bytes, MADV_DONTDUMP);      /* a core of the daemon holds no member's data */
         arena->map = map;
         return 0;
+}
+
+int arena_attach(struct backend_arena *arena, struct refusal *refusal) {
+        char text[512];
+        int r = memfd_check_present(arena->fd, &arena->file, text, sizeof text);
+        if (r > 0)
+                return refuse(refusal, (uint32_t)r, "%s", text);
+        return r < 0 || arena->map ? r : map_arena(arena);
+}
+
+int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret_file,
+                struct backend_arena **ret, struct refusal *refusal) {
+        _cleanup_(freep) struct backend_arena *arena = calloc(1, sizeof *arena);
+        uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+        char text[512];
+        int r;
+        if (!arena)
+                return -ENOMEM;
+        *arena = (struct backend_arena){ .reaper = reaper, .place = place % PLACES, .fd = fd, .offset = offset };
+        arena->bytes = (bytes + page - 1) / page * page;
+        r = memfd_check(fd, offset, bytes, &arena->file, text, sizeof text);
+        if (r > 0)
+                return refuse(refusal, (uint32_t)r, "%s", text);
+        if (r == 0)
+                r = arena_attach(arena, refusal);
+        if (r != 0)
+                return r;
+        if (ret_file)
+                *ret_file = arena->file;
+        *ret = pointer_steal(arena);
+        return 0;
+}
+
+int arena_check(struct backend_arena *arena, uint64_t bytes, struct refusal *refusal) {
+        char text[512];
+        int r;
+        arena->unchecked += bytes;
+        if (arena->unchecked < ARENA_UNCHECKED)
+                return 0;
+        arena->unchecked = 0;
+        r = memfd_check_kept(arena->fd, &arena->file, text, sizeof text);
+        return r > 0 ? refuse(refusal, (uint32_t)r, "%s", text) : r;
 }
 
 void arena_read(const struct backend_arena *arena, uint64_t offset, void *to, size_t size) {

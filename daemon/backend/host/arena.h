@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory shared with one member: a sealed memfd, mapped once the member has touched every page of it. Loop thread only, but for
- * arena_release(). */
+/* Memory shared with one member: a sealed memfd, its own or ours, mapped once the member has touched every page of it. Loop
+ * thread only, but for arena_release(). */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"
+#include "proto/memfd.h"
 
 struct reaper;
 
@@ -15,7 +16,9 @@ struct backend_arena {
         struct backend_arena *next;     /* in the reaper's list */
         int fd;
         unsigned place;                 /* of the mapping; arenas that are read side by side have different ones */
-        uint64_t bytes;
+        uint64_t offset, bytes;         /* in the file */
+        struct memfd_file file;
+        uint64_t unchecked;             /* bytes used since the file's pages were counted */
         unsigned char *map;             /* NULL until attached */
 };
 
@@ -23,6 +26,9 @@ int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct back
 struct backend_arena *arena_free(struct backend_arena *arena);
 /* Gives everything back, here and now. */
 void arena_release(struct backend_arena *arena);
-/* See arena_attach of backend.h. */
+/* See arena_adopt, arena_attach and arena_check of backend.h. */
+int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret_file,
+                struct backend_arena **ret, struct refusal *refusal);
 int arena_attach(struct backend_arena *arena, struct refusal *refusal);
+int arena_check(struct backend_arena *arena, uint64_t bytes, struct refusal *refusal);
 void arena_read(const struct backend_arena *arena, uint64_t offset, void *to, size_t size);

@@ -114,6 +114,12 @@ static int host_arena_new(struct backend *backend, uint64_t bytes, struct backen
         return arena_new(host ? host->reaper : NULL, host ? host->arenas++ : 0, bytes, ret);
 }
 
+static int host_arena_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret_file,
+                            struct backend_arena **ret, struct refusal *refusal) {
+        struct host *host = host_of(backend);
+        return arena_adopt(host->reaper, host->arenas++, fd, offset, bytes, ret_file, ret, refusal);
+}
+
 static int host_arena_fd(const struct backend_arena *arena) {
         return arena->fd;
 }
@@ -195,7 +201,9 @@ const struct backend_ops backend_host = {
         .arena_new = host_arena_new,
         .arena_fd = host_arena_fd,
         .arena_bytes = host_arena_bytes,
+        .arena_adopt = host_arena_adopt,
         .arena_attach = arena_attach,
+        .arena_check = arena_check,
         .arena_read = arena_read,
         .arena_free = arena_free,
         .submit = host_submit,

@@ -248,14 +248,28 @@ static void worker_linger(struct pool *pool) {
         pthread_mutex_lock(&pool->lock);
 }
 
-/* Runs one slice of `task`; called and returns with the lock held. */
+/* What is not handed out yet of it is not handed out any more. */
+static void drop_rest(struct pool *pool, struct task *task) {
+        if (task->next < task->slices && !task->cancelled)
+                ring_drop(pool, task);
+        task->cancelled = true;
+}
+
+/* Runs one slice of `task`, unless memory is missing; called and returns with the lock held. */
 static void worker_run(struct worker *worker, struct task *task, unsigned slice) {
         struct pool *pool = worker->pool;
         struct worker *other = idle_take_needed(pool);
+        unsigned punched;
         pthread_mutex_unlock(&pool->lock);
         workers_wake(other);
-        task_run(task, slice, worker->nonfinite);
+        punched = task_look(task, slice);
+        if (punched == 0)
+                task_run(task, slice, worker->nonfinite);
         pthread_mutex_lock(&pool->lock);
+        if (punched > 0) {
+                task->punched = punched;
+                drop_rest(pool, task);
+        }
         slice_ended(pool, task, worker->nonfinite);
 }
 
@@ -412,9 +426,7 @@ void pool_cancel(struct pool *pool, uint64_t id) {
         list_for_each(task, &pool->unfinished, unfinished) {
                 if (task->id != id)
                         continue;
-                if (task->next < task->slices && !task->cancelled)
-                        ring_drop(pool, task);
-                task->cancelled = true;
+                drop_rest(pool, task);
                 first = task_ended(task) && done_add(pool, task);
                 break;
         }

@@ -23,6 +23,8 @@ struct task {
         double *sums;                   /* of squares, per slice: of each input, then of the result */
         double *totals;                 /* the same, added up */
         uint64_t *nonfinite;            /* per input */
+        const struct backend_arena **watched;   /* per input; NULL: they are not */
+        unsigned punched;               /* see struct backend_result; the pool's */
 
         /* The pool's, under its lock. */
         struct list unfinished;         /* among all tasks, then among those to be delivered */
@@ -45,6 +47,10 @@ int task_reuse(struct task *task, const struct kernel_set *kernels, const struct
 /* Bytes of all inputs together: what it costs, roughly. */
 uint64_t task_traffic(const struct backend_task *description);
 
+#define TASK_LOOK_SLICES 16u            /* 4 MiB of an input */
+
+/* Before a slice is run: whether holes were punched into an input, as in struct backend_result. Does not look each time. */
+unsigned task_look(const struct task *task, unsigned slice);
 /* Runs one slice. `nonfinite` (as many as inputs, or more) is overwritten with its counts. */
 void task_run(const struct task *task, unsigned slice, uint64_t *nonfinite);
 void task_count(struct task *task, const uint64_t *nonfinite);

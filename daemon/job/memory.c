@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Registered memory. Files are told apart by device and inode, so that it does not matter through which descriptor, by which
+ * member and how often one was registered. The spans of a claim are sorted, so that two claims are compared in one pass.
+ */
+#include "job/memory.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/cleanup.h"
+#include "base/flood.h"
+#include "base/log.h"
+#include "gradsync.pb-c.h"
+#include "job/plan.h"
+
+static const struct jobs_config *config_of(const struct member *member) {
+        return &member->job->table->config;
+}
+
+static struct memory *find(const struct member *member, uint32_t handle) {
+        struct memory *memory = member->memories;
+
+        while (memory != NULL && memory->handle != handle)
+                memory = memory->next;
+        return memory;
+}
+
+/* Off its member's list, and freed. */
+static void memory_free(struct memory *memory) {
+        struct memory **at = &memory->member->memories;
+
+        assert(list_empty(&memory->claims));
+        while (*at != memory)
+                at = &(*at)->next;
+        *at = memory->next;
+        if (memory->arena != NULL)
+                config_of(memory->member)->backend->ops->arena_free(memory->arena);
+        charge_release(&memory->arenas);
+        charge_release(&memory->space);
+        charge_release(&memory->fds);
+        list_remove(&memory->table_link);
+        free(memory);
+}
+
+static int charge(struct memory *memory, struct refusal *refusal) {
+        struct accounts *accounts = config_of(memory->member)->accounts;
+        uid_t uid = memory->member->job->uid;
+        int r;
+
+        r = charge_take(&memory->arenas, accounts, uid, ACCOUNT_ARENAS, 1, refusal);
+        if (r == 0)
+                r = charge_take(&memory->space, accounts, uid, ACCOUNT_BYTES, sizeof(*memory) + memory->bytes, refusal);
+        if (r == 0)
+                r = charge_take(&memory->fds, accounts, uid, ACCOUNT_FDS, 1, refusal);
+        return r;
+}
+
+static int adopt(struct memory *memory, int fd, struct refusal *refusal) {
+        const struct member *member = memory->member;
+        struct backend *backend = config_of(member)->backend;
+        struct refusal why;
+        int r = backend->ops->arena_adopt(backend, fd, memory->offset, memory->bytes, &memory->file, &memory->arena, &why);
+
+        if (r > 0)
+                return refuse(refusal, why.code, "rank %u of job '%s' cannot register this memory: %s", member->rank,
+                              member->job->name, why.text);
+        if (r == -ENOMEM)
+                return refuse(refusal, WIRE__CODE__QUOTA, "job '%s': gradsyncd has no room to map %" PRIu64 " bytes of memory: %s",
+                              member->job->name, memory->bytes, strerror(-r));
+        return r;
+}
+
+int memory_register(struct member *member, int fd, uint64_t offset, uint64_t bytes, uint32_t *ret_handle,
+                    struct refusal *refusal) {
+        struct memory *memory;
+        int r;
+
+        if (bytes > LIMIT_ARENA)
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': a memory of %" PRIu64 " bytes is too large; %" PRIu64
+                              " are possible", member->job->name, bytes, LIMIT_ARENA);
+        memory = calloc(1, sizeof(*memory));
+        if (memory == NULL)
+                return -ENOMEM;
+        memory->member = member;
+        memory->offset = offset;
+        memory->bytes = bytes;
+        list_init(&memory->claims);
+        memory->next = member->memories;
+        member->memories = memory;
+        list_append(&member->job->table->memories, &memory->table_link);
+        r = charge(memory, refusal);
+        if (r == 0)
+                r = adopt(memory, fd, refusal);
+        if (r != 0) {
+                memory_free(memory);
+                return r;
+        }
+        memory->handle = *ret_handle = ++member->last_memory;
+        return 0;
+}
+
+int memory_unregister(struct member *member, uint32_t handle, struct refusal *refusal) {
+        struct memory *memory = handle != 0 ? find(member, handle) : NULL;
+
+        if (memory == NULL)
+                return refuse(refusal, WIRE__CODE__INVALID, "rank %u of job '%s' has registered no memory %u", member->rank,
+                              member->job->name, handle);
+        if (!list_empty(&memory->claims))
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "rank %u of job '%s': memory %u holds gradients of plan %u; free the plan first", member->rank,
+                              member->job->name, handle,
+                              list_entry(memory->claims.next, struct memory_claim, link)->plan->ordinal);
+        memory_free(memory);
+        return 0;
+}
+
+void memories_release(struct member *member) {
+        while (member->memories != NULL)
+                memory_free(member->memories);
+}
+
+/* A bucket of a description that lies in a memory, as a span of its file. */
+struct lying {
+        struct memory *memory;
+        struct memory_span span;
+        uint32_t bucket;
+};
+
+static int by_place(const void *left, const void *right) {
+        const struct lying *a = left, *b = right;
+
+        if (a->memory != b->memory)
+                return a->memory->handle < b->memory->handle ? -1 : 1;
+        return a->span.start < b->span.start ? -1 : a->span.start > b->span.start;
+}
+
+/* Each of the description's buckets that lies in a memory, sorted. */
+static int find_places(const struct member *member, const struct description *d, struct backend_range *place,
+                       struct lying *lying, uint32_t *ret_n, struct refusal *refusal) {
+        uint32_t n = 0;
+
+        for (uint32_t b = 0; b < d->n_buckets; b++) {
+                const struct description_bucket *bucket = &d->bucket[b];
+                struct memory *memory;
+
+                if (bucket->memory == 0)
+                        continue;
+                memory = find(member, bucket->memory);
+                if (memory == NULL)
+                        return refuse(refusal, WIRE__CODE__INVALID, "bucket %u lies in memory %u, but rank %u of job '%s' has "
+                                      "registered none of that number", b, bucket->memory, member->rank, member->job->name);
+                if (bucket->offset > memory->bytes || bucket->bytes > memory->bytes - bucket->offset)
+                        return refuse(refusal, WIRE__CODE__INVALID, "bucket %u: %" PRIu64 " bytes at offset %" PRIu64
+                                      " do not lie in memory %u, of which %" PRIu64 " are registered", b, bucket->bytes,
+                                      bucket->offset, bucket->memory, memory->bytes);
+                place[b] = (struct backend_range){ .arena = memory->arena, .offset = bucket->offset };
+                lying[n++] = (struct lying){ .memory = memory, .bucket = b,
+                                             .span = { .start = memory->offset + bucket->offset,
+                                                       .end = memory->offset + bucket->offset + bucket->bytes } };
+        }
+        qsort(lying, n, sizeof(*lying), by_place);
+        for (uint32_t i = 1; i < n; i++)
+                if (lying[i].memory == lying[i - 1].memory && lying[i].span.start < lying[i - 1].span.end)
+                        return refuse(refusal, WIRE__CODE__INVALID, "buckets %u and %u overlap in memory %u: no byte belongs to two "
+                                      "parameters", lying[i - 1].bucket, lying[i].bucket, lying[i].memory->handle);
+        *ret_n = n;
+        return 0;
+}
+
+static bool overlap(const struct memory_claim *a, const struct memory_claim *b, struct memory_span *ret) {
+        uint32_t i = 0, j = 0;
+
+        while (i < a->n && j < b->n) {
+                const struct memory_span *x = &a->span[i], *y = &b->span[j];
+
+                if (x->start < y->end && y->start < x->end) {
+                        ret->start = x->start > y->start ? x->start : y->start;
+                        ret->end = x->end < y->end ? x->end : y->end;
+                        return true;
+                }
+                if (x->end <= y->start)
+                        i++;
+                else
+                        j++;
+        }
+        return false;
+}
+
+/* The file may be another user's, too; whose plan it is, is told to its own uid only. */
+static int refuse_overlap(const struct member *member, const struct memory_claim *claim, const struct memory_span *span,
+                          const struct memory *other, struct refusal *refusal) {
+        char owner[LIMIT_NAME + 64] = "another user's plan";
+
+        if (other->member->job->uid == member->job->uid)
+                snprintf(owner, sizeof(owner), "plan %u of rank %u of job '%s'", claim->plan->ordinal, other->member->rank,
+                         other->member->job->name);
+        return refuse(refusal, WIRE__CODE__STATE, "bytes %" PRIu64 " to %" PRIu64 " of the file of a registered memory belong to %s; "
+                      "free that one first, or place the parameters elsewhere", span->start, span->end, owner);
+}
+
+static int check_others(const struct memory *memory, const struct memory_claim *claim, struct refusal *refusal) {
+        const struct memory *other;
+        const struct memory_claim *made;
+        struct memory_span span;
+
+        list_for_each(other, &memory->member->job->table->memories, table_link) {
+                if (other->file.inode != memory->file.inode || other->file.device != memory->file.device)
+                        continue;
+                list_for_each(made, &other->claims, link)
+                        if (overlap(made, claim, &span))
+                                return refuse_overlap(memory->member, made, &span, other, refusal);
+        }
+        return 0;
+}
+
+/* The first of these that lie in one memory: makes their claim. Buckets that touch are one span. */
+static int claim_memory(const struct plan *plan, const struct lying *lying, uint32_t n, struct memory_claim **claims,
+                        struct refusal *refusal) {
+        struct memory_claim *claim = malloc(sizeof(*claim) + n * sizeof(claim->span[0]));
+        int r;
+
+        if (claim == NULL)
+                return -ENOMEM;
+        *claim = (struct memory_claim){ .next = *claims, .plan = plan };
+        for (uint32_t i = 0; i < n; i++)
+                if (claim->n > 0 && claim->span[claim->n - 1].end == lying[i].span.start)
+                        claim->span[claim->n - 1].end = lying[i].span.end;
+                else
+                        claim->span[claim->n++] = lying[i].span;
+        r = check_others(lying->memory, claim, refusal);
+        if (r != 0) {
+                free(claim);
+                return r;
+        }
+        list_append(&lying->memory->claims, &claim->link);
+        *claims = claim;
+        return 0;
+}
+
+int memory_claim(struct member *member, const struct plan *plan, const struct description *d, struct backend_range *place,
+                 struct memory_claim **ret, struct refusal *refusal) {
+        _cleanup_(freep) struct lying *lying = malloc(d->n_buckets * sizeof(*lying));
+        struct memory_claim *claims = NULL;
+        uint32_t n = 0, some;
+        int r;
+
+        if (lying == NULL)
+                return -ENOMEM;
+        r = find_places(member, d, place, lying, &n, refusal);
+        for (uint32_t first = 0; r == 0 && first < n; first += some) {
+                some = 1;
+                while (first + some < n && lying[first + some].memory == lying[first].memory)
+                        some++;
+                r = claim_memory(plan, lying + first, some, &claims, refusal);
+        }
+        if (r != 0) {
+                memory_unclaim(claims);
+                return r;
+        }
+        *ret = claims;
+        return 0;
+}
+
+void memory_unclaim(struct memory_claim *claims) {
+        while (claims != NULL) {
+                struct memory_claim *claim = claims;
+
+                claims = claim->next;
+                list_remove(&claim->link);
+                free(claim);
+        }
+}
+
+static void evict(struct member *member, uint32_t code, const char *why) {
+        struct log_context context = LOG_CONTEXT_NONE;
+        struct refusal refusal;
+
+        refuse_for(&refusal, code, member->rank, (int32_t)member->pid, "job '%s': rank %u (pid %d) is evicted: %s",
+                   member->job->name, member->rank, (int)member->pid, why);
+        context.job = member->job->name;
+        context.generation = member->job->membership.generation;
+        context.rank = member->rank;
+        context.pid = member->pid;
+        context.uid = member->job->uid;
+        if (member->owner != NULL && flood_admits(FLOOD_PROTOCOL, member->job->uid, clock_now()))
+                log_write(LOG_WARNING, &context, "%s", refusal.text);
+        config_of(member)->events->evict(member, &refusal);
+}
+
+void memory_punched(struct member *member) {
+        evict(member, WIRE__CODE__INVALID, "some of its shared memory was given back to the kernel (holes were punched) while gradsyncd "
+              "was using it");
+}
+
+bool memory_intact(struct member *member, struct backend_arena *arena, uint64_t bytes) {
+        struct refusal why;
+        int r = config_of(member)->backend->ops->arena_check(arena, bytes, &why);
+
+        if (r < 0)
+                refuse(&why, WIRE__CODE__SYSTEM, "its memory cannot be looked at: %s", strerror(-r));
+        if (r != 0)
+                evict(member, why.code, why.text);
+        return r == 0;
+}

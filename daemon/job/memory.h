@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory that members bring: registered by its memfd, and used by plans in place of an arena of ours. A claim says which bytes of
+ * a file a plan has; no byte of a file has two, however often the file was registered, and by whom. And the watch over all
+ * memory that a member shares with us: whoever gives pages back that we use is evicted.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "base/account.h"
+#include "base/list.h"
+#include "proto/memfd.h"
+
+struct description;
+struct jobs;
+struct member;
+struct plan;
+
+struct memory {
+        struct memory *next;            /* of its member */
+        struct list table_link;         /* of all jobs: jobs->memories */
+        struct member *member;
+        uint32_t handle;                /* in its member; from 1 */
+        uint64_t offset, bytes;         /* in its file */
+        struct memfd_file file;
+        struct backend_arena *arena;
+        struct list claims;
+        struct charge arenas, space, fds;
+};
+
+struct memory_span {                    /* of a file */
+        uint64_t start, end;
+};
+
+struct memory_claim {                   /* what one plan has of one memory */
+        struct list link;               /* memory->claims */
+        struct memory_claim *next;      /* of the same part of the plan */
+        const struct plan *plan;
+        uint32_t n;
+        struct memory_span span[];      /* ascending */
+};
+
+/* Takes the fd if it returns 0; else a code with *refusal, or a negative errno. */
+int memory_register(struct member *member, int fd, uint64_t offset, uint64_t bytes, uint32_t *ret_handle,
+                    struct refusal *refusal);
+/* STATE while a plan uses it. */
+int memory_unregister(struct member *member, uint32_t handle, struct refusal *refusal);
+/* All of a member that is gone; its plans have no claims any more. */
+void memories_release(struct member *member);
+
+/*
+ * Claims for the plan what its buckets have of the member's memories, and writes to `place` where each of these buckets is.
+ * 0 with *ret; INVALID or STATE with *refusal; -ENOMEM.
+ */
+int memory_claim(struct member *member, const struct plan *plan, const struct description *description,
+                 struct backend_range *place, struct memory_claim **ret, struct refusal *refusal);
+/* The whole list; NULL is fine. */
+void memory_unclaim(struct memory_claim *claims);
+
+/* The backend has found that the member gave pages back: it is evicted. */
+void memory_punched(struct member *member);
+/* Whether `bytes` bytes of an arena can be used: see arena_check of backend.h. If not, its member is evicted. */
+bool memory_intact(struct member *member, struct backend_arena *arena, uint64_t bytes);

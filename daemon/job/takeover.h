@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job that a former daemon had formed, on its way back: its members come with what they know of it, and
+ * with their arenas. When all are here, or those who are missing count as lost, the verdict on the steps that
+ * were open is found, and the job goes on in its next generation: resumed, if nothing is void and nobody is
+ * missing, else as after a loss.
+ *
+ * The verdict needs no word of the former daemon, and is better with it. A step of whose commit one member
+ * has heard is committed. If each member has heard the daemon say that it ends, or if some member had not
+ * sent a single READY, no bucket of it has been begun: it is untouched, and goes on. Else it is void. What
+ * the former daemon has left (state.h) tells whether any bucket was begun, and whether all were done: then
+ * the step is committed, and whoever has not heard of it gets the results. What is believed of a member
+ * concerns its own job.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gradsync.pb-c.h"
+#include "job/job.h"
+
+struct returned {        /* by rank in the generation before */
+        bool here, told; /* it is back; it has told everything */
+        bool orderly, resumed, operation_failed;
+        uint32_t generation, next_plan;
+        uint64_t operations;
+};
+
+struct takeover {
+        uint32_t generation; /* the last one that somebody has heard of */
+        uint64_t deadline; /* when whoever is missing counts as lost, and whoever has not told all is given up
+                            */
+        bool ended;        /* somebody knows that this generation was at its end */
+        bool resumed;      /* the verdict: nothing is void; until then false */
+        bool behind;       /* somebody has not the results of a step that is committed */
+        bool began;        /* somebody had sent a READY of an open step */
+        uint64_t operations;   /* that have ended in the generation before */
+        bool operation_failed; /* the last of them did */
+        struct charge charge;
+        struct returned part[]; /* one for each place */
+};
+
+struct job_rejoin {
+        struct job_join join; /* who it is, and what it had asked for; its rank and slot there are those that
+                                 it has */
+        bool asked_rank, asked_slot;
+        uint32_t generation, world, next_plan;
+        uint64_t stable; /* its member id */
+        uint64_t wait;   /* us */
+        uint64_t operations;
+        bool operation_failed, orderly, resumed, history;
+        bool ended, has_lost;
+        uint32_t lost;
+};
+
+/* The member is back in its place, and *ret is what it tells the rest for. 0, a code with *refusal, or a
+ * negative errno. */
+int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret,
+                struct refusal *refusal);
+/* The rest: each plan after its description, the staging memory, the end. *fd is -1 once it is taken over.
+ * STATE if the member is not on its way back. */
+int takeover_plan(struct member *member, const Wire__RejoinPlan *plan, int *fd, struct refusal *refusal);
+int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);
+int takeover_told(struct member *member, struct refusal *refusal);
+
+/* For the job layer. */
+/* Somebody is still telling; or all who came have left, and those who may still come must hear of it. */
+bool takeover_busy(const struct job *job);
+void takeover_check(struct job *job, uint64_t now);
+/* The new generation is decided, and nobody has heard of it yet: finds the verdict. `before` is the number of
+ * former ranks. */
+void takeover_resolve(struct job *job, uint32_t before);
+struct takeover *takeover_free(struct takeover *takeover);

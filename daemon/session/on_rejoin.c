@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests of members that come back after a restart of the daemon. */
+#include "base/clock.h"
+#include "job/takeover.h"
+#include "session/private.h"
+
+static struct job_rejoin describe(struct session *session, const struct request *request,
+                                  const Wire__Rejoin *rejoin, const struct token *token) {
+        const struct jobs_config *config = &session->sessions->config.jobs->config;
+
+        return (struct job_rejoin){
+                .join = {
+                        .name = rejoin->job,
+                        .uid = session->peer.uid,
+                        .pid = session->peer.pid,
+                        .client = session->id,
+                        .program = session->program,
+                        .request = request->id,
+                        .token = token,
+                        .returns = session->returns,
+                        .membership = {
+                                .min_world = rejoin->min_world,
+                                .max_world = rejoin->max_world,
+                                .rank = rejoin->rank,
+                                .slot = rejoin->local_rank,
+                                .incarnation = rejoin->incarnation,
+                                .grace = rejoin->has_rejoin_grace_ms ? clock_from_ms(rejoin->rejoin_grace_ms) : config->rejoin_grace,
+                                .adapts = true,
+                        },
+                        .owner = session,
+                        .owner_members = &session->members,
+                },
+                .asked_rank = rejoin->asked_rank,
+                .asked_slot = rejoin->asked_slot,
+                .generation = rejoin->generation,
+                .world = rejoin->world,
+                .next_plan = rejoin->next_plan,
+                .stable = rejoin->member,
+                .wait = clock_from_ms(rejoin->wait_ms),
+                .operations = rejoin->operations,
+                .operation_failed = rejoin->operation_failed,
+                .orderly = rejoin->orderly,
+                .resumed = rejoin->resumed,
+                .history = rejoin->history,
+                .ended = rejoin->ended,
+                .has_lost = rejoin->has_lost_rank,
+                .lost = rejoin->lost_rank,
+        };
+}
+
+int on_rejoin(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__Rejoin *rejoin = CAST(Wire__Rejoin, message);
+        Wire__Rejoined rejoined = WIRE__REJOINED__INIT;
+        struct job_rejoin what;
+        struct member *member;
+        struct token token;
+        int r;
+
+        if (session_waits(session))
+                return 0;
+        r = session_check_job(session, rejoin->job, rejoin->min_world, rejoin->max_world, &request->refusal);
+        if (r == 0 && session->minor < FRAME_MINOR_1)
+                r = refuse(&request->refusal, WIRE__CODE__UNSUPPORTED,
+                           "REJOIN needs minor version 1 of the protocol");
+        if (r == 0 && !token_set(&token, rejoin->token))
+                r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes",
+                           rejoin->job, LIMIT_TOKEN);
+        if (r != 0)
+                return r;
+        what = describe(session, request, rejoin, &token);
+        r = jobs_rejoin(session->sessions->config.jobs, &what, &member, &request->refusal);
+        token_clear(&token);
+        if (r != 0)
+                return r;
+        rejoined.has_job = true;
+        rejoined.job = member->job->id;
+        session_send(session, WIRE__MESSAGE_TYPE__REJOINED, request->id, -1, &rejoined.base);
+        return 0;
+}
+
+/* Whether the fd came that has to come with this frame. */
+static int check_fd(const struct request *request, struct refusal *refusal) {
+        return request->n_fds == 1
+                       ? 0
+                       : refuse(refusal, WIRE__CODE__INVALID, "the memory's file descriptor is missing");
+}
+
+int on_rejoin_plan(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__RejoinPlan *plan = CAST(Wire__RejoinPlan, message);
+        struct member *member = session_member(session, plan->job, &request->refusal);
+        int r = member == NULL ? (int)request->refusal.code : check_fd(request, &request->refusal);
+
+        return r != 0 ? r : takeover_plan(member, plan, &request->fds[0], &request->refusal);
+}
+
+int on_rejoin_staging(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__RejoinStaging *staging = CAST(Wire__RejoinStaging, message);
+        struct member *member = session_member(session, staging->job, &request->refusal);
+        int r = member == NULL ? (int)request->refusal.code : check_fd(request, &request->refusal);
+
+        return r != 0 ? r : takeover_staging(member, staging->bytes, &request->fds[0], &request->refusal);
+}
+
+int on_rejoin_end(struct session *session, struct request *request, const ProtobufCMessage *message) {
+        const Wire__RejoinEnd *end = CAST(Wire__RejoinEnd, message);
+        struct member *member = session_member(session, end->job, &request->refusal);
+
+        return member == NULL ? (int)request->refusal.code : takeover_told(member, &request->refusal);
+}

@@ -1,0 +1,972 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that members bring: plans on it beside plans in arenas, what is refused, and what it costs whoever gives pages back that the
+daemon uses. Peers speak single frames; members are trainers on the public API."""
+import fcntl
+import mmap
+import os
+import pathlib
+import random
+import signal
+import socket
+import struct
+import tempfile
+import threading
+
+import pytest
+
+import harness
+import wire
+from fake import FakeDaemon
+from harness import wait_until
+from peer import PAGE, Hangup, Own, Plan, Refused, libc, punch, small_plan
+from test_client import ask, fields, join, together
+
+MIB = 1 << 20
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+
+def align(value, to=64):
+    return (value + to - 1) // to * to
+
+
+# -- peers
+
+
+def several(ordinal=0):
+    """Parameters of odd sizes in two buckets."""
+    return Plan([("a", [5], 1), ("b", [3, 7], 1), ("c", [1], 0), ("d", [1000], 0)], ordinal)
+
+
+def agree(peers, plans, sent=None):
+    """All members bring their plans."""
+    sent = sent or [peer.plan_send(plan) for peer, plan in zip(peers, plans)]
+    mapped = [peer.plan_arena(plan, request) for peer, plan, request in zip(peers, plans, sent)]
+    for peer, request in zip(peers, mapped):
+        peer.expect("PLAN_AGREED", request)
+
+
+def mixed(crew, make=several, at=0, room=64 * PAGE, own=None):
+    """One more plan for a crew: rank 0's lies in memory of its own from `at`, the others' in arenas."""
+    ordinal = len(crew.plans)
+    own = own or crew.peers[0].register(Own(room))
+    plans = [make(ordinal) for _ in crew.peers]
+    own.place(plans[0], at)
+    agree(crew.peers, plans)
+    crew.plans.append(plans)
+    return own, plans
+
+
+def bits(count, seed):
+    chance = random.Random(seed)
+    return [struct.unpack("<f", struct.pack("<f", chance.gauss(0, 10 ** chance.randrange(-6, 7))))[0] for _ in range(count)]
+
+
+def run_bits(peers, plans, seed):
+    """One step of random numbers; what each member holds afterwards, as bytes."""
+    for rank, (peer, plan) in enumerate(zip(peers, plans)):
+        for param, (_, shape, _) in enumerate(plan.params):
+            peer.write(plan, param, bits(plan.size_of(shape) // 4, (seed, rank, param).__repr__()))
+    for bucket in range(len(plans[0].buckets)):
+        for peer, plan in zip(peers, plans):
+            peer.ready(plan, bucket)
+    for peer, plan in zip(peers, plans):
+        assert peer.outcome(plan)[0] == "COMMITTED"
+    return [[struct.pack(f"<{len(values)}f", *values) for values in (peer.read(plan, param) for param in range(len(plan.params)))]
+            for peer, plan in zip(peers, plans)]
+
+
+def test_the_same_bits_as_in_arenas(serve):
+    served = serve()
+    arenas = served.crew("arenas", 3, lambda ordinal: several(ordinal))
+    crew = served.crew("mixed", 3, plan=None)
+    own, plans = mixed(crew, at=64)
+    for seed in range(5):
+        there = run_bits(arenas.peers, arenas.plans[0], seed)
+        here = run_bits(crew.peers, plans, seed)
+        assert here[0] == here[1] == here[2] == there[0]
+    crew.close()
+    own.close()
+
+
+def test_buckets_need_not_lie_where_an_arena_has_them(serve):
+    """In any order, with gaps, from any multiple of 64; and nothing else of the memory is touched."""
+    served = serve()
+    crew = served.crew("mixed", 2, plan=None)
+    peer = crew.peers[0]
+    own = peer.register(Own(6 * PAGE), offset=PAGE)
+    plans = [several() for _ in crew.peers]
+    size = [bucket[1] for bucket in plans[0].buckets]
+    own.place(plans[0])
+    start = [2 * PAGE + 192, 128]               # the second bucket lies in front of the first
+    for bucket in range(2):
+        shift = start[bucket] - plans[0].buckets[bucket][0]
+        plans[0].buckets[bucket][0] += shift
+        for param, (_, _, mine) in enumerate(plans[0].params):
+            if mine == bucket:
+                plans[0].places[param] = (plans[0].places[param][0] + shift + PAGE, plans[0].places[param][1])
+    agree(crew.peers, plans)
+    crew.plans.append(plans)
+    own.map[:] = b"\xaa" * own.size
+    crew.go(2)
+    used = [(PAGE + begin, PAGE + begin + length) for begin, length in zip(start, size)]
+    rest = [byte for at, byte in enumerate(own.map[:]) if not any(begin <= at < end for begin, end in used)]
+    assert set(rest) == {0xaa}
+    crew.close()
+    own.close()
+
+
+def test_several_plans_in_one_file(serve):
+    served = serve()
+    crew = served.crew("several", 2, plan=None)
+    own = Own(16 * PAGE)
+    crew.peers[0].register(own)
+    mixed(crew, at=0, own=own)
+    mixed(crew, at=2 * PAGE, own=own)
+    crew.go(2, 0)
+    again = crew.peers[0].register(own, offset=8 * PAGE, size=8 * PAGE)      # the same file once more
+    plans = [several(2) for _ in crew.peers]
+    again.place(plans[0])
+    plans[0].places = [(at + 8 * PAGE, size) for at, size in plans[0].places]
+    agree(crew.peers, plans)
+    crew.plans.append(plans)
+    for ordinal in (1, 2, 0, 2, 1):
+        crew.go(1, ordinal)
+    crew.close()
+    own.close()
+
+
+def test_large_buckets(serve):
+    """Reduced by workers, in memory that is given back by a thread of its own."""
+    served = serve()
+    crew = served.crew("large", 2, plan=None)
+    own, _ = mixed(crew, lambda ordinal: small_plan(3, elements=MIB, ordinal=ordinal), at=64, room=13 * MIB)
+    crew.go(3)
+    crew.peers[0].ask("PLAN_DROP", "PLAN_DROPPED", job=crew.peers[0].job, plan=0)
+    crew.peers[0].ask("UNREGISTER", "UNREGISTERED", job=crew.peers[0].job, memory=own.handle)
+    wait_until(lambda: "memfd:own" not in served.daemon.maps(), "no mapping of the memory")
+    crew.close()
+    own.close()
+
+
+def test_a_value_that_is_not_finite_is_named(serve):
+    served = serve()
+    crew = served.crew("nan", 2, plan=None)
+    own, plans = mixed(crew, at=64)
+    for peer, plan in zip(crew.peers, plans):
+        for param, (_, shape, _) in enumerate(plan.params):
+            peer.write(plan, param, [1.0] * (plan.size_of(shape) // 4))
+    crew.peers[0].write(plans[0], 1, [float("inf")] * 21)
+    for bucket in range(2):
+        for peer, plan in zip(crew.peers, plans):
+            peer.ready(plan, bucket)
+    for peer, plan in zip(crew.peers, plans):
+        assert peer.outcome(plan)[0] == "COMMITTED"
+    served.daemon.wait_log(r"rank 0 \(pid \d+\) brought 21 values that are not finite: bucket 1, parameter \"b\"")
+    crew.close()
+    own.close()
+
+
+# -- what the daemon refuses
+
+
+def memfd(size=4 * PAGE, seals=SEALS, fill=True, flags=0):
+    fd = os.memfd_create("own", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | flags)
+    os.ftruncate(fd, size)
+    if fill:
+        os.posix_fallocate(fd, 0, size)
+    if seals:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+def regular_file():
+    name = tempfile.mktemp(dir="/tmp")
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
+    os.unlink(name)
+    os.ftruncate(fd, 4 * PAGE)
+    return fd
+
+
+def one_end(pair):
+    os.close(pair[1])
+    return pair[0]
+
+
+def reopened(flags):
+    fd = memfd()
+    try:
+        return os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
+    finally:
+        os.close(fd)
+
+
+def room_behind():
+    fd = memfd(4 * MIB, seals=0, fill=False)
+    assert libc.fallocate(fd, 1, 4 * MIB, 8 * MIB) == 0         # KEEP_SIZE
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    return fd
+
+
+def half_full():
+    fd = memfd(fill=False)
+    os.posix_fallocate(fd, 0, 2 * PAGE)
+    return fd
+
+
+WRONG_FILES = {
+    "unsealed": (lambda: memfd(seals=0), "lacks the seals F_SEAL_SHRINK F_SEAL_GROW"),
+    "only-shrink": (lambda: memfd(seals=fcntl.F_SEAL_SHRINK), "lacks the seal F_SEAL_GROW"),
+    "only-grow": (lambda: memfd(seals=fcntl.F_SEAL_GROW), "lacks the seal F_SEAL_SHRINK"),
+    "write-sealed": (lambda: memfd(seals=SEALS | fcntl.F_SEAL_WRITE), "sealed against writing"),
+    "short": (lambda: memfd(PAGE), "do not lie in a memory of 4096"),
+    "empty": (lambda: memfd(0, fill=False), "do not lie in a memory of 0"),
+    "untouched": (lambda: memfd(fill=False), "only 0 of them were touched"),
+    "half-touched": (half_full, "only 8192 of them were touched"),
+    "room-behind": (room_behind, "room behind its end"),
+    "huge": (lambda: memfd(2 * MIB, fill=False, flags=os.MFD_HUGETLB), "huge pages"),
+    "file": (regular_file, "is a file, directory or device"),
+    "directory": (lambda: os.open("/tmp", os.O_RDONLY | os.O_CLOEXEC), "is a file, directory or device"),
+    "device": (lambda: os.open("/dev/zero", os.O_RDWR | os.O_CLOEXEC), "is a file, directory or device"),
+    "pipe": (lambda: one_end(os.pipe()), "is a pipe"),
+    "socket": (lambda: socket.socket(socket.AF_UNIX).detach(), "is a socket"),
+    "pidfd": (lambda: os.pidfd_open(os.getpid()), "without a file|is a file"),
+    "read-only": (lambda: reopened(os.O_RDONLY), "not open for reading and writing"),
+    "path": (lambda: reopened(os.O_PATH), "cannot be read or written"),
+}
+
+
+def test_wrong_files(serve):
+    served = serve()
+    crew = served.crew("wrong", 1)
+    peer = crew.peers[0]
+    for name, (make, why) in WRONG_FILES.items():
+        try:
+            fd = make()
+        except OSError:
+            assert name == "huge"               # this kernel has none
+            continue
+        refused = peer.refusal(peer.send("REGISTER", fds=[fd], job=peer.job, offset=0, bytes=4 * PAGE))
+        os.close(fd)
+        assert refused.code == "INVALID" and any(part in refused.text for part in why.split("|")), (name, refused)
+        assert "rank 0 of job 'wrong' cannot register" in refused.text
+        crew.go()
+    fd = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC)
+    refused = peer.refusal(peer.send("REGISTER", fds=[fd], job=peer.job, offset=0, bytes=PAGE))
+    os.close(fd)
+    assert "lacks the seals" in refused.text
+    served.settled()
+
+
+WRONG_RANGES = [(1, PAGE), (64, PAGE), (PAGE // 2, PAGE), (0, 0), (PAGE, 4 * PAGE), (4 * PAGE, 1), (8 * PAGE, PAGE), (0, 4 * PAGE + 1),
+                (1 << 63, PAGE), ((1 << 64) - PAGE, 2 * PAGE), (0, (1 << 64) - 1), (0, 1 << 60)]
+
+
+def test_wrong_ranges(serve):
+    served = serve()
+    crew = served.crew("wrong", 1)
+    peer = crew.peers[0]
+    fd = memfd()
+    for offset, size in WRONG_RANGES:
+        refused = peer.refusal(peer.send("REGISTER", fds=[fd], job=peer.job, offset=offset, bytes=size))
+        assert refused.code == "INVALID", (offset, size, refused)
+    os.close(fd)
+    assert "without the memory" in peer.refusal(peer.send("REGISTER", job=peer.job, bytes=PAGE)).text
+    assert peer.refusal(peer.send("UNREGISTER", job=peer.job, memory=0)).code == "INVALID"
+    assert "has registered no memory 7" in peer.refusal(peer.send("UNREGISTER", job=peer.job, memory=7)).text
+    assert peer.refusal(peer.send("UNREGISTER", job=peer.job + 1, memory=1)).code == "INVALID"
+    crew.go()
+    served.settled()
+
+
+def on_memory(peer, own, places, sizes=None, handle=None, ordinal=0):
+    """A plan with one parameter of `sizes[i]` bytes at each place, sent."""
+    sizes = sizes or [256] * len(places)
+    plan = Plan([(f"p{number}", [size // 4], number) for number, size in enumerate(sizes)], ordinal)
+    own.place(plan)
+    for bucket, at in zip(plan.buckets, places):
+        bucket[0] = at
+    request = next(peer.requests)
+    keep, own.handle = own.handle, handle or own.handle
+    try:
+        request = peer.plan_send(plan)
+    finally:
+        own.handle = keep
+    return plan, request
+
+
+WRONG_PLACES = {
+    "misaligned": ([32], [256], "not a multiple of 64"),
+    "beyond": ([16 * PAGE - 192], [256], "do not lie in memory"),
+    "far-beyond": ([1 << 40], [256], "do not lie in memory"),
+    "no-place": ([(1 << 64) - 64], [256], "lie in no memory"),
+    "overlap": ([0, 192], [256, 256], "buckets 0 and 1 overlap"),
+    "within": ([0, 4096], [16384, 64], "buckets 0 and 1 overlap"),
+    "same": ([64, 64], [256, 256], "overlap"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_PLACES)
+def test_wrong_places(serve, name):
+    places, sizes, why = WRONG_PLACES[name]
+    served = serve()
+    crew = served.crew("wrong", 1, plan=None)
+    peer = crew.peers[0]
+    own = peer.register(Own(16 * PAGE))
+    plan, request = on_memory(peer, own, places, sizes)
+    refused = peer.refusal(request)
+    assert refused.code == "INVALID" and why in refused.text, refused
+    plan, request = on_memory(peer, own, [0, 256], [256, 256], ordinal=1)       # touching is fine
+    peer.expect("PLAN_AGREED", peer.plan_arena(plan, request))
+    crew.close()
+    own.close()
+
+
+def test_memory_that_is_not_there(serve):
+    served = serve()
+    crew = served.crew("wrong", 2, plan=None)
+    first, second = crew.peers
+    own = first.register(Own(16 * PAGE))
+    for peer, handle in ((first, 9), (second, own.handle)):     # one that nobody has, and another member's
+        _, request = on_memory(peer, own, [0], handle=handle, ordinal=handle)
+        assert f"rank {peer.rank} of job 'wrong' has registered none of that number" in peer.refusal(request).text
+    first.ask("UNREGISTER", "UNREGISTERED", job=first.job, memory=own.handle)
+    _, request = on_memory(first, own, [0], ordinal=20)
+    assert "has registered none" in first.refusal(request).text
+    first.register(own)
+    assert own.handle == 2, "handles are not used again"
+    crew.close()
+    own.close()
+
+
+def test_plans_do_not_share_bytes(serve):
+    """Of the same registration, of another one of the same file, and of other jobs."""
+    served = serve()
+    crew = served.crew("first", 1, plan=None)
+    peer = crew.peers[0]
+    own = peer.register(Own(16 * PAGE))
+    plan, request = on_memory(peer, own, [PAGE, 3 * PAGE], [PAGE, 256])
+    peer.expect("PLAN_AGREED", peer.plan_arena(plan, request))
+    _, request = on_memory(peer, own, [0, 3 * PAGE + 192], ordinal=1)
+    refused = peer.refusal(request)
+    assert refused.code == "STATE"
+    assert f"bytes {3 * PAGE + 192} to {3 * PAGE + 256} of the file of a registered memory belong to plan 0 of rank 0 of job 'first'" \
+        in refused.text
+    handle = own.handle
+    peer.register(own, offset=PAGE, size=PAGE)
+    _, request = on_memory(peer, own, [64], ordinal=2)
+    assert f"bytes {PAGE + 64} to {PAGE + 320}" in peer.refusal(request).text
+    other = served.crew("second", 1, plan=None)
+    other.peers[0].register(own)
+    _, request = on_memory(other.peers[0], own, [PAGE])
+    assert "plan 0 of rank 0 of job 'first'" in other.peers[0].refusal(request).text
+    third, request = on_memory(other.peers[0], own, [0, 2 * PAGE], [PAGE, PAGE], ordinal=1)    # beside it
+    other.peers[0].expect("PLAN_AGREED", other.peers[0].plan_arena(third, request))
+    peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
+    own.handle = handle
+    again, request = on_memory(peer, own, [PAGE, 3 * PAGE], [PAGE, 256], ordinal=3)
+    peer.expect("PLAN_AGREED", peer.plan_arena(again, request))
+    for each in (crew, other):
+        each.close()
+    own.close()
+
+
+def test_another_users_plan_is_not_named(serve):
+    served = serve(settings={"socket_mode": "0666"})
+    own = Own(4 * PAGE)
+    crews = [served.crew(f"job{uid}", 1, plan=None, uid=uid) for uid in (1001, 1002)]
+    for crew in crews:
+        crew.peers[0].register(own)
+    plan, request = on_memory(crews[0].peers[0], own, [0])
+    crews[0].peers[0].expect("PLAN_AGREED", crews[0].peers[0].plan_arena(plan, request))
+    _, request = on_memory(crews[1].peers[0], own, [0])
+    refused = crews[1].peers[0].refusal(request)
+    assert "belong to another user's plan" in refused.text and "job1001" not in refused.text
+    for crew in crews:
+        crew.close()
+    own.close()
+
+
+def test_unregistering_what_a_plan_uses(serve):
+    served = serve()
+    crew = served.crew("used", 2, plan=None)
+    peer = crew.peers[0]
+    own, plans = mixed(crew)
+    refusal = peer.refusal(peer.send("UNREGISTER", job=peer.job, memory=own.handle))
+    assert refusal.code == "STATE" and f"memory {own.handle} holds gradients of plan 0" in refusal.text
+    crew.go()
+    peer.ready(plans[0], 0)
+    assert peer.refusal(peer.send("UNREGISTER", job=peer.job, memory=own.handle)).code == "STATE"
+    for bucket in range(2):
+        crew.peers[1].ready(plans[1], bucket)
+    peer.ready(plans[0], 1)
+    for member, plan in zip(crew.peers, plans):
+        assert member.outcome(plan)[0] == "COMMITTED"
+    for member in crew.peers:
+        member.ask("PLAN_DROP", "PLAN_DROPPED", job=member.job, plan=0)
+    peer.ask("UNREGISTER", "UNREGISTERED", job=peer.job, memory=own.handle)
+    assert "memfd:own" not in served.daemon.maps() and "/memfd:own (deleted)" not in served.daemon.fds()
+    crew.close()
+    own.close()
+
+
+def test_quota(serve):
+    """Memory counts like an arena: bytes, arenas and fds of the uid, given back with it."""
+    served = serve(settings={"arenas_per_uid": 12})
+    crew = served.crew("quota", 1, plan=None)
+    peer = crew.peers[0]
+    own = Own(PAGE)
+    before = served.holdings()
+    handles = [peer.register(own).handle for _ in range(10)]                    # the healthy job has two
+    refusal = peer.refusal(peer.send("REGISTER", fds=[own.fd], job=peer.job, bytes=PAGE))
+    assert refusal.code == "QUOTA" and "arenas_per_uid" in refusal.text
+    held = served.holdings()
+    assert held["arenas"] == before["arenas"] + 10 and held["bytes"] >= before["bytes"] + 10 * PAGE
+    assert held["fds"].count("/memfd:own (deleted)") == 10
+    for handle in handles:
+        peer.ask("UNREGISTER", "UNREGISTERED", job=peer.job, memory=handle)
+    assert served.holdings() == before
+    peer.register(own)
+    crew.leave()
+    crew.close()
+    own.close()
+
+
+@pytest.mark.parametrize("setting", [{"bytes_per_uid": 64 << 20}, {"fds_per_uid": 9}])
+def test_quota_of_bytes_and_descriptors(serve, setting):
+    served = serve(settings=setting)
+    crew = served.crew("quota", 1, plan=None)
+    peer = crew.peers[0]
+    own = Own(40 << 20)
+    made, refusal = 0, None
+    while refusal is None:
+        answer = peer.send("REGISTER", fds=[own.fd], job=peer.job, bytes=own.size)
+        try:
+            peer.expect("REGISTERED", answer)
+            made += 1
+        except Refused as problem:
+            refusal = problem
+    assert refusal.code == "QUOTA" and list(setting)[0] in refusal.text and made in (1, 2), (made, refusal)
+    crew.close()
+    own.close()
+
+
+# -- pages that are given back
+
+
+def watch(peer, plans, own, others):
+    """What a member hears whose pages are gone, and the others of its job."""
+    refusal = peer.hangup()
+    assert refusal is not None and "holes were punched" in refusal.text and f"rank {peer.rank}" in refusal.text, refusal
+    for other, plan in zip(others, plans):
+        outcome, message, _ = other.outcome(plan)
+        assert outcome == "VOID" and message.rank == peer.rank and message.cause == wire.pb.EVICTED
+        assert other.expect("LOST").rank == peer.rank
+
+
+def test_pages_punched_between_steps(serve):
+    served = serve()
+    crew = served.crew("punch", 3, plan=None)
+    own, plans = mixed(crew, lambda ordinal: small_plan(2, elements=MIB, ordinal=ordinal), room=8 * MIB)
+    crew.go(2)
+    own.punch()
+    for peer, plan in zip(crew.peers, plans):
+        peer.ready(plan, 0)
+    watch(crew.peers[0], plans[1:], own, crew.peers[1:])
+    assert own.blocks() == 0, "the daemon has touched nothing"
+    served.daemon.wait_log(r"rank 0 \(pid \d+\) is evicted: 8388608 of the 8388608 bytes of shared memory were given back")
+    crew.close()
+    own.close()
+
+
+def test_pages_punched_while_waiting(serve):
+    served = serve()
+    crew = served.crew("punch", 2, plan=None)
+    own, plans = mixed(crew, lambda ordinal: small_plan(1, elements=MIB, ordinal=ordinal), room=4 * MIB)
+    crew.peers[0].ready(plans[0], 0)
+    served.go()
+    own.punch(MIB, PAGE)                        # one page is enough
+    crew.peers[1].ready(plans[1], 0)
+    watch(crew.peers[0], plans[1:], own, crew.peers[1:])
+    assert own.blocks() == own.size - PAGE
+    crew.close()
+    own.close()
+
+
+def test_pages_punched_outside_of_the_plan(serve):
+    """Only the file's pages as a whole can be counted."""
+    served = serve()
+    crew = served.crew("punch", 2, plan=None)
+    own, plans = mixed(crew, lambda ordinal: small_plan(1, elements=MIB, ordinal=ordinal), room=8 * MIB)
+    crew.go()
+    own.punch(6 * MIB, PAGE)
+    for peer, plan in zip(crew.peers, plans):
+        peer.ready(plan, 0)
+    watch(crew.peers[0], plans[1:], own, crew.peers[1:])
+    crew.close()
+    own.close()
+
+
+def test_pages_of_small_buckets(serve):
+    """They are looked at once a mebibyte of them was used."""
+    served = serve()
+    crew = served.crew("punch", 2, plan=None)
+    own, plans = mixed(crew, lambda ordinal: small_plan(1, elements=8192, ordinal=ordinal), room=32 << 10)
+    crew.go()
+    own.punch()
+    steps = 0
+    try:
+        while steps < 100:
+            for peer, plan in zip(crew.peers, plans):
+                peer.ready(plan, 0)
+            assert crew.peers[1].outcome(plans[1])[0] == "COMMITTED"
+            crew.peers[0].outcome(plans[0])
+            own.punch()
+            steps += 1
+    except (AssertionError, BrokenPipeError):
+        pass
+    assert 16 < steps < 32
+    assert "holes were punched" in crew.peers[0].hangup().text
+    crew.close()
+    own.close()
+
+
+class Puncher(threading.Thread):
+    """Punches all of a file, again and again, until it is told to stop."""
+
+    def __init__(self, fd, size):
+        super().__init__()
+        self.fd, self.size, self.over = fd, size, threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.over.is_set():
+            punch(self.fd, 0, self.size)
+
+    def stop(self):
+        self.over.set()
+        self.join()
+
+
+def steps_until_hangup(crew, plans):
+    """Steps without touching memory, until rank 0 is thrown out. Its last words."""
+    peer = crew.peers[0]
+    for _ in range(500):
+        try:
+            for each, plan in zip(crew.peers, plans):
+                for bucket in range(len(plan.buckets)):
+                    each.ready(plan, bucket)
+            outcomes = [each.outcome(plan)[0] for each, plan in zip(crew.peers, plans)]
+            assert outcomes[0] == "COMMITTED"
+        except Refused as refused:
+            peer.hangup()
+            return refused
+        except (Hangup, BrokenPipeError):
+            return peer.hangup()
+    raise AssertionError("nobody has looked for 500 steps")
+
+
+@pytest.mark.parametrize("buckets, bucket", [(8, 2 * MIB), (1, 32 * MIB)], ids=["small", "large"])
+@pytest.mark.parametrize("registered", [True, False], ids=["registered", "arena"])
+def test_pages_punched_all_the_time(serve, registered, buckets, bucket):
+    """By a thread that does nothing else: the daemon allocates no more than what its workers are at, and the others go on."""
+    served = serve("--workers", "2")
+    crew = served.crew("punch", 2, plan=None)
+    room = buckets * bucket
+    make = lambda ordinal: small_plan(buckets, elements=bucket // 4, ordinal=ordinal)
+    if registered:
+        own, plans = mixed(crew, make, room=room)
+        fd = os.dup(own.fd)
+    else:
+        plans = [make(0) for _ in crew.peers]
+        sent = [peer.plan_send(plan) for peer, plan in zip(crew.peers, plans)]
+        crew.peers[0].early.append(crew.peers[0].receive())     # to get at its fd before it is closed
+        fd = os.dup(crew.peers[0].early[0].fds[0])
+        crew.peers[0].fds = crew.peers[0].early[0].fds
+        agree(crew.peers, plans, sent)
+        room, own = plans[0].bytes, None
+    anonymous = served.daemon.memory("RssAnon")
+    puncher = Puncher(fd, room)
+    try:
+        refusal = steps_until_hangup(crew, plans)
+    finally:
+        puncher.stop()
+    assert refusal is not None and "holes were punched" in refusal.text, refusal
+    assert os.fstat(fd).st_blocks * 512 <= min(2 * bucket, 8 * MIB)
+    assert served.daemon.memory("RssAnon") <= anonymous + MIB
+    assert crew.peers[1].expect("LOST").rank == 0
+    served.go()
+    crew.close()
+    os.close(fd)
+    if own:
+        own.close()
+
+
+def test_pages_of_staging_memory(serve):
+    served = serve()
+    crew = served.crew("punch", 2, plan=None)
+    message = crew.peers[0].ask("STAGING", "STAGING_ARENA", job=crew.peers[0].job)
+    fd = crew.peers[0].fds[0]
+    with mmap.mmap(fd, message.bytes) as memory:
+        for page in range(0, message.bytes, PAGE):
+            memory[page] = 1
+        crew.peers[0].ask("STAGING_MAPPED", "STAGING_READY", job=crew.peers[0].job)
+        other = crew.peers[1].staging()
+        punch(fd, 0, message.bytes)
+        for peer in crew.peers:
+            peer.operation("ALLREDUCE", dtype=wire.pb.F32, reduce=wire.pb.SUM, bytes=4 * MIB, input=0, output=0)
+        assert "holes were punched" in crew.peers[0].hangup().text
+        refused = crew.peers[1].refusal()
+        assert refused.code == "MEMBER_LOST" and refused.rank == 0
+        assert os.fstat(fd).st_blocks == 0
+        other.close()
+    crew.close()
+    os.close(fd)
+
+
+# -- loss
+
+
+@pytest.mark.parametrize("moment", ["registered", "described", "mapped", "agreed", "ready", "unregistered"])
+def test_death_leaves_nothing(serve, moment):
+    """kill -9 of a member with memory of its own."""
+    served = serve()
+
+    def script(peer, turn):
+        peer.joined(peer.join_send("dying", 1))
+        own = peer.register(Own(9 * MIB))
+        plan = own.place(small_plan(4, elements=512 << 10), 64)
+        if moment == "registered":
+            return
+        request = peer.plan_send(plan)
+        if moment == "described":
+            peer.silent()
+            return
+        mapped = peer.plan_arena(plan, request)
+        if moment == "mapped":
+            return
+        peer.expect("PLAN_AGREED", mapped)
+        if moment == "ready":
+            for bucket in range(3):
+                peer.ready(plan, bucket)
+        if moment == "unregistered":
+            peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
+            peer.send("UNREGISTER", job=peer.job, memory=own.handle)
+
+    child = served.child(script)
+    child.reached()
+    child.kill()
+    served.settled()
+    assert "memfd:own" not in served.daemon.maps()
+
+
+def test_a_large_memory_of_a_member_that_dies_in_a_reduction(serve):
+    served = serve()
+    crew = served.crew("dying", 2, plan=None)
+    own, plans = mixed(crew, lambda ordinal: small_plan(8, elements=2 * MIB, ordinal=ordinal), room=64 * MIB)
+    for bucket in range(8):
+        for peer, plan in zip(crew.peers, plans):
+            peer.ready(plan, bucket)
+    crew.peers[0].sock.close()
+    crew.peers[1].outcome(plans[1])             # void, or committed if all READYs were read before the end of file
+    crew.close()
+    own.close()
+    served.settled()
+    wait_until(lambda: "memfd:own" not in served.daemon.maps(), "no mapping of the memory")
+
+
+def test_a_successor_brings_its_own(daemon, member):
+    """Plans on registered memory stay, the lost member's is replaced by the successor's."""
+    served = daemon(settings={"rejoin_grace": "60s"})
+    members = [member(served) for _ in range(2)]
+
+    def prepare(each):
+        ask(each, "register 0 65536 map=1")
+        ask(each, "param_at 0 128 weight f32 300")
+        ask(each, "param_at 0 1344 bias f32 7")
+
+    for each in members:
+        ask(each, "open")
+    join(members, "team")
+    for each in members:
+        prepare(each)
+    together(members, "plan")
+    for each in members:
+        ask(each, "state 1000 7")
+    together(members, "sync 0")
+    for number in range(2):
+        for rank, each in enumerate(members):
+            ask(each, f"fill {rank + 1}")
+        together(members, "ready")
+        together(members, "finish")
+    ask(members[0], "fill 1")
+    ask(members[0], "ready")
+    members[0].say("finish")
+    members[1].kill()
+    members[1] = member(served)
+    ask(members[1], "open")
+    ask(members[1], "join name=team world=2 rank=1")
+    prepare(members[1])
+    ask(members[1], "plan")
+    assert members[0].line().startswith("VOID_BEHIND ")
+    ask(members[1], "state 1000 9")
+    together(members, "sync 2")
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank + 1}")
+    together(members, "ready")
+    assert {fields(rest)["step"] for rest in together(members, "finish")} == {"3"}
+    for each in members:
+        assert ask(each, "check 1.5") == "right"
+        ask(each, "leave")
+    wait_until(lambda: "memfd:own" not in served.maps(), "no mapping of the memory")
+
+
+# -- the library
+
+
+TYPES = ("f32", "f64", "bf16", "f32", "f32")
+ELEMENTS = (300, 5, 1000, 64, 7)
+BYTES = {"f32": 4, "f64": 8, "bf16": 2}
+
+
+def layout():
+    """The places of parameters one behind the other by type, as a framework's flat buffer of each type has them."""
+    at, places = 0, [0] * len(TYPES)
+    for dtype in ("f32", "f64", "bf16"):
+        for number, (mine, elements) in enumerate(zip(TYPES, ELEMENTS)):
+            if mine == dtype:
+                at = align(at)
+                places[number] = at
+                at += elements * BYTES[dtype]
+    return places, at
+
+
+def params(each, own, shift=0):
+    places, _ = layout()
+    for number, (dtype, elements) in enumerate(zip(TYPES, ELEMENTS)):
+        at = f"param_at 0 {places[number] + shift}" if own else "param"
+        ask(each, f"{at} p{number} {dtype} {elements}")
+
+
+def pair(member, served, world=2, options=""):
+    members = [member(served) for _ in range(world)]
+    for each in members:
+        ask(each, f"open {options}")
+    join(members, "pair")
+    return members
+
+
+@pytest.mark.parametrize("options", ["", "first=64 bucket=2048"], ids=["large", "small"])
+@pytest.mark.parametrize("mapped", [0, 1], ids=["library", "trainer"])
+def test_members_with_and_without(daemon, member, mapped, options):
+    served = daemon()
+    members = pair(member, served, 4)
+    for each in members[:2]:
+        assert ask(each, f"register 0 65536 map={mapped}") == ("own" if mapped else "mapped")
+    for rank, each in enumerate(members):
+        params(each, rank < 2, 640 * rank)
+    assert len(set(together(members, f"plan {options}"))) == 1
+    for number in range(3):
+        for rank, each in enumerate(members):
+            ask(each, f"fill {rank + 1}")
+        if number == 2:
+            for each in members:
+                ask(each, "absent 1")
+            together(members, "ready 0 2 3 4")
+        else:
+            together(members, "ready")
+        together(members, "finish")
+        for each in members:
+            for param in range(5):
+                if (number, param) == (2, 1):
+                    assert ask(each, "get 1 3") == "0"
+                else:
+                    assert ask(each, f"check 2.5 {param}") == "right"
+    assert set(together(members, "unused")) == {"01000"}
+    ask(members[0], "unregister 0", "STATE")
+    together(members, "plan_free")
+    ask(members[0], "unregister 0")
+    wait_until(lambda: served.maps().count("memfd:own") == 1, "one mapping of a member's memory")
+    for each in members:
+        ask(each, "leave")
+        ask(each, "close")
+
+
+def test_gaps_and_neighbours_differ_by_name(daemon, member):
+    members = pair(member, daemon())
+    ask(members[0], "register 0 65536")
+    for number, at in enumerate((0, 1280, 4096)):       # a gap before the last
+        ask(members[0], f"param_at 0 {at} p{number} f32 320")
+        ask(members[1], f"param p{number} f32 320")
+    for rest in together(members, "plan", "PLAN_MISMATCH"):
+        assert "a gap in registered memory ends a bucket" in rest
+
+
+def test_parameters_in_several_memories_and_in_the_arena(daemon, member):
+    """In one plan. The buckets of a memory end with it."""
+    members = pair(member, daemon())
+    for each in members:
+        ask(each, "register 0 4096")
+        ask(each, "register 1 8192 offset=4096 size=12288 fill=12288 map=1")
+        ask(each, "param_at 0 0 a f32 16")
+        ask(each, "param_at 1 8128 b f32 16")
+        ask(each, "param c f32 16")
+        ask(each, "param_at 0 64 d f32 1008")
+    assert {fields(rest)["buckets"] for rest in together(members, "plan")} == {"4"}
+    for number in range(2):
+        for rank, each in enumerate(members):
+            ask(each, f"fill {rank + 1}")
+        together(members, "ready")
+        together(members, "finish")
+        for each in members:
+            assert ask(each, "check 1.5") == "right"
+
+
+WRONG_CALLS = {
+    "register 0 4096 seals=0": "lacks the seals F_SEAL_SHRINK F_SEAL_GROW",
+    "register 0 4096 seals=2": "lacks the seal F_SEAL_GROW",
+    "register 0 4096 seals=4": "lacks the seal F_SEAL_SHRINK",
+    "register 0 4096 seals=14": "sealed against writing",
+    "register 0 8192 size=4096": "do not lie in a memory of 4096",
+    "register 0 4096 offset=4096 size=4096": "do not lie in a memory of 4096",
+    "register 0 4096 offset=64 size=8192": "not a multiple of 4096",
+    "register 0 0 size=4096": "0 bytes at offset 0 do not lie",
+    "register 0 4096 size=8192": "only 4096 of them were touched",
+    "register 0 4096 kind=file": "is a file, directory or device",
+    "register 0 4096 kind=directory": "is a file, directory or device",
+    "register 0 4096 kind=pipe": "is a pipe",
+    "register 0 4096 kind=socket": "is a socket",
+    "register 0 4096 kind=huge size=2097152": "huge pages",
+    "register 0 4096 map=2": "are not those from offset 0 of this file",
+}
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["daemon", "alone"])
+def test_wrong_calls(daemon, build, program, scratch, alone):
+    """Known before the daemon is asked, and the same without one."""
+    env = {"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"} if alone else {"GRADSYNC_SOCKET": daemon().socket}
+    each = program(harness.MEMBER, env=env)
+    ask(each, "open")
+    ask(each, "join name=wrong world=1" if not alone else "join")
+    for command, why in WRONG_CALLS.items():
+        answer = each.ask(command)
+        assert answer.startswith("INVALID ") and why in answer, (command, answer)
+    assert ask(each, "register 0 16384") == "mapped"
+    for command, why in {"param_at 0 32 p f32 4": "not a multiple of 64", "param_at 0 16384 p f32 1": "do not lie in",
+                         "param_at 0 0 p f32 5000": "do not lie in", "param_at 3 0 p f32 1": "the memory is NULL"}.items():
+        assert why in ask(each, command, "INVALID")
+    ask(each, "param_at 0 0 a f32 32")
+    assert "parameters of the next plan were placed" in ask(each, "unregister 0", "STATE")
+    ask(each, "plan")
+    ask(each, "slot 1")
+    ask(each, "register 1 16384 file=0")
+    ask(each, "param_at 1 64 b f32 32")
+    refused = ask(each, "plan", "STATE")
+    assert 'parameters "a" and "b" of another plan overlap at byte 64' in refused or \
+        'parameters "b" and "a" of another plan overlap' in refused
+    ask(each, "leave")
+    ask(each, "join name=again world=1" if not alone else "join")
+    ask(each, "register 2 16384")
+    ask(each, "param_at 2 0 a f32 32")
+    ask(each, "param_at 2 64 b f32 32")
+    assert 'parameters "a" and "b" overlap at byte 64' in ask(each, "plan", "INVALID")
+
+
+def test_alone(program, scratch):
+    """A world of one needs no daemon."""
+    one = program(harness.MEMBER, env={"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"})
+    ask(one, "open")
+    ask(one, "join")
+    ask(one, "register 0 65536 map=1")
+    params(one, True)
+    ask(one, "plan")
+    ask(one, "fill 4")
+    ask(one, "ready 0 2 3 4")
+    ask(one, "absent 1")
+    ask(one, "finish")
+    for param in (0, 2, 3, 4):
+        assert ask(one, f"check 4 {param}") == "right"
+    assert ask(one, "get 1 3") == "0"
+    ask(one, "divisor 2")
+    ask(one, "fill 4")
+    ask(one, "ready")
+    ask(one, "finish")
+    assert float(ask(one, "get 3 1")) == 2.5
+    ask(one, "unregister 0", "STATE")
+    ask(one, "plan_free")
+    ask(one, "unregister 0")
+    ask(one, "leave")
+    ask(one, "close")
+
+
+def test_in_a_loop_of_the_caller(daemon, member):
+    each = member(daemon())
+    ask(each, "open nonblocking=1")
+    ask(each, "poll join name=loop world=1")
+    ask(each, "poll register 0 65536")
+    ask(each, "param_at 0 0 a f32 100")
+    ask(each, "poll plan")
+    ask(each, "fill 3")
+    ask(each, "ready")
+    ask(each, "poll finish")
+    assert ask(each, "check 3") == "right"
+    ask(each, "poll plan_free")
+    ask(each, "poll unregister 0")
+    ask(each, "poll leave")
+
+
+def test_children_do_not_inherit_it(daemon, member):
+    each = pair(member, daemon(), 1)[0]
+    ask(each, "register 0 65536")
+    ask(each, "register 1 65536 map=1")
+    child = int(ask(each, "linger"))
+    assert pathlib.Path(f"/proc/{each.pid}/maps").read_text().count("memfd:own") == 2
+    assert pathlib.Path(f"/proc/{child}/maps").read_text().count("memfd:own") == 1     # the one that the trainer mapped
+    os.kill(child, signal.SIGKILL)
+
+
+def test_a_trainer_that_punches_is_told(daemon, member):
+    served = daemon()
+    members = pair(member, served)
+    for each in members:
+        ask(each, "register 0 4194304")
+        ask(each, "param_at 0 0 a f32 1048576")
+    together(members, "plan")
+    ask(members[0], "punch 0 0 4096")
+    together(members, "ready")
+    for each in members:
+        each.say("finish")
+    lost, other = (each.line() for each in members)
+    assert lost.startswith("INVALID ") and "holes were punched" in lost, lost
+    assert other.startswith("VOID_RETRY ") and "evicted" in other, other
+
+
+class OldDaemon(FakeDaemon):
+    """Of minor version 0: it forms a job of one, and would not know REGISTER."""
+
+    def __init__(self, path):
+        self.types = []
+        super().__init__(path, minor=0)
+
+    def _talk(self, client):
+        while True:
+            data = client.recv(wire.FRAME_MAX)
+            if not data:
+                return
+            head, _ = wire.parse(data)
+            self.types.append(wire.name(head.type))
+            if head.type == wire.pb.HELLO:
+                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=0, instance=1, device="cpu", version="0.0.9"))
+            elif head.type == wire.pb.JOIN:
+                self._send(client, head, "JOINED", wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=1, member=1))
+
+
+def test_a_daemon_that_is_too_old(program, scratch):
+    path = scratch / "old"
+    old = OldDaemon(path)
+    each = program(harness.MEMBER, socket=str(path))
+    ask(each, "open")
+    ask(each, "join name=old world=1")
+    assert "too old" in ask(each, "register 0 4096", "UNSUPPORTED")
+    each.kill()
+    old.close()
+    assert "REGISTER" not in old.types

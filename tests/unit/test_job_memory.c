@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that members bring, and what becomes of those who give pages back, over a backend that reduces nothing. */
+#include "unit.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+
+#include "fake_backend.h"
+#include "gradsync.pb-c.h"
+#include "job/plan.h"
+#include "job/step.h"
+
+#define PAGE 4096u
+
+struct fixture {
+        struct loop *loop;
+        struct accounts *accounts;
+        struct fake_backend fake;
+        struct jobs *jobs;
+        struct list members;
+        struct member *member[2];
+        struct loop_deferred exit;
+        struct refusal refusal;
+};
+
+static struct fixture *fixture;
+static char heard[256];
+
+static void hear(const char *what, uint32_t number) {
+        size_t used = strlen(heard);
+
+        snprintf(heard + used, sizeof(heard) - used, "%s %u;", what, number);
+}
+
+static void on_joined(struct member *member) {
+        fixture->member[member->rank] = member;
+}
+
+static void on_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
+        hear("refused", refusal->code);
+}
+
+static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {
+}
+
+static void on_result(struct plan *plan, uint32_t bucket, const struct backend_result *result, const uint8_t *unused,
+                      size_t bytes) {
+        hear("bucket", bucket);
+}
+
+static void on_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss, const char *text) {
+        hear(loss != NULL ? "void" : "committed", (uint32_t)step);
+}
+
+static void on_lost(struct job *job, const struct membership_loss *loss, const char *text) {
+        hear("lost", loss->rank);
+}
+
+static void on_evict(struct member *member, const struct refusal *refusal) {
+        hear("evict", member->rank);
+}
+
+static const struct jobs_events events = { .joined = on_joined, .refused = on_refused, .plan_agreed = on_agreed,
+                                           .result = on_result, .outcome = on_outcome, .lost = on_lost, .evict = on_evict };
+
+static void leave_loop(void *data) {
+        loop_exit(data, 0);
+}
+
+static void pass(struct fixture *f) {
+        for (unsigned i = 0; i < 3; i++) {
+                loop_defer(f->loop, &f->exit);
+                assert_int_equal(loop_run(f->loop), 0);
+        }
+}
+
+static void assert_heard(const char *what) {
+        assert_string_equal(heard, what);
+        heard[0] = '\0';
+}
+
+/* A job of two members. */
+static int setup(void **state) {
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 12, UINT64_C(1) << 30, 100 };
+        static const struct token none;
+        struct fixture *f = calloc(1, sizeof(*f));
+        struct jobs_config config = { .events = &events, .step_deadline = 1000000, .stall_notice = 1000000, .staging_bytes = 65536 };
+
+        loop_new(&f->loop);
+        accounts_new(limits, &f->accounts);
+        config.loop = f->loop;
+        config.accounts = f->accounts;
+        jobs_new(&config, &f->jobs);
+        fake_backend_init(&f->fake, jobs_done, f->jobs);
+        f->jobs->config.backend = &f->fake.backend;
+        list_init(&f->members);
+        f->exit = (struct loop_deferred){ .fn = leave_loop, .data = f->loop };
+        fixture = f;
+        heard[0] = '\0';
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(jobs_join(f->jobs, &(struct job_join){
+                        .name = "j", .uid = 1000, .pid = getpid(), .program = "t", .request = 7, .token = &none, .owner = f,
+                        .owner_members = &f->members,
+                        .membership = { .min_world = 2, .max_world = 2, .has_rank = true, .rank = rank },
+                }, &f->refusal), 0);
+        pass(f);
+        *state = f;
+        return 0;
+}
+
+static int teardown(void **state) {
+        struct fixture *f = *state;
+
+        while (!list_empty(&f->members))
+                member_gone(list_entry(f->members.next, struct member, owner_link), WIRE__CAUSE__CLOSED);
+        while (f->fake.n_tasks > 0)
+                fake_end_one(&f->fake);
+        pass(f);
+        assert_int_equal(f->fake.n_arenas, 0);
+        assert_true(list_empty(&f->jobs->memories));
+        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
+                assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
+        jobs_free(f->jobs);
+        accounts_free(f->accounts);
+        loop_free(f->loop);
+        free(f);
+        return 0;
+}
+
+static int sealed(void) {
+        int fd = memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+        assert_int_equal(ftruncate(fd, 16 * PAGE), 0);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+        return fd;
+}
+
+/* Takes the fd. */
+static int enlist(struct fixture *f, uint32_t rank, int fd, uint64_t offset, uint32_t *ret_handle) {
+        int r = memory_register(f->member[rank], fd, offset, 16 * PAGE - offset, ret_handle, &f->refusal);
+
+        if (r != 0)
+                close(fd);
+        return r;
+}
+
+/* One f32 parameter of a page in each of two buckets, at these offsets of the memory; handle 0: in the arena. */
+static int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t handle, uint64_t first, uint64_t second) {
+        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
+        Wire__PlanBuckets buckets = WIRE__PLAN_BUCKETS__INIT;
+        Wire__Param param[2] = { WIRE__PARAM__INIT, WIRE__PARAM__INIT }, *param_list[] = { &param[0], &param[1] };
+        Wire__Bucket bucket[2] = { WIRE__BUCKET__INIT, WIRE__BUCKET__INIT }, *bucket_list[] = { &bucket[0], &bucket[1] };
+        uint64_t bytes, shape = PAGE / 4;
+        int fd, r;
+
+        begin.generation = 1;
+        begin.plan = params.plan = buckets.plan = ordinal;
+        begin.params = begin.buckets = 2;
+        begin.arena_bytes = handle != 0 ? PAGE : 3 * PAGE;
+        begin.diagnosis_bytes = PAGE;
+        begin.reduce = WIRE__REDUCE__AVG;
+        for (unsigned i = 0; i < 2; i++) {
+                param[i].name = (char *)(i == 0 ? "a" : "b");
+                param[i].dtype = bucket[i].dtype = WIRE__DTYPE__F32;
+                param[i].n_shape = 1;
+                param[i].shape = &shape;
+                param[i].bucket = i;
+                bucket[i].memory = handle;
+                bucket[i].bytes = bucket[i].payload = PAGE;
+        }
+        bucket[0].offset = handle != 0 ? first : PAGE;
+        bucket[1].offset = handle != 0 ? second : 2 * PAGE;
+        params.n_param = buckets.n_bucket = 2;
+        params.param = param_list;
+        buckets.bucket = bucket_list;
+        r = plan_begin(f->member[rank], &begin, &f->refusal);
+        if (r == 0)
+                r = plan_params(f->member[rank], &params, &f->refusal);
+        if (r == 0)
+                r = plan_buckets(f->member[rank], &buckets, &f->refusal);
+        return r == 0 ? plan_commit(f->member[rank], ordinal, &fd, &bytes, &f->refusal) : r;
+}
+
+static void agree(struct fixture *f, uint32_t handle) {
+        assert_int_equal(describe(f, 0, 0, handle, 64, 8 * PAGE), 0);
+        assert_int_equal(describe(f, 1, 0, 0, 0, 0), 0);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(plan_mapped(f->member[rank], 0, 9, &f->refusal), 0);
+}
+
+static int ready(struct fixture *f, uint32_t rank, uint64_t step, uint32_t bucket) {
+        Wire__Ready message = WIRE__READY__INIT;
+
+        message.generation = 1;
+        message.step = step;
+        message.bucket = bucket;
+        return step_ready(f->member[rank], &message, &f->refusal);
+}
+
+static void memory_is_charged(void **state) {
+        struct fixture *f = *state;
+        uint32_t handle[2];
+
+        assert_int_equal(enlist(f, 0, sealed(), 0, &handle[0]), 0);
+        assert_int_equal(enlist(f, 0, sealed(), PAGE, &handle[1]), 0);
+        assert_int_equal(handle[1], 2);
+        assert_int_equal(enlist(f, 0, sealed(), 100, &handle[1]), WIRE__CODE__INVALID);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 2);
+        assert_true(accounts_total(f->accounts, ACCOUNT_BYTES) >= 31 * PAGE);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_FDS), 2);
+        assert_int_equal(memory_unregister(f->member[1], handle[0], &f->refusal), WIRE__CODE__INVALID);
+        assert_int_equal(memory_unregister(f->member[0], handle[0], &f->refusal), 0);
+        assert_int_equal(memory_unregister(f->member[0], handle[0], &f->refusal), WIRE__CODE__INVALID);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 1);
+        for (unsigned i = 0; i < 11; i++)
+                assert_int_equal(enlist(f, 1, sealed(), 0, &handle[1]), 0);
+        assert_int_equal(enlist(f, 1, sealed(), 0, &handle[1]), WIRE__CODE__QUOTA);
+        assert_int_equal(f->fake.n_arenas, 12);
+        member_gone(f->member[1], WIRE__CAUSE__CLOSED);
+        pass(f);
+        assert_int_equal(f->fake.n_arenas, 1);
+}
+
+/* Each member's buckets are reduced where that member has them. */
+static void members_have_their_own_places(void **state) {
+        struct fixture *f = *state;
+        const struct plan *plan;
+        uint32_t handle;
+
+        assert_int_equal(enlist(f, 0, sealed(), PAGE, &handle), 0);
+        agree(f, handle);
+        plan = plan_find(f->member[0]->job, 0);
+        assert_int_equal(plan_range(plan, 0, 0).offset, 64);
+        assert_int_equal(plan_range(plan, 0, 1).offset, 8 * PAGE);
+        assert_ptr_not_equal(plan_range(plan, 0, 0).arena, plan->part[0].arena);
+        assert_int_equal(plan_range(plan, 1, 0).offset, PAGE);
+        assert_int_equal(plan_range(plan, 1, 1).offset, 2 * PAGE);
+        assert_ptr_equal(plan_range(plan, 1, 1).arena, plan->part[1].arena);
+        assert_int_equal(ready(f, 0, 1, 1), 0);
+        assert_int_equal(ready(f, 1, 1, 1), 0);
+        assert_int_equal(f->fake.submitted, 1);
+        assert_int_equal(f->fake.task[0].input[0].offset, 8 * PAGE);
+        assert_int_equal(f->fake.task[0].input[1].offset, 2 * PAGE);
+        assert_int_equal(memory_unregister(f->member[0], handle, &f->refusal), WIRE__CODE__STATE);
+        assert_int_equal(plan_drop(f->member[0], 0, &f->refusal), WIRE__CODE__STATE);
+        assert_int_equal(ready(f, 0, 1, 0), 0);
+        assert_int_equal(ready(f, 1, 1, 0), 0);
+        fake_end_one(&f->fake);
+        fake_end_one(&f->fake);
+        assert_heard("bucket 1;bucket 0;committed 1;");
+        assert_int_equal(plan_drop(f->member[0], 0, &f->refusal), 0);
+        assert_int_equal(memory_unregister(f->member[0], handle, &f->refusal), 0);
+}
+
+static void bytes_belong_to_one_plan(void **state) {
+        struct fixture *f = *state;
+        uint32_t handle, again, others;
+        int fd = sealed();
+
+        assert_int_equal(enlist(f, 0, dup(fd), 0, &handle), 0);
+        assert_int_equal(enlist(f, 0, dup(fd), 4 * PAGE, &again), 0);
+        assert_int_equal(enlist(f, 1, fd, 0, &others), 0);
+        assert_int_equal(describe(f, 0, 0, handle, 4 * PAGE, 8 * PAGE), 0);
+        assert_int_equal(describe(f, 0, 1, handle, 0, 5 * PAGE - 64), WIRE__CODE__STATE);
+        assert_non_null(strstr(f->refusal.text, "bytes 20416 to 20480"));
+        assert_int_equal(describe(f, 0, 2, again, 2 * PAGE, 64), WIRE__CODE__STATE);
+        assert_int_equal(describe(f, 0, 3, handle, 0, 64), WIRE__CODE__INVALID);
+        assert_int_equal(describe(f, 1, 0, others, 7 * PAGE, 8 * PAGE + 64), WIRE__CODE__STATE);
+        assert_non_null(strstr(f->refusal.text, "plan 0 of rank 0 of job 'j'"));
+        assert_int_equal(describe(f, 0, 4, again, PAGE, 3 * PAGE), 0);          /* right beside it, on both sides */
+        assert_int_equal(describe(f, 0, 5, handle, 16 * PAGE - PAGE + 64, 0), WIRE__CODE__INVALID);
+        assert_int_equal(describe(f, 0, 6, 99, 0, PAGE), WIRE__CODE__INVALID);
+}
+
+/* Who is found to have given pages back goes; the bucket is not reduced, and the step is void. */
+static void punched_memory_evicts_its_member(void **state) {
+        struct fixture *f = *state;
+        uint32_t handle;
+
+        assert_int_equal(enlist(f, 0, sealed(), 0, &handle), 0);
+        agree(f, handle);
+        assert_int_equal(ready(f, 0, 1, 0), 0);
+        assert_int_equal(ready(f, 1, 1, 0), 0);
+        assert_int_equal(f->fake.submitted, 1);
+        f->fake.punched = plan_range(plan_find(f->member[0]->job, 0), 0, 1).arena;
+        assert_int_equal(ready(f, 0, 1, 1), 0);
+        assert_int_equal(ready(f, 1, 1, 1), 0);         /* the honest one is not to blame */
+        assert_int_equal(f->fake.submitted, 1);
+        assert_heard("evict 0;");
+        member_gone(f->member[0], WIRE__CAUSE__EVICTED);
+        assert_int_equal(f->fake.n_arenas, 3);          /* a task still uses them */
+        fake_end_one(&f->fake);
+        pass(f);
+        assert_heard("void 1;lost 0;");
+        assert_int_equal(f->fake.n_arenas, 1);
+}
+
+/* Found while it was being reduced, when all was ready already: void all the same, also if the member is gone by then. */
+static void memory_punched_in_a_reduction_voids_the_step(void **state) {
+        struct fixture *f = *state;
+
+        agree(f, 0);
+        for (unsigned turn = 0; turn < 2; turn++)
+                for (uint32_t rank = 0; rank < 2; rank++)
+                        assert_int_equal(ready(f, rank, 1, turn), 0);
+        assert_true(f->fake.task[0].task.watch);
+        f->fake.task[0].punched = 2;
+        fake_end_one(&f->fake);
+        assert_heard("evict 1;");
+        member_gone(f->member[1], WIRE__CAUSE__EVICTED);
+        fake_end_one(&f->fake);
+        pass(f);
+        assert_heard("void 1;lost 1;");
+}
+
+static void memory_of_a_lost_member_is_found_punched(void **state) {
+        struct fixture *f = *state;
+
+        agree(f, 0);
+        for (unsigned turn = 0; turn < 2; turn++)
+                for (uint32_t rank = 0; rank < 2; rank++)
+                        assert_int_equal(ready(f, rank, 1, turn), 0);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        f->fake.task[0].punched = 2;
+        fake_end_one(&f->fake);
+        assert_true(f->fake.task[0].cancelled);
+        fake_end_one(&f->fake);
+        pass(f);
+        assert_heard("evict 1;void 1;lost 1;");
+}
+
+/* The same when an operator had held the step back. */
+static void punched_memory_is_found_when_a_job_is_resumed(void **state) {
+        struct fixture *f = *state;
+
+        agree(f, 0);
+        job_pause(f->member[0]->job);
+        for (uint32_t bucket = 0; bucket < 2; bucket++)
+                for (uint32_t rank = 0; rank < 2; rank++)
+                        assert_int_equal(ready(f, rank, 1, bucket), 0);
+        f->fake.punched = plan_range(plan_find(f->member[0]->job, 0), 1, 1).arena;
+        job_resume(f->member[0]->job);
+        assert_int_equal(f->fake.submitted, 0);
+        assert_heard("evict 1;");
+        member_gone(f->member[1], WIRE__CAUSE__EVICTED);
+        pass(f);
+        assert_heard("void 1;lost 1;");
+}
+
+static void punched_staging_evicts_its_member(void **state) {
+        struct fixture *f = *state;
+        struct operation_request call = { .kind = WIRE__OPERATION_KIND__ALLREDUCE, .dtype = WIRE__DTYPE__F32,
+                                          .reduce = WIRE__REDUCE__SUM, .bytes = 64, .total = 64 };
+        uint64_t bytes;
+        int fd;
+
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                assert_int_equal(staging_new(f->member[rank], &fd, &bytes, &f->refusal), 0);
+                assert_int_equal(staging_attach(f->member[rank], &f->refusal), 0);
+        }
+        f->fake.punched = f->member[1]->staging.arena;
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(operation_call(f->member[rank], 5, &call, &f->refusal), 0);
+        assert_int_equal(f->fake.submitted, 0);
+        assert_heard("evict 1;");
+        member_gone(f->member[1], WIRE__CAUSE__EVICTED);
+        pass(f);
+        assert_heard("refused 35;lost 1;");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                TEST(memory_is_charged),
+                TEST(members_have_their_own_places),
+                TEST(bytes_belong_to_one_plan),
+                TEST(punched_memory_evicts_its_member),
+                TEST(memory_punched_in_a_reduction_voids_the_step),
+                TEST(memory_of_a_lost_member_is_found_punched),
+                TEST(punched_memory_is_found_when_a_job_is_resumed),
+                TEST(punched_staging_evicts_its_member),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that is offered: what can be used, and the sentence for each thing that cannot. */
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gradsync.pb-c.h"
+#include "proto/memfd.h"
+
+#define PAGE 4096u
+#define PAGES 16u
+#define BYTES ((uint64_t)PAGES * PAGE)
+#define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+#define FUTURE_WRITE 0x0010
+#ifndef MFD_HUGETLB
+#define MFD_HUGETLB 4u
+#endif
+
+static char text[256];
+
+static int make(uint64_t bytes, int seals) {
+        int fd = memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+        assert_true(fd >= 0);
+        assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+        if (seals != 0)
+                assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
+        return fd;
+}
+
+static void fill(int fd, uint64_t bytes) {
+        assert_int_equal(fallocate(fd, 0, 0, (off_t)bytes), 0);
+}
+
+static void punch(int fd, uint64_t offset, uint64_t bytes) {
+        assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes), 0);
+}
+
+static int offer(int fd, uint64_t offset, uint64_t bytes) {
+        struct memfd_file file;
+
+        return memfd_check(fd, offset, bytes, &file, text, sizeof(text));
+}
+
+/* Takes the fd. */
+static void refused(int fd, const char *why) {
+        assert_true(fd >= 0);
+        assert_int_equal(offer(fd, 0, PAGE), WIRE__CODE__INVALID);
+        if (strstr(text, why) == NULL)
+                fail_msg("\"%s\" does not say \"%s\"", text, why);
+        close(fd);
+}
+
+static void sealed_memory_is_taken(void **state) {
+        int fd = make(BYTES, SIZE_SEALS);
+        struct memfd_file file = { 0 };
+        struct stat info;
+
+        assert_int_equal(memfd_check(fd, 0, BYTES, &file, text, sizeof(text)), 0);
+        fstat(fd, &info);
+        assert_int_equal(file.size, BYTES);
+        assert_int_equal(file.inode, info.st_ino);
+        assert_int_equal(file.device, info.st_dev);
+        assert_int_equal(offer(fd, 4 * PAGE, BYTES - 4 * PAGE), 0);
+        assert_int_equal(offer(fd, 0, 1), 0);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL), 0);
+        assert_int_equal(offer(fd, 0, BYTES), 0);
+        close(fd);
+}
+
+static void seals_are_named(void **state) {
+        refused(make(BYTES, 0), "the seals F_SEAL_SHRINK F_SEAL_GROW");
+        refused(make(BYTES, F_SEAL_SHRINK), "the seal F_SEAL_GROW");
+        refused(make(BYTES, F_SEAL_GROW), "the seal F_SEAL_SHRINK");
+        refused(make(BYTES, SIZE_SEALS | F_SEAL_WRITE), "sealed against writing");
+        refused(make(BYTES, SIZE_SEALS | FUTURE_WRITE), "sealed against writing");
+        refused(memfd_create("no seals", MFD_CLOEXEC), "the seals F_SEAL_SHRINK F_SEAL_GROW");
+}
+
+static void other_files_are_refused(void **state) {
+        char name[] = "/tmp/gradsync-memfd-XXXXXX";
+        int file = mkstemp(name), ends[2];
+
+        unlink(name);
+        refused(file, "is a file, directory or device");
+        refused(open("/tmp", O_RDONLY | O_CLOEXEC), "is a file, directory or device");
+        refused(open("/dev/null", O_RDWR | O_CLOEXEC), "is a file, directory or device");
+        refused(open("/dev/zero", O_RDWR | O_CLOEXEC), "is a file, directory or device");
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        refused(ends[0], "is a pipe");
+        refused(ends[1], "is a pipe");
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+        refused(ends[0], "is a socket");
+        close(ends[1]);
+        refused(epoll_create1(EPOLL_CLOEXEC), "an object of the kernel");
+        assert_int_equal(offer(-1, 0, PAGE), WIRE__CODE__INVALID);
+}
+
+/* A file of tmpfs is like a memfd, but cannot be sealed. */
+static void files_of_tmpfs_are_refused(void **state) {
+        int fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+        if (fd < 0)
+                skip();
+        refused(fd, "the seals");
+}
+
+static void huge_pages_are_refused(void **state) {
+        int fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+
+        if (fd < 0)
+                skip();
+        assert_int_equal(ftruncate(fd, 2 << 20), 0);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, SIZE_SEALS), 0);
+        refused(fd, "huge pages");
+}
+
+static void descriptors_that_cannot_write_are_refused(void **state) {
+        int fd = make(BYTES, SIZE_SEALS);
+        char name[40];
+
+        snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+        refused(open(name, O_RDONLY | O_CLOEXEC), "not open for reading and writing");
+        refused(open(name, O_WRONLY | O_CLOEXEC), "not open for reading and writing");
+        refused(open(name, O_PATH | O_CLOEXEC), "cannot be read or written");
+        close(fd);
+}
+
+static void ranges_are_checked(void **state) {
+        int fd = make(BYTES, SIZE_SEALS);
+        const struct {
+                uint64_t offset, bytes;
+                const char *why;
+        } wrong[] = {
+                { 1, PAGE, "multiple" },         { 64, PAGE, "multiple" },
+                { 0, 0, "do not lie" },          { 0, BYTES + 1, "do not lie" },
+                { PAGE, BYTES, "do not lie" },   { BYTES, 1, "do not lie" },
+                { BYTES + PAGE, 1, "do not lie" },
+                { UINT64_MAX - PAGE + 1, PAGE, "do not lie" },
+                { PAGE, UINT64_MAX, "do not lie" },
+        };
+
+        for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+                assert_int_equal(offer(fd, wrong[i].offset, wrong[i].bytes), WIRE__CODE__INVALID);
+                assert_non_null(strstr(text, wrong[i].why));
+        }
+        close(fd);
+        fd = make((UINT64_C(1) << 46) + PAGE, SIZE_SEALS);
+        assert_int_equal(offer(fd, 0, PAGE), WIRE__CODE__INVALID);
+        assert_non_null(strstr(text, "too large"));
+        close(fd);
+}
+
+static int present(int fd, struct memfd_file *file) {
+        assert_int_equal(memfd_check(fd, 0, PAGE, file, text, sizeof(text)), 0);
+        return memfd_check_present(fd, file, text, sizeof(text));
+}
+
+static void holes_are_found(void **state) {
+        int fd = make(BYTES - 100, SIZE_SEALS);
+        struct memfd_file file;
+
+        assert_int_equal(present(fd, &file), WIRE__CODE__INVALID);
+        assert_non_null(strstr(text, "only 0 of them"));
+        fill(fd, BYTES - 100);
+        assert_int_equal(present(fd, &file), 0);
+        punch(fd, 3 * PAGE, PAGE);
+        assert_int_equal(present(fd, &file), WIRE__CODE__INVALID);
+        close(fd);
+}
+
+/* Room behind the end, taken before the seals, makes the count of pages look right. */
+static void room_behind_the_end_hides_no_hole(void **state) {
+        int fd = make(4u << 20, 0);
+        struct memfd_file file;
+
+        assert_int_equal(fallocate(fd, FALLOC_FL_KEEP_SIZE, 4 << 20, 6 << 20), 0);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, SIZE_SEALS), 0);
+        assert_int_equal(present(fd, &file), WIRE__CODE__INVALID);
+        assert_non_null(strstr(text, "behind its end"));
+        close(fd);
+}
+
+static void punched_holes_are_found(void **state) {
+        int fd = make(BYTES, SIZE_SEALS);
+        struct memfd_file file;
+
+        fill(fd, BYTES);
+        assert_int_equal(present(fd, &file), 0);
+        assert_int_equal(memfd_check_kept(fd, &file, text, sizeof(text)), 0);
+        punch(fd, 5 * PAGE, 2 * PAGE);
+        assert_int_equal(memfd_check_kept(fd, &file, text, sizeof(text)), WIRE__CODE__INVALID);
+        assert_non_null(strstr(text, "8192 of the 65536"));
+        fill(fd, BYTES);
+        assert_int_equal(memfd_check_kept(fd, &file, text, sizeof(text)), 0);
+        assert_int_equal(memfd_check_kept(-1, &file, text, sizeof(text)), -EBADF);
+        close(fd);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(sealed_memory_is_taken),
+                cmocka_unit_test(seals_are_named),
+                cmocka_unit_test(other_files_are_refused),
+                cmocka_unit_test(files_of_tmpfs_are_refused),
+                cmocka_unit_test(huge_pages_are_refused),
+                cmocka_unit_test(descriptors_that_cannot_write_are_refused),
+                cmocka_unit_test(ranges_are_checked),
+                cmocka_unit_test(holes_are_found),
+                cmocka_unit_test(room_behind_the_end_hides_no_hole),
+                cmocka_unit_test(punched_holes_are_found),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

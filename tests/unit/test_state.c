@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one daemon leaves to the next: marks, results, and that nothing of it is believed that is not whole.
+ */
+#include "unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "job/state.h"
+
+#define BUCKETS 3u
+#define WORLD 2u
+#define MOST 4u
+
+static struct description_bucket bucket[BUCKETS] = { { .first = 0, .n = 9 },
+                                                     { .first = 9, .n = 1 },
+                                                     { .first = 10, .n = 20 } };
+static const struct description description = { .n_params = 30, .n_buckets = BUCKETS, .bucket = bucket };
+static const struct state_key key = { .uid = 1000, .job = "job", .incarnation = 7, .plan = 1 };
+static struct state *ours;
+
+static int set_up(void **state) {
+        return state_new(&ours);
+}
+
+static int tear_down(void **state) {
+        ours = state_free(ours);
+        return 0;
+}
+
+static struct past *read_it(void) {
+        struct past *past;
+
+        assert_int_equal(past_new(state_fd(ours), &past), 0);
+        return past;
+}
+
+static void done(struct state_plan *plan, uint32_t b, double value, const uint8_t *unused) {
+        double squares[WORLD] = { value + 1, value + 2 };
+        uint64_t counts[WORLD] = { 0, b };
+        struct backend_result result = { .n_inputs = WORLD,
+                                         .sum_squares = value,
+                                         .input_sum_squares = squares,
+                                         .input_nonfinite = counts };
+
+        state_begin(plan, b);
+        state_done(plan, &description, b, &result, unused, (bucket[b].n + 7) / 8);
+}
+
+static enum past_verdict verdict(uint32_t generation, uint64_t step) {
+        struct past *past = read_it();
+        enum past_verdict found = past_verdict(past_find(past, &key, generation, WORLD, &description), step);
+
+        past_free(past);
+        return found;
+}
+
+static void marks_tell_how_far_a_step_was(void **state) {
+        struct state_plan *plan = state_add(ours, &key, &description, MOST);
+
+        assert_int_equal(verdict(0, 1), PAST_UNKNOWN); /* it is in no generation yet */
+        state_generation(plan, 3, WORLD);
+        assert_int_equal(verdict(3, 1), PAST_UNTOUCHED);
+        assert_int_equal(verdict(2, 1), PAST_UNKNOWN);
+        state_open(plan, 1);
+        assert_int_equal(verdict(3, 1), PAST_UNTOUCHED);
+        state_begin(plan, 0);
+        assert_int_equal(verdict(3, 1), PAST_UNKNOWN);
+        for (uint32_t b = 0; b < BUCKETS; b++)
+                done(plan, b, b, NULL);
+        assert_int_equal(verdict(3, 1), PAST_COMMITTED);
+        assert_int_equal(verdict(3, 2), PAST_UNTOUCHED);
+        state_open(plan, 2);
+        assert_int_equal(verdict(3, 1), PAST_UNKNOWN);
+        done(plan, 0, 1, NULL);
+        state_open(plan, 0); /* void */
+        assert_int_equal(verdict(3, 2), PAST_UNTOUCHED);
+        state_generation(plan, 4, WORLD);
+        assert_int_equal(verdict(3, 2), PAST_UNKNOWN);
+        assert_int_equal(verdict(4, 2), PAST_UNTOUCHED);
+}
+
+static void results_come_back(void **state) {
+        struct state_plan *plan = state_add(ours, &key, &description, MOST);
+        const uint8_t maps[BUCKETS][3] = { { 0xff, 0x01 }, { 0x01 }, { 0xab, 0xcd, 0x0e } };
+        const struct past_plan *found;
+        struct past *past;
+
+        state_generation(plan, 1, WORLD);
+        state_open(plan, 1);
+        for (uint32_t b = 0; b < BUCKETS; b++)
+                done(plan, b, 10.0 * b, b == 1 ? NULL : maps[b]);
+        past = read_it();
+        found = past_find(past, &key, 1, WORLD, &description);
+        assert_non_null(found);
+        for (uint32_t b = 0; b < BUCKETS; b++) {
+                struct backend_result result;
+                const uint8_t *unused;
+
+                past_result(found, &description, b, &result, &unused);
+                assert_true(result.sum_squares == 10.0 * b);
+                assert_int_equal(result.n_inputs, WORLD);
+                assert_true(result.input_sum_squares[0] == 10.0 * b + 1 &&
+                            result.input_sum_squares[1] == 10.0 * b + 2);
+                assert_int_equal(result.input_nonfinite[1], b);
+                if (b == 1)
+                        assert_null(unused);
+                else
+                        assert_memory_equal(unused, maps[b], (bucket[b].n + 7) / 8);
+        }
+        past_free(past);
+}
+
+static void only_what_is_meant_is_found(void **state) {
+        struct state_key other[] = { key, key, key, key };
+        struct description another = description;
+        struct past *past;
+
+        state_generation(state_add(ours, &key, &description, MOST), 1, WORLD);
+        past = read_it();
+        other[0].uid++;
+        other[1].job = "jobs";
+        other[2].incarnation++;
+        other[3].plan++;
+        another.n_params++;
+        assert_non_null(past_find(past, &key, 1, WORLD, &description));
+        for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
+                assert_null(past_find(past, &other[i], 1, WORLD, &description));
+        assert_null(past_find(past, &key, 1, WORLD + 1, &description));
+        assert_null(past_find(past, &key, 1, WORLD, &another));
+        assert_null(past_find(NULL, &key, 1, WORLD, &description));
+        past_free(past);
+}
+
+/* Each bit of it turned over: never more than nothing, or the truth. */
+static void damage_is_found_out(void **state) {
+        struct state_plan *plan = state_add(ours, &key, &description, MOST);
+        uint64_t bytes = 24 + state_bytes(&description, MOST);
+        int fd = state_fd(ours);
+
+        state_generation(plan, 1, WORLD);
+        for (uint64_t at = 0; at < bytes; at++) {
+                const struct past_plan *found;
+                struct past *past = NULL;
+                uint8_t was, is;
+
+                assert_int_equal(pread(fd, &was, 1, (off_t)at), 1);
+                is = was ^ 0x80;
+                assert_int_equal(pwrite(fd, &is, 1, (off_t)at), 1);
+                if (past_new(fd, &past) == 0) {
+                        struct backend_result result;
+                        const uint8_t *unused;
+
+                        found = past_find(past, &key, 1, WORLD, &description);
+                        for (uint32_t b = 0; b < BUCKETS && found != NULL; b++)
+                                past_result(found, &description, b, &result, &unused);
+                        past_verdict(found, 1);
+                }
+                past_free(past);
+                assert_int_equal(pwrite(fd, &was, 1, (off_t)at), 1);
+        }
+        assert_int_equal(verdict(1, 1), PAST_UNTOUCHED);
+}
+
+static void room_is_used_again(void **state) {
+        struct state_plan *plan[40];
+        struct stat before, after;
+
+        for (unsigned i = 0; i < 40; i++)
+                plan[i] = state_add(ours, &key, &description, MOST);
+        fstat(state_fd(ours), &before);
+        for (unsigned round = 0; round < 100; round++) {
+                unsigned i = (round * 7) % 40;
+
+                state_drop(ours, plan[i]);
+                plan[i] = state_add(ours, &key, &description, MOST);
+                assert_non_null(plan[i]);
+        }
+        for (unsigned i = 0; i < 40; i++)
+                state_drop(ours, plan[i]);
+        assert_int_equal(verdict(0, 1), PAST_UNKNOWN);
+        for (unsigned i = 0; i < 40; i++)
+                assert_non_null(state_add(ours, &key, &description, MOST));
+        fstat(state_fd(ours), &after);
+        assert_int_equal(before.st_size, after.st_size);
+}
+
+static void what_does_not_fit_is_left_out(void **state) {
+        struct description large = { .n_params = 65536, .n_buckets = 16384, .bucket = bucket };
+
+        assert_null(state_add(ours, &key, &large, 256));
+        assert_null(state_add(NULL, &key, &description, MOST));
+        state_generation(NULL, 1, 1);
+        state_open(NULL, 1);
+        state_begin(NULL, 0);
+        state_done(NULL, &description, 0, NULL, NULL, 0);
+        state_drop(ours, NULL);
+        assert_non_null(state_add(ours, &key, &description, MOST));
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(marks_tell_how_far_a_step_was, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(results_come_back, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(only_what_is_meant_is_found, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(damage_is_found_out, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(room_is_used_again, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(what_does_not_fit_is_left_out, set_up, tear_down),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
