@@ -8,7 +8,7 @@ import signal
 import pytest
 
 import wire
-from harness import CTL, DIGITS, wait_until
+from harness import CTL, DIGITS, LONG, wait_until
 from peer import Peer, Refused, small_plan
 from test_client import ask, fields, join, together
 from test_digits import events
@@ -306,7 +306,7 @@ def test_under_load(daemon, crew, scratch, end_daemon):
         served.start()
     (scratch / "end").touch()
     for each in members:
-        line = each.line()
+        line = each.line(LONG)
         assert line.startswith("OK ") and fields(line)["wrong"] == "0", line
         assert int(fields(line)["void"]) <= (0 if end_daemon is stop else restarts), line
     together(members, "leave")
@@ -589,7 +589,7 @@ def test_a_place_that_stays_empty(daemon, pair, peers):
     served = daemon()
     old = pair(served)
     again(served)
-    first = back(peers, served, old[0], 0, 2, wait_ms=100)
+    first = back(peers, served, old[0], 0, 2, wait_ms=2000)    # it has to say by then what it has, itself
     lost = first.expect("LOST")
     assert "restarted" in lost.text
     late = peers(Returning(served.socket))
@@ -661,12 +661,12 @@ def test_old_clients_end_as_before(daemon, peers):
 def test_training_that_nobody_could_tell_from_another(daemon, program, build, end_daemon):
     """digits ends with the parameters of a run whose daemon nobody touched."""
     served = daemon()
-    arguments = ["-n", "2", "--job", "digits", "--", build / DIGITS, "--json", "--epochs", "12"]
+    arguments = ["-n", "2", "--job", "digits", "--", build / DIGITS, "--json", "--epochs", "60"]
 
     def hashes(disturb):
         run = program(CTL, "run", *arguments, socket=served.socket)
         disturb()
-        assert run.wait() == 0, run.err
+        assert run.wait(LONG) == 0, run.err
         found = events(run.out)
         return {event["hash"] for event in found if event["event"] == "end"}
 
@@ -710,7 +710,7 @@ def test_a_member_that_dies_meanwhile(daemon, crew, member, end_daemon):
 def test_nobody_takes_the_place_of_who_died_meanwhile(daemon, crew):
     """The others wait for it as long as they would for a daemon, and are told then."""
     served = daemon()
-    members = crew(served, 3, env={"GRADSYNC_RECONNECT_TIMEOUT": "1"})
+    members = crew(served, 3, env={"GRADSYNC_RECONNECT_TIMEOUT": "5"})
     kill(served)
     members.pop(1).kill()
     served.start()
@@ -877,6 +877,6 @@ def test_killed_again_and_again_on_the_way_back(daemon, crew):
         kill(served)
         served.start()
     for each in members:
-        line = each.line()
+        line = each.line(LONG)
         rest = fields(line)
         assert line.startswith("OK ") and (rest["step"], rest["wrong"]) == ("3000", "0") and int(rest["void"]) <= 15, line
