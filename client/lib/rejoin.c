@@ -12,6 +12,8 @@
 #include "client/lib/plan.h"
 #include "client/lib/registered.h"
 
+#define PATIENCE 20 /* members compute, or write a checkpoint, and then find that there is another daemon */
+
 static const char broken[] = "the connection was lost before the daemon had answered";
 
 static struct gradsync_job *job_of(struct request *request) {
@@ -136,7 +138,7 @@ static void fill_in(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         rejoin->has_asked_slot = rejoin->asked_slot = wish->local_rank >= 0;
         rejoin->has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0;
         rejoin->rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
-        rejoin->wait_ms = job->gs->reconnect_ms;
+        rejoin->wait_ms = job->gs->reconnect_ms < UINT64_MAX / PATIENCE ? job->gs->reconnect_ms * PATIENCE : UINT64_MAX;
         rejoin->operations = job->sequence;
         rejoin->has_operation_failed = rejoin->operation_failed = job->operation_failed;
         rejoin->next_plan = job->planning != NULL && job->planning->phase != PLAN_AGREED

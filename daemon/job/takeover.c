@@ -326,6 +326,16 @@ bool takeover_busy(const struct job *job) {
         return false;
 }
 
+bool takeover_forget(struct job *job, uint32_t rank) {
+        const struct membership_member *place = &job->membership.member[rank];
+
+        if (job->takeover == NULL || !place->lost || place->expected == 0)
+                return false;
+        membership_forget(&job->membership, rank, clock_now());
+        job_settle_later(job);
+        return true;
+}
+
 void takeover_check(struct job *job, uint64_t now) {
         struct refusal refusal;
 

@@ -64,6 +64,9 @@ int takeover_plan(struct member *member, const Wire__RejoinPlan *plan, int *fd, 
 int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);
 int takeover_told(struct member *member, struct refusal *refusal);
 
+/* Nobody waits any longer for the holder of this place, if anybody does: false otherwise. */
+bool takeover_forget(struct job *job, uint32_t rank);
+
 /* For the job layer. */
 /* Somebody is still telling; or all who came have left, and those who may still come must hear of it. */
 bool takeover_busy(const struct job *job);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
+#include "job/takeover.h"
 #include "session/private.h"
 
 /* The caller's own job goes before others' of that name, one that can still be joined before one that is over. */
@@ -67,6 +68,10 @@ static int evict(const struct session *session, struct job *job, const Wire__Con
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s' has no rank %u; its ranks are 0 to %u",
                               job->name, control->rank, job_world(job) - 1);
         member = job->rank[control->rank];
+        if (member->owner == NULL && takeover_forget(job, control->rank)) {
+                log_order(session, job, "has nobody wait any longer for a member that did not come back to");
+                return 0;
+        }
         if (member->owner == NULL)
                 return refuse(refusal, WIRE__CODE__STATE, "job '%s': rank %u has gone already", job->name,
                               control->rank);

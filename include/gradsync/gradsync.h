@@ -147,8 +147,8 @@
  * waits for a daemon at the same socket, 30 s unless told otherwise (reconnect_timeout_ms), tells it of each job, and hands
  * it the memory of the gradients, registered one too: addresses, ranks, plans and numbers of steps stay, only the generation is
  * another one. (It keeps a descriptor of each such memory for this.)
- * ready() and absent() go on meanwhile, all other calls wait. The members of a job are waited for likewise: one that does not call
- * the library for so long after a restart has lost its place.
+ * ready() and absent() go on meanwhile, all other calls wait. A member finds the new daemon with its next call; the others wait for
+ * it twenty times as long as for a daemon (10 min). Whoever has not come by then has lost its place.
  *
  * After an orderly end nothing is void: finish(), collectives, and joins and plans that are being made go on as if nothing
  * had happened. After a crash an open step is void (VOID_RETRY) if the daemon may have begun to reduce it; if one member has heard
@@ -347,8 +347,8 @@ struct gradsync_options {
         const char *socket;             /* NULL: GRADSYNC_SOCKET, else the default places of `device` */
         const char *device;             /* NULL: GRADSYNC_DEVICE, else "cpu" */
         const char *program;            /* name in `gradsyncctl status`; NULL: the process's own */
-        int64_t reconnect_timeout_ms;   /* how long a lost daemon, and then the job's other members, are waited for; -1: not at
-                                           all; 0: GRADSYNC_RECONNECT_TIMEOUT (seconds), else 30 s */
+        int64_t reconnect_timeout_ms;   /* how long a lost daemon is waited for; -1: not at all; 0: GRADSYNC_RECONNECT_TIMEOUT
+                                           (seconds), else 30 s */
         bool nonblocking;               /* calls that would wait return GRADSYNC_AGAIN */
         gradsync_stall_fn stall;        /* NULL: none */
         void *stall_data;

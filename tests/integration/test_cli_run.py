@@ -320,11 +320,20 @@ def test_killed_itself_it_takes_everything_along(runner):
 
 def serving(ctl, directory, before):
     """The pid of a private daemon that has none of the pids `before`, once it has a job that does steps; else None."""
-    pid = int((directory / "daemon.pid").read_text() or 0)
+    pid = fresh(directory, before)
     told = subprocess.run([ctl, "status", "--json", "--socket", directory / "socket"], capture_output=True, text=True,
                           check=False)
     jobs = json.loads(told.stdout)["jobs"] if told.returncode == 0 else []
-    return pid if pid not in before and [job for job in jobs if job["bytes_reduced"] > 0] else None
+    return pid if [job for job in jobs if job["bytes_reduced"] > 0] else None
+
+
+def fresh(directory, before):
+    """The pid of a private daemon that has none of the pids `before`; None if there is none now."""
+    try:
+        pid = int((directory / "daemon.pid").read_text() or 0)
+    except FileNotFoundError:
+        return None                     # its run has ended, too
+    return pid if pid not in (0, *before) else None
 
 
 def test_a_private_daemon_that_ends_is_started_again(runner, build):
@@ -340,8 +349,12 @@ def test_a_private_daemon_that_ends_is_started_again(runner, build):
     pids.append(wait_until(lambda: serving(runner.ctl, directory, pids), "the last one"))
     assert len(set(pids)) == 4 and made.process.poll() is None
     os.kill(pids[-1], signal.SIGKILL)
+    # Three are too often only within a minute, which is not long everywhere.
+    while wait_until(lambda: made.process.poll() is not None or fresh(directory, pids), "another one, or the end") is not True:
+        pids.append(fresh(directory, pids))
+        os.kill(pids[-1], signal.SIGKILL)
     assert made.wait() == 1
-    assert made.err.count("started again as pid") == 3, made.err
+    assert made.err.count("started again as pid") == len(pids) - 1, made.err
     assert f"the private daemon (pid {pids[-1]}) was killed by signal 9 (Killed), and is not started again" in made.err
     runner.nothing_left()
 

@@ -596,6 +596,18 @@ def test_a_place_that_stays_empty(daemon, pair, peers):
     late.rejoin(old[1])                # nobody is left: it is a job of its own, which it waits in
 
 
+def test_a_place_that_an_operator_gives_up(daemon, pair, peers):
+    served = daemon()
+    old = pair(served)
+    again(served)
+    first = back(peers, served, old[0], 0, 2)
+    waits, = served.job("pair")["waiting_for"]
+    assert (waits["rank"], waits["what"]) == (1, "join")
+    served.ctl("evict", "pair", 1)
+    assert "restarted" in first.expect("LOST").text
+    served.wait_log("has nobody wait any longer for a member that did not come back to")
+
+
 def test_who_comes_and_does_not_say_what_it_has(daemon, pair, peers):
     served = daemon()
     old = pair(served)
@@ -708,9 +720,9 @@ def test_a_member_that_dies_meanwhile(daemon, crew, member, end_daemon):
 
 
 def test_nobody_takes_the_place_of_who_died_meanwhile(daemon, crew):
-    """The others wait for it as long as they would for a daemon, and are told then."""
+    """The others wait for it twenty times as long as for a daemon, and are told then."""
     served = daemon()
-    members = crew(served, 3, env={"GRADSYNC_RECONNECT_TIMEOUT": "5"})
+    members = crew(served, 3, env={"GRADSYNC_RECONNECT_TIMEOUT": "1"})
     kill(served)
     members.pop(1).kill()
     served.start()

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that members bring, when the daemon ends and another one takes its place: it is offered again, with the plans that lie
+in it."""
+import os
+import pathlib
+import signal
+
+import pytest
+
+from harness import wait_until
+from test_client import ask, fields, join, together
+from test_restart import bring, end, kill, step, stop
+
+PLAN = "plan first=64 bucket=64"
+
+
+def prepare(each):
+    """Two parameters in the second memory that this member has registered."""
+    ask(each, "register 0 4096")
+    ask(each, "unregister 0")
+    ask(each, "register 0 65536 offset=4096 size=69632 fill=69632 map=1")
+    ask(each, "param_at 0 128 weight f32 3000")
+    ask(each, "param_at 0 12160 bias f32 40")
+
+
+@pytest.fixture
+def pair(member):
+    """pair(daemon) -> a member with memory of its own, and one with an arena. They have done a step."""
+    def start(served):
+        members = [member(served) for _ in range(2)]
+        together(members, "open")
+        join(members)
+        prepare(members[0])
+        ask(members[1], "param weight f32 3000")
+        ask(members[1], "param bias f32 40")
+        together(members, PLAN)
+        assert step(members) == 1
+        return members
+    return start
+
+
+@pytest.mark.parametrize("end_daemon", [stop, kill])
+def test_between_steps(daemon, pair, end_daemon):
+    served = daemon()
+    members = pair(served)
+    addresses = [ask(each, "address 0") for each in members]
+    for number in (2, 3):
+        end_daemon(served)
+        served.start()
+        assert step(members) == number
+    assert [ask(each, "address 0") for each in members] == addresses
+    assert served.job("job")["void_steps"] == 0
+    ask(members[0], "unregister 0", "STATE")
+    ask(members[0], "slot 1")
+    ask(members[0], "register 1 16384")                 # handles go on
+    ask(members[0], "param_at 1 0 more f32 64")
+    ask(members[1], "slot 1")
+    ask(members[1], "param more f32 64")
+    together(members, "plan")
+    assert step(members) == 1
+    together(members, "slot 0")
+    together(members, "plan_free")
+    ask(members[0], "unregister 0")
+    wait_until(lambda: served.maps().count("memfd:own") == 1, "one mapping of a member's memory")
+    end_daemon(served)
+    served.start()
+    together(members, "slot 1")
+    assert step(members) == 2
+    together(members, "leave")
+    wait_until(lambda: "memfd:own" not in served.maps() and "/memfd:own (deleted)" not in served.fds(), "nothing of it")
+
+
+@pytest.mark.parametrize("end_daemon", [stop, kill])
+def test_in_a_step(daemon, pair, end_daemon):
+    served = daemon()
+    members = pair(served)
+    ask(members[0], "fill 1")
+    ask(members[0], "ready")
+    members[0].say("finish")
+    wait_until(lambda: served.job("job")["waiting_for"], "the step to be open")
+    end_daemon(served)
+    served.start()
+    ask(members[1], "fill 2")
+    ask(members[1], "ready")
+    assert fields(ask(members[1], "finish"))["step"] == "2"
+    assert members[0].line().startswith("OK step=2 ")
+    for each in members:
+        assert ask(each, "check 1.5") == "right"
+
+
+@pytest.mark.parametrize("call", ["register", "unregister"])
+def test_in_a_call(daemon, pair, call):
+    """The daemon is killed before it has answered: the call goes on with the next one."""
+    served = daemon()
+    members = pair(served)
+    if call == "unregister":
+        ask(members[0], "register 1 4096")
+    served.program.stop()
+    members[0].say(f"{call} 1" + (" 4096" if call == "register" else ""))
+    members[1].say("barrier")                           # who is in no call does not come back by himself
+    kill(served)
+    served.start()
+    assert members[0].line().startswith("OK")
+    ask(members[0], "barrier")
+    assert members[1].line().startswith("OK")
+    assert step(members) == 2
+    expected = 2 if call == "register" else 1
+    wait_until(lambda: served.maps().count("memfd:own") == expected, "the mappings that belong there")
+
+
+def test_pages_given_back_meanwhile(daemon, pair):
+    """Whoever has no whole memory any more has no place, and is told why."""
+    served = daemon()
+    members = pair(served)
+    kill(served)
+    ask(members[0], "punch 0 8192 4096")
+    served.start()
+    refused = wait_for_loss(members[0])
+    assert "does not take this member back" in refused and "touched" in refused, refused
+
+
+def wait_for_loss(member):
+    """The text of the first call that tells of it."""
+    while True:
+        line = member.ask("barrier")
+        if not line.startswith("OK"):
+            assert line.startswith("MEMBER_LOST"), line
+            return line
+
+
+def test_children_have_no_descriptor_of_it(daemon, pair):
+    members = pair(daemon())
+    child = int(ask(members[0], "linger"))
+    mine, its = ([os.readlink(path) for path in pathlib.Path(f"/proc/{pid}/fd").iterdir()] for pid in (members[0].pid, child))
+    assert mine.count("/memfd:own (deleted)") == 2      # the trainer's and the library's
+    assert its.count("/memfd:own (deleted)") == 1       # the trainer's
+    os.kill(child, signal.SIGKILL)
+
+
+def test_steps_under_way(daemon, pair):
+    """Killed again and again while steps go on; every result that is there is right."""
+    served = daemon()
+    members = pair(served)
+    for number in range(2, 6):
+        bring(members)
+        kill(served)
+        served.start()
+        for each in members:
+            each.say("finish")
+        answers = [each.line().split()[0] for each in members]
+        if set(answers) == {"OK"}:
+            continue
+        assert set(answers) <= {"VOID_RETRY", "VOID_BEHIND", "OK"}, answers
+        for each in members:
+            ask(each, "state 100 1")
+        if "VOID_BEHIND" in answers:
+            together(members, "sync 0")
+    bring(members)
+    end(members)
