@@ -8,6 +8,7 @@
 #   sh tests/run.sh SUITE...        only these (see SUITES below); builds that they need are made
 #
 # FUZZ_SECONDS   how long each fuzz target looks for new inputs (60 if CI is set, else 5; 0: only the corpus)
+# SCHEDULES      of the simulation (1,000,000 if CI is set, else 100,000)
 # JOBS           parallel compilations and tests (default: the number of CPUs)
 # NO_INSTALL     set: install no packages
 #
@@ -15,7 +16,7 @@
 # the suite systemd boots.
 set -u
 
-SUITES="gcc clang lint unit integration systemd fuzz asan tsan"
+SUITES="gcc clang lint unit simulation integration systemd fuzz asan tsan"
 
 cd "$(dirname "$0")/.." || exit 1
 ROOT=$PWD
@@ -23,6 +24,7 @@ OUT=$ROOT/build-test
 CI=${CI:-}
 JOBS=${JOBS:-$(nproc)}
 FUZZ_SECONDS=${FUZZ_SECONDS:-$([ -n "$CI" ] && echo 60 || echo 5)}
+SCHEDULES=${SCHEDULES:-$([ -n "$CI" ] && echo 1000000 || echo 100000)}
 PYTHON=/usr/bin/python3
 export LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
 unset GRADSYNC_SOCKET GRADSYNC_JOB GRADSYNC_RANK GRADSYNC_WORLD_SIZE GRADSYNC_DEVICE
@@ -152,6 +154,24 @@ suite_unit() { build_gcc && unit unit gcc; }
 suite_lint() { build_gcc && python lint gcc tests/lint; }
 suite_integration() { build_gcc && python integration gcc tests/integration; }
 
+# No rule is violated; faults strike in every phase; and each rule can be violated, by bugs planted for it.
+suite_simulation() {
+        build_gcc || return 1
+        simulation=$OUT/gcc/tests/simulation/simulation
+        log=$OUT/simulation.log
+        status=0
+        timeout -k 10 1800 "$simulation" --schedules "$SCHEDULES" --jobs "$JOBS" --coverage >"$log" 2>&1 || status=$?
+        cat "$log"
+        verdict simulation $((status == 2 ? 0 : status)) "$log"
+        verdict "simulation coverage" "$status" "$log"
+        for bug in $("$simulation-planted" --list); do
+                log=$OUT/simulation-$bug.log
+                status=0
+                timeout -k 10 600 "$simulation-planted" --plant "$bug" --schedules 1000000 --jobs "$JOBS" >"$log" 2>&1 || status=$?
+                verdict "planted $bug" "$status" "$log"
+        done
+}
+
 # A machine of its own is booted, one for all tests, so they go one after the other. Only root can do that;
 # whoever tests at home without root goes without it, and is told so. Continuous integration may not.
 suite_systemd() {
@@ -206,7 +226,7 @@ suite_tsan() {
 }
 
 main() {
-        case ${1:-} in -h | --help) sed -n '4,16s/^# \{0,1\}//p' tests/run.sh; return 0 ;; esac
+        case ${1:-} in -h | --help) sed -n '4,17s/^# \{0,1\}//p' tests/run.sh; return 0 ;; esac
         for suite in "$@"; do
                 case " $SUITES " in
                 *" $suite "*) ;;

@@ -10,6 +10,9 @@
  * enough and nobody has asked for a rank of his own. A member that leaves takes its place with it. At least one member
  * must have been in the generation before: fresh ones alone do not hold the job's state.
  *
+ * A process that comes with the identity of a present member and a newer instance fences it: the older one is removed as
+ * if lost, and its place is the newer one's.
+ *
  * A job that formed with fewer than max_world members grows between steps: who comes later waits for that, or for a place
  * that becomes vacant.
  */
@@ -29,7 +32,7 @@ void membership_init(struct membership *m, const char *name, uint64_t incarnatio
 }
 
 const struct membership_member *membership_find(const struct membership *m, uint64_t member) {
-        for (uint32_t i = 0; i < m->n; i++)
+        for (uint32_t i = 0; i < m->n + m->n_waiting; i++)
                 if (m->member[i].request.member == member)
                         return &m->member[i];
         return NULL;
@@ -72,7 +75,8 @@ static int check_place(const struct membership *m, const struct membership_reque
                                 refusal, WIRE__CODE__RANK_TAKEN, other->rank, other->pid,
                                 "job '%s': rank %u is held by pid %d; give each member its own rank", m->name,
                                 other->rank, other->pid);
-                if (request->has_slot && other->has_slot && request->slot == other->slot)
+                if (request->has_slot && other->has_slot && request->slot == other->slot &&
+                    request->host == other->host)
                         return refuse(refusal, WIRE__CODE__RANK_TAKEN,
                                       "job '%s': local rank %u is held by pid %d; give each member of this "
                                       "host its own local rank",
@@ -108,8 +112,13 @@ static bool all_adapt(const struct membership *m) {
         return true;
 }
 
-/* The place that is kept for this one: the rank or local rank it asks for, else the first. */
+/* The place that is kept for this one: its own, the rank or local rank it asks for, else the first. Where a restored place
+ * was is not known: it may be anybody's. */
 static struct membership_member *find_vacant(struct membership *m, const struct membership_request *request, uint64_t now) {
+        for (uint32_t i = 0; i < m->n && request->identity != 0; i++)
+                if (m->member[i].lost && m->member[i].request.identity == request->identity &&
+                    (!request->has_rank || request->rank == i))
+                        return &m->member[i];
         for (uint32_t i = 0; i < m->n; i++) {
                 struct membership_member *place = &m->member[i];
 
@@ -117,7 +126,7 @@ static struct membership_member *find_vacant(struct membership *m, const struct 
                         continue;
                 if (now < place->expected && !request->has_rank)
                         continue;
-                if (request->has_rank || !request->has_slot || request->slot == place->slot)
+                if (request->has_rank || !request->has_slot || request->slot == place->slot || place->slot == UINT32_MAX)
                         return place;
         }
         return NULL;
@@ -146,6 +155,34 @@ static int join_waiting(struct membership *m, const struct membership_request *r
         return 0;
 }
 
+/* The lowest local rank of a host that none of the first n members has. */
+static uint32_t free_slot(const struct membership *m, uint32_t n, uint32_t host) {
+        bool taken[LIMIT_WORLD + 1] = { false };
+        uint32_t slot = 0;
+
+        for (uint32_t i = 0; i < n; i++)
+                if (m->member[i].request.host == host && m->member[i].slot <= LIMIT_WORLD)
+                        taken[m->member[i].slot] = true;
+        while (taken[slot])
+                slot++;
+        return slot;
+}
+
+/* The rank goes to the newcomer; the local rank too, on the same host. */
+static void take_place(struct membership *m, struct membership_member *place, const struct membership_request *request,
+                       uint64_t deadline) {
+        bool elsewhere = request->host != place->request.host;
+
+        place->request = *request;
+        place->deadline = deadline;
+        place->lost = false;
+        place->fresh = true;
+        if (elsewhere) {
+                place->slot = UINT32_MAX;
+                place->slot = request->has_slot ? request->slot : free_slot(m, m->n, request->host);
+        }
+}
+
 static int join_vacant(struct membership *m, const struct membership_request *request, uint64_t now,
                        struct refusal *refusal) {
         struct membership_member *place;
@@ -163,10 +200,25 @@ static int join_vacant(struct membership *m, const struct membership_request *re
                               "job '%s' replaces a lost member, which this client's library is too old for; use the one of "
                               "the daemon's release",
                               m->name);
-        place->request = *request;
-        place->deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX;
-        place->lost = false;
-        place->fresh = true;
+        take_place(m, place, request, request->timeout > 0 ? now + request->timeout : UINT64_MAX);
+        return 0;
+}
+
+/* A newer process of the same identity takes the place of the older one, which is removed; an older one is refused. */
+static int fence(struct membership *m, const struct membership_request *request, uint64_t now, struct refusal *refusal) {
+        for (uint32_t i = 0; i < m->n + m->n_waiting && request->identity != 0; i++) {
+                const struct membership_request *other = &m->member[i].request;
+
+                if (m->member[i].lost || other->identity != request->identity)
+                        continue;
+                if (other->instance >= request->instance)
+                        return refuse_for(refusal, WIRE__CODE__STALE, m->member[i].rank, other->pid,
+                                          "job '%s': pid %d is a newer process of the same member; end this one", m->name,
+                                          other->pid);
+                m->fenced = other->member;
+                membership_remove(m, other->member, WIRE__CAUSE__SUPERSEDED, now);
+                return 0;
+        }
         return 0;
 }
 
@@ -175,12 +227,16 @@ int membership_join(struct membership *m, const struct membership_request *reque
         struct membership_member *member;
         int r;
 
+        m->fenced = 0;
         if (request->incarnation < m->incarnation)
                 return refuse(refusal, WIRE__CODE__STALE,
                               "job '%s' is in incarnation %llu, this process belongs to %llu: it was "
                               "restarted meanwhile",
                               m->name, (unsigned long long)m->incarnation,
                               (unsigned long long)request->incarnation);
+        r = fence(m, request, now, refusal);
+        if (r != 0)
+                return r;
         if (m->state == MEMBERSHIP_REPLACING)
                 return join_vacant(m, request, now, refusal);
         if (m->state == MEMBERSHIP_FORMED && can_grow(m, request))
@@ -212,11 +268,22 @@ int membership_join(struct membership *m, const struct membership_request *reque
         return 0;
 }
 
+/* Whether a's place is on an earlier device than b's: below 0; on the same one: 0. */
+static int by_device(const struct membership_member *a, const struct membership_member *b) {
+        if (a->request.host != b->request.host)
+                return a->request.host < b->request.host ? -1 : 1;
+        if (a->request.device != b->request.device)
+                return a->request.device < b->request.device ? -1 : 1;
+        return 0;
+}
+
 static int by_slot(const void *left, const void *right) {
         const struct membership_member *a = left, *b = right;
         uint32_t slot_a = a->request.has_slot ? a->request.slot : UINT32_MAX;
         uint32_t slot_b = b->request.has_slot ? b->request.slot : UINT32_MAX;
 
+        if (by_device(a, b) != 0)
+                return by_device(a, b);
         if (slot_a != slot_b)
                 return slot_a < slot_b ? -1 : 1;
         return a->request.member < b->request.member ? -1 : a->request.member > b->request.member;
@@ -250,23 +317,29 @@ static void assign_ranks(struct membership *m) {
         qsort(m->member, m->n, sizeof(m->member[0]), by_rank);
 }
 
-static void assign_slots(struct membership *m) {
-        bool taken[LIMIT_WORLD] = { false };
-        uint32_t next = 0;
+/* The lowest local rank of this member's host that nobody has asked for and no earlier member has. */
+static uint32_t assign_slot(const struct membership *m, uint32_t index) {
+        bool taken[LIMIT_WORLD + 1] = { false };
+        uint32_t slot = 0;
 
-        for (uint32_t i = 0; i < m->n; i++)
+        for (uint32_t i = 0; i < m->n; i++) {
+                if (m->member[i].request.host != m->member[index].request.host)
+                        continue;
                 if (m->member[i].request.has_slot)
                         taken[m->member[i].request.slot] = true;
+                else if (i < index)
+                        taken[m->member[i].slot] = true;
+        }
+        while (taken[slot])
+                slot++;
+        return slot;
+}
+
+static void assign_slots(struct membership *m) {
         for (uint32_t i = 0; i < m->n; i++) {
                 struct membership_member *member = &m->member[i];
 
-                if (member->request.has_slot) {
-                        member->slot = member->request.slot;
-                        continue;
-                }
-                while (taken[next])
-                        next++;
-                member->slot = next++;
+                member->slot = member->request.has_slot ? member->request.slot : assign_slot(m, i);
         }
 }
 
@@ -333,19 +406,23 @@ static bool can_close_ranks(const struct membership *m) {
         return m->n - membership_vacant(m) >= m->min_world && !any_explicit(m);
 }
 
-/* The lowest local rank that none of the first n members has. */
-static uint32_t free_slot(const struct membership *m, uint32_t n) {
-        bool taken[LIMIT_WORLD + 1] = { false };
-        uint32_t slot = 0;
+/* Who comes later stands behind the others of its device. On one device nobody else's rank changes. */
+static void order(struct membership *m) {
+        for (uint32_t i = 1; i < m->n; i++) {
+                struct membership_member moving = m->member[i];
+                uint32_t at = i;
 
-        for (uint32_t i = 0; i < n; i++)
-                taken[m->member[i].slot] = true;
-        while (taken[slot])
-                slot++;
-        return slot;
+                if (by_device(&moving, &m->member[i - 1]) >= 0)
+                        continue;
+                for (; at > 0 && by_device(&moving, &m->member[at - 1]) < 0; at--)
+                        m->member[at] = m->member[at - 1];
+                m->member[at] = moving;
+        }
+        for (uint32_t i = 0; i < m->n; i++)
+                m->member[i].rank = i;
 }
 
-/* The next generation: without those who are lost, with those who wait. */
+/* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they stay. */
 static void regenerate(struct membership *m) {
         uint32_t all = m->n + m->n_waiting, n = 0;
 
@@ -354,11 +431,13 @@ static void regenerate(struct membership *m) {
                         continue;
                 m->member[n] = m->member[i];
                 if (i >= m->n)
-                        m->member[n].slot = free_slot(m, n);
+                        m->member[n].slot = free_slot(m, n, m->member[n].request.host);
                 m->member[n].rank = n;
                 m->member[n++].fresh = false;
         }
         m->n = n;
+        if (!any_explicit(m) && (m->n_waiting > 0 || n < all))
+                order(m);
         m->n_waiting = 0;
         m->state = MEMBERSHIP_FORMED;
         m->generation++;
@@ -475,10 +554,7 @@ static void fill(struct membership *m, struct membership_member *place) {
 
         if (m->n_waiting == 0)
                 return;
-        place->request = waiting->request;
-        place->deadline = waiting->deadline;
-        place->lost = false;
-        place->fresh = true;
+        take_place(m, place, &waiting->request, waiting->deadline);
         drop_waiting(m, m->n);
 }
 
@@ -488,7 +564,8 @@ static void lose(struct membership *m, struct membership_member *member, uint32_
                                             .pid = member->request.pid, .cause = cause };
         member->lost = true;
         member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
-        fill(m, member);
+        if (cause != WIRE__CAUSE__SUPERSEDED)
+                fill(m, member);
         m->busy = true;
         m->state = all_adapt(m) && any_survivor(m) && (any_kept(m, now) || can_close_ranks(m)) ? MEMBERSHIP_REPLACING
                                                                                               : MEMBERSHIP_BROKEN;
@@ -499,7 +576,8 @@ static void lose_further(struct membership *m, struct membership_member *member,
         if (!member->fresh)
                 member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
         member->fresh = false;
-        fill(m, member);
+        if (cause != WIRE__CAUSE__SUPERSEDED)
+                fill(m, member);
 }
 
 bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, uint64_t now) {
@@ -573,4 +651,28 @@ void membership_forget(struct membership *m, uint32_t rank, uint64_t now) {
         place->expected = 0;
         place->kept = now + m->grace;
         fill(m, place);
+}
+
+void membership_restore(struct membership *m, uint32_t generation, uint32_t world, const struct membership_member *member,
+                        uint32_t n, uint64_t now) {
+        m->generation = generation;
+        m->n = world;
+        m->n_waiting = 0;
+        m->state = MEMBERSHIP_FORMED;
+        for (uint32_t rank = 0; rank < world; rank++)
+                m->member[rank] = (struct membership_member){ .rank = rank, .lost = true, .slot = UINT32_MAX,
+                                                              .request.host = UINT32_MAX };
+        for (uint32_t i = 0; i < n; i++) {
+                m->min_world = member[i].request.min_world;
+                m->max_world = member[i].request.max_world;
+                m->grace = member[i].request.grace;
+                m->member[member[i].rank] = member[i];
+        }
+        for (uint32_t rank = 0; rank < world; rank++)
+                if (m->member[rank].lost) {
+                        m->member[rank].kept = now + m->grace;
+                        m->loss = (struct membership_loss){ .rank = rank, .cause = WIRE__CAUSE__EXITED };
+                        m->state = MEMBERSHIP_REPLACING;
+                        m->busy = true;
+                }
 }

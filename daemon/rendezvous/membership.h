@@ -33,6 +33,10 @@ struct membership_request {
         uint64_t last_call;     /* us to wait for more members once min_world are there */
         uint64_t grace;         /* us that the place of a lost member is kept; the first member's counts */
         bool adapts;            /* can go on in another generation; in a job with one who cannot there is none */
+        uint32_t host, device;  /* where it lives; ranks go by host, device, slot. 0 in a job of one node */
+        uint64_t identity;      /* who it is across restarts of its process; 0: nobody in particular */
+        uint64_t instance;      /* of that identity: the newer one fences the older */
+        uint32_t node;          /* the caller's; not looked at here */
 };
 
 struct membership_member {
@@ -69,6 +73,7 @@ struct membership {
                                                            afterwards */
         uint64_t last_call;     /* when forming ends with fewer than max_world; UINT64_MAX: not called yet */
         struct membership_loss loss;    /* REPLACING and BROKEN: the first one lost */
+        uint64_t fenced;        /* the member whom the last join has fenced, a newer instance of the same identity; 0: nobody */
 };
 
 enum membership_event {
@@ -82,7 +87,8 @@ enum membership_event {
 void membership_init(struct membership *m, const char *name, uint64_t incarnation);
 
 /* 0: taken in (membership_tick() tells whether that completed the job). INVALID, RANK_TAKEN, JOB_FULL or
- * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_WORLD. */
+ * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_WORLD. Whatever becomes of the join:
+ * if `fenced` is set, that older process of the same identity has been removed as if lost. */
 int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,
                     struct refusal *refusal);
 
@@ -109,7 +115,14 @@ void membership_return(struct membership *m, uint32_t rank, uint32_t slot, uint6
 /* Nobody waits for the holder of this place, who is known to be gone. */
 void membership_forget(struct membership *m, uint32_t rank, uint64_t now);
 
+/* A job that is known from its members' reports, to a coordinator that has just taken over: `world` places in a
+ * generation that goes on, with those of `member` (request, id, rank and slot are set) in theirs. The other places are
+ * vacant, and kept for the grace from `now` on. */
+void membership_restore(struct membership *m, uint32_t generation, uint32_t world, const struct membership_member *member,
+                        uint32_t n, uint64_t now);
+
 /* Places that are kept for lost members. */
 uint32_t membership_vacant(const struct membership *m);
 
+/* Whoever has a place, or waits for one. */
 const struct membership_member *membership_find(const struct membership *m, uint64_t member);

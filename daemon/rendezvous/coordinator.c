@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls into the coordinator, the orders that it says again and again, and the change from one order to the next. */
+#include "rendezvous/coordinator.h"
+
+#include <string.h>
+
+#include "rendezvous/coordinator_private.h"
+
+void coordinator_init(struct coordinator *c, const struct coordinator_config *config, uint64_t now,
+                      const struct outlet *out) {
+        memset(c, 0, offsetof(struct coordinator, seat));
+        c->config = *config;
+        c->out = *out;
+        c->last = now;
+        tenure_init(&c->tenure, config->address, config->candidates, &config->times, config->floor, now, out);
+        membership_init(&c->membership, config->name, config->incarnation);
+}
+
+/* What one node is told now. Who is outside is heard; who wrongly takes himself for inside is fenced. */
+static enum message_kind order_for(const struct coordinator *c, uint32_t node) {
+        if (c->order == ORDER_END)
+                return ORDER_END;
+        if (coordinator_survivors(c) >> node & 1)
+                return c->order;
+        return c->node[node].world > 0 && !c->collecting ? ORDER_FENCE : ORDER_COLLECT;
+}
+
+static void say_to(struct coordinator *c, uint32_t node) {
+        struct message order;
+
+        memset(&order, 0, offsetof(struct message, member_of));
+        order.kind = order_for(c, node);
+        order.from = c->config.address;
+        order.to = node;
+        order.instance = c->node[node].instance;
+        order.term = c->term;
+        order.round = c->round;
+        order.stamp = c->node[node].stamp;
+        order.generation = c->current;
+        order.comm = c->comm;
+        order.set = c->set;
+        order.history = c->history;
+        order.end = order.kind == ORDER_END ? c->end : JOB_END_NONE;
+        order.links = order.kind == ORDER_END ? c->links : 0;
+        memcpy(order.seq, c->cut, sizeof(order.seq));
+        memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict, sizeof(order.mark));
+        if (order.kind == ORDER_NEWGEN)
+                form_fill_order(c, &order);
+        c->out.send(c->out.data, &order);
+}
+
+static void say(struct coordinator *c, uint64_t now) {
+        c->said = now;
+        for (uint32_t node = 0; node < c->top; node++)
+                if (c->node[node].known)
+                        say_to(c, node);
+}
+
+void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order) {
+        c->order = order;
+        c->since = now;
+        c->round++;
+        say(c, now);
+}
+
+bool coordinator_all(const struct coordinator *c, enum message_kind answer) {
+        for (uint32_t node = 0; node < c->top; node++) {
+                const struct reporter *reporter = &c->node[node];
+
+                if ((coordinator_survivors(c) >> node & 1) &&
+                    (reporter->term != c->term || reporter->round != c->round || reporter->answer != answer))
+                        return false;
+        }
+        return true;
+}
+
+/* A node without a member has been carried along for longer than a place is kept. */
+static bool empty_for_long(struct coordinator *c, uint64_t now) {
+        uint64_t full = 0;
+
+        for (uint32_t i = 0; i < c->n; i++)
+                if (c->seat[i].in)
+                        full |= UINT64_C(1) << c->seat[i].request.node;
+        if ((c->set & ~full) == 0) {
+                c->empty_since = 0;
+                return false;
+        }
+        if (c->empty_since == 0)
+                c->empty_since = now;
+        return now >= c->empty_since + c->membership.grace;
+}
+
+/* Everybody may open what anybody has opened, so that nothing is void. */
+static void stop_at_the_highest(struct coordinator *c) {
+        memset(c->stop, 0, sizeof(c->stop));
+        for (uint32_t node = 0; node < c->top; node++)
+                for (unsigned kind = 0; kind < N_TRACKS && (c->set >> node & 1); kind++)
+                        if (c->node[node].mark[kind] > c->stop[kind])
+                                c->stop[kind] = c->node[node].mark[kind];
+}
+
+static void advance_running(struct coordinator *c, uint64_t now) {
+        if (loss_found(c) || (planted(PLANTED_RESTLESS) && c->membership.loss.member != 0 && c->current.number < 9 &&
+                               now > c->since + 2 * c->config.times.heartbeat)) {
+                loss_begin(c, now);
+        } else if (planted(PLANTED_GROWS_ANYWHERE) && c->membership.n_waiting > 0) {
+                coordinator_give(c, now, ORDER_FREEZE);
+        } else if (c->order == ORDER_RUN && (c->membership.n_waiting > 0 || empty_for_long(c, now))) {
+                coordinator_give(c, now, ORDER_HOLD);
+        } else if (c->order == ORDER_HOLD && coordinator_all(c, ANSWER_HELD)) {
+                stop_at_the_highest(c);
+                coordinator_give(c, now, ORDER_STOP);
+        } else if (c->order == ORDER_STOP && coordinator_all(c, ANSWER_PAUSED)) {
+                c->abort = false;
+                coordinator_give(c, now, ORDER_FREEZE);
+        } else {
+                member_tick(c, now);
+        }
+}
+
+static void advance(struct coordinator *c, uint64_t now) {
+        enum message_kind order;
+
+        /* An order may have been carried out before it was given, by everybody: at most all of them in a row. */
+        do {
+                order = c->order;
+                if (c->collecting)
+                        take_advance(c, now);
+                else if (order == ORDER_RUN || order == ORDER_HOLD || order == ORDER_STOP)
+                        advance_running(c, now);
+                else if (order == ORDER_COLLECT || (order == ORDER_VERDICT && c->settled) || order == ORDER_NEWGEN)
+                        form_advance(c, now);
+                else if (order != ORDER_END)
+                        loss_advance(c, now);
+        } while (order != c->order);
+}
+
+/* Whoever has not been heard for too long is lost; outside, he is forgotten. */
+static void judge(struct coordinator *c, uint64_t now) {
+        for (uint32_t node = 0; node < c->top && !planted(PLANTED_FORGETS_A_NODE); node++) {
+                if (!c->node[node].known || now <= c->node[node].heard + c->config.times.death)
+                        continue;
+                c->node[node].known = false;
+                if (coordinator_survivors(c) >> node & 1)
+                        loss_node(c, now, node);
+                else
+                        member_forget(c, now, node);
+        }
+}
+
+/* Sees whether this one may serve, and whether it was asleep itself. False: there is nothing to do. */
+static bool wake(struct coordinator *c, uint64_t now) {
+        bool slept = now > c->last + 2 * c->config.times.heartbeat;
+
+        c->last = now;
+        tenure_tick(&c->tenure, now);
+        if (c->serving && (!c->tenure.serving || c->tenure.term != c->term))
+                c->serving = false;
+        if (!c->serving && c->tenure.serving)
+                take_over(c, now);
+        for (uint32_t node = 0; node < c->top && slept; node++)
+                c->node[node].heard = now;
+        if (slept)
+                c->since = now;
+        return c->serving;
+}
+
+static void note_report(struct coordinator *c, uint64_t now, const struct message *report) {
+        struct reporter *reporter = &c->node[report->from];
+
+        reporter->known = true;
+        reporter->instance = report->instance;
+        reporter->heard = now;
+        reporter->stamp = report->stamp;
+        reporter->term = report->term;
+        reporter->round = report->round;
+        reporter->answer = report->kind;
+        reporter->generation = report->generation;
+        reporter->comm = report->comm;
+        reporter->set = report->set;
+        reporter->links = report->links;
+        reporter->world = report->world;
+        reporter->history = report->history;
+        reporter->running = report->running;
+        memcpy(reporter->seq, report->seq, sizeof(reporter->seq));
+        memcpy(reporter->mark, report->mark, sizeof(reporter->mark));
+        memcpy(reporter->committed, report->committed, sizeof(reporter->committed));
+        memcpy(reporter->prepared, report->prepared, sizeof(reporter->prepared));
+        if (report->from >= c->top)
+                c->top = report->from + 1;
+        if (report->generation.number > c->number)
+                c->number = report->generation.number;
+}
+
+/* Whether a report is the latest one of the latest run of its node. Another run of it is the end of the one before. */
+static bool fresh(struct coordinator *c, uint64_t now, const struct message *report) {
+        struct reporter *reporter = &c->node[report->from];
+
+        if (!reporter->known)
+                return report->instance >= reporter->instance;
+        if (report->instance == reporter->instance)
+                return report->stamp > reporter->stamp;
+        if (report->instance < reporter->instance)
+                return false;
+        reporter->known = false;
+        if (coordinator_survivors(c) >> report->from & 1)
+                loss_node(c, now, report->from);
+        else
+                member_forget(c, now, report->from);
+        return true;
+}
+
+/* A node of the generation that has left it by itself is lost to it, though it lives. */
+static bool has_left(const struct coordinator *c, const struct message *report) {
+        return (coordinator_survivors(c) >> report->from & 1) && report->world == 0 && c->order != ORDER_NEWGEN &&
+               c->order != ORDER_COLLECT && !c->recording;
+}
+
+static void receive_report(struct coordinator *c, uint64_t now, const struct message *report) {
+        bool first;
+
+        if (report->term > c->term) {
+                tenure_exceeded(&c->tenure, report->term, now);
+                c->serving = c->tenure.serving;
+                return;
+        }
+        if (!fresh(c, now, report))
+                return;
+        first = !c->node[report->from].known || c->node[report->from].term != c->term;
+        note_report(c, now, report);
+        if (has_left(c, report) && !c->collecting)
+                loss_node(c, now, report->from);
+        member_report(c, now, report);
+        if (first)
+                say_to(c, report->from);
+}
+
+void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message) {
+        bool serves;
+
+        if (!message_valid(message) || message->to != c->config.address || message->kind < ANSWER_REPORT)
+                return;
+        if (message->kind >= LEASE_ASK)
+                tenure_receive(&c->tenure, now, message);
+        serves = wake(c, now);
+        if (!serves)
+                return;
+        if (message->kind < LEASE_ASK)
+                receive_report(c, now, message);
+        if (c->serving)
+                advance(c, now);
+}
+
+void coordinator_tick(struct coordinator *c, uint64_t now) {
+        if (!wake(c, now))
+                return;
+        judge(c, now);
+        advance(c, now);
+        if (c->serving && now >= c->said + c->config.times.heartbeat)
+                say(c, now);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making a generation: who belongs to it, on which nodes, whose state counts. It is put on record with those who grant
+ * leases before the first node hears of it, and in force when all its nodes have entered it.
+ */
+#include <string.h>
+
+#include "rendezvous/coordinator_private.h"
+
+static uint64_t nodes_of_members(const struct coordinator *c) {
+        uint64_t nodes = 0;
+
+        for (uint32_t i = 0; i < c->membership.n; i++)
+                nodes |= UINT64_C(1) << c->membership.member[i].request.node;
+        return nodes;
+}
+
+static const struct message_member *seat_of(struct coordinator *c, uint32_t rank) {
+        return member_find(c, c->membership.member[rank].request.member);
+}
+
+/* Everybody comes from a file, but not from the same one. */
+static bool files_differ(struct coordinator *c) {
+        const struct message_member *first = seat_of(c, 0);
+        bool differ = false;
+
+        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
+                const struct message_member *seat = seat_of(c, rank);
+
+                if (first == NULL || seat == NULL || (seat->tag.step > 0 && !seat->tag.checkpoint))
+                        return false;
+                differ |= tag_compare(&seat->tag, &first->tag) != 0;
+        }
+        return differ;
+}
+
+/* The rank whose state the others take, and its tag: the largest one, of equals the lowest rank. */
+static uint32_t find_source(struct coordinator *c, struct tag *ret) {
+        bool first_only = files_differ(c) || planted(PLANTED_STATE_OF_ANYBODY);
+        uint32_t source = 0;
+
+        *ret = (struct tag){ 0 };
+        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
+                const struct message_member *seat = seat_of(c, rank);
+
+                if (seat != NULL && (rank == 0 || (tag_compare(&seat->tag, ret) > 0 && !first_only))) {
+                        *ret = seat->tag;
+                        source = rank;
+                }
+        }
+        return source;
+}
+
+void form_end(struct coordinator *c, uint64_t now, enum job_end end) {
+        c->end = end;
+        coordinator_give(c, now, ORDER_END);
+}
+
+/* The world begins anew, with those who are here; what they hold is told by their tags. */
+void form_begin(struct coordinator *c, uint64_t now) {
+        membership_init(&c->membership, c->config.name, c->config.incarnation);
+        c->set = c->lost = 0;
+        c->settled = c->recording = false;
+        c->comm = (struct generation){ 0 };
+        coordinator_give(c, now, ORDER_COLLECT);
+        for (uint32_t i = c->n; i-- > 0;) {
+                c->seat[i].in = false;
+                if (c->node[c->seat[i].request.node].world == 0)
+                        member_admit(c, now, &c->seat[i]);
+        }
+}
+
+/* The communicator stays where it has all that it takes. A node without members stays in it, until it is made anew. */
+static bool comm_stays(struct coordinator *c, uint64_t now, uint64_t wanted) {
+        if (c->comm.number == 0 || c->abort || c->lost != 0 || (wanted & ~c->set) != 0)
+                return false;
+        return c->empty_since == 0 || now < c->empty_since + c->membership.grace;
+}
+
+/* The numbers of steps go on where the state is. */
+static void set_marks(struct coordinator *c, const struct tag *tag) {
+        if (c->set != 0)
+                return;
+        memset(c->verdict, 0, sizeof(c->verdict));
+        c->verdict[TRACK_STEP] = tag->step;
+}
+
+static void make(struct coordinator *c, uint64_t now) {
+        uint64_t wanted = nodes_of_members(c);
+        struct tag tag;
+
+        find_source(c, &tag);
+        if (tag_compare(&tag, &c->history) < 0 && !planted(PLANTED_STATE_OF_ANYBODY)) {
+                form_end(c, now, JOB_END_NO_STATE);
+                return;
+        }
+        set_marks(c, &tag);
+        if (!planted(PLANTED_GENERATION_TWICE) || c->number == 0)
+                c->number++;
+        c->current = (struct generation){ c->term, c->number, c->config.nonce };
+        c->membership.generation = c->current.number;
+        if (!comm_stays(c, now, wanted)) {
+                c->comm = c->current;
+                c->set = wanted;
+        }
+        c->lost = 0;
+        c->abort = false;
+        c->empty_since = 0;
+        for (uint32_t i = 0; i < c->n; i++)
+                c->seat[i].in = membership_find(&c->membership, c->seat[i].request.member) != NULL;
+        c->recording = true;
+        tenure_put(&c->tenure, c->current, c->set, now);
+}
+
+/* The members of that node, with their ranks. */
+void form_fill_order(struct coordinator *c, struct message *order) {
+        struct tag tag;
+
+        order->world = c->membership.n;
+        order->source = find_source(c, &tag);
+        order->history = c->history;
+        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
+                const struct membership_member *place = &c->membership.member[rank];
+                const struct message_member *seat;
+                struct message_member *told;
+
+                if (place->request.node != order->to || place->lost)
+                        continue;
+                seat = seat_of(c, rank);
+                if (seat == NULL)
+                        continue;
+                told = &order->member_of[order->n_members++];
+                *told = *seat;
+                told->in = true;
+                told->rank = planted(PLANTED_RANK_TWICE) && rank + 1 == c->membership.n && rank > 0 ? rank - 1 : rank;
+                told->slot = place->slot;
+                told->behind = tag_compare(&seat->tag, &tag) != 0;
+        }
+}
+
+/* Everybody has let go of the generation before. What follows it, and when, is the membership's decision. */
+static void advance_settled(struct coordinator *c, uint64_t now) {
+        enum membership_event event;
+
+        c->membership.busy = false;
+        c->membership.boundary = true;
+        event = member_tick(c, now);
+        c->membership.boundary = false;
+        if (event == MEMBERSHIP_HAS_BROKEN || c->membership.state == MEMBERSHIP_BROKEN)
+                form_end(c, now, JOB_END_TOO_FEW);
+        else if (event == MEMBERSHIP_HAS_FORMED || c->membership.state == MEMBERSHIP_FORMED)
+                make(c, now);
+}
+
+/* A loss before the first node has heard of the generation: there is none. */
+static void advance_recording(struct coordinator *c, uint64_t now) {
+        if (c->membership.state != MEMBERSHIP_FORMED) {
+                c->recording = false;
+                c->set = c->order == ORDER_COLLECT ? 0 : c->set;
+                loss_begin(c, now);
+        } else if (tenure_has_put(&c->tenure)) {
+                c->recording = false;
+                coordinator_give(c, now, ORDER_NEWGEN);
+        }
+}
+
+/* Everybody has either entered or failed to reach somebody. */
+static bool all_have_tried(const struct coordinator *c) {
+        for (uint32_t node = 0; node < c->top; node++) {
+                const struct reporter *reporter = &c->node[node];
+
+                if ((coordinator_survivors(c) >> node & 1) &&
+                    (reporter->term != c->term || reporter->round != c->round ||
+                     (reporter->answer != ANSWER_ACK && reporter->links == 0)))
+                        return false;
+        }
+        return true;
+}
+
+static void advance_entering(struct coordinator *c, uint64_t now) {
+        if (coordinator_all(c, ANSWER_ACK)) {
+                c->settled = false;
+                coordinator_give(c, now, ORDER_RUN);
+        } else if (c->membership.state != MEMBERSHIP_FORMED || c->lost != 0) {
+                loss_begin(c, now);
+        } else if (now > c->since + c->config.times.build || all_have_tried(c)) {
+                loss_expel(c, now, ANSWER_ACK);
+        }
+}
+
+void form_advance(struct coordinator *c, uint64_t now) {
+        if (c->recording) {
+                advance_recording(c, now);
+        } else if (c->order == ORDER_NEWGEN) {
+                advance_entering(c, now);
+        } else if (c->order == ORDER_VERDICT) {
+                advance_settled(c, now);
+        } else if (member_tick(c, now) == MEMBERSHIP_HAS_FORMED) {
+                make(c, now);
+        }
+}

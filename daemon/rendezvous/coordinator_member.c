@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The coordinator's list of members, as the nodes report them: who is new asks for a place, who is no longer there is lost.
+ * Places, ranks and grace are the membership's business.
+ */
+#include <string.h>
+
+#include "gradsync.pb-c.h"
+#include "rendezvous/coordinator_private.h"
+
+struct message_member *member_find(struct coordinator *c, uint64_t member) {
+        for (uint32_t i = 0; i < c->n; i++)
+                if (c->seat[i].request.member == member)
+                        return &c->seat[i];
+        return NULL;
+}
+
+static void refuse_member(struct coordinator *c, uint32_t node, uint64_t member, enum job_end end) {
+        struct message order;
+
+        memset(&order, 0, offsetof(struct message, member_of));
+        order.kind = ORDER_REFUSE;
+        order.from = c->config.address;
+        order.to = node;
+        order.instance = c->node[node].instance;
+        order.term = c->term;
+        order.round = c->round;
+        order.stamp = c->node[node].stamp;
+        order.member = member;
+        order.end = end;
+        c->out.send(c->out.data, &order);
+}
+
+static void drop_seat(struct coordinator *c, struct message_member *seat) {
+        *seat = c->seat[--c->n];
+}
+
+/* Said again with each report in which it still appears. */
+static void turn_away(struct coordinator *c, struct message_member *seat, enum job_end end) {
+        seat->refused = true;
+        seat->in = false;
+        seat->end = end;
+        refuse_member(c, seat->request.node, seat->request.member, end);
+}
+
+void member_admit(struct coordinator *c, uint64_t now, struct message_member *seat) {
+        const struct membership_member *place = membership_find(&c->membership, seat->request.member);
+        struct message_member *older;
+
+        if (seat->refused || (place != NULL && !place->lost))
+                return;
+        if (membership_join(&c->membership, &seat->request, now, NULL) != 0)
+                turn_away(c, seat, JOB_END_REFUSED);
+        older = c->membership.fenced != 0 ? member_find(c, c->membership.fenced) : NULL;
+        if (older != NULL)
+                turn_away(c, older, JOB_END_FENCED);
+}
+
+/* It says goodbye: nobody waits for it, and its node may forget it. */
+static void let_go(struct coordinator *c, uint64_t now, const struct message_member *reported) {
+        struct message_member *seat = member_find(c, reported->request.member);
+
+        if (seat != NULL)
+                drop_seat(c, seat);
+        membership_remove(&c->membership, reported->request.member, WIRE__CAUSE__LEAVING, now);
+        refuse_member(c, reported->request.node, reported->request.member, JOB_END_NONE);
+}
+
+/* Where the node is not one of those who go on, its members are not taken before it is out: what they belong to is over. */
+static bool admissible(const struct coordinator *c, const struct message *report) {
+        return !c->collecting && (report->world == 0 || (coordinator_survivors(c) >> report->from & 1));
+}
+
+static void note_member(struct coordinator *c, uint64_t now, const struct message *report, uint32_t index) {
+        const struct message_member *reported = &report->member_of[index];
+        struct message_member *seat = member_find(c, reported->request.member);
+
+        if (seat == NULL) {
+                if (c->n == LIMIT_WORLD)
+                        return;
+                seat = &c->seat[c->n++];
+                seat->refused = false;
+        }
+        if (seat->refused) {
+                refuse_member(c, report->from, seat->request.member, seat->end);
+                return;
+        }
+        *seat = *reported;
+        seat->refused = false;
+        seat->request.node = report->from;
+        seat->request.host = report->host;
+        seat->request.device = report->device;
+        seat->in &= c->collecting || generation_equal(report->generation, c->current);
+        if (admissible(c, report))
+                member_admit(c, now, seat);
+}
+
+static bool reports(const struct message *report, uint64_t member) {
+        for (uint32_t i = 0; i < report->n_members; i++)
+                if (report->member_of[i].request.member == member && !report->member_of[i].leaving)
+                        return true;
+        return false;
+}
+
+void member_report(struct coordinator *c, uint64_t now, const struct message *report) {
+        for (uint32_t i = c->n; i-- > 0;) {
+                uint64_t member = c->seat[i].request.member;
+
+                if (c->seat[i].request.node != report->from || reports(report, member))
+                        continue;
+                drop_seat(c, &c->seat[i]);
+                membership_remove(&c->membership, member, WIRE__CAUSE__EXITED, now);
+        }
+        for (uint32_t i = 0; i < report->n_members; i++)
+                if (report->member_of[i].leaving)
+                        let_go(c, now, &report->member_of[i]);
+                else
+                        note_member(c, now, report, i);
+        for (uint32_t i = 0; i < report->n_members; i++)
+                if (report->member_of[i].in && !report->member_of[i].behind && generation_equal(report->generation, c->current) &&
+                    (coordinator_survivors(c) >> report->from & 1) &&
+                    tag_compare(&report->member_of[i].tag, &c->history) > 0)
+                        c->history = report->member_of[i].tag;
+}
+
+void member_forget(struct coordinator *c, uint64_t now, uint32_t node) {
+        for (uint32_t i = c->n; i-- > 0;) {
+                uint64_t member = c->seat[i].request.member;
+
+                if (c->seat[i].request.node != node)
+                        continue;
+                drop_seat(c, &c->seat[i]);
+                membership_remove(&c->membership, member, WIRE__CAUSE__EXITED, now);
+        }
+}
+
+enum membership_event member_tick(struct coordinator *c, uint64_t now) {
+        struct refusal refusal;
+        uint64_t member;
+
+        for (;;) {
+                enum membership_event event = membership_tick(&c->membership, now, &member, &refusal);
+                struct message_member *seat;
+
+                if (event != MEMBERSHIP_EXPIRED)
+                        return event;
+                seat = member_find(c, member);
+                if (seat != NULL)
+                        turn_away(c, seat, JOB_END_REFUSED);
+        }
+}

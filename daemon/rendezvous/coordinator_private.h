@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the coordinator share among themselves. */
+#pragma once
+
+#include "rendezvous/coordinator.h"
+#include "rendezvous/planted.h"
+
+/* coordinator.c */
+void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order);    /* from now on, to all */
+bool coordinator_all(const struct coordinator *c, enum message_kind answer);            /* the survivors have answered so */
+static inline uint64_t coordinator_survivors(const struct coordinator *c) {
+        return c->set & ~c->lost;
+}
+
+/* coordinator_member.c */
+void member_report(struct coordinator *c, uint64_t now, const struct message *report);
+void member_admit(struct coordinator *c, uint64_t now, struct message_member *seat);
+void member_forget(struct coordinator *c, uint64_t now, uint32_t node);         /* its members are lost with it */
+enum membership_event member_tick(struct coordinator *c, uint64_t now);         /* answers waits that have ended */
+struct message_member *member_find(struct coordinator *c, uint64_t member);
+
+/* coordinator_loss.c */
+void loss_begin(struct coordinator *c, uint64_t now);
+void loss_node(struct coordinator *c, uint64_t now, uint32_t node);
+void loss_advance(struct coordinator *c, uint64_t now);
+bool loss_found(const struct coordinator *c);
+void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing);
+
+/* coordinator_form.c */
+void form_advance(struct coordinator *c, uint64_t now);
+void form_begin(struct coordinator *c, uint64_t now);           /* nobody is left: whoever is here forms anew */
+void form_end(struct coordinator *c, uint64_t now, enum job_end end);
+void form_fill_order(struct coordinator *c, struct message *order);
+
+/* coordinator_take.c */
+void take_over(struct coordinator *c, uint64_t now);
+void take_advance(struct coordinator *c, uint64_t now);

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Taking over: a coordinator that has just begun knows nothing. It hears every node before it judges anybody, and goes on
+ * from the latest generation of which it is told. If all of its nodes run, nobody notices; otherwise it freezes them, and
+ * what any of them has already decided is decided.
+ */
+#include <string.h>
+
+#include "rendezvous/coordinator_private.h"
+
+void take_over(struct coordinator *c, uint64_t now) {
+        uint64_t keep = c->number;
+
+        memset(c->node, 0, sizeof(c->node));
+        membership_init(&c->membership, c->config.name, c->config.incarnation);
+        c->serving = true;
+        c->collecting = true;
+        c->term = c->tenure.term;
+        c->round = 1;
+        c->begun = c->since = now;
+        c->order = ORDER_COLLECT;
+        c->abort = c->settled = c->recording = false;
+        c->current = c->comm = (struct generation){ 0 };
+        c->set = c->lost = c->links = c->empty_since = 0;
+        c->number = keep;
+        c->history = (struct tag){ 0 };
+        c->end = JOB_END_NONE;
+        c->n = c->top = 0;
+}
+
+/* The node that speaks for the latest generation; LIMIT_NODES: nobody is in any. */
+static uint32_t find_latest(const struct coordinator *c) {
+        uint32_t best = LIMIT_NODES;
+
+        for (uint32_t node = 0; node < c->top; node++)
+                if (c->node[node].known && c->node[node].world > 0 &&
+                    (best == LIMIT_NODES ||
+                     generation_compare(c->node[node].generation, c->node[best].generation) > 0))
+                        best = node;
+        return best;
+}
+
+static bool has_answered(const struct coordinator *c, uint32_t node) {
+        return c->node[node].known && c->node[node].term == c->term;
+}
+
+static bool all_have_answered(const struct coordinator *c, uint64_t nodes) {
+        for (uint32_t node = 0; node < LIMIT_NODES; node++)
+                if ((nodes >> node & 1) && !has_answered(c, node))
+                        return false;
+        return true;
+}
+
+/* Somebody was in a later generation than all who are in one now: what these hold is old. */
+static bool superseded(const struct coordinator *c, uint32_t latest) {
+        for (uint32_t node = 0; node < c->top; node++)
+                if (c->node[node].known &&
+                    generation_compare(c->node[node].generation, c->node[latest].generation) > 0)
+                        return true;
+        return false;
+}
+
+/* A later generation than all who answer have been in is on record, and none of its nodes answers: what was committed in
+ * it is not known here. If one of them answers without having been in it, nothing was. */
+static bool unknown(const struct coordinator *c) {
+        for (uint32_t node = 0; node < c->top; node++)
+                if (has_answered(c, node) && ((c->tenure.record_set >> node & 1) ||
+                                              generation_compare(c->node[node].generation, c->tenure.record) >= 0))
+                        return false;
+        return c->tenure.record.number > 0;
+}
+
+/* The members of the generation, with their ranks; the others ask for a place like anybody who comes. */
+static void restore(struct coordinator *c, uint64_t now, uint32_t world) {
+        struct membership_member member[LIMIT_WORLD];
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < c->n; i++) {
+                struct message_member *seat = &c->seat[i];
+                const struct reporter *node = &c->node[seat->request.node];
+
+                seat->in &= generation_equal(node->generation, c->current);
+                if (!seat->in)
+                        continue;
+                member[n++] = (struct membership_member){ .request = seat->request, .id = seat->request.member,
+                                                          .rank = seat->rank, .slot = seat->slot,
+                                                          .deadline = UINT64_MAX };
+                if (!seat->behind && tag_compare(&seat->tag, &c->history) > 0)
+                        c->history = seat->tag;
+        }
+        for (uint32_t node = 0; node < c->top; node++)
+                if ((coordinator_survivors(c) >> node & 1) && tag_compare(&c->node[node].history, &c->history) > 0)
+                        c->history = c->node[node].history;
+        membership_restore(&c->membership, c->current.number, world, member, n, now);
+        for (uint32_t i = c->n; i-- > 0;)
+                if (!c->seat[i].in && ((coordinator_survivors(c) >> c->seat[i].request.node & 1) ||
+                                       c->node[c->seat[i].request.node].world == 0))
+                        member_admit(c, now, &c->seat[i]);
+}
+
+static bool everybody_runs(const struct coordinator *c) {
+        for (uint32_t node = 0; node < c->top; node++) {
+                const struct reporter *reporter = &c->node[node];
+
+                if ((c->set >> node & 1) && (!reporter->running || !generation_equal(reporter->generation, c->current) ||
+                                             !generation_equal(reporter->comm, c->comm)))
+                        return false;
+        }
+        return !loss_found(c);
+}
+
+static void adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
+        const struct reporter *speaker = &c->node[latest];
+
+        c->collecting = false;
+        c->current = speaker->generation;
+        c->comm = speaker->comm;
+        c->set = speaker->set;
+        for (uint32_t node = 0; node < LIMIT_NODES; node++)
+                if ((c->set >> node & 1) && (!has_answered(c, node) || c->node[node].world == 0))
+                        c->lost |= UINT64_C(1) << node;
+        restore(c, now, speaker->world);
+        if (everybody_runs(c))
+                coordinator_give(c, now, ORDER_RUN);
+        else
+                loss_begin(c, now);
+}
+
+/* Once everybody whom it could concern has been heard, or is as good as dead. */
+void take_advance(struct coordinator *c, uint64_t now) {
+        uint32_t latest = find_latest(c);
+        bool late = now > c->begun + c->config.times.death || planted(PLANTED_HASTY);
+
+        if (late && unknown(c)) {
+                c->collecting = false;
+                form_end(c, now, JOB_END_NO_STATE);
+        } else if (latest < LIMIT_NODES && !superseded(c, latest) &&
+                   (late || all_have_answered(c, c->node[latest].set))) {
+                adopt(c, now, latest);
+        } else if (late || c->config.alone) {
+                c->collecting = false;
+                form_begin(c, now);
+        }
+}

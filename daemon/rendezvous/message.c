@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What can be said about a message, a tag or a generation without knowing any state. */
+#include "rendezvous/message.h"
+
+#include "proto/frame.h"
+
+static const char *const names[N_MESSAGE_KINDS] = {
+        "COLLECT", "RUN", "HOLD", "STOP", "FREEZE", "CUT", "ABORT", "VERDICT", "NEWGEN", "FENCE", "END", "REFUSE",
+        "report", "held", "paused", "frozen", "drained", "aborted", "settled", "ack",
+        "lease-ask", "lease-grant", "lease-deny",
+};
+
+const char *message_name(enum message_kind kind) {
+        return (unsigned)kind < N_MESSAGE_KINDS ? names[kind] : "?";
+}
+
+int tag_compare(const struct tag *a, const struct tag *b) {
+        if (a->incarnation != b->incarnation)
+                return a->incarnation < b->incarnation ? -1 : 1;
+        if (a->term != b->term)
+                return a->term < b->term ? -1 : 1;
+        if (a->generation != b->generation)
+                return a->generation < b->generation ? -1 : 1;
+        return a->step < b->step ? -1 : a->step > b->step;
+}
+
+static bool member_valid(const struct message *message, const struct message_member *member) {
+        const struct membership_request *request = &member->request;
+
+        if (request->member == 0 || request->min_world == 0 || request->min_world > request->max_world ||
+            request->max_world > LIMIT_WORLD)
+                return false;
+        if (request->rank >= LIMIT_WORLD || request->slot >= LIMIT_WORLD || member->slot >= LIMIT_WORLD)
+                return false;
+        return !member->in || (member->rank < message->world && message->generation.number > 0);
+}
+
+/* The nodes of a generation include the one that speaks of it or is spoken to. */
+static bool set_valid(const struct message *message, uint32_t node) {
+        return message->world == 0 || (message->generation.number > 0 && (message->set >> node & 1) != 0);
+}
+
+bool message_valid(const struct message *message) {
+        if ((unsigned)message->kind >= N_MESSAGE_KINDS || message->from >= LIMIT_NODES || message->to >= LIMIT_NODES)
+                return false;
+        if (message->n_members > LIMIT_WORLD || message->world > LIMIT_WORLD)
+                return false;
+        if ((unsigned)message->end >= N_JOB_ENDS)
+                return false;
+        if (message->kind >= LEASE_ASK)
+                return message->term > 0 && message->n_members == 0 &&
+                       (message->from < LIMIT_CANDIDATES && message->to < LIMIT_CANDIDATES);
+        if (message->kind < ANSWER_REPORT && (message->term == 0 || message->from >= LIMIT_CANDIDATES))
+                return false;
+        if (message->kind >= ANSWER_REPORT && (message->stamp == 0 || !set_valid(message, message->from)))
+                return false;
+        if (message->kind == ORDER_NEWGEN && (message->world == 0 || message->source >= message->world ||
+                                              !set_valid(message, message->to) || message->comm.number == 0))
+                return false;
+        for (uint32_t i = 0; i < message->n_members; i++)
+                if (!member_valid(message, &message->member_of[i]))
+                        return false;
+        for (unsigned track = 0; track < N_TRACKS; track++)
+                if (message->committed[track] > message->prepared[track] ||
+                    message->prepared[track] - message->committed[track] > 1)
+                        return false;
+        return true;
+}

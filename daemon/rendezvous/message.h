@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What daemons say to each other about one job, and what the protocol asks of those who run it: plain structs, without
+ * pointers and without bytes on a wire. MEMBERSHIP's law of this protocol is that each message says a whole state, so that
+ * one that is lost is said again, one that comes twice changes nothing, and one that comes late is known by its number.
+ *
+ * The coordinator gives orders, one at a time, numbered by (term, round); a node carries out the highest that it has seen and
+ * answers with everything that it knows. Nodes never talk to each other here: they only meet in the engine.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "rendezvous/membership.h"
+
+#define LIMIT_NODES 64u         /* of a job; a set of nodes is a mask */
+#define LIMIT_LANES 4u          /* of steps and operations together */
+#define LIMIT_CANDIDATES 7u     /* daemons that may coordinate; they are the first ones by address */
+
+/* Steps, and operations outside them: each has its own numbers, lanes and outcome. */
+enum track_kind { TRACK_STEP, TRACK_OPERATION, N_TRACKS };
+
+/* Which membership somebody belongs to. Terms come first: a generation of a later coordinator is later, whatever its number. */
+struct generation {
+        uint64_t term;
+        uint32_t number;        /* 0: none */
+        uint32_t nonce;
+};
+
+/* How much a member's state holds: the generation that committed its last step, and that step. All 0: nothing. */
+struct tag {
+        uint64_t incarnation, term;
+        uint32_t generation;
+        uint64_t step;
+        bool checkpoint;        /* read from a file: counts only if all have the same, or else rank 0's state does */
+};
+
+enum message_kind {
+        /* orders: coordinator to node */
+        ORDER_COLLECT,          /* stay as you are and report; to who is outside, and by a coordinator that has just begun */
+        ORDER_RUN,              /* all nodes have entered the generation */
+        ORDER_HOLD,             /* open nothing further, and say what is open */
+        ORDER_STOP,             /* go on up to stop[track], and no further */
+        ORDER_FREEZE,           /* hand nothing more to the engine, decide nothing, and say what was handed out */
+        ORDER_CUT,              /* fill every lane up to seq[lane] */
+        ORDER_ABORT,            /* a node is lost, so the cut cannot be reached: abort the engine */
+        ORDER_VERDICT,          /* everything up to verdict[track] is committed, everything beyond is void */
+        ORDER_NEWGEN,           /* enter this generation */
+        ORDER_FENCE,            /* you do not belong to the generation that goes on: let go of it, then join again */
+        ORDER_END,              /* there will be no further generation */
+        ORDER_REFUSE,           /* one member is not taken, or no longer; not numbered, the order stays what it is */
+        /* answers: node to coordinator. Each carries the whole report */
+        ANSWER_REPORT, ANSWER_HELD, ANSWER_PAUSED, ANSWER_FROZEN, ANSWER_DRAINED, ANSWER_ABORTED, ANSWER_SETTLED, ANSWER_ACK,
+        /* between candidates and those who grant leases */
+        LEASE_ASK, LEASE_GRANT, LEASE_DENY,
+        N_MESSAGE_KINDS,
+};
+
+/* Why the job has ended, or a member is not taken. */
+enum job_end {
+        JOB_END_NONE,
+        JOB_END_NO_STATE,       /* no up-to-date rank: restart from checkpoint */
+        JOB_END_TOO_FEW,        /* nobody came back in time, and too few are left */
+        JOB_END_REFUSED,        /* a member's request cannot be granted, or its wait has ended */
+        JOB_END_FENCED,         /* a newer process of the same identity has come */
+        N_JOB_ENDS,
+};
+
+/* A member as its node reports it, or as its place is told to it. */
+struct message_member {
+        struct membership_request request;
+        struct tag tag;
+        uint32_t rank, slot;    /* in the generation, if `in` */
+        bool in;                /* belongs to the generation that the message names */
+        bool behind;            /* NEWGEN: must take the source's state first */
+        bool leaving;           /* report: has said goodbye; nobody waits for it */
+        bool refused;           /* the coordinator's own note: it says `end` to the node until this member is gone there */
+        enum job_end end;
+};
+
+struct message {
+        enum message_kind kind;
+        uint32_t from, to;              /* addresses: 0 … LIMIT_NODES - 1 */
+        uint64_t instance;              /* answers: of the sender; orders: of the node that is meant. Grows with each start */
+        uint64_t term;
+        uint64_t round;                 /* orders: their number in the term; answers: the order that is answered */
+        uint64_t stamp;                 /* answers, LEASE_ASK: the sender's clock, never twice the same; orders, grants: the
+                                           latest one of the receiver that the sender has seen */
+        struct generation generation;   /* answers: the sender's; orders: the one that they are about; leases: the latest */
+        struct generation comm;         /* the generation for which the communicator in use was built */
+        uint64_t set;                   /* nodes of that generation */
+        uint64_t seq[LIMIT_LANES];      /* answers: launched on each lane; CUT: up to where */
+        uint64_t mark[N_TRACKS];        /* HELD: opened; STOP: up to where; VERDICT: committed */
+        uint64_t committed[N_TRACKS], prepared[N_TRACKS];       /* answers */
+        uint64_t links;                 /* answers: nodes that this one cannot reach, as its engine says; END: the ends of
+                                           the links for whose sake the job has ended */
+        struct tag history;             /* the largest tag that the sender knows of */
+        uint32_t host, device;          /* answers */
+        bool running;                   /* answers: nothing keeps the node from opening the next step */
+        uint32_t world, source;         /* NEWGEN: members, and the rank whose state counts; answers: members of the
+                                           generation, 0: the sender is outside */
+        enum job_end end;               /* END and REFUSE */
+        uint64_t member;                /* REFUSE: whom */
+        uint32_t n_members;             /* answers: all of the node's; NEWGEN: those of the node who belong to it */
+        struct message_member member_of[LIMIT_WORLD];
+};
+
+/* What the protocol wants done. The engine and the arenas are the caller's. */
+enum action_kind {
+        ACTION_BUILD,           /* a communicator of `set`, named `comm` → node_built(); the older one stays */
+        ACTION_DROP,            /* the older communicator */
+        ACTION_ABORT,           /* the engine of `comm`, bounded in time → node_aborted() */
+        ACTION_LAUNCH,          /* collective `seq` of `lane`: number `index` of the track's open unit, or its vote with `value`,
+                                   or a filler → node_done() */
+        ACTION_CANCEL,          /* let go of the unit's arenas → node_quiet() */
+        /* to members: */
+        ACTION_COMMITTED,       /* unit `number` of `track` */
+        ACTION_VOID,            /* … nobody has it, or, if `behind`, perhaps others */
+        ACTION_MISMATCH,        /* the operation was not the same everywhere */
+        ACTION_GENERATION,      /* `member` belongs to `generation` with `rank` of `world`; `behind`: take the state of `source` */
+        ACTION_OUT,             /* the node is outside: `since` the coordinator was last heard; its members join again */
+        ACTION_REFUSED,         /* `member` is not taken, or no longer: `end` */
+        ACTION_ENDED,           /* the job is over: `end` */
+};
+
+enum launch_kind { LAUNCH_PAYLOAD, LAUNCH_VOTE, LAUNCH_FILLER };
+
+struct action {
+        enum action_kind kind;
+        struct generation generation, comm;
+        uint64_t set;
+        uint32_t lane;
+        uint64_t seq;
+        enum launch_kind launch;
+        uint64_t index, value;
+        enum track_kind track;
+        uint64_t number;
+        bool behind;
+        uint64_t member, since;
+        uint32_t rank, slot, world, source;
+        enum job_end end;
+};
+
+/* Where messages and actions go. Neither may call back into the machine that gives them. */
+struct outlet {
+        void (*send)(void *data, const struct message *message);
+        void (*act)(void *data, const struct action *action);
+        void *data;
+};
+
+/* All in microseconds. heartbeat < patience < death; a lease is longer than two heartbeats. */
+struct machine_times {
+        uint64_t heartbeat;     /* between two sayings of the same thing */
+        uint64_t patience;      /* a node without word from a coordinator launches and decides nothing any more */
+        uint64_t death;         /* a coordinator without word from a node takes it for lost */
+        uint64_t abandon;       /* a node without word from a coordinator leaves its generation */
+        uint64_t drain;         /* for DRAINED, then the engine is aborted */
+        uint64_t build;         /* for ABORTED and for ACK, then a node is expelled */
+        uint64_t lease;
+};
+
+static inline bool generation_equal(struct generation a, struct generation b) {
+        return a.term == b.term && a.number == b.number && a.nonce == b.nonce;
+}
+
+/* Below 0: a is older. */
+static inline int generation_compare(struct generation a, struct generation b) {
+        if (a.term != b.term)
+                return a.term < b.term ? -1 : 1;
+        return a.number < b.number ? -1 : a.number > b.number;
+}
+
+int tag_compare(const struct tag *a, const struct tag *b);
+
+/* Everything that can be said against a message without knowing a state: false if it is to be dropped. */
+bool message_valid(const struct message *message);
+/* The part of the struct that says something: members beyond n_members do not. */
+static inline size_t message_bytes(const struct message *message) {
+        return offsetof(struct message, member_of) + message->n_members * sizeof(message->member_of[0]);
+}
+const char *message_name(enum message_kind kind);

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One daemon's part in a job: what it has handed to the engine, what it knows to be prepared and committed, and how it carries
+ * out the coordinator's orders. A pure state machine: calls, messages and the time go in, messages and actions come out
+ * through the outlet. It never touches an engine or an arena, and knows buckets only as a count for each lane.
+ *
+ * The caller sees to it that what it offers on a lane is in the same order on every node, and that every call carries the
+ * generation in which its cause arose: what belongs to another one is absorbed here.
+ */
+#pragma once
+
+#include "rendezvous/message.h"
+
+enum node_phase {
+        NODE_OUT,               /* in no generation: its members wait to be taken */
+        NODE_BUILDING,          /* was told of a generation, and waits for its communicator */
+        NODE_RUNNING,
+        NODE_FROZEN,            /* hands out nothing and decides nothing, until the verdict */
+        NODE_FILLING,           /* fills its lanes up to the cut, then waits until all of that is complete */
+        NODE_ABORTING,
+        NODE_ABORTED,
+        NODE_SETTLING,          /* has the verdict; members are told once nothing touches their arenas any more */
+        NODE_SETTLED,           /* waits for the next generation */
+        NODE_LEAVING,           /* fenced, or has given up: lets go of everything, then is out */
+        NODE_ENDED,
+};
+
+enum unit_state {
+        UNIT_IDLE,
+        UNIT_WANTED,            /* members have begun it, but the node holds still */
+        UNIT_OPEN,
+        UNIT_COMMITTING,        /* decided; told once its results are in the arenas */
+        UNIT_VOIDING,           /* decided; told once the last access to the arenas has ended */
+};
+
+/* A step or an operation that is open, and the number of the last one that was committed. */
+struct track {
+        enum unit_state state;
+        uint64_t committed, prepared;
+        uint64_t planned[LIMIT_LANES], offered[LIMIT_LANES], launched[LIMIT_LANES], completed[LIMIT_LANES];
+        bool full, landed, quiet, mismatch, behind, silent;
+        bool voted;             /* the vote was launched; */
+        int vote;               /* its result, -1: none yet */
+};
+
+struct node_lane {
+        uint64_t launched, completed;   /* on the communicator in use */
+};
+
+struct node_config {
+        uint32_t address, candidates;   /* own address; how many daemons may coordinate: 0 … candidates - 1 */
+        uint64_t instance;              /* grows with each start of this daemon */
+        uint32_t host, device;
+        uint32_t n_lanes;               /* the last one is that of operations */
+        uint64_t window;                /* collectives ahead on a lane */
+        uint64_t incarnation;           /* of the job */
+        struct machine_times times;
+};
+
+struct node {
+        struct node_config config;
+        struct outlet out;
+        enum node_phase phase;
+        enum message_kind answer;       /* what the next answer says; beside it goes the whole report */
+        uint64_t term, round;           /* of the highest order seen */
+        uint32_t coordinator;
+        uint64_t contact;               /* own clock of the latest answer that a serving coordinator has seen */
+        uint64_t stamp, reported;
+        bool suspended;                 /* too long without contact */
+        bool held, stopping;            /* opens nothing beyond stop[]; stopping: those numbers are the coordinator's */
+        bool missing;                   /* a member of this node and generation is gone: nothing can be opened without it */
+        uint64_t stop[N_TRACKS];
+        struct generation generation, comm, old_comm;
+        uint64_t set, links;
+        uint64_t cut[LIMIT_LANES];
+        uint32_t world, source;
+        struct node_lane lane[LIMIT_LANES];
+        struct track track[N_TRACKS];
+        struct tag history;
+        enum job_end end;
+        uint32_t n;
+        struct message_member member[LIMIT_WORLD];
+};
+
+void node_init(struct node *node, const struct node_config *config, uint64_t now, const struct outlet *out);
+void node_receive(struct node *node, uint64_t now, const struct message *message);
+void node_tick(struct node *node, uint64_t now);
+uint64_t node_deadline(const struct node *node);
+
+/* Members of this node. `request.member` is never used again, by any node; a tag comes from a checkpoint or is all 0. */
+void node_join(struct node *node, uint64_t now, const struct membership_request *request, const struct tag *tag);
+void node_leave(struct node *node, uint64_t now, uint64_t member);      /* says goodbye: nobody waits for it */
+void node_lose(struct node *node, uint64_t now, uint64_t member);
+/* The member begins to take another one's state, of which it has nothing until it has all: */
+void node_sync(struct node *node, uint64_t member);
+void node_synced(struct node *node, uint64_t member, const struct tag *tag);
+
+/* The first sign of a step or operation; `planned` payloads on each lane. False: absorbed, its members begin it anew in the
+ * next generation. The other calls are absorbed silently if they are not about the open unit. */
+bool node_open(struct node *node, uint64_t now, struct generation generation, enum track_kind track,
+               const uint64_t planned[LIMIT_LANES]);
+/* The next payload of that lane is complete on this node. */
+void node_offer(struct node *node, uint64_t now, struct generation generation, enum track_kind track, uint32_t lane);
+/* Every member of this node has given everything: on one node that decides. */
+void node_full(struct node *node, uint64_t now, struct generation generation, enum track_kind track);
+/* Every result of the unit is in the members' arenas. */
+void node_landed(struct node *node, uint64_t now, struct generation generation, enum track_kind track);
+/* After ACTION_CANCEL: nothing touches the unit's arenas any more. */
+void node_quiet(struct node *node, uint64_t now, struct generation generation, enum track_kind track);
+
+/* What the engine says. */
+void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t lane, uint64_t seq, uint64_t value);
+void node_built(struct node *node, uint64_t now, struct generation comm, uint64_t unreachable);
+void node_aborted(struct node *node, uint64_t now, struct generation comm);
+void node_unreachable(struct node *node, uint64_t now, struct generation comm, uint64_t nodes);
+
+static inline bool node_is_in(const struct node *node) {
+        return node->phase != NODE_OUT && node->phase != NODE_LEAVING && node->phase != NODE_ENDED;
+}

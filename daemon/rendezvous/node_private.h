@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of a node share among themselves. */
+#pragma once
+
+#include "rendezvous/node.h"
+#include "rendezvous/planted.h"
+
+/* node_unit.c: launches and decides whatever can be. */
+void unit_progress(struct node *node);
+/* The verdict about a track's open unit, if there is one. */
+void unit_decide(struct node *node, enum track_kind track, uint64_t verdict);
+/* Whatever is open comes to nothing; members hear that others may have it. */
+void unit_give_up(struct node *node, enum track_kind track);
+void unit_reset(struct track *track);
+bool unit_idle(const struct node *node);
+bool unit_empty(const struct node *node);       /* no member of this node belongs to the generation */
+uint64_t unit_opened(const struct node *node, enum track_kind track);
+
+/* node_report.c: says everything to the coordinator, or to all who may be it. */
+void report_send(struct node *node, uint64_t now);
+/* The members named by the order belong to the generation, the others of this node do not. */
+void report_enter(struct node *node, const struct message *order);
+void report_refuse(struct node *node, const struct message *order);
+
+/* node.c: sees whether the phase has done what it is there for. */
+void node_advance(struct node *node, uint64_t now);
+/* Begins of each call: false if the node has given up meanwhile. */
+void node_wake(struct node *node, uint64_t now);
+void node_act(const struct node *node, const struct action *action);

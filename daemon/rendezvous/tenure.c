@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Leases: what a voter promises, and what a candidate makes of a majority of promises. */
+#include "rendezvous/tenure.h"
+
+#include <string.h>
+
+#include "rendezvous/planted.h"
+
+/* Candidates ask one behind the other, each after the answers to the one before: else all would promise themselves. */
+static uint64_t turn(const struct tenure *tenure) {
+        return tenure->n > 1 ? (tenure->self + 1) * 3 * tenure->times.heartbeat : 0;
+}
+
+void tenure_init(struct tenure *tenure, uint32_t self, uint32_t n, const struct machine_times *times, uint64_t floor,
+                 uint64_t now, const struct outlet *out) {
+        memset(tenure, 0, sizeof(*tenure));
+        tenure->self = self;
+        tenure->n = n;
+        tenure->times = *times;
+        tenure->out = *out;
+        tenure->floor = floor;
+        tenure->voter.holder = self;
+        if (n == 1)
+                return;
+        tenure->voter.until = now + times->lease;       /* what an earlier run may have promised */
+        tenure->retry = tenure->voter.until + turn(tenure);
+}
+
+/* Adopts what was asked, if the promise allows it. */
+static bool voter_grants(struct voter *voter, const struct message *ask, uint64_t now, uint64_t lease) {
+        if (ask->term < voter->term)
+                return false;
+        if (ask->from != voter->holder && !planted(PLANTED_TERM_TWICE) && (ask->term == voter->term || now < voter->until))
+                return false;
+        voter->term = ask->term;
+        voter->holder = ask->from;
+        voter->until = now + lease;
+        if (generation_compare(ask->generation, voter->record) > 0) {
+                voter->record = ask->generation;
+                voter->record_set = ask->set;
+        }
+        return true;
+}
+
+static void answer(struct tenure *tenure, uint64_t now, const struct message *ask) {
+        bool granted = voter_grants(&tenure->voter, ask, now, tenure->times.lease);
+        struct message reply;
+
+        memset(&reply, 0, offsetof(struct message, member_of));
+        reply.kind = granted ? LEASE_GRANT : LEASE_DENY;
+        reply.from = tenure->self;
+        reply.to = ask->from;
+        reply.term = granted ? ask->term : tenure->voter.term;
+        reply.stamp = ask->stamp;
+        reply.generation = tenure->voter.record;
+        reply.set = tenure->voter.record_set;
+        reply.instance = ask->instance;
+        if (ask->from == tenure->self)
+                tenure_receive(tenure, now, &reply);
+        else
+                tenure->out.send(tenure->out.data, &reply);
+}
+
+static void ask(struct tenure *tenure, uint64_t now) {
+        struct message message;
+
+        memset(&message, 0, offsetof(struct message, member_of));
+        message.kind = LEASE_ASK;
+        message.from = tenure->self;
+        message.term = tenure->term;
+        message.stamp = now;
+        message.instance = tenure->floor;
+        message.generation = tenure->record;
+        message.set = tenure->record_set;
+        tenure->asked = now;
+        for (uint32_t to = 0; to < tenure->n; to++) {
+                message.to = to;
+                if (to == tenure->self)
+                        answer(tenure, now, &message);
+                else
+                        tenure->out.send(tenure->out.data, &message);
+        }
+}
+
+static uint64_t next_term(const struct tenure *tenure) {
+        uint64_t counter = tenure->seen >> 8 > tenure->floor ? tenure->seen >> 8 : tenure->floor;
+
+        return (counter + 1) << 8 | (planted(PLANTED_TERM_TWICE) ? 0 : tenure->self);
+}
+
+static void seek(struct tenure *tenure, uint64_t now) {
+        tenure->term = next_term(tenure);
+        tenure->seen = tenure->term;
+        tenure->seeking = true;
+        tenure->retry = now + tenure->times.lease + turn(tenure);
+        memset(tenure->granted, 0, sizeof(tenure->granted));
+        ask(tenure, now);
+}
+
+uint64_t tenure_until(const struct tenure *tenure) {
+        uint64_t best = 0;
+
+        /* The latest stamp that a majority has granted at least. */
+        for (uint32_t i = 0; i < tenure->n; i++) {
+                uint32_t as_late = 0;
+
+                for (uint32_t k = 0; k < tenure->n; k++)
+                        as_late += tenure->granted[k] >= tenure->granted[i];
+                if (as_late * 2 > tenure->n && tenure->granted[i] > best)
+                        best = tenure->granted[i];
+        }
+        return best > 0 ? best + tenure->times.lease : 0;
+}
+
+static void step_down(struct tenure *tenure, uint64_t now) {
+        tenure->serving = tenure->seeking = false;
+        memset(tenure->granted, 0, sizeof(tenure->granted));
+        tenure->retry = now + turn(tenure);
+}
+
+void tenure_tick(struct tenure *tenure, uint64_t now) {
+        if (tenure->serving && now >= tenure_until(tenure))
+                step_down(tenure, now);
+        if (tenure->serving) {
+                if (now >= tenure->asked + tenure->times.heartbeat)
+                        ask(tenure, now);
+                return;
+        }
+        if (now < tenure->retry || (tenure->voter.holder != tenure->self && now < tenure->voter.until))
+                return;
+        seek(tenure, now);
+}
+
+static void receive_grant(struct tenure *tenure, uint64_t now, const struct message *grant) {
+        if (grant->term != tenure->term || grant->instance != tenure->floor || grant->stamp > now ||
+            grant->stamp < tenure->granted[grant->from] || !(tenure->seeking || tenure->serving))
+                return;
+        tenure->granted[grant->from] = grant->stamp;
+        tenure->recorded[grant->from] = grant->generation;
+        if (generation_compare(grant->generation, tenure->record) > 0) {
+                tenure->record = grant->generation;
+                tenure->record_set = grant->set;
+        }
+        if (tenure->seeking && now < tenure_until(tenure)) {
+                tenure->seeking = false;
+                tenure->serving = true;
+                tenure->since = now;
+        }
+}
+
+void tenure_exceeded(struct tenure *tenure, uint64_t term, uint64_t now) {
+        if (term > tenure->seen)
+                tenure->seen = term;
+        if (term > tenure->term && (tenure->serving || tenure->seeking))
+                step_down(tenure, now);
+}
+
+void tenure_receive(struct tenure *tenure, uint64_t now, const struct message *message) {
+        if (message->from >= tenure->n)
+                return;
+        if (message->kind == LEASE_ASK) {
+                if (message->term > tenure->seen)
+                        tenure->seen = message->term;
+                answer(tenure, now, message);
+        } else if (message->kind == LEASE_GRANT) {
+                receive_grant(tenure, now, message);
+        } else if (message->kind == LEASE_DENY && tenure->serving) {
+                /* Who was cut off has promised himself a term that he cannot serve in: the others' leases still count. */
+                if (message->term > tenure->seen)
+                        tenure->seen = message->term;
+        } else if (message->kind == LEASE_DENY) {
+                tenure_exceeded(tenure, message->term, now);
+        }
+}
+
+void tenure_put(struct tenure *tenure, struct generation generation, uint64_t set, uint64_t now) {
+        tenure->record = generation;
+        tenure->record_set = set;
+        ask(tenure, now);
+}
+
+bool tenure_has_put(const struct tenure *tenure) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < tenure->n; i++)
+                n += tenure->granted[i] > 0 && generation_equal(tenure->recorded[i], tenure->record);
+        return n * 2 > tenure->n;
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Trainers, and what lies between them and the machine in a real daemon: reductions that read their arenas, results that are
+ * written into them. A trainer synchronises first in each generation, then does steps, with an operation behind every second.
+ * Its state is a hash of all that it has applied.
+ */
+#include <string.h>
+
+#include "sim.h"
+
+static uint32_t members_in(const struct proc *proc) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
+                n += proc->trainer[i].state != TRAINER_NONE && proc->trainer[i].in &&
+                     generation_equal(proc->trainer[i].generation, proc->node.generation);
+        return n;
+}
+
+static bool alone(const struct proc *proc) {
+        return (proc->node.set & (proc->node.set - 1)) == 0;
+}
+
+static void later(uint32_t proc, uint32_t index) {
+        at(1 + rnd(8), EVENT_TRAINER, proc, index, w.proc[proc].trainer[index].epoch, 0);
+}
+
+static void begin(uint32_t proc, uint32_t index) {
+        struct trainer *trainer = &w.proc[proc].trainer[index];
+
+        if (trainer->leaving)
+                return;
+        trainer->state = TRAINER_READYING;
+        trainer->track = trainer->todo == TODO_STEP ? TRACK_STEP : TRACK_OPERATION;
+        trainer->item = 0;
+        later(proc, index);
+}
+
+void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct tag *tag, uint64_t hash) {
+        struct trainer *trainer = &w.proc[proc].trainer[index];
+        uint32_t epoch = trainer->epoch + 1;
+
+        *trainer = (struct trainer){ .state = TRAINER_JOINING, .id = ++w.next_member, .identity = identity,
+                                     .epoch = epoch, .tag = *tag, .hash = hash };
+        trace("%u hires member %llu with step %llu", proc, (unsigned long long)trainer->id, (unsigned long long)tag->step);
+        node_join(&w.proc[proc].node, w.now,
+                  &(struct membership_request){
+                          .member = trainer->id, .min_world = w.min_world, .max_world = w.max_world, .adapts = true,
+                          .identity = identity, .instance = trainer->id, .timeout = 1500,
+                          .last_call = 10, .grace = 100, .incarnation = 1, .has_slot = true, .slot = index, .has_rank = w.ranked, .rank = w.ranked ? (uint32_t)identity - 1 : 0 },
+                  tag);
+}
+
+void member_kill(uint32_t proc, uint32_t index) {
+        struct trainer *trainer = &w.proc[proc].trainer[index];
+        uint32_t epoch = trainer->epoch + 1;
+        uint64_t id = trainer->id;
+
+        trace("%u: member %llu is killed", proc, (unsigned long long)id);
+        *trainer = (struct trainer){ .state = TRAINER_NONE, .epoch = epoch };
+        if (w.proc[proc].alive && !w.proc[proc].stopped)
+                node_lose(&w.proc[proc].node, w.now, id);
+}
+
+/* Between its steps or in the middle of one: it gives nothing more. */
+void member_leave(uint32_t proc, uint32_t index) {
+        struct trainer *trainer = &w.proc[proc].trainer[index];
+
+        trace("%u: member %llu leaves", proc, (unsigned long long)trainer->id);
+        trainer->leaving = true;
+        trainer->epoch++;
+        node_leave(&w.proc[proc].node, w.now, trainer->id);
+}
+
+bool member_twin(uint32_t proc, uint32_t index) {
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
+                if (w.proc[proc].trainer[i].state == TRAINER_NONE) {
+                        member_hire(proc, i, w.proc[proc].trainer[index].identity, &(struct tag){ 0 }, 0);
+                        return true;
+                }
+        return false;
+}
+
+static void quiet_if_idle(uint32_t proc, enum track_kind track) {
+        struct local *local = &w.proc[proc].local[track];
+
+        if (local->active && local->cancelled && local->tasks == 0)
+                at(rnd(4), EVENT_QUIET, proc, track, local->serial, 0);
+}
+
+/* False: absorbed. */
+static bool open_local(uint32_t proc, struct generation generation, enum track_kind track) {
+        struct proc *p = &w.proc[proc];
+        struct local *local = &p->local[track];
+        uint64_t planned[LIMIT_LANES] = { 0 };
+        uint32_t serial = local->serial + 1;
+
+        if (local->active)
+                return !local->cancelled && generation_equal(local->generation, generation);
+        for (uint32_t lane = 0; lane < N_LANES; lane++)
+                planned[lane] = w.planned[track][lane];
+        memset(local, 0, sizeof(*local));
+        *local = (struct local){ .active = true, .serial = serial, .generation = generation, .members = members_in(p),
+                                 .number = p->node.track[track].committed + 1, .opened = w.now };
+        local->active = node_open(&p->node, w.now, generation, track, planned);
+        return local->active && !local->cancelled;
+}
+
+/* Whoever has no members gives zeros, at once. */
+void member_look(uint32_t proc) {
+        struct proc *p = &w.proc[proc];
+
+        if (!p->alive || p->stopped || !p->has_node || p->node.phase != NODE_RUNNING || p->node.suspended || alone(p) ||
+            members_in(p) > 0)
+                return;
+        for (unsigned track = 0; track < N_TRACKS; track++) {
+                if (p->local[track].active || !open_local(proc, p->node.generation, track))
+                        continue;
+                p->local[track].empty = true;
+                for (uint32_t item = 0; item < w.items[track]; item++)
+                        node_offer(&p->node, w.now, p->node.generation, track, w.item_lane[track][item]);
+                node_landed(&p->node, w.now, p->node.generation, track);
+        }
+}
+
+static void ready(uint32_t proc, struct trainer *trainer) {
+        struct proc *p = &w.proc[proc];
+        struct local *local = &p->local[trainer->track];
+        uint32_t item = trainer->item;
+
+        if (!open_local(proc, trainer->generation, trainer->track)) {
+                trainer->state = TRAINER_WAITING;       /* for a word about another generation */
+                return;
+        }
+        if (trainer->behind && trainer->todo == TODO_SYNC && item == 0) {
+                trainer->tag = (struct tag){ 0 };
+                trainer->hash = 0;
+                node_sync(&p->node, trainer->id);
+        }
+        if (++local->ready[item] == local->members) {
+                local->tasks++;
+                at(rnd(4), EVENT_REDUCED, proc, trainer->track, item, local->serial);
+                local->n_ready++;
+        }
+        if (++trainer->item < w.items[trainer->track])
+                at(1 + rnd(6), EVENT_TRAINER, proc, (uint32_t)(trainer - p->trainer), trainer->epoch, 0);
+        else
+                trainer->state = TRAINER_WAITING;
+        if (local->n_ready == w.items[trainer->track])
+                node_full(&p->node, w.now, trainer->generation, trainer->track);
+}
+
+static void fan_out(uint32_t proc, enum track_kind track, uint32_t item) {
+        w.proc[proc].local[track].tasks++;
+        at(rnd(4), EVENT_FANNED, proc, track, item, w.proc[proc].local[track].serial);
+}
+
+/* The n-th payload of a lane. */
+static uint32_t item_of(enum track_kind track, uint32_t lane, uint32_t n) {
+        for (uint32_t item = 0; item < w.items[track]; item++)
+                if (w.item_lane[track][item] == lane && n-- == 0)
+                        return item;
+        return MAX_ITEMS;
+}
+
+static void reduced(uint32_t proc, enum track_kind track, uint32_t item) {
+        struct proc *p = &w.proc[proc];
+        struct local *local = &p->local[track];
+        uint32_t lane = w.item_lane[track][item];
+
+        local->tasks--;
+        if (local->cancelled) {
+                quiet_if_idle(proc, track);
+                return;
+        }
+        local->reduced[item] = true;
+        if (alone(p)) {
+                local->good[item] = local->members == p->node.world;
+                fan_out(proc, track, item);
+                return;
+        }
+        while ((item = item_of(track, lane, local->offered[lane])) < MAX_ITEMS && local->reduced[item]) {
+                local->offered[lane]++;
+                node_offer(&p->node, w.now, local->generation, track, lane);
+        }
+}
+
+void member_result(uint32_t proc, uint32_t lane, const struct collective *c) {
+        enum track_kind track = lane == N_LANES - 1 ? TRACK_OPERATION : TRACK_STEP;
+        struct local *local = &w.proc[proc].local[track];
+        uint32_t item;
+
+        if ((c->payload >> proc & 1) == 0 || c->serial[proc] != local->serial || !local->active || local->cancelled)
+                return;
+        item = item_of(track, lane, local->results[lane]++);
+        local->good[item] = !c->mixed && c->members == w.proc[proc].node.world;
+        if (!local->empty)
+                fan_out(proc, track, item);
+}
+
+static void fanned(uint32_t proc, enum track_kind track, uint32_t item) {
+        struct local *local = &w.proc[proc].local[track];
+
+        truth_write(proc, local);
+        local->tasks--;
+        local->fanned[item] = true;
+        if (local->cancelled) {
+                quiet_if_idle(proc, track);
+                return;
+        }
+        for (uint32_t i = 0; i < w.items[track]; i++)
+                if (!local->fanned[i])
+                        return;
+        node_landed(&w.proc[proc].node, w.now, local->generation, track);
+}
+
+void member_event(const struct event *event) {
+        struct proc *p = &w.proc[event->proc];
+        struct trainer *trainer = &p->trainer[event->a % MAX_TRAINERS];
+        struct local *local = &p->local[event->a % N_TRACKS];
+
+        if (event->kind == EVENT_TRAINER) {
+                if (trainer->epoch != event->b || trainer->state != TRAINER_READYING)
+                        return;
+                if (trainer->received)
+                        node_synced(&p->node, trainer->id, &trainer->tag);
+                trainer->received = false;
+                ready(event->proc, trainer);
+        } else if (event->kind == EVENT_QUIET) {
+                if (local->serial != event->b || !local->active)
+                        return;
+                local->active = false;
+                node_quiet(&p->node, w.now, local->generation, event->a);
+        } else if (local->serial != event->c) {
+                return;
+        } else if (event->kind == EVENT_REDUCED) {
+                reduced(event->proc, event->a, event->b);
+        } else {
+                fanned(event->proc, event->a, event->b);
+        }
+}
+
+static void enter(uint32_t proc, const struct action *action) {
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
+                struct trainer *trainer = &w.proc[proc].trainer[i];
+
+                if (trainer->state == TRAINER_NONE || trainer->id != action->member)
+                        continue;
+                if (trainer->received) {        /* the daemon does not know of it, so it counts for nothing */
+                        trainer->tag = (struct tag){ 0 };
+                        trainer->hash = 0;
+                }
+                truth_generation(proc, trainer, action);
+                trainer->in = true;
+                trainer->epoch++;
+                trainer->generation = action->generation;
+                trainer->rank = action->rank;
+                trainer->world = action->world;
+                trainer->behind = action->behind;
+                trainer->received = false;
+                trainer->todo = TODO_SYNC;
+                begin(proc, i);
+        }
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value) {
+        hash = (hash ^ value) * UINT64_C(0x9E3779B97F4A7C15);
+        return hash ^ hash >> 29;
+}
+
+static void committed_step(struct trainer *trainer, const struct action *action) {
+        trainer->hash = mix(mix(mix(trainer->hash, action->generation.term), action->generation.number), action->number);
+        trainer->tag = (struct tag){ 1, action->generation.term, action->generation.number, action->number, false };
+        trainer->commits++;
+        trainer->todo = action->number % 2 == 0 ? TODO_OPERATION : TODO_STEP;
+}
+
+static void committed_operation(struct trainer *trainer) {
+        if (trainer->todo == TODO_SYNC && trainer->behind) {
+                trainer->hash = truth_state(trainer->generation, &trainer->tag);
+                trainer->behind = false;
+                trainer->received = true;
+        }
+        trainer->todo = trainer->todo == TODO_SYNC && trainer->tag.step > 0 && trainer->tag.step % 2 == 0 ? TODO_OPERATION :
+                                                                                                           TODO_STEP;
+}
+
+static void committed(uint32_t proc, const struct action *action) {
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
+                struct trainer *trainer = &w.proc[proc].trainer[i];
+
+                if (trainer->state == TRAINER_NONE || !trainer->in)
+                        continue;
+                trainer->epoch++;
+                if (action->track == TRACK_STEP)
+                        committed_step(trainer, action);
+                else
+                        committed_operation(trainer);
+                begin(proc, i);
+        }
+}
+
+/* Everybody of this node stops what he does, and waits. */
+static void interrupt(uint32_t proc, enum trainer_state state) {
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
+                struct trainer *trainer = &w.proc[proc].trainer[i];
+
+                if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_OVER)
+                        continue;
+                if (state == TRAINER_WAITING && !trainer->in)
+                        continue;
+                trainer->epoch++;
+                trainer->state = state;
+                trainer->in &= state == TRAINER_WAITING;
+        }
+}
+
+static void refused(uint32_t proc, uint64_t member) {
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
+                struct trainer *trainer = &w.proc[proc].trainer[i];
+
+                if (trainer->state != TRAINER_NONE && trainer->id == member) {
+                        trainer->state = trainer->leaving ? TRAINER_NONE : TRAINER_OVER;
+                        trainer->in = false;
+                        trainer->epoch++;
+                }
+        }
+}
+
+void member_act(uint32_t proc, const struct action *action) {
+        struct local *local = &w.proc[proc].local[action->track];
+
+        if (w.trace && action->kind >= ACTION_CANCEL)
+                trace("%u: action %d track %d number %llu member %llu rank %u/%u source %u behind %d gen %u.%llx", proc,
+                      action->kind, action->track, (unsigned long long)action->number, (unsigned long long)action->member,
+                      action->rank, action->world, action->source, action->behind, action->generation.number,
+                      (unsigned long long)action->generation.term);
+        switch (action->kind) {
+        case ACTION_CANCEL:
+                local->cancelled = true;
+                quiet_if_idle(proc, action->track);
+                break;
+        case ACTION_COMMITTED:
+                truth_outcome(proc, action);
+                local->active = false;
+                committed(proc, action);
+                break;
+        case ACTION_VOID:
+        case ACTION_MISMATCH:
+                truth_outcome(proc, action);
+                local->told = true;
+                interrupt(proc, TRAINER_WAITING);
+                break;
+        case ACTION_GENERATION: enter(proc, action); break;
+        case ACTION_OUT:
+                truth_lost(proc);
+                interrupt(proc, TRAINER_JOINING);
+                break;
+        case ACTION_REFUSED:
+                refused(proc, action->member);
+                break;
+        case ACTION_ENDED: interrupt(proc, TRAINER_OVER); break;
+        default: break;
+        }
+}

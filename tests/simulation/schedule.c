@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One schedule: a small world made from a seed, faults that strike when the coordinator is in a certain phase, and the
+ * end, when everything has been repaired and everybody must have come on.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "sim.h"
+
+uint64_t hits[N_PHASES][N_FAULTS];
+const char *const phase_names[N_PHASES] = { "form", "take", "run", "open", "doubt", "hold", "stop", "freeze", "cut", "abort", "verdict", "newgen" };
+const char *const fault_names[N_FAULTS] = { "member-kill", "node-kill", "coordinator-kill", "node-stop", "coordinator-stop",
+                                            "partition", "link", "leave", "twin" };
+
+#define HEARTBEAT 20u
+#define GIVE_UP 900u            /* by then a fault that waits for its phase strikes no more */
+#define GENTLE 40u              /* an absence that costs nobody his place: shorter than the grace */
+#define TOO_LONG 6000u          /* … and this long after the last repair everybody must have come on */
+
+static const struct machine_times times = { .heartbeat = HEARTBEAT, .patience = 130, .death = 200, .abandon = 320, .drain = 80,
+                                            .build = 120, .lease = 120 };
+
+static void act(void *data, const struct action *action) {
+        uint32_t proc = (uint32_t)(uintptr_t)data;
+
+        if (action->kind < ACTION_CANCEL)
+                engine_act(proc, action);
+        else
+                member_act(proc, action);
+}
+
+void proc_start(uint32_t proc) {
+        struct proc *p = &w.proc[proc];
+        struct outlet out = { .send = net_send, .act = act, .data = (void *)(uintptr_t)proc };
+
+        p->alive = true;
+        p->stopped = false;
+        p->epoch++;
+        for (unsigned track = 0; track < N_TRACKS; track++)
+                p->local[track] = (struct local){ .serial = p->local[track].serial + 1 };
+        node_init(&p->node, &(struct node_config){ .address = proc, .candidates = w.n_candidates, .instance = p->epoch,
+                                                   .host = proc, .n_lanes = N_LANES, .window = 2, .incarnation = 1,
+                                                   .times = times }, w.now, &out);
+        if (p->candidate)
+                coordinator_init(&p->coordinator, &(struct coordinator_config){
+                        .address = proc, .candidates = w.n_candidates, .floor = w.now / HEARTBEAT + p->epoch,
+                        .nonce = rnd(1u << 30), .incarnation = 1, .name = "j",
+                        .alone = w.n_procs == 1 && p->epoch == 1 && rnd(2) == 0, .times = times }, w.now, &out);
+        at(rnd(10), EVENT_TICK, proc, 0, 0, 0);
+}
+
+struct coordinator *serving(uint32_t *ret_proc) {
+        struct coordinator *found = NULL;
+
+        for (uint32_t i = 0; i < w.n_candidates; i++) {
+                struct coordinator *c = &w.proc[i].coordinator;
+
+                if (w.proc[i].alive && !w.proc[i].stopped && c->serving && (found == NULL || c->term > found->term)) {
+                        found = c;
+                        *ret_proc = i;
+                }
+        }
+        return found;
+}
+
+static enum phase phase_of_steps(void) {
+        enum phase phase = PHASE_RUN;
+
+        for (uint32_t i = 0; i < w.n_procs; i++) {
+                const struct track *track = &w.proc[i].node.track[TRACK_STEP];
+
+                if (!w.proc[i].alive || track->state != UNIT_OPEN)
+                        continue;
+                if (track->prepared > track->committed)
+                        return PHASE_DOUBT;
+                phase = PHASE_OPEN;
+        }
+        return phase;
+}
+
+static enum phase phase_of(const struct coordinator *c) {
+        if (c->collecting)
+                return PHASE_TAKE;
+        switch (c->order) {
+        case ORDER_COLLECT: return PHASE_FORM;
+        case ORDER_HOLD: return PHASE_HOLD;
+        case ORDER_STOP: return PHASE_STOP;
+        case ORDER_FREEZE: return PHASE_FREEZE;
+        case ORDER_CUT: return PHASE_CUT;
+        case ORDER_ABORT: return PHASE_ABORT;
+        case ORDER_VERDICT: return PHASE_VERDICT;
+        case ORDER_NEWGEN: return PHASE_NEWGEN;
+        default: return phase_of_steps();
+        }
+}
+
+static uint64_t identity_of(uint32_t proc, uint32_t index) {
+        for (uint32_t i = 0; i < proc && w.ranked; i++)
+                for (uint32_t k = 0; k < MAX_TRAINERS; k++)
+                        index += w.size[i] > k;
+        return w.ranked ? index + 1 : proc * MAX_TRAINERS + index + 1;
+}
+
+/* What the first members have read. */
+static struct tag file_of(uint32_t index) {
+        uint64_t step = w.files == FILES_DIFFER && index % 2 == 1 ? 6 : 4;
+
+        return w.files == FILES_NONE ? (struct tag){ 0 } : (struct tag){ 1, 1, 1, step, true };
+}
+
+static uint32_t pick_trainer(uint32_t proc) {
+        for (uint32_t i = 0, index = rnd(MAX_TRAINERS); i < MAX_TRAINERS; i++, index = (index + 1) % MAX_TRAINERS)
+                if (w.proc[proc].trainer[index].state != TRAINER_NONE && w.proc[proc].trainer[index].state != TRAINER_OVER &&
+                    !w.proc[proc].trainer[index].leaving)
+                        return index;
+        return MAX_TRAINERS;
+}
+
+static uint32_t pick_node(void) {
+        for (uint32_t i = 0, proc = rnd(w.n_procs); i < w.n_procs; i++, proc = (proc + 1) % w.n_procs)
+                if (w.proc[proc].has_node && w.proc[proc].alive && !w.proc[proc].stopped && pick_trainer(proc) < MAX_TRAINERS)
+                        return proc;
+        return MAX_PROCS;
+}
+
+static void heal_later(uint32_t delay, enum event_kind kind, uint32_t proc, uint32_t a, uint32_t b, uint64_t c) {
+        struct event event = { .at = w.now + delay, .kind = kind, .proc = proc, .epoch = UINT32_MAX, .a = a, .b = b, .c = c };
+
+        w.healing++;
+        queue_put(event);
+}
+
+static void kill_proc(uint32_t proc) {
+        struct proc *p = &w.proc[proc];
+        bool survive = rnd(2) == 0;
+
+        trace("%u is killed", proc);
+        w.gentle &= !p->has_node;
+        p->alive = p->stopped = false;
+        p->epoch++;
+        truth_lost(proc);
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
+                struct trainer *trainer = &p->trainer[i];
+
+                trainer->epoch++;
+                trainer->in = false;
+                if (trainer->state == TRAINER_OVER)
+                        trainer->state = TRAINER_NONE;
+                if (trainer->state != TRAINER_NONE && !survive)
+                        member_kill(proc, i);
+        }
+        if (!p->candidate && rnd(3) == 0)
+                heal_later(1, EVENT_HEAL, 0, 0, 0, 0);  /* it never comes back */
+        else
+                heal_later(20 + rnd(400), EVENT_START, proc, survive, 0, 0);
+}
+
+static bool kill_member(void) {
+        uint32_t proc = pick_node(), index;
+
+        if (proc == MAX_PROCS)
+                return false;
+        index = pick_trainer(proc);
+        w.gentle = false;
+        member_kill(proc, index);
+        if (rnd(4) != 0)
+                heal_later(5 + rnd(rnd(3) == 0 ? 250 : 80), EVENT_HIRE, proc, index, 0, 0);
+        else
+                heal_later(1, EVENT_HEAL, proc, 0, 0, 0);
+        return true;
+}
+
+static void stop_proc(uint32_t proc) {
+        trace("%u is stopped", proc);
+        w.proc[proc].stopped = true;
+        w.proc[proc].wakes = w.now + 10 + rnd(rnd(2) == 0 ? 120 : 600);
+        w.gentle &= !w.proc[proc].has_node || w.proc[proc].wakes < w.now + GENTLE;
+        heal_later((uint32_t)(w.proc[proc].wakes - w.now), EVENT_HEAL, proc, 1, w.proc[proc].epoch, 0);
+}
+
+static bool cut_network(bool engine_only) {
+        uint32_t side = 1 + rnd((1u << w.n_procs) - 2), lasts = 10 + rnd(rnd(2) == 0 ? 100 : 600);
+
+        if (w.n_procs < 2)
+                return false;
+        w.gentle &= lasts < GENTLE;
+        trace("%s: %x against the others", engine_only ? "links break" : "partition", side);
+        for (uint32_t a = 0; a < w.n_procs; a++)
+                for (uint32_t b = 0; b < w.n_procs; b++)
+                        if ((side >> a & 1) != (side >> b & 1)) {
+                                uint64_t *set = engine_only ? &w.bad_link[a] : &w.cut_off[a];
+
+                                *set |= UINT64_C(1) << b;
+                        }
+        heal_later(lasts, EVENT_HEAL, 0, 2, 0, 0);
+        return true;
+}
+
+static bool strike(enum fault fault, uint32_t coordinator) {
+        uint32_t proc;
+
+        switch (fault) {
+        case FAULT_MEMBER_KILL: return kill_member();
+        case FAULT_NODE_KILL:
+        case FAULT_NODE_STOP:
+                proc = pick_node();
+                if (proc == MAX_PROCS)
+                        return false;
+                if (fault == FAULT_NODE_KILL)
+                        kill_proc(proc);
+                else
+                        stop_proc(proc);
+                return true;
+        case FAULT_LEAVE:
+        case FAULT_TWIN:
+                proc = pick_node();
+                if (proc == MAX_PROCS || (fault == FAULT_TWIN && !member_twin(proc, pick_trainer(proc))))
+                        return false;
+                w.gentle = false;
+                if (fault == FAULT_LEAVE)
+                        member_leave(proc, pick_trainer(proc));
+                heal_later(1, EVENT_HEAL, 0, 0, 0, 0);
+                return true;
+        case FAULT_COORDINATOR_KILL: kill_proc(coordinator); return true;
+        case FAULT_COORDINATOR_STOP: stop_proc(coordinator); return true;
+        case FAULT_PARTITION: return cut_network(false);
+        default: return cut_network(true);
+        }
+}
+
+/* After each event: rules about coordinators, and whether a fault's phase has come. */
+void schedule_look(void) {
+        struct plan_fault *fault = &w.fault[w.n_done];
+        struct coordinator *c;
+        uint32_t proc;
+
+        for (uint32_t i = 0; i < w.n_candidates; i++)
+                if (w.proc[i].alive && w.proc[i].coordinator.serving)
+                        truth_serving(i);
+        if (w.n_done >= w.n_faults || fault->armed)
+                return;
+        c = serving(&proc);
+        if (w.now > GIVE_UP && c != NULL && c->order == ORDER_END)
+                w.n_faults = w.n_done;
+        if (w.now < fault->at || c == NULL)
+                return;
+        if (!fault->at_phase || phase_of(c) == fault->phase || w.now > fault->at + GIVE_UP) {
+                fault->armed = true;
+                at(rnd(3) == 0 ? rnd(8) : 0, EVENT_FAULT, proc, 0, 0, 0);
+                if (w.now > fault->at + GIVE_UP)
+                        w.n_faults = w.n_done;
+        }
+}
+
+static void fault_event(void) {
+        struct plan_fault *fault = &w.fault[w.n_done];
+        uint32_t proc;
+        struct coordinator *c = serving(&proc);
+        enum phase phase;
+
+        fault->armed = false;
+        if (w.n_done >= w.n_faults || c == NULL)
+                return;
+        phase = phase_of(c);
+        if (fault->at_phase && phase != fault->phase)
+                return;                 /* it waits for the next time */
+        if (!strike(fault->fault, proc)) {
+                w.n_faults = w.n_done;
+                return;
+        }
+        hits[phase][fault->fault]++;
+        w.n_done++;
+}
+
+static void healed(void) {
+        if (--w.healing > 0)
+                return;
+        w.healed = w.now;
+        for (uint32_t proc = 0; proc < w.n_procs; proc++)
+                for (uint32_t i = 0; i < MAX_TRAINERS; i++)
+                        w.proc[proc].trainer[i].commits = 0;
+}
+
+static void restart(const struct event *event) {
+        struct proc *p = &w.proc[event->proc];
+
+        proc_start(event->proc);
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
+                if (p->trainer[i].state != TRAINER_NONE)
+                        member_hire(event->proc, i, p->trainer[i].identity, &p->trainer[i].tag, p->trainer[i].hash);
+                else if (!event->a && p->has_node && rnd(4) != 0)
+                        member_hire(event->proc, i, identity_of(event->proc, i), &(struct tag){ 0 }, 0);
+}
+
+void schedule_event(const struct event *event) {
+        struct proc *p = &w.proc[event->proc];
+
+        if (event->kind == EVENT_FAULT) {
+                fault_event();
+        } else if (event->kind == EVENT_START) {
+                if (!p->alive)
+                        restart(event);
+                healed();
+        } else if (event->kind == EVENT_HIRE) {
+                if (p->stopped) {
+                        queue_put((struct event){ .at = p->wakes + 1, .kind = EVENT_HIRE, .proc = event->proc, .a = event->a,
+                                                  .epoch = UINT32_MAX });
+                        return;
+                }
+                if (p->alive && p->trainer[event->a].state == TRAINER_NONE)
+                        member_hire(event->proc, event->a, identity_of(event->proc, event->a), &(struct tag){ 0 }, 0);
+                healed();
+        } else {
+                if (event->a == 1 && p->epoch == event->b)
+                        p->stopped = false;
+                if (event->a == 2) {
+                        memset(w.cut_off, 0, sizeof(w.cut_off));
+                        memset(w.bad_link, 0, sizeof(w.bad_link));
+                }
+                trace("healed %u", event->a);
+                healed();
+        }
+}
+
+/* Which fault leads to the phase in which the one that is meant shall strike. */
+static void plan_prelude(enum phase phase) {
+        static const enum fault to_cut[] = { FAULT_MEMBER_KILL }, to_abort[] = { FAULT_NODE_KILL, FAULT_LINK };
+        struct plan_fault *fault = &w.fault[w.n_faults];
+
+        if (phase == PHASE_HOLD || phase == PHASE_STOP) {
+                w.grows = true;
+                return;
+        }
+        if (phase == PHASE_TAKE)
+                fault->fault = rnd(2) == 0 ? FAULT_COORDINATOR_KILL : FAULT_COORDINATOR_STOP;
+        else if (phase == PHASE_ABORT)
+                fault->fault = to_abort[rnd(2)];
+        else if (phase == PHASE_CUT || phase == PHASE_FREEZE || phase == PHASE_VERDICT ||
+                 (phase == PHASE_NEWGEN && rnd(2) == 0))
+                fault->fault = to_cut[0];
+        else
+                return;
+        fault->at = 200 + rnd(200);
+        w.n_faults++;
+}
+
+static void plan_faults(uint64_t seed) {
+        uint32_t mode = rnd(20), pair = (uint32_t)(seed % (N_PHASES * N_FAULTS));
+        struct plan_fault *fault;
+
+        w.n_faults = w.n_done = 0;
+        w.gentle = true;
+        memset(w.fault, 0, sizeof(w.fault));
+        if (mode < 2)
+                return;
+        if (mode >= 6)
+                plan_prelude(pair / N_FAULTS);
+        fault = &w.fault[w.n_faults++];
+        fault->fault = pair % N_FAULTS;
+        fault->at_phase = mode >= 6;
+        fault->phase = pair / N_FAULTS;
+        fault->at = fault->at_phase ? 0 : 100 + rnd(500);
+        if (w.n_faults == 2)
+                fault->at = w.fault[0].at;
+        if (mode < 18)
+                return;
+        for (uint32_t more = mode == 18 ? 1 : 1 + rnd(4); more > 0; more--) {
+                fault = &w.fault[w.n_faults++];
+                *fault = (struct plan_fault){ .fault = rnd(N_FAULTS), .at = 200 + rnd(800) };
+        }
+}
+
+static void make_plan(void) {
+        memset(w.planned, 0, sizeof(w.planned));
+        w.items[TRACK_STEP] = 1 + rnd(3);
+        w.items[TRACK_OPERATION] = 2;
+        for (unsigned track = 0; track < N_TRACKS; track++)
+                for (uint32_t item = 0; item < w.items[track]; item++) {
+                        w.item_lane[track][item] = track == TRACK_STEP ? item % 2 : N_LANES - 1;
+                        w.planned[track][w.item_lane[track][item]]++;
+                }
+}
+
+static void make_procs(void) {
+        uint32_t members = 0;
+
+        w.n_procs = 1 + rnd(4);
+        w.n_candidates = w.n_procs >= 3 && rnd(2) == 0 ? 3 : 1;
+        for (uint32_t i = 0; i < w.n_procs; i++) {
+                struct proc *p = &w.proc[i];
+                bool apart = w.n_candidates == 1 && w.n_procs > 1 && i == 0 && rnd(3) == 0;
+                uint32_t n = apart ? 0 : 1 + rnd(2) + (rnd(4) == 0);
+
+                p->epoch = 0;
+                p->candidate = i < w.n_candidates;
+                p->has_node = !apart;
+                p->coordinator.serving = false;
+                proc_start(i);
+                for (uint32_t k = 0; k < MAX_TRAINERS; k++)
+                        p->trainer[k] = (struct trainer){ .state = TRAINER_NONE };
+                w.size[i] = n;
+                for (uint32_t k = 0; k < n; k++) {
+                        struct tag tag = file_of(members + k);
+
+                        member_hire(i, k, identity_of(i, k), &tag, tag.step);
+                }
+                members += n;
+        }
+        w.min_world = w.ranked ? members : 1 + rnd(members);
+        w.max_world = w.grows ? members + 2 : members;
+        for (uint32_t i = 0; i < w.n_procs; i++)
+                for (uint32_t k = 0; k < w.proc[i].node.n; k++) {
+                        w.proc[i].node.member[k].request.min_world = w.min_world;
+                        w.proc[i].node.member[k].request.max_world = w.max_world;
+                }
+}
+
+void schedule_make(uint64_t seed) {
+        w.seed = seed;
+        w.rng = (seed + 1) * UINT64_C(0x9E3779B97F4A7C15) ^ UINT64_C(0xD1B54A32D192ED03);
+        for (unsigned i = 0; i < 8; i++)
+                rnd(2);
+        w.now = 0;
+        w.violated = RULE_NONE;
+        w.healing = 0;
+        w.healed = 0;
+        w.next_member = 0;
+        w.min_world = w.max_world = 1;
+        memset(w.cut_off, 0, sizeof(w.cut_off));
+        memset(w.bad_link, 0, sizeof(w.bad_link));
+        memset(w.dropped, 0, sizeof(w.dropped));
+        queue_reset();
+        engine_reset();
+        truth_reset();
+        w.grows = rnd(5) == 0;
+        plan_faults(seed);
+        w.ranked = !w.grows && rnd(4) == 0;
+        w.files = rnd(4) == 0 ? (rnd(2) == 0 ? FILES_SAME : FILES_DIFFER) : FILES_NONE;
+        make_plan();
+        make_procs();
+        if (w.grows)
+                for (uint32_t i = 0, n = 1 + rnd(2); i < n; i++)
+                        heal_later(350 + rnd(200), EVENT_HIRE, w.n_procs - 1, MAX_TRAINERS - 1 - i, 0, 0);
+}
+
+/* Everybody who lives has come on since the last repair, or knows that it is over. */
+static bool finished(void) {
+        if (w.healing > 0 || w.n_done < w.n_faults)
+                return false;
+        for (uint32_t proc = 0; proc < w.n_procs; proc++)
+                for (uint32_t i = 0; i < MAX_TRAINERS && w.proc[proc].alive; i++) {
+                        const struct trainer *trainer = &w.proc[proc].trainer[i];
+
+                        if (trainer->state != TRAINER_NONE && trainer->state != TRAINER_OVER && trainer->commits < 2)
+                                return false;
+                }
+        return true;
+}
+
+static void deliver(const struct event *event) {
+        struct proc *p = &w.proc[event->proc];
+        const struct comm *comm = &w.comm[event->a % MAX_COMMS];
+
+        switch (event->kind) {
+        case EVENT_MESSAGE: net_deliver(event->a); break;
+        case EVENT_TICK:
+                if (p->has_node)
+                        node_tick(&p->node, w.now);
+                if (p->candidate)
+                        coordinator_tick(&p->coordinator, w.now);
+                at(HEARTBEAT / 2, EVENT_TICK, event->proc, 0, 0, 0);
+                break;
+        case EVENT_DONE: engine_done(event); break;
+        case EVENT_BUILT: engine_built(event); break;
+        case EVENT_ABORTED: node_aborted(&p->node, w.now, comm->name); break;
+        case EVENT_UNREACHABLE: node_unreachable(&p->node, w.now, comm->name, event->c); break;
+        default: member_event(event); break;
+        }
+        member_look(event->proc);
+}
+
+static void run_event(struct event event) {
+        struct proc *p = &w.proc[event.proc];
+
+        if (event.kind >= EVENT_START) {
+                schedule_event(&event);
+        } else if (!p->alive || (event.epoch != p->epoch && event.kind != EVENT_MESSAGE)) {
+                if (event.kind == EVENT_MESSAGE)
+                        net_free(event.a);
+        } else if (p->stopped) {
+                event.at = p->wakes + 1 + rnd(3);
+                queue_put(event);
+        } else {
+                deliver(&event);
+        }
+        schedule_look();
+}
+
+enum rule schedule_run(uint64_t seed, bool traced) {
+        struct event event;
+
+        w.trace = traced;
+        schedule_make(seed);
+        while (w.violated == RULE_NONE && next_event(&event)) {
+                w.now = event.at;
+                run_event(event);
+                if (event.kind == EVENT_TICK && finished())
+                        break;
+                if (w.healing == 0 && w.now > w.healed + TOO_LONG)
+                        violate(RULE_WAIT, "somebody has waited since %llu", (unsigned long long)w.healed);
+        }
+        if (w.violated == RULE_NONE)
+                truth_end();
+        return w.violated;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A world of daemons, members and a bad network in virtual time, driven by one seed. The machines in it are the daemon's own
+ * object files; everything else is a model: the engine with the facts that were measured on a real one, trainers, the
+ * part of the daemon between both. truth.c holds what really happened, and judges.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/coordinator.h"
+#include "rendezvous/node.h"
+
+#define MAX_PROCS 5u
+#define MAX_TRAINERS 3u
+#define MAX_ITEMS 4u
+#define MAX_COMMS 48u
+#define N_LANES 3u
+#define RING 16u                /* collectives of a lane that are kept: more than any window */
+#define MAX_FAULTS 6u
+
+/* Where the coordinator is when a fault strikes; what strikes. Each pair of them is counted. OPEN: a step is open; DOUBT: and
+ * a node is prepared for it, but does not know the outcome. */
+enum phase { PHASE_FORM, PHASE_TAKE, PHASE_RUN, PHASE_OPEN, PHASE_DOUBT, PHASE_HOLD, PHASE_STOP, PHASE_FREEZE, PHASE_CUT, PHASE_ABORT,
+             PHASE_VERDICT, PHASE_NEWGEN, N_PHASES };
+enum fault { FAULT_MEMBER_KILL, FAULT_NODE_KILL, FAULT_COORDINATOR_KILL, FAULT_NODE_STOP, FAULT_COORDINATOR_STOP,
+             FAULT_PARTITION, FAULT_LINK, FAULT_LEAVE, FAULT_TWIN, N_FAULTS };
+
+/* What must always hold. */
+enum rule { RULE_NONE, RULE_SAME_STATE, RULE_TRUE_SUM, RULE_ARENA, RULE_RANK, RULE_GENERATION, RULE_TERM, RULE_WAIT,
+            RULE_COUNTS, RULE_FENCED, RULE_NO_FAULT, RULE_ONE_FAULT, N_RULES };
+
+enum event_kind { EVENT_MESSAGE, EVENT_TICK, EVENT_DONE, EVENT_BUILT, EVENT_ABORTED, EVENT_UNREACHABLE, EVENT_REDUCED,
+                  EVENT_FANNED, EVENT_QUIET, EVENT_TRAINER, EVENT_START, EVENT_HIRE, EVENT_FAULT, EVENT_HEAL };
+
+struct event {
+        uint64_t at;
+        uint32_t order;                 /* of equal times: random */
+        enum event_kind kind;
+        uint32_t proc, epoch;           /* dropped if the process has another epoch by then */
+        uint32_t a, b;
+        uint64_t c;
+};
+
+enum trainer_state { TRAINER_NONE, TRAINER_JOINING, TRAINER_READYING, TRAINER_WAITING, TRAINER_OVER };
+
+struct trainer {
+        enum trainer_state state;
+        uint64_t id, identity;
+        uint32_t epoch;                 /* counts what it was told to begin: older events are not its own any more */
+        struct tag tag;
+        uint64_t hash;                  /* its state: everything that it has applied */
+        bool behind, in, leaving;
+        struct generation generation;
+        uint32_t rank, world;
+        enum track_kind track;
+        uint32_t item;                  /* next one to be ready */
+        enum { TODO_SYNC, TODO_OPERATION, TODO_STEP } todo;
+        bool received;                  /* has the source's state, which its node does not know yet */
+        uint32_t commits;               /* since the world was healed */
+};
+
+/* The daemon's part between machine, arenas and engine: one open unit of a track. */
+struct local {
+        bool active, cancelled, told, empty;
+        uint32_t serial;
+        struct generation generation;
+        uint64_t number, opened;        /* opened: when */
+        uint32_t members, ready[MAX_ITEMS];
+        bool reduced[MAX_ITEMS], fanned[MAX_ITEMS], good[MAX_ITEMS];
+        uint32_t n_ready, offered[N_LANES], results[N_LANES], tasks;
+};
+
+struct proc {
+        bool alive, stopped, has_node, candidate;
+        uint32_t epoch;                 /* counts starts */
+        uint64_t wakes;
+        struct trainer trainer[MAX_TRAINERS];
+        struct local local[N_TRACKS];
+        struct node node;
+        struct coordinator coordinator;
+};
+
+struct collective {
+        uint64_t seq;                   /* which one of the lane this is now */
+        uint64_t launched;              /* by whom */
+        uint64_t number;
+        enum launch_kind kind;
+        enum track_kind track;
+        uint64_t index, value, payload;         /* payload: nodes that have launched what they call a payload, */
+        uint32_t serial[MAX_PROCS];             /* … of which unit of theirs */
+        uint32_t members;               /* whose data is in it */
+        bool mixed;                     /* not the same thing on all nodes: no result that anybody may use */
+};
+
+struct comm {
+        struct generation name;
+        uint64_t set, built, dead;
+        uint32_t epoch[MAX_PROCS];
+        uint64_t launched[N_LANES][MAX_PROCS];
+        uint64_t next_at[N_LANES][MAX_PROCS];   /* when the latest one completes there: in order */
+        struct collective ring[N_LANES][RING];
+};
+
+struct plan_fault { bool armed, done, at_phase; enum phase phase; enum fault fault; uint64_t at; };
+
+struct world {
+        uint64_t seed, rng, now;
+        bool trace;
+        uint32_t n_procs, n_candidates, min_world, max_world;
+        uint32_t items[N_TRACKS], item_lane[N_TRACKS][MAX_ITEMS], planned[N_TRACKS][N_LANES];
+        bool grows, ranked;
+        enum { FILES_NONE, FILES_SAME, FILES_DIFFER } files;
+        struct proc proc[MAX_PROCS];
+        struct comm comm[MAX_COMMS];
+        uint32_t n_comms;
+        uint64_t next_member;
+        uint32_t size[MAX_PROCS];               /* members at the beginning */
+        uint64_t cut_off[MAX_PROCS];            /* whom nothing of this process reaches */
+        uint64_t bad_link[MAX_PROCS];           /* … in the engine */
+        uint8_t dropped[MAX_PROCS][MAX_PROCS];
+        struct plan_fault fault[MAX_FAULTS];
+        uint32_t n_faults, n_done;
+        uint32_t healing;                       /* restarts, wake-ups and repairs still to come */
+        bool gentle;                            /* no fault so far can have cost anybody his place */
+        uint64_t healed;                        /* when the last one came */
+        enum rule violated;
+};
+
+extern struct world w;
+extern uint64_t hits[N_PHASES][N_FAULTS];
+extern const char *const rule_names[N_RULES];
+extern const char *const phase_names[N_PHASES];
+extern const char *const fault_names[N_FAULTS];
+
+/* world.c */
+uint32_t rnd(uint32_t below);
+void at(uint64_t delay, enum event_kind kind, uint32_t proc, uint32_t a, uint32_t b, uint64_t c);
+bool next_event(struct event *ret);
+void queue_reset(void);
+void queue_put(struct event event);
+void net_send(void *data, const struct message *message);
+void net_deliver(uint32_t slot);
+void net_free(uint32_t slot);
+bool reaches(uint32_t from, uint32_t to);
+void trace(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* engine.c */
+void engine_reset(void);
+void engine_act(uint32_t proc, const struct action *action);
+void engine_done(const struct event *event);
+void engine_built(const struct event *event);
+struct comm *engine_find(struct generation name);
+
+/* members.c */
+void member_act(uint32_t proc, const struct action *action);
+void member_event(const struct event *event);
+void member_result(uint32_t proc, uint32_t lane, const struct collective *collective);
+void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct tag *tag, uint64_t hash);
+void member_kill(uint32_t proc, uint32_t index);
+void member_leave(uint32_t proc, uint32_t index);
+bool member_twin(uint32_t proc, uint32_t index);        /* a newer process of the same identity comes */
+void member_look(uint32_t proc);        /* what a node without members does of itself */
+
+/* schedule.c */
+void schedule_make(uint64_t seed);
+void schedule_look(void);
+void schedule_event(const struct event *event);
+void proc_start(uint32_t proc);
+struct coordinator *serving(uint32_t *ret_proc);
+enum rule schedule_run(uint64_t seed, bool trace);
+
+/* truth.c */
+void truth_reset(void);
+void truth_message(uint32_t proc, const struct message *message);
+void truth_generation(uint32_t proc, struct trainer *trainer, const struct action *action);
+void truth_outcome(uint32_t proc, const struct action *action);
+void truth_lost(uint32_t proc);          /* its node is no survivor of its generation any more */
+void truth_serving(uint32_t proc);
+void truth_write(uint32_t proc, const struct local *local);
+void truth_before(uint32_t proc, const struct message *message);
+void truth_after(uint32_t proc, const struct message *message);
+void truth_end(void);
+uint64_t truth_state(struct generation generation, struct tag *ret_tag);
+void violate(enum rule rule, const char *format, ...) __attribute__((format(printf, 2, 3)));

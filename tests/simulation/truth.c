@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What really happened, kept apart from what the machines say, and the rules that are judged by it. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sim.h"
+
+#define MAX_GENERATIONS 64u
+#define MAX_TERMS 64u
+#define MAX_VOIDS 64u
+
+struct fact {
+        struct generation name, comm;
+        uint64_t set, term, round, entered;
+        uint32_t from, world;
+        uint64_t member[MAX_PROCS * MAX_TRAINERS];      /* by rank */
+        bool known;                                     /* what those who are not behind hold: */
+        uint64_t hash;
+        struct tag tag;
+        struct generation before;                       /* where the survivors come from, and */
+        uint64_t committed;                             /* the last step that they were told there */
+};
+
+/* What the members of a process were told, as long as their node is a survivor of its generation. */
+static struct { bool survivor; struct generation generation; uint64_t committed; } heard[MAX_PROCS];
+
+static struct fact fact[MAX_GENERATIONS];
+static uint32_t n_facts;
+static struct { uint64_t term; uint32_t proc, epoch; } served[MAX_TERMS];
+static uint32_t n_served;
+static struct { struct generation generation; uint64_t number; } voided[MAX_VOIDS];
+static uint32_t n_voided;
+static uint64_t judged_term, judged_round;
+static bool ended, refused;
+static _Alignas(16) char before[sizeof(struct node)];
+static bool compare;
+
+const char *const rule_names[N_RULES] = {
+        "none", "same-state", "true-sum", "arena", "rank", "generation", "term", "wait", "counts", "fenced", "no-fault", "one-fault",
+};
+
+void truth_reset(void) {
+        memset(heard, 0, sizeof(heard));
+        n_facts = n_served = n_voided = 0;
+        judged_term = judged_round = 0;
+        ended = refused = false;
+}
+
+void violate(enum rule rule, const char *format, ...) {
+        va_list arguments;
+
+        if (w.violated != RULE_NONE)
+                return;
+        w.violated = rule;
+        if (!w.trace)
+                return;
+        printf("%6llu VIOLATED %s: ", (unsigned long long)w.now, rule_names[rule]);
+        va_start(arguments, format);
+        vprintf(format, arguments);
+        va_end(arguments);
+        putchar('\n');
+}
+
+static struct fact *find(struct generation name) {
+        for (uint32_t i = 0; i < n_facts; i++)
+                if (generation_equal(fact[i].name, name))
+                        return &fact[i];
+        return NULL;
+}
+
+static void note_newgen(uint32_t proc, const struct message *m) {
+        struct fact *known = find(m->generation);
+
+        if (known == NULL) {
+                if (n_facts == MAX_GENERATIONS) {
+                        violate(RULE_WAIT, "generations without end");
+                        return;
+                }
+                known = &fact[n_facts++];
+                memset(known, 0, sizeof(*known));
+                known->name = m->generation;
+                known->comm = m->comm;
+                known->set = m->set;
+                known->term = m->term;
+                known->round = m->round;
+                known->from = proc;
+                known->world = m->world;
+        } else if (known->set != m->set || known->world != m->world || known->round != m->round || known->term != m->term ||
+                   known->from != proc || !generation_equal(known->comm, m->comm)) {
+                violate(RULE_GENERATION, "generation %u of term %llx is made twice", m->generation.number,
+                        (unsigned long long)m->generation.term);
+        }
+}
+
+/* All lanes are equal when the verdict is given over a communicator that stays. */
+static void note_verdict(uint32_t proc, const struct message *m) {
+        const struct coordinator *c = &w.proc[proc].coordinator;
+        const struct comm *comm = engine_find(c->comm);
+
+        if (c->abort || comm == NULL || (m->term == judged_term && m->round == judged_round))
+                return;
+        judged_term = m->term;
+        judged_round = m->round;
+        for (uint32_t lane = 0; lane < N_LANES; lane++)
+                for (uint32_t i = 0; i < w.n_procs; i++)
+                        if ((comm->set >> i & 1) && comm->launched[lane][i] != c->cut[lane])
+                                violate(RULE_COUNTS, "node %u has launched %llu on lane %u, the cut is %llu", i,
+                                        (unsigned long long)comm->launched[lane][i], lane,
+                                        (unsigned long long)c->cut[lane]);
+}
+
+void truth_message(uint32_t proc, const struct message *m) {
+        if (m->kind == ORDER_NEWGEN)
+                note_newgen(proc, m);
+        else if (m->kind == ORDER_VERDICT)
+                note_verdict(proc, m);
+        else if (m->kind == ORDER_END)
+                ended = true;
+        else if (m->kind == ORDER_REFUSE)
+                refused = true;
+}
+
+void truth_lost(uint32_t proc) {
+        heard[proc].survivor = false;
+}
+
+/* All survivors of a generation have been told the same. */
+static void compare_told(uint32_t proc, struct fact *f, const struct action *action) {
+        if (heard[proc].survivor && generation_equal(heard[proc].generation, action->generation))
+                return;
+        if (heard[proc].survivor) {
+                if (f->before.number == 0) {
+                        f->before = heard[proc].generation;
+                        f->committed = heard[proc].committed;
+                }
+                if (generation_equal(f->before, heard[proc].generation) && f->committed != heard[proc].committed)
+                        violate(RULE_SAME_STATE, "survivors of generation %u were told %llu and %llu", f->before.number,
+                                (unsigned long long)f->committed, (unsigned long long)heard[proc].committed);
+        }
+        heard[proc].survivor = true;
+        heard[proc].generation = action->generation;
+        heard[proc].committed = action->number;
+}
+
+void truth_generation(uint32_t proc, struct trainer *trainer, const struct action *action) {
+        struct fact *f = find(action->generation);
+
+        if (f == NULL || action->rank >= MAX_PROCS * MAX_TRAINERS || action->rank >= action->world) {
+                violate(RULE_RANK, "member %llu has rank %u of %u", (unsigned long long)trainer->id, action->rank,
+                        action->world);
+                return;
+        }
+        if (f->member[action->rank] != 0 && f->member[action->rank] != trainer->id)
+                violate(RULE_RANK, "rank %u is given to %llu and %llu", action->rank,
+                        (unsigned long long)f->member[action->rank], (unsigned long long)trainer->id);
+        f->member[action->rank] = trainer->id;
+        if (f->entered == 0)
+                f->entered = w.now;
+        compare_told(proc, f, action);
+        if (trainer->generation.number >= action->generation.number)
+                violate(RULE_GENERATION, "member %llu comes from generation %u into %u", (unsigned long long)trainer->id,
+                        trainer->generation.number, action->generation.number);
+        for (unsigned track = 0; track < N_TRACKS; track++)
+                if (w.proc[proc].local[track].active)
+                        violate(RULE_ARENA, "a new generation while the daemon has the arena of member %llu",
+                                (unsigned long long)trainer->id);
+        if (action->behind && action->rank == action->source)
+                violate(RULE_SAME_STATE, "rank %u is the source, and lacks the state itself", action->rank);
+        if (action->behind)
+                return;
+        if (f->known && f->hash != trainer->hash)
+                violate(RULE_SAME_STATE, "member %llu (step %llu) and an earlier one (step %llu) go on from other states",
+                        (unsigned long long)trainer->id, (unsigned long long)trainer->tag.step,
+                        (unsigned long long)f->tag.step);
+        f->known = true;
+        f->hash = trainer->hash;
+        f->tag = trainer->tag;
+}
+
+uint64_t truth_state(struct generation generation, struct tag *ret_tag) {
+        const struct fact *f = find(generation);
+
+        if (f == NULL || !f->known) {
+                violate(RULE_SAME_STATE, "nobody in generation %u has the state that the others take", generation.number);
+                return 0;
+        }
+        *ret_tag = f->tag;
+        return f->hash;
+}
+
+static void note_void(const struct action *action) {
+        for (uint32_t i = 0; i < n_voided; i++)
+                if (generation_equal(voided[i].generation, action->generation) && voided[i].number == action->number)
+                        return;
+        if (n_voided < MAX_VOIDS) {
+                voided[n_voided].generation = action->generation;
+                voided[n_voided++].number = action->number;
+        }
+}
+
+/* Two worlds of one job: something has begun, and was committed, in a generation after a later one had been entered. */
+static void look_for_two_worlds(uint32_t proc, const struct local *local, const struct action *action) {
+        for (uint32_t i = 0; i < n_facts; i++)
+                if (fact[i].entered > 0 && fact[i].entered < local->opened &&
+                    generation_compare(fact[i].name, action->generation) > 0)
+                        violate(RULE_FENCED, "node %u goes on in generation %u, while others are in %u", proc,
+                                action->generation.number, fact[i].name.number);
+}
+
+void truth_outcome(uint32_t proc, const struct action *action) {
+        const struct local *local = &w.proc[proc].local[action->track];
+
+        if (action->kind == ACTION_MISMATCH)
+                violate(RULE_TRUE_SUM, "an operation that is the same everywhere is called different");
+        if (action->kind == ACTION_VOID && action->track == TRACK_STEP && !local->empty)
+                note_void(action);
+        if (action->kind != ACTION_COMMITTED || local->empty)
+                return;
+        look_for_two_worlds(proc, local, action);
+        if (action->track == TRACK_STEP)
+                heard[proc].committed = action->number;
+        for (uint32_t item = 0; item < w.items[action->track]; item++)
+                if (!local->good[item] || !local->fanned[item])
+                        violate(RULE_TRUE_SUM, "node %u commits %llu without the result of item %u", proc,
+                                (unsigned long long)action->number, item);
+}
+
+void truth_serving(uint32_t proc) {
+        const struct proc *p = &w.proc[proc];
+
+        for (uint32_t i = 0; i < n_served; i++)
+                if (served[i].term == p->coordinator.term) {
+                        if (served[i].proc != proc || served[i].epoch != p->epoch)
+                                violate(RULE_TERM, "%u and %u serve in term %llx", served[i].proc, proc,
+                                        (unsigned long long)p->coordinator.term);
+                        return;
+                }
+        if (n_served < MAX_TERMS) {
+                served[n_served].term = p->coordinator.term;
+                served[n_served].proc = proc;
+                served[n_served++].epoch = p->epoch;
+        }
+}
+
+void truth_write(uint32_t proc, const struct local *local) {
+        if (local->told)
+                violate(RULE_ARENA, "node %u writes into arenas of step %llu, which its members have back", proc,
+                        (unsigned long long)local->number);
+}
+
+/* What comes from a coordinator whose term is over, or is meant for another run of the node, changes nothing. */
+void truth_before(uint32_t proc, const struct message *m) {
+        const struct node *node = &w.proc[proc].node;
+
+        compare = m->kind < ANSWER_REPORT && (m->term < node->term || m->instance != node->config.instance);
+        if (compare)
+                memcpy(before, node, sizeof(*node));
+}
+
+void truth_after(uint32_t proc, const struct message *m) {
+        const struct node *node = &w.proc[proc].node, *was = (const struct node *)before;
+
+        if (!compare || node->suspended != was->suspended || node->phase == NODE_LEAVING)
+                return;         /* or time has come for what it does of itself */
+        if (node->term != was->term || node->round != was->round || node->phase != was->phase ||
+            node->n != was->n || !generation_equal(node->generation, was->generation) ||
+            memcmp(node->track, was->track, sizeof(node->track)) != 0 ||
+            memcmp(node->lane, was->lane, sizeof(node->lane)) != 0)
+                violate(RULE_FENCED, "%s of term %llx has changed node %u, which is in term %llx", message_name(m->kind),
+                        (unsigned long long)m->term, proc, (unsigned long long)was->term);
+}
+
+void truth_end(void) {
+        if (w.n_done == 0 && (n_voided > 0 || ended || (refused && !w.grows)))
+                violate(RULE_NO_FAULT, "%u steps are void, and nobody has done anything", n_voided);
+        if (w.n_done == 1 && (ended || refused) && w.gentle)
+                violate(RULE_ONE_FAULT, "somebody is turned away, though all members and nodes are back at once");
+        if (w.n_done == 1 && n_voided > 2)
+                violate(RULE_ONE_FAULT, "%u steps are void after one fault", n_voided);
+}

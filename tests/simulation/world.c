@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chance, the queue of events, and a network that delays, reorders, drops and repeats. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+#define MAX_EVENTS 8192u
+#define MAX_SLOTS 1024u
+#define SLOT_MEMBERS 6u
+
+struct world w;
+
+static struct event heap[MAX_EVENTS];
+static uint32_t n_events;
+
+/* A message in flight, without the room for members that it does not have. */
+struct slot {
+        _Alignas(16) char bytes[offsetof(struct message, member_of) + SLOT_MEMBERS * sizeof(struct message_member)];
+        size_t size;
+};
+static struct slot slot[MAX_SLOTS];
+static uint32_t free_slot[MAX_SLOTS], n_free;
+
+uint32_t rnd(uint32_t below) {
+        w.rng ^= w.rng << 13;
+        w.rng ^= w.rng >> 7;
+        w.rng ^= w.rng << 17;
+        return (uint32_t)((w.rng >> 32) * below >> 32);
+}
+
+void trace(const char *format, ...) {
+        va_list arguments;
+
+        if (!w.trace)
+                return;
+        printf("%6llu ", (unsigned long long)w.now);
+        va_start(arguments, format);
+        vprintf(format, arguments);
+        va_end(arguments);
+        putchar('\n');
+}
+
+void queue_reset(void) {
+        n_events = 0;
+        n_free = 0;
+        for (uint32_t i = MAX_SLOTS; i-- > 0;)
+                free_slot[n_free++] = i;
+}
+
+static bool before(const struct event *a, const struct event *b) {
+        return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+void queue_put(struct event event) {
+        uint32_t i = n_events++;
+
+        if (n_events == MAX_EVENTS) {
+                fprintf(stderr, "seed %llu: too many events\n", (unsigned long long)w.seed);
+                abort();
+        }
+        event.order = rnd(1u << 30);
+        for (; i > 0 && before(&event, &heap[(i - 1) / 2]); i = (i - 1) / 2)
+                heap[i] = heap[(i - 1) / 2];
+        heap[i] = event;
+}
+
+void at(uint64_t delay, enum event_kind kind, uint32_t proc, uint32_t a, uint32_t b, uint64_t c) {
+        queue_put((struct event){ .at = w.now + delay, .kind = kind, .proc = proc, .epoch = w.proc[proc].epoch, .a = a,
+                                  .b = b, .c = c });
+}
+
+bool next_event(struct event *ret) {
+        struct event last;
+        uint32_t i = 0;
+
+        if (n_events == 0)
+                return false;
+        *ret = heap[0];
+        last = heap[--n_events];
+        for (;;) {
+                uint32_t child = 2 * i + 1;
+
+                if (child >= n_events)
+                        break;
+                if (child + 1 < n_events && before(&heap[child + 1], &heap[child]))
+                        child++;
+                if (!before(&heap[child], &last))
+                        break;
+                heap[i] = heap[child];
+                i = child;
+        }
+        heap[i] = last;
+        return true;
+}
+
+bool reaches(uint32_t from, uint32_t to) {
+        return (w.cut_off[from] >> to & 1) == 0;
+}
+
+static void put_on_wire(const struct message *message, uint64_t delay) {
+        struct slot *s;
+        uint32_t index;
+
+        if (n_free == 0 || message->n_members > SLOT_MEMBERS) {
+                fprintf(stderr, "seed %llu: network is full\n", (unsigned long long)w.seed);
+                abort();
+        }
+        index = free_slot[--n_free];
+        s = &slot[index];
+        s->size = message_bytes(message);
+        memcpy(s->bytes, message, s->size);
+        at(delay, EVENT_MESSAGE, message->to, index, message->from, 0);
+}
+
+static uint64_t net_delay(void) {
+        uint32_t kind = rnd(32);
+
+        return kind == 0 ? 5 + rnd(11) : 1 + rnd(4);
+}
+
+/* No two in a row are lost, so that nobody is taken for dead only because of the network. */
+void net_send(void *data, const struct message *message) {
+        uint32_t from = message->from, to = message->to;
+
+        if (to >= w.n_procs || (message->kind < ANSWER_REPORT && !w.proc[to].has_node))
+                return;
+        truth_message(from, message);
+        if (w.trace)
+                trace("%u -> %u %s term %llx round %llu gen %u.%llx end %d set %llx n %u", from, to, message_name(message->kind),
+                      (unsigned long long)message->term, (unsigned long long)message->round, message->generation.number,
+                      (unsigned long long)message->generation.term, message->end, (unsigned long long)message->set,
+                      message->n_members);
+        if (from != to && (!reaches(from, to) || (rnd(32) == 0 && w.dropped[from][to]++ == 0)))
+                return;
+        w.dropped[from][to] = 0;
+        put_on_wire(message, from == to ? 0 : net_delay());
+        if (from != to && rnd(32) == 0)
+                put_on_wire(message, rnd(16) == 0 ? 100 + rnd(300) : net_delay());
+}
+
+void net_free(uint32_t index) {
+        free_slot[n_free++] = index;
+}
+
+void net_deliver(uint32_t index) {
+        static struct message message;
+        struct proc *proc;
+
+        memcpy(&message, slot[index].bytes, slot[index].size);
+        net_free(index);
+        proc = &w.proc[message.to];
+        truth_before(message.to, &message);
+        if (message.kind < ANSWER_REPORT)
+                node_receive(&proc->node, w.now, &message);
+        else if (proc->candidate)
+                coordinator_receive(&proc->coordinator, w.now, &message);
+        truth_after(message.to, &message);
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What node and coordinator make of messages that they should not act upon: from a term that is over, for another run, about
+ * another generation, in the wrong phase, or made of noise. That the protocol does what it is for is the simulation's matter.
+ */
+#include "unit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "rendezvous/coordinator.h"
+#include "rendezvous/node.h"
+
+#define NOW 1000000u
+#define MAX_SENT 64u
+
+static struct message sent[MAX_SENT];
+static struct action acted[MAX_SENT];
+static unsigned n_sent, n_acted;
+static struct node node, before;
+static struct coordinator coordinator;
+static const struct machine_times times = { .heartbeat = 20000, .patience = 100000, .death = 200000, .abandon = 400000,
+                                            .drain = 80000, .build = 120000, .lease = 120000 };
+
+static void keep_message(void *data, const struct message *message) {
+        if (n_sent < MAX_SENT)
+                memcpy(&sent[n_sent++], message, message_bytes(message));
+}
+
+static void keep_action(void *data, const struct action *action) {
+        if (n_acted < MAX_SENT)
+                acted[n_acted++] = *action;
+}
+
+static const struct outlet out = { .send = keep_message, .act = keep_action };
+static const struct generation first = { 256, 1, 7 };
+
+static struct membership_request member(uint64_t id) {
+        return (struct membership_request){ .member = id, .min_world = 1, .max_world = 4, .adapts = true };
+}
+
+/* Address 1, coordinated by address 0. */
+static struct message order(enum message_kind kind, uint64_t round) {
+        struct message m = { .kind = kind, .from = 0, .to = 1, .instance = 5, .term = 256, .round = round, .generation = first,
+                             .comm = first, .set = 3, .world = 2 };
+
+        return m;
+}
+
+static void tell(struct message m) {
+        node_receive(&node, NOW, &m);
+}
+
+static void start_node(void) {
+        struct membership_request request = member(1);
+        struct message m = order(ORDER_NEWGEN, 1);
+
+        n_sent = n_acted = 0;
+        node_init(&node, &(struct node_config){ .address = 1, .candidates = 1, .instance = 5, .host = 1, .n_lanes = 2,
+                                                .window = 2, .times = times }, NOW, &out);
+        node_join(&node, NOW, &request, &(struct tag){ 0 });
+        m.n_members = 1;
+        m.member_of[0] = (struct message_member){ .request = request, .in = true, .rank = 1 };
+        tell(m);
+        node_built(&node, NOW, first, 0);
+        assert_int_equal(node.phase, NODE_RUNNING);
+        tell(order(ORDER_RUN, 2));
+        n_sent = n_acted = 0;
+}
+
+/* A node in that phase, through the orders that lead there. */
+static void reach(enum node_phase phase) {
+        static const uint64_t planned[LIMIT_LANES] = { 1, 0 };
+        struct message m;
+
+        start_node();
+        if (phase == NODE_RUNNING)
+                return;
+        assert_true(node_open(&node, NOW, first, TRACK_STEP, planned));
+        tell(order(ORDER_FREEZE, 3));
+        if (phase == NODE_FROZEN)
+                return;
+        if (phase == NODE_FILLING) {
+                m = order(ORDER_CUT, 4);
+                m.seq[0] = 2;
+                tell(m);
+                return;
+        }
+        tell(order(ORDER_ABORT, 4));
+        if (phase == NODE_ABORTING)
+                return;
+        node_aborted(&node, NOW, first);
+        if (phase == NODE_ABORTED)
+                return;
+        tell(order(ORDER_VERDICT, 5));
+        if (phase == NODE_SETTLING)
+                return;
+        node_quiet(&node, NOW, first, TRACK_STEP);
+}
+
+static void remember(void) {
+        memcpy(&before, &node, sizeof(node));
+        n_acted = 0;
+}
+
+/* All that matters is as it was; only clocks may have moved. */
+static bool unchanged(void) {
+        return node.phase == before.phase && node.term == before.term && node.n == before.n && node.held == before.held &&
+               generation_equal(node.generation, before.generation) && generation_equal(node.comm, before.comm) &&
+               memcmp(node.track, before.track, sizeof(node.track)) == 0 &&
+               memcmp(node.lane, before.lane, sizeof(node.lane)) == 0 && n_acted == 0;
+}
+
+static void each_phase_is_reached(void **state) {
+        for (unsigned phase = NODE_RUNNING; phase <= NODE_SETTLED; phase++) {
+                reach(phase);
+                assert_int_equal(node.phase, phase);
+        }
+}
+
+/* Which orders do something in which phase; all others leave everything as it is. */
+static void orders_apply_to_phases(void **state) {
+        static const struct { enum node_phase phase; uint32_t orders; } table[] = {
+#define O(kind) (1u << ORDER_##kind)
+                { NODE_RUNNING, O(HOLD) | O(FREEZE) | O(FENCE) | O(END) | O(REFUSE) },
+                { NODE_FROZEN, O(CUT) | O(ABORT) | O(FENCE) | O(END) | O(REFUSE) },
+                { NODE_FILLING, O(FREEZE) | O(ABORT) | O(FENCE) | O(END) | O(REFUSE) },
+                { NODE_ABORTING, O(FREEZE) | O(FENCE) | O(END) | O(REFUSE) },
+                { NODE_ABORTED, O(FREEZE) | O(VERDICT) | O(FENCE) | O(END) | O(REFUSE) },
+                { NODE_SETTLING, O(FREEZE) | O(FENCE) | O(END) | O(REFUSE) },
+                { NODE_SETTLED, O(FREEZE) | O(NEWGEN) | O(FENCE) | O(END) | O(REFUSE) },
+#undef O
+        };
+
+        for (unsigned i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+                for (unsigned kind = 0; kind < ANSWER_REPORT; kind++) {
+                        struct message m = order(kind, 100);
+
+                        reach(table[i].phase);
+                        remember();
+                        m.seq[0] = 2;
+                        m.member = 1;
+                        if (kind == ORDER_NEWGEN)
+                                m.generation.number = m.comm.number = 2;
+                        tell(m);
+                        assert_int_equal(!unchanged(), table[i].orders >> kind & 1);
+                }
+}
+
+static void what_is_not_meant_for_a_node_is_dropped(void **state) {
+        for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++)
+                for (unsigned wrong = 0; wrong < 6; wrong++) {
+                        struct message m = order(kind, 100);
+
+                        reach(NODE_RUNNING);
+                        remember();
+                        m.member = 1;
+                        if (wrong == 0)
+                                m.term = 255;
+                        else if (wrong == 1)
+                                m.instance = 4;
+                        else if (wrong == 2)
+                                m.to = 0;
+                        else if (wrong == 3)
+                                m.from = 1;             /* no candidate */
+                        else if (wrong == 4)
+                                m.n_members = LIMIT_WORLD + 1;
+                        else
+                                m.kind = N_MESSAGE_KINDS + kind;
+                        tell(m);
+                        assert_true(unchanged());
+                        assert_int_equal(node.round, before.round);
+                }
+}
+
+static void an_order_is_carried_out_once_and_in_order(void **state) {
+        reach(NODE_RUNNING);
+        tell(order(ORDER_FREEZE, 9));
+        remember();
+        tell(order(ORDER_FREEZE, 9));
+        tell(order(ORDER_ABORT, 8));
+        tell(order(ORDER_RUN, 8));
+        assert_true(unchanged());
+        assert_int_equal(node.phase, NODE_FROZEN);
+}
+
+static void a_later_term_begins_anew(void **state) {
+        struct message m = order(ORDER_FREEZE, 1);
+
+        reach(NODE_RUNNING);
+        m.term = 512;
+        tell(m);
+        assert_int_equal(node.phase, NODE_FROZEN);
+        m = order(ORDER_ABORT, 50);             /* of the former one */
+        n_sent = 0;
+        tell(m);
+        assert_int_equal(node.phase, NODE_FROZEN);
+        assert_int_equal(n_sent, 1);            /* it is told that there is a later one */
+        assert_int_equal(sent[0].term, 512);
+}
+
+static void a_verdict_beyond_what_is_prepared_is_refused(void **state) {
+        struct message m = order(ORDER_VERDICT, 5);
+
+        reach(NODE_ABORTED);
+        remember();
+        m.mark[TRACK_STEP] = 1;
+        tell(m);
+        assert_true(unchanged());
+}
+
+static void calls_of_another_generation_are_absorbed(void **state) {
+        static const uint64_t planned[LIMIT_LANES] = { 1, 0 };
+        struct generation other = { 256, 2, 7 };
+
+        reach(NODE_RUNNING);
+        remember();
+        assert_false(node_open(&node, NOW, other, TRACK_STEP, planned));
+        assert_false(node_open(&node, NOW, first, N_TRACKS, planned));
+        node_offer(&node, NOW, first, TRACK_STEP, 0);           /* nothing is open */
+        node_done(&node, NOW, other, 0, 1, 1);
+        node_done(&node, NOW, first, 0, 1, 1);                  /* nothing was launched */
+        node_done(&node, NOW, first, LIMIT_LANES, 1, 1);
+        node_aborted(&node, NOW, other);
+        node_unreachable(&node, NOW, other, 1);
+        node_landed(&node, NOW, first, TRACK_STEP);
+        node_quiet(&node, NOW, first, TRACK_STEP);
+        assert_true(unchanged());
+        assert_true(node_open(&node, NOW, first, TRACK_STEP, planned));
+        node_offer(&node, NOW, first, TRACK_STEP, 0);
+        node_offer(&node, NOW, first, TRACK_STEP, 0);           /* more than was planned */
+        assert_int_equal(node.track[TRACK_STEP].offered[0], 1);
+        assert_int_equal(n_acted, 1);
+        assert_int_equal(acted[0].kind, ACTION_LAUNCH);
+}
+
+static void a_node_that_hears_nobody_holds_still_then_leaves(void **state) {
+        static const uint64_t planned[LIMIT_LANES] = { 1, 0 };
+
+        reach(NODE_RUNNING);
+        node_tick(&node, node.contact + times.patience + 1);
+        assert_true(node.suspended);
+        assert_true(node_open(&node, node.contact + times.patience + 1, first, TRACK_STEP, planned));
+        node_offer(&node, node.contact + times.patience + 1, first, TRACK_STEP, 0);
+        assert_int_equal(node.lane[0].launched, 0);
+        node_tick(&node, node.contact + times.abandon + 1);
+        assert_int_equal(node.phase, NODE_LEAVING);
+        node_quiet(&node, node.contact + times.abandon + 1, first, TRACK_STEP);
+        node_aborted(&node, node.contact + times.abandon + 1, first);
+        assert_int_equal(node.phase, NODE_OUT);
+        assert_int_equal(acted[n_acted - 1].kind, ACTION_OUT);
+        assert_int_equal(acted[n_acted - 1].since, NOW);
+}
+
+static uint32_t seed = 1;
+
+static uint32_t noise(void) {
+        seed = seed * 1664525u + 1013904223u;
+        return seed >> 8;
+}
+
+static struct message noisy(uint32_t to) {
+        struct message m;
+
+        memset(&m, 0, offsetof(struct message, member_of));
+        m = (struct message){ .kind = noise() % (N_MESSAGE_KINDS + 1), .from = noise() % 5, .to = to,
+                              .instance = noise() % 7, .term = 256 * (noise() % 4), .round = noise() % 12,
+                              .stamp = noise() % 9, .generation = { 256, noise() % 4, 7 }, .comm = { 256, noise() % 4, 7 },
+                              .set = noise() % 64, .links = noise() % 8, .world = noise() % 5, .source = noise() % 5,
+                              .end = noise() % (N_JOB_ENDS + 1), .member = noise() % 5,
+                              .running = noise() % 2, .n_members = noise() % 4 };
+        for (unsigned i = 0; i < LIMIT_LANES; i++)
+                m.seq[i] = noise() % 6;
+        for (unsigned i = 0; i < N_TRACKS; i++) {
+                m.mark[i] = noise() % 4;
+                m.committed[i] = noise() % 4;
+                m.prepared[i] = m.committed[i] + noise() % 3;
+        }
+        for (unsigned i = 0; i < m.n_members; i++)
+                m.member_of[i] = (struct message_member){ .request = member(noise() % 6), .rank = noise() % 4,
+                                                          .in = noise() % 2, .leaving = noise() % 5 == 0 };
+        return m;
+}
+
+/* Whatever comes: numbers never go back, and nothing is prepared beyond what is open. */
+static void noise_breaks_no_node(void **state) {
+        for (unsigned run = 0; run < 300; run++) {
+                uint64_t term = 0;
+
+                reach(NODE_RUNNING + run % (NODE_SETTLED - NODE_RUNNING + 1));
+                for (unsigned i = 0; i < 60; i++) {
+                        struct message m = noisy(1);
+
+                        tell(m);
+                        assert_true(node.term >= term && node.n <= LIMIT_WORLD);
+                        term = node.term;
+                        for (unsigned track = 0; track < N_TRACKS; track++)
+                                assert_true(node.track[track].prepared >= node.track[track].committed &&
+                                            node.track[track].prepared <= node.track[track].committed + 1);
+                        n_sent = n_acted = 0;
+                }
+        }
+}
+
+static void noise_breaks_no_coordinator(void **state) {
+        for (unsigned run = 0; run < 300; run++) {
+                uint64_t term = 0, now = NOW;
+
+                coordinator_init(&coordinator, &(struct coordinator_config){ .address = 0, .candidates = 1 + run % 2 * 2,
+                                                                             .floor = 1, .nonce = run, .alone = run % 3 == 0,
+                                                                             .name = "j", .times = times }, now, &out);
+                for (unsigned i = 0; i < 200; i++) {
+                        struct message m = noisy(0);
+
+                        now += noise() % 20000;
+                        coordinator_receive(&coordinator, now, &m);
+                        coordinator_tick(&coordinator, now);
+                        assert_true(coordinator.term >= term && coordinator.n <= LIMIT_WORLD);
+                        assert_true(coordinator.membership.n + coordinator.membership.n_waiting <= LIMIT_WORLD);
+                        assert_int_equal(coordinator.lost & ~coordinator.set, 0);
+                        term = coordinator.term;
+                        n_sent = n_acted = 0;
+                }
+        }
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(each_phase_is_reached),
+                cmocka_unit_test(orders_apply_to_phases),
+                cmocka_unit_test(what_is_not_meant_for_a_node_is_dropped),
+                cmocka_unit_test(an_order_is_carried_out_once_and_in_order),
+                cmocka_unit_test(a_later_term_begins_anew),
+                cmocka_unit_test(a_verdict_beyond_what_is_prepared_is_refused),
+                cmocka_unit_test(calls_of_another_generation_are_absorbed),
+                cmocka_unit_test(a_node_that_hears_nobody_holds_still_then_leaves),
+                cmocka_unit_test(noise_breaks_no_node),
+                cmocka_unit_test(noise_breaks_no_coordinator),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Places on several hosts, members that come back as somebody newer, a membership known only from reports, and leases. */
+#include "unit.h"
+
+#include <string.h>
+
+#include "gradsync.pb-c.h"
+#include "rendezvous/membership.h"
+#include "rendezvous/tenure.h"
+
+#define GRACE 1000
+
+static struct membership m;
+static struct refusal refusal;
+static uint64_t gone;
+
+static struct membership_request on(uint64_t member, uint32_t host, uint32_t device) {
+        return (struct membership_request){ .member = member, .pid = (int32_t)member + 100, .min_world = 2, .max_world = 6,
+                                            .grace = GRACE, .adapts = true, .host = host, .device = device };
+}
+
+static struct membership_request who(uint64_t member, uint64_t identity, uint64_t instance) {
+        struct membership_request r = on(member, 0, 0);
+
+        r.identity = identity;
+        r.instance = instance;
+        return r;
+}
+
+static int join(struct membership_request r, uint64_t now) {
+        return membership_join(&m, &r, now, &refusal);
+}
+
+static enum membership_event tick(uint64_t now) {
+        return membership_tick(&m, now, &gone, &refusal);
+}
+
+static void ranks_go_by_host_device_and_slot(void **state) {
+        static const struct { uint64_t id; uint32_t host, device, slot, rank; } table[] = {
+                { 1, 1, 0, 0, 3 }, { 2, 0, 1, 1, 1 }, { 3, 0, 1, 2, 2 }, { 4, 0, 0, 5, 0 }, { 5, 2, 0, 0, 4 },
+        };
+
+        membership_init(&m, "j", 0);
+        for (unsigned i = 0; i < 5; i++) {
+                struct membership_request r = on(table[i].id, table[i].host, table[i].device);
+
+                r.has_slot = true;
+                r.slot = table[i].slot;
+                assert_int_equal(join(r, 0), 0);        /* the same local rank on another host is another one */
+        }
+        assert_int_equal(tick(0), MEMBERSHIP_HAS_FORMED);
+        for (unsigned i = 0; i < 5; i++)
+                assert_int_equal(membership_find(&m, table[i].id)->rank, table[i].rank);
+}
+
+static void slots_are_numbered_on_each_host(void **state) {
+        membership_init(&m, "j", 0);
+        for (uint64_t id = 1; id <= 4; id++)
+                assert_int_equal(join(on(id, id % 2, 0), 0), 0);
+        assert_int_equal(tick(0), MEMBERSHIP_HAS_FORMED);
+        for (uint64_t id = 1; id <= 4; id++)
+                assert_int_equal(membership_find(&m, id)->slot, (id - 1) / 2);
+}
+
+static void a_newcomer_stands_with_its_device(void **state) {
+        membership_init(&m, "j", 0);
+        for (uint64_t id = 1; id <= 4; id++)
+                assert_int_equal(join(on(id, id > 2, 0), 0), 0);
+        assert_int_equal(tick(0), MEMBERSHIP_HAS_FORMED);
+        assert_int_equal(join(on(5, 0, 0), 1), 0);
+        assert_non_null(membership_find(&m, 5));
+        m.boundary = true;
+        assert_int_equal(tick(2), MEMBERSHIP_HAS_FORMED);
+        assert_int_equal(membership_find(&m, 5)->rank, 2);
+        assert_int_equal(membership_find(&m, 5)->slot, 2);
+        assert_int_equal(membership_find(&m, 3)->rank, 3);
+        assert_int_equal(membership_find(&m, 4)->rank, 4);
+}
+
+static void form_with_identities(void) {
+        membership_init(&m, "j", 0);
+        for (uint64_t id = 1; id <= 3; id++)
+                assert_int_equal(join(who(id, 10 + id, 1), 0), 0);
+        assert_int_equal(tick(0), MEMBERSHIP_HAS_FORMED);
+}
+
+static void a_newer_process_takes_the_rank_and_fences_the_older(void **state) {
+        form_with_identities();
+        assert_int_equal(join(who(4, 12, 2), 5), 0);
+        assert_int_equal(m.fenced, 2);
+        assert_int_equal(m.state, MEMBERSHIP_REPLACING);
+        assert_int_equal(m.loss.rank, 1);
+        assert_int_equal(m.loss.cause, WIRE__CAUSE__SUPERSEDED);
+        m.busy = false;
+        assert_int_equal(tick(6), MEMBERSHIP_HAS_FORMED);
+        assert_int_equal(membership_find(&m, 4)->rank, 1);
+        assert_null(membership_find(&m, 2));
+        assert_int_equal(join(who(5, 13, 1), 7), WIRE__CODE__STALE);    /* not newer than the one that is there */
+        assert_int_equal(m.fenced, 0);
+        assert_int_equal(refusal.pid, 103);
+        assert_int_equal(m.state, MEMBERSHIP_FORMED);
+}
+
+static void while_forming_the_newer_one_just_comes_instead(void **state) {
+        membership_init(&m, "j", 0);
+        m.last_call = UINT64_MAX;
+        assert_int_equal(join(who(1, 11, 1), 0), 0);
+        assert_int_equal(join(who(2, 11, 2), 0), 0);
+        assert_int_equal(m.fenced, 1);
+        assert_int_equal(m.n, 1);
+        assert_int_equal(m.member[0].request.member, 2);
+}
+
+static void who_comes_back_gets_its_own_place(void **state) {
+        form_with_identities();
+        membership_remove(&m, 1, WIRE__CAUSE__EXITED, 10);
+        membership_remove(&m, 3, WIRE__CAUSE__EXITED, 10);
+        assert_int_equal(join(who(4, 13, 2), 20), 0);
+        assert_int_equal(join(who(5, 11, 2), 20), 0);
+        m.busy = false;
+        assert_int_equal(tick(21), MEMBERSHIP_HAS_FORMED);
+        assert_int_equal(membership_find(&m, 4)->rank, 2);
+        assert_int_equal(membership_find(&m, 5)->rank, 0);
+}
+
+static void a_membership_is_restored_from_reports(void **state) {
+        struct membership_member member[2] = { { .request = on(7, 0, 0), .id = 7, .rank = 0 },
+                                               { .request = on(9, 1, 0), .id = 9, .rank = 2 } };
+
+        membership_init(&m, "j", 0);
+        membership_restore(&m, 4, 3, member, 2, 100);
+        assert_int_equal(m.state, MEMBERSHIP_REPLACING);
+        assert_int_equal(membership_vacant(&m), 1);
+        assert_int_equal(tick(100 + GRACE), MEMBERSHIP_NOTHING);        /* nobody has let go yet */
+        m.busy = false;
+        assert_int_equal(tick(100 + GRACE - 1), MEMBERSHIP_NOTHING);
+        assert_int_equal(tick(100 + GRACE), MEMBERSHIP_HAS_FORMED);
+        assert_int_equal(m.generation, 5);
+        assert_int_equal(membership_find(&m, 9)->rank, 1);
+        membership_restore(&m, 8, 2, (struct membership_member[]){ member[0], { .request = on(9, 1, 0), .rank = 1 } }, 2, 0);
+        assert_int_equal(m.state, MEMBERSHIP_FORMED);
+}
+
+/* Three daemons that hand messages to each other at once, as far as they are not cut off. */
+static struct tenure tenure[3];
+static unsigned cut_off;
+static const struct machine_times times = { .heartbeat = 10, .lease = 100 };
+
+static void carry(void *data, const struct message *message) {
+        uint64_t now = *(uint64_t *)data;
+
+        if ((cut_off >> message->from & 1) == 0 && (cut_off >> message->to & 1) == 0)
+                tenure_receive(&tenure[message->to], now, message);
+}
+
+static uint64_t now;
+
+static void start_tenures(void) {
+        const struct outlet out = { .send = carry, .data = &now };
+
+        now = 1000;
+        cut_off = 0;
+        for (uint32_t i = 0; i < 3; i++)
+                tenure_init(&tenure[i], i, 3, &times, 1, now, &out);
+}
+
+static int serving(void) {
+        int found = -1;
+
+        for (int i = 0; i < 3; i++)
+                if (tenure[i].serving) {
+                        assert_int_equal(found, -1);
+                        found = i;
+                }
+        return found;
+}
+
+static void pass(unsigned ticks) {
+        for (unsigned i = 0; i < ticks; i++) {
+                now += 5;
+                for (unsigned k = 0; k < 3; k++)
+                        tenure_tick(&tenure[k], now);
+        }
+}
+
+static void one_of_three_serves_as_long_as_it_reaches_a_majority(void **state) {
+        uint64_t term;
+
+        start_tenures();
+        pass(60);
+        assert_int_equal(serving(), 0);
+        term = tenure[0].term;
+        cut_off = 1u << 2;
+        pass(100);
+        assert_int_equal(serving(), 0);         /* two of three are enough */
+        assert_int_equal(tenure[0].term, term);
+        cut_off = 1u << 0;
+        pass(100);
+        assert_int_equal(serving(), 1);         /* and never two at once: serving() looks */
+        assert_true(tenure[1].term > term);
+        cut_off = 7;
+        pass(100);
+        assert_int_equal(serving(), -1);
+}
+
+static void who_was_cut_off_disturbs_nobody(void **state) {
+        uint64_t term;
+
+        start_tenures();
+        pass(60);
+        term = tenure[0].term;
+        cut_off = 1u << 2;
+        pass(200);                              /* it asks for higher and higher terms meanwhile */
+        assert_true(tenure[2].term > term);
+        cut_off = 0;
+        pass(200);
+        assert_int_equal(serving(), 0);
+        assert_int_equal(tenure[0].term, term);
+}
+
+static void terms_name_their_candidate(void **state) {
+        start_tenures();
+        cut_off = 7;
+        pass(200);
+        for (uint32_t i = 0; i < 3; i++)
+                assert_int_equal(tenure[i].term & 0xff, i);
+}
+
+static void a_majority_remembers_the_latest_generation(void **state) {
+        struct generation generation;
+
+        start_tenures();
+        pass(60);
+        generation = (struct generation){ tenure[0].term, 5, 1 };
+        cut_off = 1u << 1 | 1u << 2;
+        tenure_put(&tenure[0], generation, 3, now);
+        assert_false(tenure_has_put(&tenure[0]));
+        cut_off = 1u << 2;
+        pass(4);
+        assert_true(tenure_has_put(&tenure[0]));
+        cut_off = 1u << 0;
+        pass(100);
+        assert_int_equal(serving(), 1);
+        assert_true(generation_equal(tenure[1].record, generation));
+        assert_int_equal(tenure[1].record_set, 3);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(ranks_go_by_host_device_and_slot),
+                cmocka_unit_test(slots_are_numbered_on_each_host),
+                cmocka_unit_test(a_newcomer_stands_with_its_device),
+                cmocka_unit_test(a_newer_process_takes_the_rank_and_fences_the_older),
+                cmocka_unit_test(while_forming_the_newer_one_just_comes_instead),
+                cmocka_unit_test(who_comes_back_gets_its_own_place),
+                cmocka_unit_test(a_membership_is_restored_from_reports),
+                cmocka_unit_test(one_of_three_serves_as_long_as_it_reaches_a_majority),
+                cmocka_unit_test(who_was_cut_off_disturbs_nobody),
+                cmocka_unit_test(terms_name_their_candidate),
+                cmocka_unit_test(a_majority_remembers_the_latest_generation),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
