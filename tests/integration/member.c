@@ -432,11 +432,19 @@ static uint64_t count_wrong(bool *ret_last) {
         return n;
 }
 
+static uint64_t now_ms(void) {
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
 /* train N, train until=FILE: goes on as a trainer does, whatever becomes void, until step N is committed, or rank 0 has found
- * the file. */
+ * the file. gap_ms: the longest time from one commit to the next. */
 static int do_train(char *out, size_t size) {
         const char *file = value_of("until", NULL);
         uint64_t goal = file ? UINT64_MAX : index_at(1), wrong = 0, void_steps = 0, committed = 0, step = 0;
+        uint64_t before = now_ms(), gap = 0;
         struct gradsync_info info = GRADSYNC_INFO_INIT;
         bool last = false;
         int r = GRADSYNC_OK;
@@ -449,15 +457,19 @@ static int do_train(char *out, size_t size) {
                 if ((r = do_ready(out, size)) == GRADSYNC_OK)
                         r = gradsync_finish(PLAN, &info);
                 wrong += r == GRADSYNC_OK ? count_wrong(&last) : 0;
-                committed += r == GRADSYNC_OK;
+                if (r == GRADSYNC_OK) {
+                        committed++;
+                        gap = now_ms() - before > gap ? now_ms() - before : gap;
+                        before = now_ms();
+                }
                 if (r == GRADSYNC_VOID_BEHIND && gradsync_sync_state(JOB, NULL, 0, &step) != GRADSYNC_OK)
                         return GRADSYNC_MEMBER_LOST;
                 if (r != GRADSYNC_OK && r != GRADSYNC_VOID_RETRY && r != GRADSYNC_VOID_BEHIND)
                         return r;
                 void_steps += r != GRADSYNC_OK;
         }
-        return snprintf(out, size, "step=%" PRIu64 " committed=%" PRIu64 " void=%" PRIu64 " wrong=%" PRIu64, info.step, committed,
-                        void_steps, wrong) < 0;
+        return snprintf(out, size, "step=%" PRIu64 " committed=%" PRIu64 " void=%" PRIu64 " gap_ms=%" PRIu64 " wrong=%" PRIu64,
+                        info.step, committed, void_steps, gap, wrong) < 0;
 }
 
 static int do_unused(char *out, size_t size) {

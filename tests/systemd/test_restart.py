@@ -36,6 +36,7 @@ def next_daemon(machine, end):
 def void_steps(machine, members):
     machine.run("touch", END)
     lines = [each.line() for each in members]
+    print(*lines, sep="\n")              # gap_ms with it: how long the trainers were without a step
     assert all(line.startswith("OK ") and line.endswith("wrong=0") for line in lines), lines
     return [int(line.split("void=")[1].split()[0]) for line in lines]
 
