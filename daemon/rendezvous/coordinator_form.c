@@ -94,6 +94,8 @@ static void make(struct coordinator *c, uint64_t now) {
                 form_end(c, now, JOB_END_NO_STATE);
                 return;
         }
+        if (tag_compare(&tag, &c->history) > 0)
+                c->history = tag;       /* what the generation begins with; its nodes remember it for the next coordinator */
         set_marks(c, &tag);
         if (!planted(PLANTED_GENERATION_TWICE) || c->number == 0)
                 c->number++;

@@ -142,6 +142,12 @@ void node_advance(struct node *node, uint64_t now) {
 
 /* The orders. Each returns without a word if the node is not in a phase to which it applies: it stays with its last answer. */
 
+/* This is for who is outside. Whoever is in a generation that others have left behind is, too. */
+static void order_collect(struct node *node, const struct message *order) {
+        if (node_is_in(node) && generation_compare(order->generation, node->generation) > 0)
+                leave(node, NODE_LEAVING, true);
+}
+
 static void order_run(struct node *node, const struct message *order) {
         if (node->phase != NODE_RUNNING || !generation_equal(order->generation, node->generation))
                 return;
@@ -251,6 +257,7 @@ static void order_end(struct node *node, const struct message *order) {
 
 static void carry_out(struct node *node, uint64_t now, const struct message *order) {
         switch (order->kind) {
+        case ORDER_COLLECT: order_collect(node, order); break;
         case ORDER_RUN: order_run(node, order); break;
         case ORDER_HOLD: order_hold(node, now); break;
         case ORDER_STOP: order_stop(node, now, order); break;
@@ -299,7 +306,9 @@ void node_receive(struct node *node, uint64_t now, const struct message *order) 
         node_wake(node, now);
         if (node->suspended && now <= node->contact + node->config.times.patience)
                 node->suspended = false;
-        if (order->kind == ORDER_REFUSE) {
+        if (now > order->stamp + node->config.times.patience) {
+                /* It waited while this node slept, and may be about a world that is over. If not, it is said again. */
+        } else if (order->kind == ORDER_REFUSE) {
                 report_refuse(node, order);
         } else if (order->round > node->round || (order->kind == ORDER_FENCE && order->round == node->round)) {
                 node->round = order->round;

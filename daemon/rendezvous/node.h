@@ -38,7 +38,10 @@ struct track {
         enum unit_state state;
         uint64_t committed, prepared;
         uint64_t planned[LIMIT_LANES], offered[LIMIT_LANES], launched[LIMIT_LANES], completed[LIMIT_LANES];
-        bool full, landed, quiet, mismatch, behind, silent;
+        bool full;              /* every member of this node has given everything */
+        bool landed;            /* every result is in the arenas */
+        bool mismatch;          /* the operation is not the same everywhere */
+        bool behind, silent;    /* VOIDING: others may have it; nobody is told, it was never opened */
         bool voted;             /* the vote was launched; */
         int vote;               /* its result, -1: none yet */
 };

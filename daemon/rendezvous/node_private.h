@@ -24,6 +24,6 @@ void report_refuse(struct node *node, const struct message *order);
 
 /* node.c: sees whether the phase has done what it is there for. */
 void node_advance(struct node *node, uint64_t now);
-/* Begins of each call: false if the node has given up meanwhile. */
+/* Begins each call: for how long has no coordinator been heard? */
 void node_wake(struct node *node, uint64_t now);
 void node_act(const struct node *node, const struct action *action);

@@ -41,7 +41,7 @@ static struct membership_request member(uint64_t id) {
 
 /* Address 1, coordinated by address 0. */
 static struct message order(enum message_kind kind, uint64_t round) {
-        struct message m = { .kind = kind, .from = 0, .to = 1, .instance = 5, .term = 256, .round = round, .generation = first,
+        struct message m = { .kind = kind, .from = 0, .to = 1, .instance = 5, .term = 256, .round = round, .stamp = NOW, .generation = first,
                              .comm = first, .set = 3, .world = 2 };
 
         return m;
@@ -184,6 +184,28 @@ static void an_order_is_carried_out_once_and_in_order(void **state) {
         assert_int_equal(node.phase, NODE_FROZEN);
 }
 
+static void an_order_that_is_old_by_the_own_clock_is_dropped(void **state) {
+        struct message m = order(ORDER_FREEZE, 9);
+
+        reach(NODE_RUNNING);
+        node_receive(&node, NOW + times.patience + 1, &m);
+        assert_int_equal(node.phase, NODE_RUNNING);
+        assert_true(node.suspended);
+        node_tick(&node, NOW + times.patience + 1);
+        m.stamp = node.stamp;
+        node_receive(&node, NOW + times.patience + 1, &m);
+        assert_int_equal(node.phase, NODE_FROZEN);      /* said again, as an answer to what the node said since */
+}
+
+static void who_was_left_behind_leaves(void **state) {
+        struct message m = order(ORDER_COLLECT, 9);
+
+        reach(NODE_RUNNING);
+        m.generation.number = 2;
+        tell(m);
+        assert_int_equal(node.phase, NODE_LEAVING);
+}
+
 static void a_later_term_begins_anew(void **state) {
         struct message m = order(ORDER_FREEZE, 1);
 
@@ -234,6 +256,48 @@ static void calls_of_another_generation_are_absorbed(void **state) {
         assert_int_equal(acted[0].kind, ACTION_LAUNCH);
 }
 
+/* Two payloads on the lane of operations; the first one is the comparison. */
+static void an_operation_that_differs_moves_no_payload(void **state) {
+        static const uint64_t planned[LIMIT_LANES] = { 0, 2 };
+
+        reach(NODE_RUNNING);
+        n_acted = 0;
+        assert_true(node_open(&node, NOW, first, TRACK_OPERATION, planned));
+        node_offer(&node, NOW, first, TRACK_OPERATION, 1);
+        node_offer(&node, NOW, first, TRACK_OPERATION, 1);
+        assert_int_equal(n_acted, 1);
+        assert_int_equal(acted[0].launch, LAUNCH_PAYLOAD);
+        node_done(&node, NOW, first, 1, 1, 0);          /* not equal */
+        assert_int_equal(acted[1].launch, LAUNCH_FILLER);
+        node_done(&node, NOW, first, 1, 2, 0);
+        assert_int_equal(acted[2].launch, LAUNCH_VOTE);
+        assert_int_equal(acted[2].value, 0);
+        node_done(&node, NOW, first, 1, 3, 0);
+        assert_int_equal(acted[3].kind, ACTION_CANCEL);
+        assert_int_equal(n_acted, 4);
+        node_quiet(&node, NOW, first, TRACK_OPERATION);
+        assert_int_equal(acted[4].kind, ACTION_MISMATCH);
+        assert_int_equal(node.track[TRACK_OPERATION].committed, 0);
+}
+
+static void a_vote_of_all_commits_when_the_results_are_there(void **state) {
+        static const uint64_t planned[LIMIT_LANES] = { 1, 0 };
+
+        reach(NODE_RUNNING);
+        n_acted = 0;
+        assert_true(node_open(&node, NOW, first, TRACK_STEP, planned));
+        node_offer(&node, NOW, first, TRACK_STEP, 0);
+        node_done(&node, NOW, first, 0, 1, 0);
+        assert_int_equal(node.track[TRACK_STEP].prepared, 1);
+        assert_int_equal(acted[1].value, 1);
+        node_done(&node, NOW, first, 0, 2, 1);
+        assert_int_equal(node.track[TRACK_STEP].committed, 1);
+        assert_int_equal(n_acted, 2);                   /* nobody is told yet */
+        node_landed(&node, NOW, first, TRACK_STEP);
+        assert_int_equal(acted[2].kind, ACTION_COMMITTED);
+        assert_int_equal(node.member[0].tag.step, 1);
+}
+
 static void a_node_that_hears_nobody_holds_still_then_leaves(void **state) {
         static const uint64_t planned[LIMIT_LANES] = { 1, 0 };
 
@@ -265,7 +329,7 @@ static struct message noisy(uint32_t to) {
         memset(&m, 0, offsetof(struct message, member_of));
         m = (struct message){ .kind = noise() % (N_MESSAGE_KINDS + 1), .from = noise() % 5, .to = to,
                               .instance = noise() % 7, .term = 256 * (noise() % 4), .round = noise() % 12,
-                              .stamp = noise() % 9, .generation = { 256, noise() % 4, 7 }, .comm = { 256, noise() % 4, 7 },
+                              .stamp = NOW + noise() % 9, .generation = { 256, noise() % 4, 7 }, .comm = { 256, noise() % 4, 7 },
                               .set = noise() % 64, .links = noise() % 8, .world = noise() % 5, .source = noise() % 5,
                               .end = noise() % (N_JOB_ENDS + 1), .member = noise() % 5,
                               .running = noise() % 2, .n_members = noise() % 4 };
@@ -330,9 +394,13 @@ int main(void) {
                 cmocka_unit_test(orders_apply_to_phases),
                 cmocka_unit_test(what_is_not_meant_for_a_node_is_dropped),
                 cmocka_unit_test(an_order_is_carried_out_once_and_in_order),
+                cmocka_unit_test(an_order_that_is_old_by_the_own_clock_is_dropped),
+                cmocka_unit_test(who_was_left_behind_leaves),
                 cmocka_unit_test(a_later_term_begins_anew),
                 cmocka_unit_test(a_verdict_beyond_what_is_prepared_is_refused),
                 cmocka_unit_test(calls_of_another_generation_are_absorbed),
+                cmocka_unit_test(an_operation_that_differs_moves_no_payload),
+                cmocka_unit_test(a_vote_of_all_commits_when_the_results_are_there),
                 cmocka_unit_test(a_node_that_hears_nobody_holds_still_then_leaves),
                 cmocka_unit_test(noise_breaks_no_node),
                 cmocka_unit_test(noise_breaks_no_coordinator),
