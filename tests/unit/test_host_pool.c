@@ -472,7 +472,7 @@ static void test_watched_task(void **state) {
         fixture_run(backend, done, &task);
         assert_true(done->at[1].cancelled);
         assert_int_equal(done->at[1].punched, 2);
-        assert_int_equal(touched(member[1].arena), 0);
+        assert_true(touched(member[1].arena) < TASK_LOOK_SLICES * KERNEL_SLICE_BYTES);  /* by the other worker, while the first looks */
         task.watch = false;
         fixture_run(backend, done, &task);
         assert_false(done->at[2].cancelled);
