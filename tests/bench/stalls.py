@@ -3,7 +3,6 @@
 
 import json
 import os
-import random
 import signal
 import statistics
 import subprocess
@@ -11,6 +10,7 @@ import time
 
 from contender import Failed
 from peers import MIB, Quiet
+from tables import open_step
 
 PATIENCE_S = 10
 
@@ -32,12 +32,7 @@ def one_stop(bench, members, size, params):
     """Milliseconds from SIGSTOP to the answer of status that names rank, pid, state, bucket and parameter."""
     contender = bench.gradsync(members)
     try:
-        contender.command(f"prepare {size} 1 {params} 0 0")
-        victim, survivors = contender.members[-1], contender.members[:-1]
-        for member in contender.members:
-            member.send(f"open {params // 2}" if member is victim else f"lose {params}")
-        contender.hear()
-        time.sleep(random.uniform(0.005, 0.02))         # the survivors go to sleep in finish()
+        victim, survivors = open_step(contender, size, params)
         stopped = time.monotonic_ns()
         os.kill(victim.pid, signal.SIGSTOP)
         wait = None

@@ -233,16 +233,22 @@ def small_buckets(bench):
 
 # --- a member is killed ---
 
+def open_step(contender, size, params):
+    """(the one who is to be hit, in the middle of a step; the others, who wait in finish())."""
+    contender.command(f"prepare {size} 1 {params} 0 0")
+    victim, survivors = contender.members[-1], contender.members[:-1]
+    for member in contender.members:
+        member.send(f"open {params // 2}" if member is victim else f"lose {params}")
+    contender.hear()
+    time.sleep(random.uniform(0.005, 0.02))             # the survivors go to sleep
+    return victim, survivors
+
+
 def one_loss(bench, members, size, params):
     """Milliseconds from kill -9 in an open step to the last survivor's VOID_RETRY."""
     contender = bench.gradsync(members)
     try:
-        contender.command(f"prepare {size} 1 {params} 0 0")
-        victim, survivors = contender.members[-1], contender.members[:-1]
-        for member in contender.members:
-            member.send(f"open {params // 2}" if member is victim else f"lose {params}")
-        contender.hear()
-        time.sleep(random.uniform(0.005, 0.02))         # the survivors go to sleep in finish()
+        victim, survivors = open_step(contender, size, params)
         killed = time.monotonic_ns()
         os.kill(victim.pid, signal.SIGKILL)
         took = []
