@@ -6,15 +6,19 @@ process), or, where only a state can be looked at, in wait_until(), whose deadli
 measurement.
 """
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import resource
 import select
 import signal
 import socket
+import struct
 import subprocess
+import termios
 import time
 
 DAEMON = "daemon/core/gradsyncd"
@@ -390,6 +394,29 @@ class Daemon:
         if self._notify is not None:
             self._notify.close()
             self._notify = None
+
+
+def on_terminal(command, env, lines=None):
+    """Output of a program whose stdout is a terminal, of so many lines if that matters. It must end with 0."""
+    parent, child = pty.openpty()
+    if lines:
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 200, 0, 0))
+    with subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=child, stderr=subprocess.PIPE,
+                          env=environment({"TERM": "xterm", **env})) as process:
+        os.close(child)
+        out = b""
+        while True:
+            try:
+                part = os.read(parent, 65536)
+            except OSError:             # its end
+                break
+            if not part:
+                break
+            out += part
+        err = process.stderr.read()
+        assert process.wait() == 0, err
+    os.close(parent)
+    return out.decode()
 
 
 def process_state(pid):

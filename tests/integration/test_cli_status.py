@@ -2,7 +2,6 @@
 """gradsyncctl status and list: what people and scripts see of daemons and jobs."""
 import json
 import os
-import pty
 import re
 import signal
 import socket
@@ -148,34 +147,14 @@ def test_foreign_names_cannot_drive_the_terminal(fake, ctl):
     assert json.loads(ctl("--json", socket=served.path).out)["jobs"][0]["name"] == evil
 
 
-def through_terminal(path, arguments, env):
-    """Output of a program whose stdout is a terminal."""
-    parent, child = pty.openpty()
-    with subprocess.Popen([str(path), *arguments], stdin=subprocess.DEVNULL, stdout=child, stderr=subprocess.PIPE,
-                          env=harness.environment({"TERM": "xterm", **env})) as process:
-        os.close(child)
-        out = b""
-        while True:
-            try:
-                part = os.read(parent, 65536)
-            except OSError:             # its end
-                break
-            if not part:
-                break
-            out += part
-        assert process.wait() == 0, process.stderr.read()
-    os.close(parent)
-    return out.decode()
-
-
 def test_colours_are_for_terminals(fake, build):
     served = fake(answer=[("STATUS_JOB", wire.pb.StatusJob(job=1, name="j", state="running", world=1)),
                           ("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=0, pid=5, state="stopped"))])
     env = {"GRADSYNC_SOCKET": served.path}
-    coloured = through_terminal(build / harness.CTL, [], env)
+    coloured = harness.on_terminal([build / harness.CTL], env)
     assert "\x1b[32mrunning\x1b[0m" in coloured and "\x1b[31m" in coloured, coloured
-    assert "\x1b" not in through_terminal(build / harness.CTL, [], {**env, "NO_COLOR": "1"})
-    assert "\x1b" not in through_terminal(build / harness.CTL, [], {**env, "TERM": "dumb"})
+    assert "\x1b" not in harness.on_terminal([build / harness.CTL], {**env, "NO_COLOR": "1"})
+    assert "\x1b" not in harness.on_terminal([build / harness.CTL], {**env, "TERM": "dumb"})
 
 
 # -- JSON

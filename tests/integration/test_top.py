@@ -1,13 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gradsyncctl top: jobs and members live on a terminal, or page after page."""
-import fcntl
 import os
-import pty
 import re
 import signal
-import struct
-import subprocess
-import termios
 
 import harness
 import wire
@@ -99,23 +94,8 @@ def test_the_end_of_the_daemon(daemon, program):
 
 def on_terminal(build, arguments, path, lines):
     """What top writes to a terminal of so many lines."""
-    parent, child = pty.openpty()
-    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", lines, 200, 0, 0))
-    with subprocess.Popen([str(build / harness.CTL), "top", *arguments], stdin=subprocess.DEVNULL, stdout=child,
-                          env=harness.environment({"TERM": "xterm", "GRADSYNC_SOCKET": path})) as process:
-        os.close(child)
-        out = b""
-        while True:
-            try:
-                part = os.read(parent, 65536)
-            except OSError:             # its end
-                break
-            if not part:
-                break
-            out += part
-        assert process.wait() == 0
-    os.close(parent)
-    return out.decode().replace("\r\n", "\n")
+    out = harness.on_terminal([build / harness.CTL, "top", *arguments], {"GRADSYNC_SOCKET": path}, lines)
+    return out.replace("\r\n", "\n")
 
 
 def test_on_a_terminal(build, scratch):
