@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bursts in the log: the first lines are admitted, the rest is counted and told when it is over. */
-#include "unit.h"
+#include "captured_stderr.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/flood.h"
@@ -14,36 +11,16 @@
 
 #define START (1000 * USEC_PER_SEC)
 
-static int real_stderr, captured;
-
 static int set_up(void **state) {
-        int fds[2];
+        int r = capture_stderr();
 
-        unsetenv("INVOCATION_ID");
-        unsetenv("JOURNAL_STREAM");
-        real_stderr = dup(STDERR_FILENO);
-        if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0 || dup2(fds[1], STDERR_FILENO) < 0)
-                return -1;
-        close(fds[1]);
-        captured = fds[0];
         log_open(LOG_INFO);
-        return 0;
+        return r;
 }
 
 static int tear_down(void **state) {
         flood_end();
-        dup2(real_stderr, STDERR_FILENO);
-        close(real_stderr);
-        close(captured);
-        return 0;
-}
-
-static const char *written(void) {
-        static char text[65536];
-        ssize_t n = read(captured, text, sizeof(text) - 1);
-
-        text[n > 0 ? n : 0] = '\0';
-        return text;
+        return release_stderr();
 }
 
 static void one_line_then_a_count(void **state) {

@@ -1,102 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that members bring, and what becomes of those who give pages back, over a backend that reduces nothing. */
-#include "unit.h"
+#include "jobs_fixture.h"
 
 #include <fcntl.h>
-#include <stdio.h>
 
-#include "fake_backend.h"
-#include "gradsync.pb-c.h"
-#include "job/plan.h"
 #include "job/step.h"
 
 #define PAGE 4096u
 
-struct fixture {
-        struct loop *loop;
-        struct accounts *accounts;
-        struct fake_backend fake;
-        struct jobs *jobs;
-        struct list members;
-        struct member *member[2];
-        struct loop_deferred exit;
-        struct refusal refusal;
-};
-
-static struct fixture *fixture;
-static char heard[256];
-
-static void hear(const char *what, uint32_t number) {
-        size_t used = strlen(heard);
-
-        snprintf(heard + used, sizeof(heard) - used, "%s %u;", what, number);
-}
-
-static void on_joined(struct member *member) {
-        fixture->member[member->rank] = member;
-}
-
-static void on_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
-        hear("refused", refusal->code);
-}
-
-static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {
-}
-
-static void on_result(struct plan *plan, uint32_t bucket, const struct backend_result *result, const uint8_t *unused,
-                      size_t bytes) {
-        hear("bucket", bucket);
-}
-
-static void on_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss, const char *text) {
-        hear(loss != NULL ? "void" : "committed", (uint32_t)step);
-}
-
-static void on_lost(struct job *job, const struct membership_loss *loss, const char *text) {
-        hear("lost", loss->rank);
-}
-
-static void on_evict(struct member *member, const struct refusal *refusal) {
-        hear("evict", member->rank);
-}
-
-static const struct jobs_events events = { .joined = on_joined, .refused = on_refused, .plan_agreed = on_agreed,
-                                           .result = on_result, .outcome = on_outcome, .lost = on_lost, .evict = on_evict };
-
-static void leave_loop(void *data) {
-        loop_exit(data, 0);
-}
-
-static void pass(struct fixture *f) {
-        for (unsigned i = 0; i < 3; i++) {
-                loop_defer(f->loop, &f->exit);
-                assert_int_equal(loop_run(f->loop), 0);
-        }
-}
-
-static void assert_heard(const char *what) {
-        assert_string_equal(heard, what);
-        heard[0] = '\0';
-}
-
 /* A job of two members. */
-static int setup(void **state) {
+static int setup_pair(void **state) {
         static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 12, UINT64_C(1) << 30, 100 };
         static const struct token none;
-        struct fixture *f = calloc(1, sizeof(*f));
-        struct jobs_config config = { .events = &events, .step_deadline = 1000000, .stall_notice = 1000000, .staging_bytes = 65536 };
+        struct fixture *f;
 
-        loop_new(&f->loop);
-        accounts_new(limits, &f->accounts);
-        config.loop = f->loop;
-        config.accounts = f->accounts;
-        jobs_new(&config, &f->jobs);
-        fake_backend_init(&f->fake, jobs_done, f->jobs);
-        f->jobs->config.backend = &f->fake.backend;
-        list_init(&f->members);
-        f->exit = (struct loop_deferred){ .fn = leave_loop, .data = f->loop };
-        fixture = f;
-        heard[0] = '\0';
+        setup(state);
+        f = *state;
+        accounts_set_limits(f->accounts, limits);
         for (uint32_t rank = 0; rank < 2; rank++)
                 assert_int_equal(jobs_join(f->jobs, &(struct job_join){
                         .name = "j", .uid = 1000, .pid = getpid(), .program = "t", .request = 7, .token = &none, .owner = f,
@@ -104,11 +24,12 @@ static int setup(void **state) {
                         .membership = { .min_world = 2, .max_world = 2, .has_rank = true, .rank = rank },
                 }, &f->refusal), 0);
         pass(f);
-        *state = f;
+        assert_heard("joined 0;joined 1;");
         return 0;
 }
 
-static int teardown(void **state) {
+/* And no memory is left behind. */
+static int teardown_pair(void **state) {
         struct fixture *f = *state;
 
         while (!list_empty(&f->members))
@@ -116,15 +37,8 @@ static int teardown(void **state) {
         while (f->fake.n_tasks > 0)
                 fake_end_one(&f->fake);
         pass(f);
-        assert_int_equal(f->fake.n_arenas, 0);
         assert_true(list_empty(&f->jobs->memories));
-        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
-                assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
-        jobs_free(f->jobs);
-        accounts_free(f->accounts);
-        loop_free(f->loop);
-        free(f);
-        return 0;
+        return teardown(state);
 }
 
 static int sealed(void) {
@@ -187,6 +101,7 @@ static void agree(struct fixture *f, uint32_t handle) {
         assert_int_equal(describe(f, 1, 0, 0, 0, 0), 0);
         for (uint32_t rank = 0; rank < 2; rank++)
                 assert_int_equal(plan_mapped(f->member[rank], 0, 9, &f->refusal), 0);
+        assert_heard("agreed 0;agreed 1;");
 }
 
 static int ready(struct fixture *f, uint32_t rank, uint64_t step, uint32_t bucket) {
@@ -366,10 +281,10 @@ static void punched_staging_evicts_its_member(void **state) {
         assert_heard("evict 1;");
         member_gone(f->member[1], WIRE__CAUSE__EVICTED);
         pass(f);
-        assert_heard("refused 35;lost 1;");
+        assert_heard("refused 0 5 35;lost 1;");
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup_pair, teardown_pair)
 
 int main(void) {
         const struct CMUnitTest tests[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines on a stderr that the test reads: prefix, context, escapes, priorities. */
-#include "unit.h"
+#include "captured_stderr.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,35 +12,12 @@
 
 #include "base/log.h"
 
-static int real_stderr, captured;
-
 static int set_up(void **state) {
-        int fds[2];
-
-        unsetenv("INVOCATION_ID");
-        unsetenv("JOURNAL_STREAM");
-        real_stderr = dup(STDERR_FILENO);
-        if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0 || dup2(fds[1], STDERR_FILENO) < 0)
-                return -1;
-        close(fds[1]);
-        captured = fds[0];
-        return 0;
+        return capture_stderr();
 }
 
 static int tear_down(void **state) {
-        dup2(real_stderr, STDERR_FILENO);
-        close(real_stderr);
-        close(captured);
-        return 0;
-}
-
-/* What was written since the last call. */
-static const char *written(void) {
-        static char text[16384];
-        ssize_t n = read(captured, text, sizeof(text) - 1);
-
-        text[n > 0 ? n : 0] = '\0';
-        return text;
+        return release_stderr();
 }
 
 static void lines_are_plain_by_default(void **state) {

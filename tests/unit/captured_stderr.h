@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A stderr that the test reads. */
+#pragma once
+
+#include "unit.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int real_stderr, captured;
+
+/* From here on stderr is a pipe, and not that of a service. */
+static int capture_stderr(void) {
+        int fds[2];
+
+        unsetenv("INVOCATION_ID");
+        unsetenv("JOURNAL_STREAM");
+        real_stderr = dup(STDERR_FILENO);
+        if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0 || dup2(fds[1], STDERR_FILENO) < 0)
+                return -1;
+        close(fds[1]);
+        captured = fds[0];
+        return 0;
+}
+
+static int release_stderr(void) {
+        dup2(real_stderr, STDERR_FILENO);
+        close(real_stderr);
+        close(captured);
+        return 0;
+}
+
+/* What was written since the last call. */
+static const char *written(void) {
+        static char text[65536];
+        ssize_t n = read(captured, text, sizeof(text) - 1);
+
+        text[n > 0 ? n : 0] = '\0';
+        return text;
+}

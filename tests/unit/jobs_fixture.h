@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The job layer over a backend whose tasks end when the test says so. What comes up is recorded as words, so that a test can
+ * say in which order members hear what.
+ */
+#pragma once
+
+#include "unit.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "fake_backend.h"
+#include "gradsync.pb-c.h"
+#include "job/plan.h"
+
+#define MEMBERS 3
+
+struct fixture {
+        struct loop *loop;
+        struct accounts *accounts;
+        struct fake_backend fake;
+        struct jobs *jobs;
+        struct list members;            /* as a session keeps them */
+        struct member *member[MEMBERS];
+        struct loop_deferred exit;
+        struct refusal refusal;
+        struct token token;             /* what joins bring */
+};
+
+static char heard[4096];
+static struct fixture *fixture;
+
+static void hear(const char *format, ...) {
+        size_t used = strlen(heard);
+        va_list arguments;
+
+        va_start(arguments, format);
+        vsnprintf(heard + used, sizeof(heard) - used, format, arguments);
+        va_end(arguments);
+}
+
+static void on_joined(struct member *member) {
+        fixture->member[member->rank] = member;
+        hear("joined %u;", member->rank);
+}
+
+static void on_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
+        hear("refused %u %u %u;", member->rank, request, refusal->code);
+}
+
+static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {
+        hear("agreed %u;", member->rank);
+}
+
+static void on_operation(struct member *member, uint32_t request, uint64_t sequence) {
+        hear("operation %u %u;", member->rank, (unsigned)sequence);
+}
+
+static void on_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                      const uint8_t *unused, size_t bytes) {
+        hear("bucket %u%s;", bucket, unused != NULL ? " unused" : "");
+}
+
+static void on_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
+                       const char *text) {
+        hear("%s %u;", loss != NULL ? "void" : "committed", (unsigned)step);
+}
+
+static void on_lost(struct job *job, const struct membership_loss *loss, const char *text) {
+        hear("lost %u;", loss->rank);
+}
+
+static void on_stall(struct job *job, const struct job_wait *wait, const char *text) {
+        hear("stall %u;", wait->member->rank);
+}
+
+static void on_evict(struct member *member, const struct refusal *refusal) {
+        hear("evict %u;", member->rank);
+}
+
+static const struct jobs_events events = {
+        .joined = on_joined, .refused = on_refused, .plan_agreed = on_agreed, .operation_done = on_operation,
+        .result = on_result, .outcome = on_outcome, .lost = on_lost, .stall = on_stall, .evict = on_evict,
+};
+
+static void leave_loop(void *data) {
+        loop_exit(data, 0);
+}
+
+/* Until what is deferred has run, and what that deferred too. */
+static void pass(struct fixture *f) {
+        for (unsigned i = 0; i < 3; i++) {
+                loop_defer(f->loop, &f->exit);
+                assert_int_equal(loop_run(f->loop), 0);
+        }
+}
+
+static void assert_heard(const char *what) {
+        assert_string_equal(heard, what);
+        heard[0] = '\0';
+}
+
+static int setup(void **state) {
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
+        struct fixture *f = calloc(1, sizeof(*f));
+        struct jobs_config config = {
+                .events = &events, .step_deadline = 3600 * USEC_PER_SEC, .stall_notice = 60 * USEC_PER_SEC,
+                .staging_bytes = 65536
+        };
+
+        loop_new(&f->loop);
+        accounts_new(limits, &f->accounts);
+        config.loop = f->loop;
+        config.accounts = f->accounts;
+        jobs_new(&config, &f->jobs);
+        fake_backend_init(&f->fake, jobs_done, f->jobs);
+        f->jobs->config.backend = &f->fake.backend;
+        list_init(&f->members);
+        f->exit = (struct loop_deferred){ .fn = leave_loop, .data = f->loop };
+        fixture = f;
+        heard[0] = '\0';
+        *state = f;
+        return 0;
+}
+
+static int teardown(void **state) {
+        struct fixture *f = *state;
+
+        while (f->fake.n_tasks > 0)
+                fake_end_one(&f->fake);
+        while (!list_empty(&f->members))
+                member_gone(list_entry(f->members.next, struct member, owner_link), WIRE__CAUSE__CLOSED);
+        while (f->fake.n_tasks > 0)
+                fake_end_one(&f->fake);
+        pass(f);
+        assert_true(list_empty(&f->jobs->list));
+        assert_int_equal(f->fake.n_arenas, 0);
+        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
+                assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
+        jobs_free(f->jobs);
+        accounts_free(f->accounts);
+        loop_free(f->loop);
+        free(f);
+        return 0;
+}
