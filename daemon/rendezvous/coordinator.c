@@ -10,7 +10,10 @@ void coordinator_init(struct coordinator *c, const struct coordinator_config *co
                       const struct outlet *out) {
         memset(c, 0, offsetof(struct coordinator, seat));
         c->config = *config;
+        c->node = config->node;
+        memset(c->node, 0, config->n_nodes * sizeof(c->node[0]));
         c->out = *out;
+        c->n_tracks = TRACK_STEP + 1;
         c->last = now;
         tenure_init(&c->tenure, config->address, config->candidates, &config->times, config->floor, now, out);
         membership_init(&c->membership, config->name, config->incarnation);
@@ -25,10 +28,23 @@ static enum message_kind order_for(const struct coordinator *c, uint32_t node) {
         return c->node[node].world > 0 && !c->collecting ? ORDER_FENCE : ORDER_COLLECT;
 }
 
+/* From the loss on, and no longer than until all have entered the next generation. */
+static bool tells_loss(enum message_kind order) {
+        return (order >= ORDER_FREEZE && order <= ORDER_NEWGEN) || order == ORDER_END;
+}
+
+static enum job_end end_of(const struct coordinator *c, enum message_kind order) {
+        if (order == ORDER_END)
+                return c->end;
+        if (order == ORDER_FREEZE && c->membership.state == MEMBERSHIP_BROKEN)
+                return c->ending != JOB_END_NONE ? c->ending : JOB_END_TOO_FEW;
+        return JOB_END_NONE;
+}
+
 static void say_to(struct coordinator *c, uint32_t node) {
         struct message order;
 
-        memset(&order, 0, offsetof(struct message, member_of));
+        message_clear(&order);
         order.kind = order_for(c, node);
         order.from = c->config.address;
         order.to = node;
@@ -40,13 +56,26 @@ static void say_to(struct coordinator *c, uint32_t node) {
         order.comm = c->comm;
         order.set = c->set;
         order.history = c->history;
-        order.end = order.kind == ORDER_END ? c->end : JOB_END_NONE;
+        order.end = end_of(c, order.kind);
+        if (tells_loss(order.kind))
+                order.loss = c->loss;
         order.links = order.kind == ORDER_END ? c->links : 0;
         memcpy(order.seq, c->cut, sizeof(order.seq));
-        memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict, sizeof(order.mark));
+        order.n_tracks = c->n_tracks;
+        memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict, c->n_tracks * sizeof(order.mark[0]));
         if (order.kind == ORDER_NEWGEN)
                 form_fill_order(c, &order);
         c->out.send(c->out.data, &order);
+}
+
+/* Whom the generation has lost first. Without a member it is a daemon, or the one that coordinated before. */
+static void note_loss(struct coordinator *c) {
+        bool lost = c->membership.state == MEMBERSHIP_REPLACING || c->membership.state == MEMBERSHIP_BROKEN;
+
+        if (lost && c->membership.loss.cause != 0 && c->loss.member == 0)
+                c->loss = c->membership.loss;
+        if (planted(PLANTED_BLAMES_ANYBODY) && c->loss.member != 0 && c->membership.n > 0)
+                c->loss.member = c->membership.member[c->membership.n - 1].request.member;
 }
 
 static void say(struct coordinator *c, uint64_t now) {
@@ -58,6 +87,9 @@ static void say(struct coordinator *c, uint64_t now) {
 
 void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order) {
         c->order = order;
+        if (order == ORDER_RUN || order == ORDER_COLLECT)
+                c->loss = (struct membership_loss){ 0 };
+        note_loss(c);
         c->since = now;
         c->round++;
         say(c, now);
@@ -90,13 +122,17 @@ static bool empty_for_long(struct coordinator *c, uint64_t now) {
         return now >= c->empty_since + c->membership.grace;
 }
 
-/* Everybody may open what anybody has opened, so that nothing is void. */
-static void stop_at_the_highest(struct coordinator *c) {
-        memset(c->stop, 0, sizeof(c->stop));
+/* Everybody may open what anybody has opened, so that nothing is void. True if that is more than before. */
+static bool raise_stop(struct coordinator *c) {
+        bool raised = false;
+
         for (uint32_t node = 0; node < c->top; node++)
-                for (unsigned kind = 0; kind < N_TRACKS && (c->set >> node & 1); kind++)
-                        if (c->node[node].mark[kind] > c->stop[kind])
-                                c->stop[kind] = c->node[node].mark[kind];
+                for (uint32_t track = 0; track < c->n_tracks && (c->set >> node & 1); track++)
+                        if (c->node[node].mark[track] > c->stop[track]) {
+                                c->stop[track] = c->node[node].mark[track];
+                                raised = true;
+                        }
+        return raised;
 }
 
 static void advance_running(struct coordinator *c, uint64_t now) {
@@ -105,34 +141,48 @@ static void advance_running(struct coordinator *c, uint64_t now) {
                 loss_begin(c, now);
         } else if (planted(PLANTED_GROWS_ANYWHERE) && c->membership.n_waiting > 0) {
                 coordinator_give(c, now, ORDER_FREEZE);
-        } else if (c->order == ORDER_RUN && (c->membership.n_waiting > 0 || empty_for_long(c, now))) {
+        } else if (c->order == ORDER_RUN && !c->hold && (c->membership.n_waiting > 0 || empty_for_long(c, now))) {
                 coordinator_give(c, now, ORDER_HOLD);
         } else if (c->order == ORDER_HOLD && coordinator_all(c, ANSWER_HELD)) {
-                stop_at_the_highest(c);
+                memset(c->stop, 0, sizeof(c->stop));
+                raise_stop(c);
                 coordinator_give(c, now, ORDER_STOP);
         } else if (c->order == ORDER_STOP && coordinator_all(c, ANSWER_PAUSED)) {
                 c->abort = false;
                 coordinator_give(c, now, ORDER_FREEZE);
+        } else if (c->order == ORDER_STOP && raise_stop(c)) {
+                coordinator_give(c, now, ORDER_STOP);
         } else {
                 member_tick(c, now);
         }
 }
 
+static void advance_order(struct coordinator *c, uint64_t now) {
+        if (c->collecting)
+                take_advance(c, now);
+        else if (c->order == ORDER_RUN || c->order == ORDER_HOLD || c->order == ORDER_STOP)
+                advance_running(c, now);
+        else if (c->order == ORDER_COLLECT || (c->order == ORDER_VERDICT && c->settled) || c->order == ORDER_NEWGEN)
+                form_advance(c, now);
+        else if (c->order != ORDER_END)
+                loss_advance(c, now);
+}
+
 static void advance(struct coordinator *c, uint64_t now) {
-        enum message_kind order;
+        bool collecting, settled, recording;
+        uint64_t round;
 
         /* An order may have been carried out before it was given, by everybody: at most all of them in a row. */
         do {
-                order = c->order;
-                if (c->collecting)
-                        take_advance(c, now);
-                else if (order == ORDER_RUN || order == ORDER_HOLD || order == ORDER_STOP)
-                        advance_running(c, now);
-                else if (order == ORDER_COLLECT || (order == ORDER_VERDICT && c->settled) || order == ORDER_NEWGEN)
-                        form_advance(c, now);
-                else if (order != ORDER_END)
-                        loss_advance(c, now);
-        } while (order != c->order);
+                collecting = c->collecting;
+                settled = c->settled;
+                recording = c->recording;
+                round = c->round;
+                if (c->ending != JOB_END_NONE && !collecting && c->order != ORDER_END)
+                        form_break(c, now);
+                note_loss(c);
+                advance_order(c, now);
+        } while (round != c->round || collecting != c->collecting || settled != c->settled || recording != c->recording);
 }
 
 /* Whoever has not been heard for too long is lost; outside, he is forgotten. */
@@ -149,7 +199,7 @@ static void judge(struct coordinator *c, uint64_t now) {
 }
 
 /* Sees whether this one may serve, and whether it was asleep itself. False: there is nothing to do. */
-static bool wake(struct coordinator *c, uint64_t now) {
+bool coordinator_wake(struct coordinator *c, uint64_t now) {
         bool slept = now > c->last + 2 * c->config.times.heartbeat;
 
         c->last = now;
@@ -163,6 +213,21 @@ static bool wake(struct coordinator *c, uint64_t now) {
         if (slept)
                 c->since = now;
         return c->serving;
+}
+
+static void note_tracks(struct coordinator *c, struct reporter *reporter, const struct message *report) {
+        if (report->n_tracks > c->n_tracks) {
+                memset(&c->stop[c->n_tracks], 0, (report->n_tracks - c->n_tracks) * sizeof(c->stop[0]));
+                memset(&c->verdict[c->n_tracks], 0, (report->n_tracks - c->n_tracks) * sizeof(c->verdict[0]));
+                c->n_tracks = report->n_tracks;
+        }
+        for (uint32_t track = 0; track < c->n_tracks; track++) {
+                bool in_use = track < report->n_tracks;
+
+                reporter->mark[track] = in_use ? report->mark[track] : 0;
+                reporter->committed[track] = in_use ? report->committed[track] : 0;
+                reporter->prepared[track] = in_use ? report->prepared[track] : 0;
+        }
 }
 
 static void note_report(struct coordinator *c, uint64_t now, const struct message *report) {
@@ -183,9 +248,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         reporter->history = report->history;
         reporter->running = report->running;
         memcpy(reporter->seq, report->seq, sizeof(reporter->seq));
-        memcpy(reporter->mark, report->mark, sizeof(reporter->mark));
-        memcpy(reporter->committed, report->committed, sizeof(reporter->committed));
-        memcpy(reporter->prepared, report->prepared, sizeof(reporter->prepared));
+        note_tracks(c, reporter, report);
         if (report->from >= c->top)
                 c->top = report->from + 1;
         if (report->generation.number > c->number)
@@ -238,11 +301,12 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
 void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message) {
         bool serves;
 
-        if (!message_valid(message) || message->to != c->config.address || message->kind < ANSWER_REPORT)
+        if (!message_valid(message) || message->to != c->config.address || message->kind < ANSWER_REPORT ||
+            message->from >= c->config.n_nodes)
                 return;
         if (message->kind >= LEASE_ASK)
                 tenure_receive(&c->tenure, now, message);
-        serves = wake(c, now);
+        serves = coordinator_wake(c, now);
         if (!serves)
                 return;
         if (message->kind < LEASE_ASK)
@@ -251,8 +315,16 @@ void coordinator_receive(struct coordinator *c, uint64_t now, const struct messa
                 advance(c, now);
 }
 
+void coordinator_end(struct coordinator *c, uint64_t now, enum job_end end, uint32_t cause) {
+        if (c->ending != JOB_END_NONE || c->order == ORDER_END)
+                return;
+        c->ending = end;
+        c->cause = cause;
+        coordinator_tick(c, now);
+}
+
 void coordinator_tick(struct coordinator *c, uint64_t now) {
-        if (!wake(c, now))
+        if (!coordinator_wake(c, now))
                 return;
         judge(c, now);
         advance(c, now);

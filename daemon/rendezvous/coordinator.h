@@ -14,6 +14,8 @@
 #include "rendezvous/message.h"
 #include "rendezvous/tenure.h"
 
+#define LIMIT_REFUSALS 4u       /* texts that are kept, to be said again */
+
 /* A node, as its latest report says. */
 struct reporter {
         bool known;
@@ -25,10 +27,10 @@ struct reporter {
         struct generation generation, comm;
         uint64_t set, links;
         uint64_t seq[LIMIT_LANES];
-        uint64_t mark[N_TRACKS], committed[N_TRACKS], prepared[N_TRACKS];
         struct tag history;
         uint32_t world;
         bool running;
+        uint64_t mark[LIMIT_TRACKS], committed[LIMIT_TRACKS], prepared[LIMIT_TRACKS];
 };
 
 struct coordinator_config {
@@ -39,12 +41,20 @@ struct coordinator_config {
         bool alone;                     /* no node can have belonged to this job before: nobody is waited for */
         const char *name;               /* of the job, for refusals; the caller's */
         struct machine_times times;
+        struct reporter *node;          /* the caller's memory: addresses are below n_nodes */
+        uint32_t n_nodes;
+};
+
+struct coordinator_refusal {
+        uint64_t member;
+        struct refusal refusal;
 };
 
 struct coordinator {
         struct coordinator_config config;
         struct outlet out;
         struct tenure tenure;
+        bool hold;                      /* the caller's: no generation is made, and nobody's wait ends */
         bool serving;
         bool collecting;                /* has just begun, and learns who is there */
         uint64_t term, round;
@@ -54,6 +64,7 @@ struct coordinator {
         uint64_t last, said;            /* the latest call, and when the order was said last */
         bool abort;                     /* the engine cannot be drained */
         bool settled;                   /* VERDICT: everybody has; waits for the membership */
+        bool recovered;                 /* VERDICT: of an earlier run of this daemon; steps are counted by its members' tags */
         bool recording;                 /* VERDICT: the next generation is being put on record */
         struct generation current, comm;
         uint64_t set, lost;             /* nodes of the generation, and those of them that are lost to it */
@@ -61,10 +72,16 @@ struct coordinator {
         uint64_t empty_since;           /* a node of the generation has no member: since when; 0: none */
         uint64_t number;                /* the highest number of a generation heard of */
         uint64_t cut[LIMIT_LANES];
-        uint64_t stop[N_TRACKS], verdict[N_TRACKS];
+        uint32_t n_tracks;              /* in use anywhere */
+        uint64_t stop[LIMIT_TRACKS], verdict[LIMIT_TRACKS];
+        struct membership_loss loss;    /* whom the generation has lost first; all 0: nobody */
         struct tag history;             /* the largest tag of anybody in the generation: without it there is no state */
         enum job_end end;
-        struct reporter node[LIMIT_NODES];
+        enum job_end ending;            /* asked for by the caller, and carried out after a verdict, */
+        uint32_t cause;                 /* for that cause */
+        struct coordinator_refusal refused[LIMIT_REFUSALS];
+        uint32_t n_refused;             /* … ever */
+        struct reporter *node;          /* by address */
         uint32_t top;                   /* nodes known are below it */
         uint32_t n;
         struct message_member seat[LIMIT_WORLD];        /* everybody whom a node reports */
@@ -75,3 +92,17 @@ void coordinator_init(struct coordinator *c, const struct coordinator_config *co
                       const struct outlet *out);
 void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message);
 void coordinator_tick(struct coordinator *c, uint64_t now);     /* at least twice in each heartbeat */
+/* The whole job ends, through no member's fault. What is open gets its verdict first. */
+void coordinator_end(struct coordinator *c, uint64_t now, enum job_end end, uint32_t cause);
+
+/* A job of one node that goes on after its daemon has started anew, right after coordinator_init(): everything stands as after
+ * a verdict that everybody has carried out, with vacant places, see membership_recover(). It is node 0 that reports. */
+void coordinator_recover(struct coordinator *c, uint64_t now, const struct membership_request *request, uint32_t generation,
+                         uint32_t world, uint64_t first, uint64_t expected);
+/* The holder of a place is back; node_return() follows, before the node's next report is delivered. */
+void coordinator_return(struct coordinator *c, uint64_t now, uint32_t rank, uint32_t slot, uint64_t id,
+                        const struct membership_request *request);
+/* Nobody waits for the holder of this place. */
+void coordinator_forget(struct coordinator *c, uint64_t now, uint32_t rank);
+/* The generation that was recovered has another number than was thought. */
+void coordinator_recount(struct coordinator *c, uint32_t number);

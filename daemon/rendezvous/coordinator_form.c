@@ -56,11 +56,21 @@ void form_end(struct coordinator *c, uint64_t now, enum job_end end) {
         coordinator_give(c, now, ORDER_END);
 }
 
+/* What is open gets its verdict first. */
+void form_break(struct coordinator *c, uint64_t now) {
+        if (membership_end(&c->membership, c->cause))
+                return;
+        if (c->membership.state == MEMBERSHIP_FORMING) {
+                c->loss = (struct membership_loss){ .cause = c->cause };
+                form_end(c, now, c->ending);
+        }
+}
+
 /* The world begins anew, with those who are here; what they hold is told by their tags. */
 void form_begin(struct coordinator *c, uint64_t now) {
         membership_init(&c->membership, c->config.name, c->config.incarnation);
         c->set = c->lost = 0;
-        c->settled = c->recording = false;
+        c->settled = c->recording = c->recovered = false;
         c->comm = (struct generation){ 0 };
         coordinator_give(c, now, ORDER_COLLECT);
         for (uint32_t i = c->n; i-- > 0;) {
@@ -77,12 +87,33 @@ static bool comm_stays(struct coordinator *c, uint64_t now, uint64_t wanted) {
         return c->empty_since == 0 || now < c->empty_since + c->membership.grace;
 }
 
+/* What all nodes have committed by now. Less than the verdict, if what was to be committed was spoilt. */
+static void find_marks(struct coordinator *c) {
+        bool first = true;
+
+        for (uint32_t node = 0; node < c->top; node++) {
+                if ((coordinator_survivors(c) >> node & 1) == 0)
+                        continue;
+                for (uint32_t track = 0; track < c->n_tracks; track++)
+                        if (first || c->node[node].committed[track] < c->verdict[track])
+                                c->verdict[track] = c->node[node].committed[track];
+                first = false;
+        }
+}
+
 /* The numbers of steps go on where the state is. */
 static void set_marks(struct coordinator *c, const struct tag *tag) {
-        if (c->set != 0)
-                return;
-        memset(c->verdict, 0, sizeof(c->verdict));
-        c->verdict[TRACK_STEP] = tag->step;
+        uint64_t steps = 0;
+
+        if (c->set == 0)
+                memset(c->verdict, 0, sizeof(c->verdict));
+        else
+                find_marks(c);
+        for (uint32_t track = TRACK_STEP; track < c->n_tracks; track++)
+                steps += c->verdict[track];
+        if (c->set == 0 || (c->recovered && steps < tag->step))
+                c->verdict[TRACK_STEP] += tag->step - steps;
+        c->recovered = false;
 }
 
 static void make(struct coordinator *c, uint64_t now) {
@@ -110,7 +141,7 @@ static void make(struct coordinator *c, uint64_t now) {
         c->empty_since = 0;
         for (uint32_t i = 0; i < c->n; i++)
                 c->seat[i].in = membership_find(&c->membership, c->seat[i].request.member) != NULL;
-        c->recording = true;
+        c->recording = true;            /* which a single candidate has done at once */
         tenure_put(&c->tenure, c->current, c->set, now);
 }
 
@@ -134,6 +165,7 @@ void form_fill_order(struct coordinator *c, struct message *order) {
                 told = &order->member_of[order->n_members++];
                 *told = *seat;
                 told->in = true;
+                told->id = place->id;
                 told->rank = planted(PLANTED_RANK_TWICE) && rank + 1 == c->membership.n && rank > 0 ? rank - 1 : rank;
                 told->slot = place->slot;
                 told->behind = tag_compare(&seat->tag, &tag) != 0;
@@ -144,12 +176,14 @@ void form_fill_order(struct coordinator *c, struct message *order) {
 static void advance_settled(struct coordinator *c, uint64_t now) {
         enum membership_event event;
 
+        if (c->hold && c->membership.state != MEMBERSHIP_BROKEN)
+                return;
         c->membership.busy = false;
         c->membership.boundary = true;
         event = member_tick(c, now);
         c->membership.boundary = false;
         if (event == MEMBERSHIP_HAS_BROKEN || c->membership.state == MEMBERSHIP_BROKEN)
-                form_end(c, now, JOB_END_TOO_FEW);
+                form_end(c, now, c->ending != JOB_END_NONE ? c->ending : JOB_END_TOO_FEW);
         else if (event == MEMBERSHIP_HAS_FORMED || c->membership.state == MEMBERSHIP_FORMED)
                 make(c, now);
 }

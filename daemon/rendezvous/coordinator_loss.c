@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "gradsync.pb-c.h"
 #include "rendezvous/coordinator_private.h"
 
 bool loss_found(const struct coordinator *c) {
@@ -18,7 +19,9 @@ bool loss_found(const struct coordinator *c) {
 }
 
 void loss_begin(struct coordinator *c, uint64_t now) {
-        c->settled = c->recording = false;
+        c->settled = c->recording = c->recovered = false;
+        if (c->loss.cause == 0)
+                c->loss.cause = c->lost != 0 ? WIRE__CAUSE__EXITED : WIRE__CAUSE__RESTARTED;
         if (coordinator_survivors(c) == 0)
                 form_begin(c, now);
         else
@@ -76,16 +79,16 @@ void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing) 
 
 /* A node that lacks what another one has committed is no survivor: it takes the others' state. */
 static bool drop_those_behind(struct coordinator *c, uint64_t now) {
-        uint64_t committed[N_TRACKS] = { 0 };
+        uint64_t committed[LIMIT_TRACKS] = { 0 };
         uint64_t behind = 0;
 
         for (uint32_t node = 0; node < c->top; node++)
-                for (unsigned kind = 0; kind < N_TRACKS && (coordinator_survivors(c) >> node & 1); kind++)
-                        if (c->node[node].committed[kind] > committed[kind])
-                                committed[kind] = c->node[node].committed[kind];
+                for (uint32_t track = 0; track < c->n_tracks && (coordinator_survivors(c) >> node & 1); track++)
+                        if (c->node[node].committed[track] > committed[track])
+                                committed[track] = c->node[node].committed[track];
         for (uint32_t node = 0; node < c->top; node++)
-                for (unsigned kind = 0; kind < N_TRACKS && (coordinator_survivors(c) >> node & 1); kind++)
-                        if (c->node[node].prepared[kind] < committed[kind])
+                for (uint32_t track = 0; track < c->n_tracks && (coordinator_survivors(c) >> node & 1); track++)
+                        if (c->node[node].prepared[track] < committed[track])
                                 behind |= UINT64_C(1) << node;
         for (uint32_t node = 0; node < c->top; node++)
                 if (behind >> node & 1)
@@ -103,9 +106,9 @@ static void find_verdict(struct coordinator *c) {
 
                 if ((coordinator_survivors(c) >> node & 1) == 0)
                         continue;
-                for (unsigned kind = 0; kind < N_TRACKS; kind++)
-                        if (first || reporter->prepared[kind] < c->verdict[kind])
-                                c->verdict[kind] = reporter->prepared[kind];
+                for (uint32_t track = 0; track < c->n_tracks; track++)
+                        if (first || reporter->prepared[track] < c->verdict[track])
+                                c->verdict[track] = reporter->prepared[track];
                 for (uint32_t lane = 0; lane < LIMIT_LANES; lane++)
                         if (first || (planted(PLANTED_CUT_TOO_LOW) ? reporter->seq[lane] < c->cut[lane] :
                                                                      reporter->seq[lane] > c->cut[lane]))

@@ -15,10 +15,32 @@ struct message_member *member_find(struct coordinator *c, uint64_t member) {
         return NULL;
 }
 
+static void keep_refusal(struct coordinator *c, uint64_t member, const struct refusal *refusal) {
+        c->refused[c->n_refused++ % LIMIT_REFUSALS] = (struct coordinator_refusal){ member, *refusal };
+}
+
+/* The text that was found when the member was turned away; of many the latest ones are kept. */
+static struct refusal refusal_of(const struct coordinator *c, uint64_t member, enum job_end end) {
+        struct refusal refusal = { 0 };
+
+        for (uint32_t i = 0; i < LIMIT_REFUSALS; i++)
+                if (c->refused[i].member == member)
+                        return c->refused[i].refusal;
+        if (end == JOB_END_NONE)
+                refuse(&refusal, WIRE__CODE__OK, "job '%s': this member has said goodbye", c->config.name);
+        else if (end == JOB_END_FENCED)
+                refuse(&refusal, WIRE__CODE__STALE, "job '%s': a newer process has this member's place; end this one",
+                       c->config.name);
+        else
+                refuse(&refusal, WIRE__CODE__INVALID, "job '%s' has turned this member away; gradsyncctl status says who is in it",
+                       c->config.name);
+        return refusal;
+}
+
 static void refuse_member(struct coordinator *c, uint32_t node, uint64_t member, enum job_end end) {
         struct message order;
 
-        memset(&order, 0, offsetof(struct message, member_of));
+        message_clear(&order);
         order.kind = ORDER_REFUSE;
         order.from = c->config.address;
         order.to = node;
@@ -28,6 +50,7 @@ static void refuse_member(struct coordinator *c, uint32_t node, uint64_t member,
         order.stamp = c->node[node].stamp;
         order.member = member;
         order.end = end;
+        order.refusal = refusal_of(c, member, end);
         c->out.send(c->out.data, &order);
 }
 
@@ -36,24 +59,35 @@ static void drop_seat(struct coordinator *c, struct message_member *seat) {
 }
 
 /* Said again with each report in which it still appears. */
-static void turn_away(struct coordinator *c, struct message_member *seat, enum job_end end) {
+static void turn_away(struct coordinator *c, struct message_member *seat, enum job_end end, const struct refusal *refusal) {
+        keep_refusal(c, seat->request.member, refusal);
         seat->refused = true;
         seat->in = false;
         seat->end = end;
         refuse_member(c, seat->request.node, seat->request.member, end);
 }
 
+static void turn_away_older(struct coordinator *c, struct message_member *older, const struct membership_request *newer) {
+        struct refusal refusal = { 0 };
+
+        refuse_for(&refusal, WIRE__CODE__STALE, older->rank, newer->pid,
+                   "job '%s': rank %u, pid %d, was replaced by pid %d, a newer process of the same member; end this one",
+                   c->config.name, older->rank, older->request.pid, newer->pid);
+        turn_away(c, older, JOB_END_FENCED, &refusal);
+}
+
 void member_admit(struct coordinator *c, uint64_t now, struct message_member *seat) {
         const struct membership_member *place = membership_find(&c->membership, seat->request.member);
         struct message_member *older;
+        struct refusal refusal = { 0 };
 
         if (seat->refused || (place != NULL && !place->lost))
                 return;
-        if (membership_join(&c->membership, &seat->request, now, NULL) != 0)
-                turn_away(c, seat, JOB_END_REFUSED);
+        if (membership_join(&c->membership, &seat->request, now, &refusal) != 0)
+                turn_away(c, seat, JOB_END_REFUSED, &refusal);
         older = c->membership.fenced != 0 ? member_find(c, c->membership.fenced) : NULL;
         if (older != NULL)
-                turn_away(c, older, JOB_END_FENCED);
+                turn_away_older(c, older, &seat->request);
 }
 
 /* It says goodbye: nobody waits for it, and its node may forget it. */
@@ -95,6 +129,13 @@ static void note_member(struct coordinator *c, uint64_t now, const struct messag
                 member_admit(c, now, seat);
 }
 
+static uint32_t cause_of(const struct message *report, uint64_t member) {
+        for (uint32_t i = 0; i < report->n_gone; i++)
+                if (report->gone[i].member == member)
+                        return report->gone[i].cause;
+        return WIRE__CAUSE__EXITED;
+}
+
 static bool reports(const struct message *report, uint64_t member) {
         for (uint32_t i = 0; i < report->n_members; i++)
                 if (report->member_of[i].request.member == member && !report->member_of[i].leaving)
@@ -109,7 +150,7 @@ void member_report(struct coordinator *c, uint64_t now, const struct message *re
                 if (c->seat[i].request.node != report->from || reports(report, member))
                         continue;
                 drop_seat(c, &c->seat[i]);
-                membership_remove(&c->membership, member, WIRE__CAUSE__EXITED, now);
+                membership_remove(&c->membership, member, cause_of(report, member), now);
         }
         for (uint32_t i = 0; i < report->n_members; i++)
                 if (report->member_of[i].leaving)
@@ -135,10 +176,10 @@ void member_forget(struct coordinator *c, uint64_t now, uint32_t node) {
 }
 
 enum membership_event member_tick(struct coordinator *c, uint64_t now) {
-        struct refusal refusal;
+        struct refusal refusal = { 0 };
         uint64_t member;
 
-        for (;;) {
+        while (!c->hold) {
                 enum membership_event event = membership_tick(&c->membership, now, &member, &refusal);
                 struct message_member *seat;
 
@@ -146,6 +187,7 @@ enum membership_event member_tick(struct coordinator *c, uint64_t now) {
                         return event;
                 seat = member_find(c, member);
                 if (seat != NULL)
-                        turn_away(c, seat, JOB_END_REFUSED);
+                        turn_away(c, seat, JOB_END_REFUSED, &refusal);
         }
+        return MEMBERSHIP_NOTHING;
 }

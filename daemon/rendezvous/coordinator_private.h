@@ -8,6 +8,7 @@
 /* coordinator.c */
 void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order);    /* from now on, to all */
 bool coordinator_all(const struct coordinator *c, enum message_kind answer);            /* the survivors have answered so */
+bool coordinator_wake(struct coordinator *c, uint64_t now);     /* false: this one may not serve */
 static inline uint64_t coordinator_survivors(const struct coordinator *c) {
         return c->set & ~c->lost;
 }
@@ -30,6 +31,7 @@ void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing);
 void form_advance(struct coordinator *c, uint64_t now);
 void form_begin(struct coordinator *c, uint64_t now);           /* nobody is left: whoever is here forms anew */
 void form_end(struct coordinator *c, uint64_t now, enum job_end end);
+void form_break(struct coordinator *c, uint64_t now);           /* there will be no further generation */
 void form_fill_order(struct coordinator *c, struct message *order);
 
 /* coordinator_take.c */

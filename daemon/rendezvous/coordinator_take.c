@@ -11,7 +11,7 @@
 void take_over(struct coordinator *c, uint64_t now) {
         uint64_t keep = c->number;
 
-        memset(c->node, 0, sizeof(c->node));
+        memset(c->node, 0, c->config.n_nodes * sizeof(c->node[0]));
         membership_init(&c->membership, c->config.name, c->config.incarnation);
         c->serving = true;
         c->collecting = true;
@@ -19,7 +19,8 @@ void take_over(struct coordinator *c, uint64_t now) {
         c->round = 1;
         c->begun = c->since = now;
         c->order = ORDER_COLLECT;
-        c->abort = c->settled = c->recording = false;
+        c->abort = c->settled = c->recording = c->recovered = false;
+        c->loss = (struct membership_loss){ 0 };
         c->current = c->comm = (struct generation){ 0 };
         c->set = c->lost = c->links = c->empty_since = 0;
         c->number = keep;
@@ -41,7 +42,7 @@ static uint32_t find_latest(const struct coordinator *c) {
 }
 
 static bool has_answered(const struct coordinator *c, uint32_t node) {
-        return c->node[node].known && c->node[node].term == c->term;
+        return node < c->config.n_nodes && c->node[node].known && c->node[node].term == c->term;
 }
 
 static bool all_have_answered(const struct coordinator *c, uint64_t nodes) {
@@ -82,7 +83,7 @@ static void restore(struct coordinator *c, uint64_t now, uint32_t world) {
                 seat->in &= generation_equal(node->generation, c->current);
                 if (!seat->in)
                         continue;
-                member[n++] = (struct membership_member){ .request = seat->request, .id = seat->request.member,
+                member[n++] = (struct membership_member){ .request = seat->request, .id = seat->id,
                                                           .rank = seat->rank, .slot = seat->slot,
                                                           .deadline = UINT64_MAX };
                 if (!seat->behind && tag_compare(&seat->tag, &c->history) > 0)

@@ -43,13 +43,16 @@ static bool set_valid(const struct message *message, uint32_t node) {
 bool message_valid(const struct message *message) {
         if ((unsigned)message->kind >= N_MESSAGE_KINDS || message->from >= LIMIT_NODES || message->to >= LIMIT_NODES)
                 return false;
-        if (message->n_members > LIMIT_WORLD || message->world > LIMIT_WORLD)
+        if (message->n_members > LIMIT_WORLD || message->n_gone > LIMIT_WORLD || message->world > LIMIT_WORLD ||
+            message->n_tracks > LIMIT_TRACKS)
                 return false;
         if ((unsigned)message->end >= N_JOB_ENDS)
                 return false;
         if (message->kind >= LEASE_ASK)
                 return message->term > 0 && message->n_members == 0 &&
                        (message->from < LIMIT_CANDIDATES && message->to < LIMIT_CANDIDATES);
+        if (message->kind == ORDER_REFUSE && message->n_members > 0)
+                return false;           /* it has a text there */
         if (message->kind < ANSWER_REPORT && (message->term == 0 || message->from >= LIMIT_CANDIDATES))
                 return false;
         if (message->kind >= ANSWER_REPORT && (message->stamp == 0 || !set_valid(message, message->from)))
@@ -60,7 +63,7 @@ bool message_valid(const struct message *message) {
         for (uint32_t i = 0; i < message->n_members; i++)
                 if (!member_valid(message, &message->member_of[i]))
                         return false;
-        for (unsigned track = 0; track < N_TRACKS; track++)
+        for (uint32_t track = 0; track < message->n_tracks; track++)
                 if (message->committed[track] > message->prepared[track] ||
                     message->prepared[track] - message->committed[track] > 1)
                         return false;

@@ -12,15 +12,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
+#include "base/error.h"
+#include "proto/frame.h"
 #include "rendezvous/membership.h"
 
 #define LIMIT_NODES 64u         /* of a job; a set of nodes is a mask */
 #define LIMIT_LANES 4u          /* of steps and operations together */
 #define LIMIT_CANDIDATES 7u     /* daemons that may coordinate; they are the first ones by address */
 
-/* Steps, and operations outside them: each has its own numbers, lanes and outcome. */
-enum track_kind { TRACK_STEP, TRACK_OPERATION, N_TRACKS };
+/* Operations outside steps, and the steps of each plan: every track has its own numbers and outcome, and units of several may
+ * be open at the same time. The steps of the plan in slot n are track TRACK_STEP + n. */
+#define LIMIT_TRACKS (LIMIT_PLANS + 1)
+enum { TRACK_OPERATION = 0, TRACK_STEP = 1 };
 
 /* Which membership somebody belongs to. Terms come first: a generation of a later coordinator is later, whatever its number. */
 struct generation {
@@ -42,7 +47,8 @@ enum message_kind {
         ORDER_COLLECT,          /* stay as you are and report; to who is outside, and by a coordinator that has just begun */
         ORDER_RUN,              /* all nodes have entered the generation */
         ORDER_HOLD,             /* open nothing further, and say what is open */
-        ORDER_STOP,             /* go on up to stop[track], and no further */
+        ORDER_STOP,             /* go on up to stop[track], and no further than an open unit needs it; said anew with
+                                   each higher stop[track] */
         ORDER_FREEZE,           /* hand nothing more to the engine, decide nothing, and say what was handed out */
         ORDER_CUT,              /* fill every lane up to seq[lane] */
         ORDER_ABORT,            /* a node is lost, so the cut cannot be reached: abort the engine */
@@ -65,6 +71,7 @@ enum job_end {
         JOB_END_TOO_FEW,        /* nobody came back in time, and too few are left */
         JOB_END_REFUSED,        /* a member's request cannot be granted, or its wait has ended */
         JOB_END_FENCED,         /* a newer process of the same identity has come */
+        JOB_END_ENDED,          /* through no member's fault: the loss has the cause */
         N_JOB_ENDS,
 };
 
@@ -73,11 +80,18 @@ struct message_member {
         struct membership_request request;
         struct tag tag;
         uint32_t rank, slot;    /* in the generation, if `in` */
+        uint64_t id;            /* … the stable id of the place */
         bool in;                /* belongs to the generation that the message names */
         bool behind;            /* NEWGEN: must take the source's state first */
         bool leaving;           /* report: has said goodbye; nobody waits for it */
         bool refused;           /* the coordinator's own note: it says `end` to the node until this member is gone there */
         enum job_end end;
+};
+
+/* A member that its node has lost, and why. */
+struct message_gone {
+        uint64_t member;
+        uint32_t cause;         /* WIRE__CAUSE__… */
 };
 
 struct message {
@@ -92,8 +106,6 @@ struct message {
         struct generation comm;         /* the generation for which the communicator in use was built */
         uint64_t set;                   /* nodes of that generation */
         uint64_t seq[LIMIT_LANES];      /* answers: launched on each lane; CUT: up to where */
-        uint64_t mark[N_TRACKS];        /* HELD: opened; STOP: up to where; VERDICT: committed */
-        uint64_t committed[N_TRACKS], prepared[N_TRACKS];       /* answers */
         uint64_t links;                 /* answers: nodes that this one cannot reach, as its engine says; END: the ends of
                                            the links for whose sake the job has ended */
         struct tag history;             /* the largest tag that the sender knows of */
@@ -101,10 +113,20 @@ struct message {
         bool running;                   /* answers: nothing keeps the node from opening the next step */
         uint32_t world, source;         /* NEWGEN: members, and the rank whose state counts; answers: members of the
                                            generation, 0: the sender is outside */
-        enum job_end end;               /* END and REFUSE */
+        enum job_end end;               /* END and REFUSE; FREEZE: there will be no further generation */
+        struct membership_loss loss;    /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody, it grows */
         uint64_t member;                /* REFUSE: whom */
+        uint32_t n_tracks;              /* in use; what is beyond counts as 0, in this message and everywhere else */
         uint32_t n_members;             /* answers: all of the node's; NEWGEN: those of the node who belong to it */
-        struct message_member member_of[LIMIT_WORLD];
+        uint32_t n_gone;                /* answers: members lost since the node entered its generation */
+        /* Only so much of each array says something as the numbers above tell; the rest may be noise. */
+        uint64_t mark[LIMIT_TRACKS];    /* answers: opened; STOP: up to where; VERDICT, NEWGEN: committed */
+        uint64_t committed[LIMIT_TRACKS], prepared[LIMIT_TRACKS];       /* answers */
+        union {
+                struct message_member member_of[LIMIT_WORLD];
+                struct refusal refusal; /* REFUSE */
+        };
+        struct message_gone gone[LIMIT_WORLD];
 };
 
 /* What the protocol wants done. The engine and the arenas are the caller's. */
@@ -115,13 +137,17 @@ enum action_kind {
         ACTION_LAUNCH,          /* collective `seq` of `lane`: number `index` of the track's open unit, or its vote with `value`,
                                    or a filler → node_done() */
         ACTION_CANCEL,          /* let go of the unit's arenas → node_quiet() */
+        ACTION_OPEN,            /* from now on the unit's data may go to the engine, or into a reduction */
         /* to members: */
+        ACTION_INTERRUPTED,     /* the generation has lost somebody: nothing more is decided in it before all have met. `end`:
+                                   there will be no further one */
         ACTION_COMMITTED,       /* unit `number` of `track` */
         ACTION_VOID,            /* … nobody has it, or, if `behind`, perhaps others */
         ACTION_MISMATCH,        /* the operation was not the same everywhere */
-        ACTION_GENERATION,      /* `member` belongs to `generation` with `rank` of `world`; `behind`: take the state of `source` */
+        ACTION_GENERATION,      /* `member` belongs to `generation` with `rank` of `world`, in the place `id`; `behind`: take the
+                                   state of `source`; `number`: steps of the job that were committed before */
         ACTION_OUT,             /* the node is outside: `since` the coordinator was last heard; its members join again */
-        ACTION_REFUSED,         /* `member` is not taken, or no longer: `end` */
+        ACTION_REFUSED,         /* `member` is not taken, or no longer: `end`, and what to tell it */
         ACTION_ENDED,           /* the job is over: `end` */
 };
 
@@ -135,12 +161,15 @@ struct action {
         uint64_t seq;
         enum launch_kind launch;
         uint64_t index, value;
-        enum track_kind track;
+        uint32_t track;
         uint64_t number;
         bool behind;
         uint64_t member, since;
         uint32_t rank, slot, world, source;
+        uint64_t id;
         enum job_end end;
+        struct membership_loss loss;    /* INTERRUPTED, VOID, GENERATION, ENDED: whom the generation before has lost first */
+        const struct refusal *refusal;  /* REFUSED; valid during the call */
 };
 
 /* Where messages and actions go. Neither may call back into the machine that gives them. */
@@ -161,6 +190,10 @@ struct machine_times {
         uint64_t lease;
 };
 
+static inline bool track_is_step(uint32_t track) {
+        return track >= TRACK_STEP;
+}
+
 static inline bool generation_equal(struct generation a, struct generation b) {
         return a.term == b.term && a.number == b.number && a.nonce == b.nonce;
 }
@@ -176,8 +209,16 @@ int tag_compare(const struct tag *a, const struct tag *b);
 
 /* Everything that can be said against a message without knowing a state: false if it is to be dropped. */
 bool message_valid(const struct message *message);
-/* The part of the struct that says something: members beyond n_members do not. */
+/* How much of the struct has to be copied for its sake. */
 static inline size_t message_bytes(const struct message *message) {
+        if (message->kind == ORDER_REFUSE)
+                return offsetof(struct message, refusal) + sizeof(message->refusal);
+        if (message->n_gone > 0)
+                return offsetof(struct message, gone) + message->n_gone * sizeof(message->gone[0]);
         return offsetof(struct message, member_of) + message->n_members * sizeof(message->member_of[0]);
+}
+/* An empty message: everything outside the arrays is 0. */
+static inline void message_clear(struct message *message) {
+        memset(message, 0, offsetof(struct message, mark));
 }
 const char *message_name(enum message_kind kind);

@@ -54,9 +54,11 @@ struct node_config {
         uint32_t address, candidates;   /* own address; how many daemons may coordinate: 0 … candidates - 1 */
         uint64_t instance;              /* grows with each start of this daemon */
         uint32_t host, device;
-        uint32_t n_lanes;               /* the last one is that of operations */
+        uint32_t n_lanes;               /* the last one is that of operations. On several nodes steps that are open at the same
+                                           time have lanes of their own; the vote is on a step's lowest one */
         uint64_t window;                /* collectives ahead on a lane */
         uint64_t incarnation;           /* of the job */
+        const char *name;               /* … for refusals; the caller's */
         struct machine_times times;
 };
 
@@ -72,17 +74,21 @@ struct node {
         bool suspended;                 /* too long without contact */
         bool held, stopping;            /* opens nothing beyond stop[]; stopping: those numbers are the coordinator's */
         bool missing;                   /* a member of this node and generation is gone: nothing can be opened without it */
-        uint64_t stop[N_TRACKS];
+        bool interrupted;               /* its members know that the generation has lost somebody */
+        struct membership_loss loss;    /* whom, as the coordinator says */
         struct generation generation, comm, old_comm;
         uint64_t set, links;
         uint64_t cut[LIMIT_LANES];
         uint32_t world, source;
         struct node_lane lane[LIMIT_LANES];
-        struct track track[N_TRACKS];
+        uint32_t n_tracks;              /* in use; those beyond are idle, and have committed nothing */
         struct tag history;
         enum job_end end;
-        uint32_t n;
+        uint32_t n, n_gone;
+        uint64_t stop[LIMIT_TRACKS];
+        struct track track[LIMIT_TRACKS];
         struct message_member member[LIMIT_WORLD];
+        struct message_gone gone[LIMIT_WORLD];          /* lost since the node has entered its generation */
 };
 
 void node_init(struct node *node, const struct node_config *config, uint64_t now, const struct outlet *out);
@@ -93,29 +99,44 @@ uint64_t node_deadline(const struct node *node);
 /* Members of this node. `request.member` is never used again, by any node; a tag comes from a checkpoint or is all 0. */
 void node_join(struct node *node, uint64_t now, const struct membership_request *request, const struct tag *tag);
 void node_leave(struct node *node, uint64_t now, uint64_t member);      /* says goodbye: nobody waits for it */
-void node_lose(struct node *node, uint64_t now, uint64_t member);
+void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause);      /* WIRE__CAUSE__… */
 /* The member begins to take another one's state, of which it has nothing until it has all: */
 void node_sync(struct node *node, uint64_t member);
 void node_synced(struct node *node, uint64_t member, const struct tag *tag);
 
-/* The first sign of a step or operation; `planned` payloads on each lane. False: absorbed, its members begin it anew in the
- * next generation. The other calls are absorbed silently if they are not about the open unit. */
-bool node_open(struct node *node, uint64_t now, struct generation generation, enum track_kind track,
+/* The first sign of a step or operation; `planned` payloads on each lane. ACTION_OPEN says when its data may go on, perhaps
+ * before this returns. False: absorbed, its members begin it anew in the next generation. The other calls are absorbed silently if they are not about the open unit. */
+bool node_open(struct node *node, uint64_t now, struct generation generation, uint32_t track,
                const uint64_t planned[LIMIT_LANES]);
 /* The next payload of that lane is complete on this node. */
-void node_offer(struct node *node, uint64_t now, struct generation generation, enum track_kind track, uint32_t lane);
-/* Every member of this node has given everything: on one node that decides. */
-void node_full(struct node *node, uint64_t now, struct generation generation, enum track_kind track);
+void node_offer(struct node *node, uint64_t now, struct generation generation, uint32_t track, uint32_t lane);
+/* Every member of this node has given everything: on one node that decides; on each it means that nothing else has to be
+ * opened for this unit's sake. */
+void node_full(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 /* Every result of the unit is in the members' arenas. */
-void node_landed(struct node *node, uint64_t now, struct generation generation, enum track_kind track);
+void node_landed(struct node *node, uint64_t now, struct generation generation, uint32_t track);
+/* Members of this node have called different operations. */
+void node_differ(struct node *node, uint64_t now, struct generation generation, uint32_t track);
+/* Only where the node is the only one: the results of a unit that was full cannot be made, because a member has taken its memory
+ * away. That member will be lost, and the unit is void with it. */
+void node_spoil(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 /* After ACTION_CANCEL: nothing touches the unit's arenas any more. */
-void node_quiet(struct node *node, uint64_t now, struct generation generation, enum track_kind track);
+void node_quiet(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 
 /* What the engine says. */
 void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t lane, uint64_t seq, uint64_t value);
 void node_built(struct node *node, uint64_t now, struct generation comm, uint64_t unreachable);
 void node_aborted(struct node *node, uint64_t now, struct generation comm);
 void node_unreachable(struct node *node, uint64_t now, struct generation comm, uint64_t nodes);
+
+/* A job of one node that goes on after its daemon has started anew: the node stands where a verdict has been carried out, in
+ * that generation, whose members are not here yet. Right after node_init(). */
+void node_recover(struct node *node, uint64_t now, struct generation generation, uint32_t world);
+/* The holder of a place is back. coordinator_return() comes first. */
+void node_return(struct node *node, uint64_t now, const struct membership_request *request, uint32_t rank, uint32_t slot,
+                 const struct tag *tag);
+/* The generation that was recovered has another number than was thought. */
+void node_recount(struct node *node, uint32_t number);
 
 static inline bool node_is_in(const struct node *node) {
         return node->phase != NODE_OUT && node->phase != NODE_LEAVING && node->phase != NODE_ENDED;

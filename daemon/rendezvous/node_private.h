@@ -6,24 +6,37 @@
 #include "rendezvous/planted.h"
 
 /* node_unit.c: launches and decides whatever can be. */
-void unit_progress(struct node *node);
+void unit_progress(struct node *node, uint64_t now);
 /* The verdict about a track's open unit, if there is one. */
-void unit_decide(struct node *node, enum track_kind track, uint64_t verdict);
+void unit_decide(struct node *node, uint32_t track, uint64_t verdict);
 /* Whatever is open comes to nothing; members hear that others may have it. */
-void unit_give_up(struct node *node, enum track_kind track);
+void unit_give_up(struct node *node, uint32_t track);
 void unit_reset(struct track *track);
+uint64_t unit_steps(const struct node *node);   /* that were committed, of all plans */
+bool unit_alone(const struct node *node);       /* no other node belongs to the generation */
 bool unit_idle(const struct node *node);
 bool unit_empty(const struct node *node);       /* no member of this node belongs to the generation */
-uint64_t unit_opened(const struct node *node, enum track_kind track);
+uint64_t unit_opened(const struct node *node, uint32_t track);
 
 /* node_report.c: says everything to the coordinator, or to all who may be it. */
 void report_send(struct node *node, uint64_t now);
 /* The members named by the order belong to the generation, the others of this node do not. */
 void report_enter(struct node *node, const struct message *order);
 void report_refuse(struct node *node, const struct message *order);
+struct message_member *report_add(struct node *node, const struct membership_request *request, const struct tag *tag);
+
+/* node_order.c */
+void order_carry_out(struct node *node, uint64_t now, const struct message *order);
 
 /* node.c: sees whether the phase has done what it is there for. */
 void node_advance(struct node *node, uint64_t now);
 /* Begins each call: for how long has no coordinator been heard? */
 void node_wake(struct node *node, uint64_t now);
 void node_act(const struct node *node, const struct action *action);
+void node_set_phase(struct node *node, enum node_phase phase, enum message_kind answer);
+void node_say(struct node *node, uint64_t now, enum node_phase phase, enum message_kind answer);
+void node_let_go(struct node *node, enum node_phase phase, bool behind);        /* of the generation: what is open is void */
+void node_abort_engine(struct node *node);
+void node_drop_older(struct node *node);        /* communicator */
+void node_enter(struct node *node);
+void node_use_tracks(struct node *node, uint32_t n);

@@ -2,10 +2,11 @@
 /* What a node says of itself, and its members. Every answer holds all of it, so the latest one is enough. */
 #include <string.h>
 
+#include "gradsync.pb-c.h"
 #include "rendezvous/node_private.h"
 
 static void fill(struct node *node, uint64_t now, struct message *message) {
-        memset(message, 0, offsetof(struct message, member_of));
+        message_clear(message);
         message->kind = node->answer;
         message->from = node->config.address;
         message->instance = node->config.instance;
@@ -18,11 +19,12 @@ static void fill(struct node *node, uint64_t now, struct message *message) {
         message->set = node->set;
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
                 message->seq[lane] = node->lane[lane].launched;
-        for (unsigned kind = 0; kind < N_TRACKS; kind++) {
-                message->committed[kind] = node->track[kind].committed;
-                message->prepared[kind] = node->track[kind].prepared;
-                message->mark[kind] = unit_opened(node, kind);
+        for (uint32_t which = 0; which < node->n_tracks; which++) {
+                message->committed[which] = node->track[which].committed;
+                message->prepared[which] = node->track[which].prepared;
+                message->mark[which] = unit_opened(node, which);
         }
+        message->n_tracks = node->n_tracks;
         message->links = node->links;
         message->history = node->history;
         message->host = node->config.host;
@@ -35,6 +37,8 @@ static void fill(struct node *node, uint64_t now, struct message *message) {
         memcpy(message->member_of, node->member, node->n * sizeof(node->member[0]));
         for (uint32_t i = 0; i < node->n; i++)
                 message->member_of[i].in &= message->world > 0;
+        message->n_gone = node->n_gone;
+        memcpy(message->gone, node->gone, node->n_gone * sizeof(node->gone[0]));
 }
 
 void report_send(struct node *node, uint64_t now) {
@@ -58,7 +62,19 @@ static struct message_member *find(struct node *node, uint64_t member) {
         return NULL;
 }
 
+/* Whoever was lost before the order came, and is named by it, is missing in the generation that begins. */
+static void keep_gone(struct node *node, const struct message *order) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < node->n_gone; i++)
+                for (uint32_t k = 0; k < order->n_members; k++)
+                        if (order->member_of[k].request.member == node->gone[i].member)
+                                node->gone[n++] = node->gone[i];
+        node->n_gone = n;
+}
+
 void report_enter(struct node *node, const struct message *order) {
+        keep_gone(node, order);
         node->missing = false;
         for (uint32_t i = 0; i < node->n; i++)
                 node->member[i].in = node->member[i].behind = false;
@@ -73,6 +89,7 @@ void report_enter(struct node *node, const struct message *order) {
                 member->behind = order->member_of[i].behind;
                 member->rank = order->member_of[i].rank;
                 member->slot = order->member_of[i].slot;
+                member->id = order->member_of[i].id;
         }
 }
 
@@ -86,8 +103,35 @@ void report_refuse(struct node *node, const struct message *order) {
 
         if (member == NULL)
                 return;
-        node_act(node, &(struct action){ .kind = ACTION_REFUSED, .member = order->member, .end = order->end });
+        node_act(node, &(struct action){ .kind = ACTION_REFUSED, .member = order->member, .end = order->end,
+                                         .refusal = &order->refusal });
         drop(node, member);
+}
+
+struct message_member *report_add(struct node *node, const struct membership_request *request, const struct tag *tag) {
+        struct message_member *member = &node->member[node->n++];
+
+        *member = (struct message_member){ .request = *request, .tag = *tag };
+        member->request.host = node->config.host;
+        member->request.device = node->config.device;
+        member->request.node = node->config.address;
+        return member;
+}
+
+/* What is said to whom this node cannot even report. */
+static void refuse_here(const struct node *node, const struct membership_request *request) {
+        bool ended = node->phase == NODE_ENDED;
+        struct refusal refusal = { 0 };
+
+        if (ended)
+                refuse(&refusal, WIRE__CODE__JOB_FULL,
+                       "job '%s' has ended, pid %d cannot join it any more; begin anew once its last member has left",
+                       node->config.name, request->pid);
+        else
+                refuse(&refusal, WIRE__CODE__JOB_FULL, "job '%s' has %u members here, pid %d cannot join it", node->config.name,
+                       LIMIT_WORLD, request->pid);
+        node_act(node, &(struct action){ .kind = ACTION_REFUSED, .member = request->member, .refusal = &refusal,
+                                         .end = ended ? node->end : JOB_END_REFUSED });
 }
 
 void node_join(struct node *node, uint64_t now, const struct membership_request *request, const struct tag *tag) {
@@ -95,23 +139,27 @@ void node_join(struct node *node, uint64_t now, const struct membership_request 
         if (find(node, request->member) != NULL)
                 return;
         if (node->phase == NODE_ENDED || node->n == LIMIT_WORLD) {
-                node_act(node, &(struct action){ .kind = ACTION_REFUSED, .member = request->member,
-                                                 .end = node->phase == NODE_ENDED ? node->end : JOB_END_REFUSED });
+                refuse_here(node, request);
                 return;
         }
-        node->member[node->n] = (struct message_member){ .request = *request, .tag = *tag };
-        node->member[node->n].request.host = node->config.host;
-        node->member[node->n].request.device = node->config.device;
-        node->member[node->n++].request.node = node->config.address;
+        report_add(node, request, tag);
         report_send(node, now);
 }
 
-void node_lose(struct node *node, uint64_t now, uint64_t member) {
+/* Of more than there is room for the latest ones count: a coordinator has seen the others long ago, or nobody has. */
+static void note_gone(struct node *node, uint64_t member, uint32_t cause) {
+        if (node->n_gone == LIMIT_WORLD)
+                memmove(&node->gone[0], &node->gone[1], --node->n_gone * sizeof(node->gone[0]));
+        node->gone[node->n_gone++] = (struct message_gone){ member, cause };
+}
+
+void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause) {
         struct message_member *lost = find(node, member);
 
         node_wake(node, now);
         if (lost == NULL)
                 return;
+        note_gone(node, member, lost->leaving ? WIRE__CAUSE__LEAVING : cause);
         drop(node, lost);
         report_send(node, now);
         node_advance(node, now);

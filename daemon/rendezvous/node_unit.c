@@ -1,18 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The open step and the open operation of a node: what of them was handed to the engine, in which order, and when the node
+ * The open steps and the open operation of a node: what of them was handed to the engine, in which order, and when the node
  * may call them prepared or committed. Work that was handed out is latched: it counts, whatever happens to it.
  */
 #include <string.h>
 
 #include "rendezvous/node_private.h"
 
-static uint32_t vote_lane(const struct node *node, enum track_kind kind) {
-        return kind == TRACK_STEP ? 0 : node->config.n_lanes - 1;
+/* A step's vote is on the lowest lane that it uses. */
+static uint32_t vote_lane(const struct node *node, uint32_t which) {
+        if (!track_is_step(which))
+                return node->config.n_lanes - 1;
+        for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
+                if (node->track[which].planned[lane] > 0)
+                        return lane;
+        return 0;
 }
 
-static bool alone(const struct node *node) {
+bool unit_alone(const struct node *node) {
         return (node->set & (node->set - 1)) == 0;
+}
+
+uint64_t unit_steps(const struct node *node) {
+        uint64_t steps = 0;
+
+        for (uint32_t which = TRACK_STEP; which < node->n_tracks; which++)
+                steps += node->track[which].committed;
+        return steps;
 }
 
 void unit_reset(struct track *track) {
@@ -24,8 +38,8 @@ void unit_reset(struct track *track) {
 }
 
 bool unit_idle(const struct node *node) {
-        for (unsigned kind = 0; kind < N_TRACKS; kind++)
-                if (node->track[kind].state != UNIT_IDLE)
+        for (uint32_t which = 0; which < node->n_tracks; which++)
+                if (node->track[which].state != UNIT_IDLE)
                         return false;
         return true;
 }
@@ -37,80 +51,81 @@ bool unit_empty(const struct node *node) {
         return true;
 }
 
-uint64_t unit_opened(const struct node *node, enum track_kind kind) {
-        const struct track *track = &node->track[kind];
+uint64_t unit_opened(const struct node *node, uint32_t which) {
+        const struct track *track = &node->track[which];
 
         return track->committed + (track->state == UNIT_OPEN && !unit_empty(node));
 }
 
-static void tell(const struct node *node, enum track_kind kind, enum action_kind action, uint64_t number) {
-        node_act(node, &(struct action){ .kind = action, .track = kind, .number = number,
+static void tell(const struct node *node, uint32_t which, enum action_kind action, uint64_t number) {
+        node_act(node, &(struct action){ .kind = action, .track = which, .number = number,
                                          .generation = node->generation,
-                                         .behind = node->track[kind].behind });
+                                         .behind = node->track[which].behind,
+                                         .loss = action == ACTION_VOID ? node->loss : (struct membership_loss){ 0 } });
 }
 
-static void tell_committed(struct node *node, enum track_kind kind) {
-        struct track *track = &node->track[kind];
-        struct tag tag = { node->config.incarnation, node->generation.term, node->generation.number, track->committed, false };
+static void tell_committed(struct node *node, uint32_t which) {
+        struct track *track = &node->track[which];
+        struct tag tag = { node->config.incarnation, node->generation.term, node->generation.number, unit_steps(node), false };
 
-        for (uint32_t i = 0; i < node->n && kind == TRACK_STEP; i++)
+        for (uint32_t i = 0; i < node->n && track_is_step(which); i++)
                 if (node->member[i].in && !node->member[i].behind)
                         node->member[i].tag = tag;
-        if (kind == TRACK_STEP && !unit_empty(node) && tag_compare(&tag, &node->history) > 0)
+        if (track_is_step(which) && !unit_empty(node) && tag_compare(&tag, &node->history) > 0)
                 node->history = tag;
-        tell(node, kind, ACTION_COMMITTED, track->committed);
+        tell(node, which, ACTION_COMMITTED, track->committed);
         unit_reset(track);
 }
 
-static void commit(struct node *node, enum track_kind kind) {
-        struct track *track = &node->track[kind];
+static void commit(struct node *node, uint32_t which) {
+        struct track *track = &node->track[which];
 
         track->committed = track->prepared = track->committed + 1;
         track->state = UNIT_COMMITTING;
         if (track->landed || planted(PLANTED_TELLS_UNLANDED))
-                tell_committed(node, kind);
+                tell_committed(node, which);
 }
 
 /* Decided; the members hear of it when the arenas are let go of. */
-static void begin_void(struct node *node, enum track_kind kind) {
-        struct track *track = &node->track[kind];
+static void begin_void(struct node *node, uint32_t which) {
+        struct track *track = &node->track[which];
 
         track->prepared = track->committed;
         track->silent = track->state == UNIT_WANTED;
         track->state = UNIT_VOIDING;
         if (planted(PLANTED_TELLS_EARLY) && !track->silent)
-                tell(node, kind, ACTION_VOID, track->committed + 1);
-        node_act(node, &(struct action){ .kind = ACTION_CANCEL, .track = kind, .number = track->committed + 1,
+                tell(node, which, ACTION_VOID, track->committed + 1);
+        node_act(node, &(struct action){ .kind = ACTION_CANCEL, .track = which, .number = track->committed + 1,
                                          .generation = node->generation });
 }
 
-void unit_decide(struct node *node, enum track_kind kind, uint64_t verdict) {
-        struct track *track = &node->track[kind];
+void unit_decide(struct node *node, uint32_t which, uint64_t verdict) {
+        struct track *track = &node->track[which];
 
         bool committed = verdict > track->committed ||
                          (planted(PLANTED_COMMITS_IN_DOUBT) && track->prepared > track->committed);
 
         if (track->state == UNIT_OPEN && committed)
-                commit(node, kind);
+                commit(node, which);
         else if (track->state == UNIT_OPEN || track->state == UNIT_WANTED)
-                begin_void(node, kind);
+                begin_void(node, which);
 }
 
-void unit_give_up(struct node *node, enum track_kind kind) {
-        struct track *track = &node->track[kind];
+void unit_give_up(struct node *node, uint32_t which) {
+        struct track *track = &node->track[which];
 
         if (track->state != UNIT_OPEN && track->state != UNIT_WANTED)
                 return;
         track->behind = true;
-        begin_void(node, kind);
+        begin_void(node, which);
 }
 
-static void launch(struct node *node, enum track_kind kind, uint32_t lane, enum launch_kind what, uint64_t value) {
-        struct track *track = &node->track[kind];
+static void launch(struct node *node, uint32_t which, uint32_t lane, enum launch_kind what, uint64_t value) {
+        struct track *track = &node->track[which];
 
         node_act(node, &(struct action){
                 .kind = ACTION_LAUNCH, .comm = node->comm, .generation = node->generation, .set = node->set, .lane = lane,
-                .seq = ++node->lane[lane].launched, .launch = what, .track = kind, .number = track->committed + 1,
+                .seq = ++node->lane[lane].launched, .launch = what, .track = which, .number = track->committed + 1,
                 .index = what == LAUNCH_PAYLOAD ? track->launched[lane] : 0, .value = value,
         });
 }
@@ -120,17 +135,17 @@ static bool window_open(const struct node *node, uint32_t lane) {
 }
 
 /* An operation's first payload compares it across nodes: nothing else moves before its result is there. */
-static bool may_launch(const struct track *track, enum track_kind kind, uint32_t lane) {
-        return kind != TRACK_OPERATION || track->launched[lane] == 0 || track->completed[lane] > 0;
+static bool may_launch(const struct track *track, uint32_t which, uint32_t lane) {
+        return which != TRACK_OPERATION || track->launched[lane] == 0 || track->completed[lane] > 0;
 }
 
-static void launch_payloads(struct node *node, enum track_kind kind) {
-        struct track *track = &node->track[kind];
+static void launch_payloads(struct node *node, uint32_t which) {
+        struct track *track = &node->track[which];
 
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
                 while (track->launched[lane] < track->offered[lane] && window_open(node, lane) &&
-                       may_launch(track, kind, lane)) {
-                        launch(node, kind, lane, track->mismatch ? LAUNCH_FILLER : LAUNCH_PAYLOAD, 0);
+                       may_launch(track, which, lane)) {
+                        launch(node, which, lane, track->mismatch ? LAUNCH_FILLER : LAUNCH_PAYLOAD, 0);
                         track->launched[lane]++;
                 }
 }
@@ -143,65 +158,100 @@ static bool complete(const struct node *node, const struct track *track) {
         return true;
 }
 
-static void progress_open(struct node *node, enum track_kind kind) {
-        struct track *track = &node->track[kind];
+static void progress_open(struct node *node, uint32_t which) {
+        struct track *track = &node->track[which];
 
-        if (alone(node)) {
-                if (track->full)
-                        commit(node, kind);
+        if (unit_alone(node)) {
+                if (track->mismatch)
+                        begin_void(node, which);
+                else if (track->full)
+                        commit(node, which);
                 return;
         }
-        launch_payloads(node, kind);
+        launch_payloads(node, which);
         if (!track->voted && complete(node, track)) {
                 if (!track->mismatch)
                         track->prepared = track->committed + 1;
                 track->voted = true;
-                launch(node, kind, vote_lane(node, kind), LAUNCH_VOTE, !track->mismatch);
+                launch(node, which, vote_lane(node, which), LAUNCH_VOTE, !track->mismatch);
         }
         if (track->vote == 1)
-                commit(node, kind);
-        else if (track->vote == 0 && kind == TRACK_OPERATION) {
+                commit(node, which);
+        else if (track->vote == 0 && which == TRACK_OPERATION) {
                 track->mismatch = true;
-                begin_void(node, kind);
+                begin_void(node, which);
         }
 }
 
-static bool may_open(const struct node *node, enum track_kind kind) {
-        if (node->missing && !planted(PLANTED_IGNORES_MISSING))
-                return false;
-        return !node->held || node->track[kind].committed < node->stop[kind];
+/* Members have not given everything to what is open: perhaps they need another unit before they can. */
+static bool waits_for_more(const struct node *node) {
+        for (uint32_t which = 0; which < node->n_tracks; which++)
+                if (node->track[which].state == UNIT_OPEN && !node->track[which].full)
+                        return !unit_empty(node) && !planted(PLANTED_HOLDS_BACK);
+        return false;
 }
 
-void unit_progress(struct node *node) {
+static bool may_open(const struct node *node, uint32_t which) {
+        if (node->missing && !planted(PLANTED_IGNORES_MISSING))
+                return false;
+        return !node->held || node->track[which].committed < node->stop[which] || waits_for_more(node);
+}
+
+/* False if there was nothing: what one pass has opened may be a reason to open more. */
+static bool open_what_may_be(struct node *node, bool *ret_beyond) {
+        bool opened = false;
+
+        for (uint32_t which = 0; which < node->n_tracks; which++) {
+                struct track *track = &node->track[which];
+
+                if (track->state != UNIT_WANTED || !may_open(node, which))
+                        continue;
+                track->state = UNIT_OPEN;
+                node_act(node, &(struct action){ .kind = ACTION_OPEN, .track = which, .number = track->committed + 1,
+                                                 .generation = node->generation });
+                *ret_beyond |= node->held && track->committed >= node->stop[which];
+                opened = true;
+        }
+        return opened;
+}
+
+void unit_progress(struct node *node, uint64_t now) {
+        bool beyond = false;
+
         if (node->phase != NODE_RUNNING || node->suspended)
                 return;
-        for (unsigned kind = 0; kind < N_TRACKS; kind++) {
-                struct track *track = &node->track[kind];
+        while (open_what_may_be(node, &beyond))
+                ;
+        if (beyond)
+                report_send(node, now);         /* others must be allowed to open it too */
+        for (uint32_t which = 0; which < node->n_tracks; which++) {
+                struct track *track = &node->track[which];
 
-                if (track->state == UNIT_WANTED && may_open(node, kind))
-                        track->state = UNIT_OPEN;
                 if (track->state == UNIT_OPEN)
-                        progress_open(node, kind);
+                        progress_open(node, which);
+                else if (track->state == UNIT_WANTED && track->mismatch && unit_alone(node))
+                        begin_void(node, which);
         }
 }
 
 /* Whether the call is about what is open now. */
-static struct track *find(struct node *node, struct generation generation, enum track_kind kind) {
-        if ((unsigned)kind >= N_TRACKS || !generation_equal(generation, node->generation) ||
-            node->track[kind].state == UNIT_IDLE)
+static struct track *find(struct node *node, struct generation generation, uint32_t which) {
+        if (which >= LIMIT_TRACKS || !generation_equal(generation, node->generation) ||
+            node->track[which].state == UNIT_IDLE)
                 return NULL;
-        return &node->track[kind];
+        return &node->track[which];
 }
 
-bool node_open(struct node *node, uint64_t now, struct generation generation, enum track_kind kind,
+bool node_open(struct node *node, uint64_t now, struct generation generation, uint32_t which,
                const uint64_t planned[LIMIT_LANES]) {
         struct track *track;
 
         node_wake(node, now);
-        if (node->phase != NODE_RUNNING || (unsigned)kind >= N_TRACKS ||
-            !generation_equal(generation, node->generation) || node->track[kind].state != UNIT_IDLE)
+        if (node->phase != NODE_RUNNING || which >= LIMIT_TRACKS ||
+            !generation_equal(generation, node->generation) || node->track[which].state != UNIT_IDLE)
                 return false;
-        track = &node->track[kind];
+        node_use_tracks(node, which + 1);
+        track = &node->track[which];
         unit_reset(track);
         track->state = UNIT_WANTED;
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
@@ -210,70 +260,113 @@ bool node_open(struct node *node, uint64_t now, struct generation generation, en
         return true;
 }
 
-void node_offer(struct node *node, uint64_t now, struct generation generation, enum track_kind kind, uint32_t lane) {
+void node_offer(struct node *node, uint64_t now, struct generation generation, uint32_t which, uint32_t lane) {
         struct track *track;
 
         node_wake(node, now);
-        track = find(node, generation, kind);
+        track = find(node, generation, which);
         if (track == NULL || lane >= node->config.n_lanes || track->offered[lane] >= track->planned[lane])
                 return;
         track->offered[lane]++;
         node_advance(node, now);
 }
 
-void node_full(struct node *node, uint64_t now, struct generation generation, enum track_kind kind) {
+void node_full(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
         struct track *track;
 
         node_wake(node, now);
-        track = find(node, generation, kind);
+        track = find(node, generation, which);
         if (track == NULL || (track->state != UNIT_WANTED && track->state != UNIT_OPEN))
                 return;
         track->full = true;
         node_advance(node, now);
 }
 
-void node_landed(struct node *node, uint64_t now, struct generation generation, enum track_kind kind) {
+void node_differ(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
         struct track *track;
 
         node_wake(node, now);
-        track = find(node, generation, kind);
+        track = find(node, generation, which);
+        if (track == NULL || track_is_step(which) || (track->state != UNIT_WANTED && track->state != UNIT_OPEN))
+                return;
+        track->mismatch = true;
+        memcpy(track->offered, track->planned, sizeof(track->offered));         /* fillers: the others wait for them */
+        node_advance(node, now);
+}
+
+void node_spoil(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
+        struct track *track;
+
+        node_wake(node, now);
+        track = find(node, generation, which);
+        if (track == NULL || !unit_alone(node))
+                return;
+        if (track->state == UNIT_COMMITTING) {
+                track->prepared = --track->committed;
+                track->state = UNIT_OPEN;
+                if (node->phase >= NODE_SETTLING)
+                        begin_void(node, which);
+        }
+        track->full = false;
+        node_advance(node, now);
+}
+
+void node_landed(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
+        struct track *track;
+
+        node_wake(node, now);
+        track = find(node, generation, which);
         if (track == NULL || track->state == UNIT_VOIDING)
                 return;
         track->landed = true;
         if (track->state == UNIT_COMMITTING)
-                tell_committed(node, kind);
+                tell_committed(node, which);
         node_advance(node, now);
 }
 
-void node_quiet(struct node *node, uint64_t now, struct generation generation, enum track_kind kind) {
+void node_quiet(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
         struct track *track;
 
         node_wake(node, now);
-        track = find(node, generation, kind);
+        track = find(node, generation, which);
         if (track == NULL || track->state != UNIT_VOIDING)
                 return;
         if (track->mismatch)
-                tell(node, kind, ACTION_MISMATCH, track->committed + 1);
+                tell(node, which, ACTION_MISMATCH, track->committed + 1);
         else if (!track->silent && !planted(PLANTED_TELLS_EARLY))
-                tell(node, kind, ACTION_VOID, track->committed + 1);
+                tell(node, which, ACTION_VOID, track->committed + 1);
         unit_reset(track);
         node_advance(node, now);
 }
 
+/* Whose turn it is on that lane. */
+static uint32_t waiting_on(const struct node *node, uint32_t lane) {
+        for (uint32_t which = 0; which < node->n_tracks; which++) {
+                const struct track *track = &node->track[which];
+
+                if (track->state == UNIT_OPEN &&
+                    (track->completed[lane] < track->launched[lane] ||
+                     (track->voted && track->vote < 0 && lane == vote_lane(node, which))))
+                        return which;
+        }
+        return LIMIT_TRACKS;
+}
+
 /* In order on each lane: the payloads of the open unit, its vote, then fillers. */
 static void note_done(struct node *node, uint32_t lane, uint64_t value) {
-        enum track_kind kind = lane == node->config.n_lanes - 1 ? TRACK_OPERATION : TRACK_STEP;
-        struct track *track = &node->track[kind];
+        uint32_t which = waiting_on(node, lane);
+        struct track *track;
 
         node->lane[lane].completed++;
-        if (track->state != UNIT_OPEN)
+        if (which == LIMIT_TRACKS)
                 return;
+        track = &node->track[which];
         if (track->completed[lane] < track->launched[lane]) {
                 track->completed[lane]++;
-                if (kind == TRACK_OPERATION && track->completed[lane] == 1 && value == 0 &&
+                if (which == TRACK_OPERATION && track->completed[lane] == 1 && value == 0 &&
                     node->phase == NODE_RUNNING)        /* a filler compares equal with nothing */
                         track->mismatch = true;
-        } else if (track->voted && track->vote < 0 && lane == vote_lane(node, kind)) {
+        } else {
                 track->vote = value != 0;
         }
 }

@@ -46,7 +46,7 @@ static void answer(struct tenure *tenure, uint64_t now, const struct message *as
         bool granted = voter_grants(&tenure->voter, ask, now, tenure->times.lease);
         struct message reply;
 
-        memset(&reply, 0, offsetof(struct message, member_of));
+        message_clear(&reply);
         reply.kind = granted ? LEASE_GRANT : LEASE_DENY;
         reply.from = tenure->self;
         reply.to = ask->from;
@@ -64,7 +64,7 @@ static void answer(struct tenure *tenure, uint64_t now, const struct message *as
 static void ask(struct tenure *tenure, uint64_t now) {
         struct message message;
 
-        memset(&message, 0, offsetof(struct message, member_of));
+        message_clear(&message);
         message.kind = LEASE_ASK;
         message.from = tenure->self;
         message.term = tenure->term;

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "gradsync.pb-c.h"
 #include "sim.h"
 
 static uint32_t members_in(const struct proc *proc) {
@@ -59,7 +60,7 @@ void member_kill(uint32_t proc, uint32_t index) {
         trace("%u: member %llu is killed", proc, (unsigned long long)id);
         *trainer = (struct trainer){ .state = TRAINER_NONE, .epoch = epoch };
         if (w.proc[proc].alive && !w.proc[proc].stopped)
-                node_lose(&w.proc[proc].node, w.now, id);
+                node_lose(&w.proc[proc].node, w.now, id, WIRE__CAUSE__EXITED);
 }
 
 /* Between its steps or in the middle of one: it gives nothing more. */
@@ -81,7 +82,7 @@ bool member_twin(uint32_t proc, uint32_t index) {
         return false;
 }
 
-static void quiet_if_idle(uint32_t proc, enum track_kind track) {
+static void quiet_if_idle(uint32_t proc, uint32_t track) {
         struct local *local = &w.proc[proc].local[track];
 
         if (local->active && local->cancelled && local->tasks == 0)
@@ -89,7 +90,7 @@ static void quiet_if_idle(uint32_t proc, enum track_kind track) {
 }
 
 /* False: absorbed. */
-static bool open_local(uint32_t proc, struct generation generation, enum track_kind track) {
+static bool open_local(uint32_t proc, struct generation generation, uint32_t track) {
         struct proc *p = &w.proc[proc];
         struct local *local = &p->local[track];
         uint64_t planned[LIMIT_LANES] = { 0 };
@@ -113,7 +114,7 @@ void member_look(uint32_t proc) {
         if (!p->alive || p->stopped || !p->has_node || p->node.phase != NODE_RUNNING || p->node.suspended || alone(p) ||
             members_in(p) > 0)
                 return;
-        for (unsigned track = 0; track < N_TRACKS; track++) {
+        for (uint32_t track = 0; track < TRACKS; track++) {
                 if (p->local[track].active || !open_local(proc, p->node.generation, track))
                         continue;
                 p->local[track].empty = true;
@@ -150,20 +151,20 @@ static void ready(uint32_t proc, struct trainer *trainer) {
                 node_full(&p->node, w.now, trainer->generation, trainer->track);
 }
 
-static void fan_out(uint32_t proc, enum track_kind track, uint32_t item) {
+static void fan_out(uint32_t proc, uint32_t track, uint32_t item) {
         w.proc[proc].local[track].tasks++;
         at(rnd(4), EVENT_FANNED, proc, track, item, w.proc[proc].local[track].serial);
 }
 
 /* The n-th payload of a lane. */
-static uint32_t item_of(enum track_kind track, uint32_t lane, uint32_t n) {
+static uint32_t item_of(uint32_t track, uint32_t lane, uint32_t n) {
         for (uint32_t item = 0; item < w.items[track]; item++)
                 if (w.item_lane[track][item] == lane && n-- == 0)
                         return item;
         return MAX_ITEMS;
 }
 
-static void reduced(uint32_t proc, enum track_kind track, uint32_t item) {
+static void reduced(uint32_t proc, uint32_t track, uint32_t item) {
         struct proc *p = &w.proc[proc];
         struct local *local = &p->local[track];
         uint32_t lane = w.item_lane[track][item];
@@ -186,7 +187,7 @@ static void reduced(uint32_t proc, enum track_kind track, uint32_t item) {
 }
 
 void member_result(uint32_t proc, uint32_t lane, const struct collective *c) {
-        enum track_kind track = lane == N_LANES - 1 ? TRACK_OPERATION : TRACK_STEP;
+        uint32_t track = lane == N_LANES - 1 ? TRACK_OPERATION : lane == 2 ? TRACK_STEP + 1 : TRACK_STEP;
         struct local *local = &w.proc[proc].local[track];
         uint32_t item;
 
@@ -198,7 +199,7 @@ void member_result(uint32_t proc, uint32_t lane, const struct collective *c) {
                 fan_out(proc, track, item);
 }
 
-static void fanned(uint32_t proc, enum track_kind track, uint32_t item) {
+static void fanned(uint32_t proc, uint32_t track, uint32_t item) {
         struct local *local = &w.proc[proc].local[track];
 
         truth_write(proc, local);
@@ -217,7 +218,7 @@ static void fanned(uint32_t proc, enum track_kind track, uint32_t item) {
 void member_event(const struct event *event) {
         struct proc *p = &w.proc[event->proc];
         struct trainer *trainer = &p->trainer[event->a % MAX_TRAINERS];
-        struct local *local = &p->local[event->a % N_TRACKS];
+        struct local *local = &p->local[event->a % TRACKS];
 
         if (event->kind == EVENT_TRAINER) {
                 if (trainer->epoch != event->b || trainer->state != TRAINER_READYING)

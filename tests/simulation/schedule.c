@@ -37,7 +37,7 @@ void proc_start(uint32_t proc) {
         p->alive = true;
         p->stopped = false;
         p->epoch++;
-        for (unsigned track = 0; track < N_TRACKS; track++)
+        for (uint32_t track = 0; track < TRACKS; track++)
                 p->local[track] = (struct local){ .serial = p->local[track].serial + 1 };
         node_init(&p->node, &(struct node_config){ .address = proc, .candidates = w.n_candidates, .instance = p->epoch,
                                                    .host = proc, .n_lanes = N_LANES, .window = 2, .incarnation = 1,
@@ -46,7 +46,8 @@ void proc_start(uint32_t proc) {
                 coordinator_init(&p->coordinator, &(struct coordinator_config){
                         .address = proc, .candidates = w.n_candidates, .floor = w.now / HEARTBEAT + p->epoch,
                         .nonce = rnd(1u << 30), .incarnation = 1, .name = "j",
-                        .alone = w.n_procs == 1 && p->epoch == 1 && rnd(2) == 0, .times = times }, w.now, &out);
+                        .alone = w.n_procs == 1 && p->epoch == 1 && rnd(2) == 0, .times = times,
+                        .node = p->reporter, .n_nodes = MAX_PROCS }, w.now, &out);
         at(rnd(10), EVENT_TICK, proc, 0, 0, 0);
 }
 
@@ -374,10 +375,11 @@ static void plan_faults(uint64_t seed) {
 static void make_plan(void) {
         memset(w.planned, 0, sizeof(w.planned));
         w.items[TRACK_STEP] = 1 + rnd(3);
+        w.items[TRACK_STEP + 1] = 1 + rnd(2);
         w.items[TRACK_OPERATION] = 2;
-        for (unsigned track = 0; track < N_TRACKS; track++)
+        for (uint32_t track = 0; track < TRACKS; track++)
                 for (uint32_t item = 0; item < w.items[track]; item++) {
-                        w.item_lane[track][item] = track == TRACK_STEP ? item % 2 : N_LANES - 1;
+                        w.item_lane[track][item] = track == TRACK_STEP ? item % 2 : track == TRACK_OPERATION ? N_LANES - 1 : 2;
                         w.planned[track][w.item_lane[track][item]]++;
                 }
 }

@@ -16,7 +16,8 @@
 #define MAX_TRAINERS 3u
 #define MAX_ITEMS 4u
 #define MAX_COMMS 48u
-#define N_LANES 3u
+#define TRACKS 3u               /* operations, and the steps of two plans */
+#define N_LANES 4u              /* two of the first plan, one of the second, one of operations */
 #define RING 16u                /* collectives of a lane that are kept: more than any window */
 #define MAX_FAULTS 6u
 
@@ -54,7 +55,7 @@ struct trainer {
         bool behind, in, leaving;
         struct generation generation;
         uint32_t rank, world;
-        enum track_kind track;
+        uint32_t track;
         uint32_t item;                  /* next one to be ready */
         enum { TODO_SYNC, TODO_OPERATION, TODO_STEP } todo;
         bool received;                  /* has the source's state, which its node does not know yet */
@@ -77,9 +78,10 @@ struct proc {
         uint32_t epoch;                 /* counts starts */
         uint64_t wakes;
         struct trainer trainer[MAX_TRAINERS];
-        struct local local[N_TRACKS];
+        struct local local[TRACKS];
         struct node node;
         struct coordinator coordinator;
+        struct reporter reporter[MAX_PROCS];
 };
 
 struct collective {
@@ -87,7 +89,7 @@ struct collective {
         uint64_t launched;              /* by whom */
         uint64_t number;
         enum launch_kind kind;
-        enum track_kind track;
+        uint32_t track;
         uint64_t index, value, payload;         /* payload: nodes that have launched what they call a payload, */
         uint32_t serial[MAX_PROCS];             /* … of which unit of theirs */
         uint32_t members;               /* whose data is in it */
@@ -109,7 +111,7 @@ struct world {
         uint64_t seed, rng, now;
         bool trace;
         uint32_t n_procs, n_candidates, min_world, max_world;
-        uint32_t items[N_TRACKS], item_lane[N_TRACKS][MAX_ITEMS], planned[N_TRACKS][N_LANES];
+        uint32_t items[TRACKS], item_lane[TRACKS][MAX_ITEMS], planned[TRACKS][N_LANES];
         bool grows, ranked;
         enum { FILES_NONE, FILES_SAME, FILES_DIFFER } files;
         struct proc proc[MAX_PROCS];

@@ -161,7 +161,7 @@ void truth_generation(uint32_t proc, struct trainer *trainer, const struct actio
         if (trainer->generation.number >= action->generation.number)
                 violate(RULE_GENERATION, "member %llu comes from generation %u into %u", (unsigned long long)trainer->id,
                         trainer->generation.number, action->generation.number);
-        for (unsigned track = 0; track < N_TRACKS; track++)
+        for (uint32_t track = 0; track < TRACKS; track++)
                 if (w.proc[proc].local[track].active)
                         violate(RULE_ARENA, "a new generation while the daemon has the arena of member %llu",
                                 (unsigned long long)trainer->id);

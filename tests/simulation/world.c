@@ -10,16 +10,22 @@
 #define MAX_EVENTS 8192u
 #define MAX_SLOTS 1024u
 #define SLOT_MEMBERS 6u
+#define SLOT_GONE 32u
+#define SLOT_TEXT 24u           /* enough to see that there is one */
 
 struct world w;
 
 static struct event heap[MAX_EVENTS];
 static uint32_t n_events;
 
-/* A message in flight, without the room for members that it does not have. */
+/* A message in flight, without the room for what it does not have. */
 struct slot {
-        _Alignas(16) char bytes[offsetof(struct message, member_of) + SLOT_MEMBERS * sizeof(struct message_member)];
-        size_t size;
+        _Alignas(16) char head[offsetof(struct message, mark)];
+        uint64_t mark[TRACKS], committed[TRACKS], prepared[TRACKS];
+        struct message_member member_of[SLOT_MEMBERS];
+        struct message_gone gone[SLOT_GONE];
+        char text[SLOT_TEXT];
+        uint32_t code;
 };
 static struct slot slot[MAX_SLOTS];
 static uint32_t free_slot[MAX_SLOTS], n_free;
@@ -100,18 +106,43 @@ bool reaches(uint32_t from, uint32_t to) {
         return (w.cut_off[from] >> to & 1) == 0;
 }
 
+static void pack(struct slot *s, const struct message *message) {
+        memcpy(s->head, message, sizeof(s->head));
+        memcpy(s->mark, message->mark, message->n_tracks * sizeof(s->mark[0]));
+        memcpy(s->committed, message->committed, message->n_tracks * sizeof(s->mark[0]));
+        memcpy(s->prepared, message->prepared, message->n_tracks * sizeof(s->mark[0]));
+        memcpy(s->member_of, message->member_of, message->n_members * sizeof(s->member_of[0]));
+        memcpy(s->gone, message->gone, message->n_gone * sizeof(s->gone[0]));
+        if (message->kind != ORDER_REFUSE)
+                return;
+        s->code = message->refusal.code;
+        memcpy(s->text, message->refusal.text, sizeof(s->text) - 1);
+}
+
+static void unpack(const struct slot *s, struct message *message) {
+        memcpy(message, s->head, sizeof(s->head));
+        memcpy(message->mark, s->mark, message->n_tracks * sizeof(s->mark[0]));
+        memcpy(message->committed, s->committed, message->n_tracks * sizeof(s->mark[0]));
+        memcpy(message->prepared, s->prepared, message->n_tracks * sizeof(s->mark[0]));
+        memcpy(message->member_of, s->member_of, message->n_members * sizeof(s->member_of[0]));
+        memcpy(message->gone, s->gone, message->n_gone * sizeof(s->gone[0]));
+        if (message->kind != ORDER_REFUSE)
+                return;
+        message->refusal.code = s->code;
+        memcpy(message->refusal.text, s->text, sizeof(s->text));
+}
+
 static void put_on_wire(const struct message *message, uint64_t delay) {
         struct slot *s;
         uint32_t index;
 
-        if (n_free == 0 || message->n_members > SLOT_MEMBERS) {
+        if (n_free == 0 || message->n_members > SLOT_MEMBERS || message->n_gone > SLOT_GONE || message->n_tracks > TRACKS) {
                 fprintf(stderr, "seed %llu: network is full\n", (unsigned long long)w.seed);
                 abort();
         }
         index = free_slot[--n_free];
         s = &slot[index];
-        s->size = message_bytes(message);
-        memcpy(s->bytes, message, s->size);
+        pack(s, message);
         at(delay, EVENT_MESSAGE, message->to, index, message->from, 0);
 }
 
@@ -149,7 +180,7 @@ void net_deliver(uint32_t index) {
         static struct message message;
         struct proc *proc;
 
-        memcpy(&message, slot[index].bytes, slot[index].size);
+        unpack(&slot[index], &message);
         net_free(index);
         proc = &w.proc[message.to];
         truth_before(message.to, &message);
