@@ -133,6 +133,9 @@ static uint32_t cause_of(const struct message *report, uint64_t member) {
         for (uint32_t i = 0; i < report->n_gone; i++)
                 if (report->gone[i].member == member)
                         return report->gone[i].cause;
+        for (uint32_t i = 0; i < report->n_members; i++)
+                if (report->member_of[i].request.member == member)      /* no place of its own any more, but it is there */
+                        return WIRE__CAUSE__LEAVING;
         return WIRE__CAUSE__EXITED;
 }
 

@@ -21,7 +21,9 @@ int tag_compare(const struct tag *a, const struct tag *b) {
                 return a->term < b->term ? -1 : 1;
         if (a->generation != b->generation)
                 return a->generation < b->generation ? -1 : 1;
-        return a->step < b->step ? -1 : a->step > b->step;
+        if (a->step != b->step)
+                return a->step < b->step ? -1 : 1;
+        return a->plans < b->plans ? -1 : a->plans > b->plans;
 }
 
 static bool member_valid(const struct message *message, const struct message_member *member) {
@@ -63,7 +65,7 @@ bool message_valid(const struct message *message) {
         for (uint32_t i = 0; i < message->n_members; i++)
                 if (!member_valid(message, &message->member_of[i]))
                         return false;
-        for (uint32_t track = 0; track < message->n_tracks; track++)
+        for (uint32_t track = 0; message->kind >= ANSWER_REPORT && track < message->n_tracks; track++)
                 if (message->committed[track] > message->prepared[track] ||
                     message->prepared[track] - message->committed[track] > 1)
                         return false;

@@ -34,12 +34,14 @@ struct generation {
         uint32_t nonce;
 };
 
-/* How much a member's state holds: the generation that committed its last step, and that step. All 0: nothing. */
+/* How much a member's state holds: the generation that committed its last step, and how many steps of the job were committed
+ * by then. All 0: nothing. */
 struct tag {
         uint64_t incarnation, term;
         uint32_t generation;
         uint64_t step;
         bool checkpoint;        /* read from a file: counts only if all have the same, or else rank 0's state does */
+        uint64_t plans;         /* of several nodes that left a generation, each with steps of other plans: tells them apart */
 };
 
 enum message_kind {

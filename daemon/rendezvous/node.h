@@ -39,6 +39,7 @@ struct track {
         uint64_t committed, prepared;
         uint64_t planned[LIMIT_LANES], offered[LIMIT_LANES], launched[LIMIT_LANES], completed[LIMIT_LANES];
         bool full;              /* every member of this node has given everything */
+        bool spoilt;            /* … and nobody can get the results: it is never full again */
         bool landed;            /* every result is in the arenas */
         bool mismatch;          /* the operation is not the same everywhere */
         bool behind, silent;    /* VOIDING: others may have it; nobody is told, it was never opened */
@@ -115,7 +116,8 @@ void node_offer(struct node *node, uint64_t now, struct generation generation, u
 void node_full(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 /* Every result of the unit is in the members' arenas. */
 void node_landed(struct node *node, uint64_t now, struct generation generation, uint32_t track);
-/* Members of this node have called different operations. */
+/* Members of this node have called different operations. On several nodes the comparison must not have been offered yet: it is
+ * once all members of the node have called the same. */
 void node_differ(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 /* Only where the node is the only one: the results of a unit that was full cannot be made, because a member has taken its memory
  * away. That member will be lost, and the unit is void with it. */

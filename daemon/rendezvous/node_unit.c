@@ -21,12 +21,26 @@ bool unit_alone(const struct node *node) {
         return (node->set & (node->set - 1)) == 0;
 }
 
+/* What is decided counts when members hear of it. */
+static uint64_t told(const struct track *track) {
+        return track->committed - (track->state == UNIT_COMMITTING);
+}
+
 uint64_t unit_steps(const struct node *node) {
         uint64_t steps = 0;
 
         for (uint32_t which = TRACK_STEP; which < node->n_tracks; which++)
-                steps += node->track[which].committed;
+                steps += told(&node->track[which]);
         return steps;
+}
+
+/* Nodes hear of the steps of several plans in different order, and may leave in between. */
+static uint64_t plans(const struct node *node) {
+        uint64_t sum = 0;
+
+        for (uint32_t which = TRACK_STEP; which < node->n_tracks && !unit_alone(node); which++)
+                sum += told(&node->track[which]) * (UINT64_C(0x9E3779B97F4A7C15) * which);
+        return sum;
 }
 
 void unit_reset(struct track *track) {
@@ -66,8 +80,11 @@ static void tell(const struct node *node, uint32_t which, enum action_kind actio
 
 static void tell_committed(struct node *node, uint32_t which) {
         struct track *track = &node->track[which];
-        struct tag tag = { node->config.incarnation, node->generation.term, node->generation.number, unit_steps(node), false };
+        struct tag tag = { node->config.incarnation, node->generation.term, node->generation.number, 0, false, 0 };
 
+        track->state = UNIT_IDLE;
+        tag.step = unit_steps(node);
+        tag.plans = plans(node);
         for (uint32_t i = 0; i < node->n && track_is_step(which); i++)
                 if (node->member[i].in && !node->member[i].behind)
                         node->member[i].tag = tag;
@@ -186,7 +203,7 @@ static void progress_open(struct node *node, uint32_t which) {
 /* Members have not given everything to what is open: perhaps they need another unit before they can. */
 static bool waits_for_more(const struct node *node) {
         for (uint32_t which = 0; which < node->n_tracks; which++)
-                if (node->track[which].state == UNIT_OPEN && !node->track[which].full)
+                if (node->track[which].state == UNIT_OPEN && !node->track[which].full && !node->track[which].mismatch)
                         return !unit_empty(node) && !planted(PLANTED_HOLDS_BACK);
         return false;
 }
@@ -278,7 +295,7 @@ void node_full(struct node *node, uint64_t now, struct generation generation, ui
         track = find(node, generation, which);
         if (track == NULL || (track->state != UNIT_WANTED && track->state != UNIT_OPEN))
                 return;
-        track->full = true;
+        track->full = !track->spoilt;
         node_advance(node, now);
 }
 
@@ -287,7 +304,8 @@ void node_differ(struct node *node, uint64_t now, struct generation generation, 
 
         node_wake(node, now);
         track = find(node, generation, which);
-        if (track == NULL || track_is_step(which) || (track->state != UNIT_WANTED && track->state != UNIT_OPEN))
+        if (track == NULL || track_is_step(which) || (track->state != UNIT_WANTED && track->state != UNIT_OPEN) ||
+            track->launched[node->config.n_lanes - 1] > 0)
                 return;
         track->mismatch = true;
         memcpy(track->offered, track->planned, sizeof(track->offered));         /* fillers: the others wait for them */
@@ -308,6 +326,7 @@ void node_spoil(struct node *node, uint64_t now, struct generation generation, u
                         begin_void(node, which);
         }
         track->full = false;
+        track->spoilt = true;
         node_advance(node, now);
 }
 

@@ -45,6 +45,8 @@ static const struct {
         [PLANTED_RESTLESS] = { "restless", RULE_ONE_FAULT },
         [PLANTED_HASTY] = { "hasty", RULE_ONE_FAULT },
         [PLANTED_STATE_OF_ANYBODY] = { "state-of-anybody", RULE_SAME_STATE },
+        [PLANTED_HOLDS_BACK] = { "holds-back", RULE_WAIT },
+        [PLANTED_BLAMES_ANYBODY] = { "blames-anybody", RULE_LOSS },
 };
 
 static bool plant(const char *name, int *ret_rule) {

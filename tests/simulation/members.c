@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Trainers, and what lies between them and the machine in a real daemon: reductions that read their arenas, results that are
- * written into them. A trainer synchronises first in each generation, then does steps, with an operation behind every second.
- * Its state is a hash of all that it has applied.
+ * written into them. A trainer synchronises first in each generation, then does steps of two plans, and operations, one behind
+ * or inside the other. Its state is a hash of all that it has applied.
  */
 #include <string.h>
 
@@ -22,18 +22,44 @@ static bool alone(const struct proc *proc) {
         return (proc->node.set & (proc->node.set - 1)) == 0;
 }
 
-static void later(uint32_t proc, uint32_t index) {
-        at(1 + rnd(8), EVENT_TRAINER, proc, index, w.proc[proc].trainer[index].epoch, 0);
+/* What trainers do, one behind the other: OPEN begins a unit, GIVE makes all that is left of it ready, WAIT is for its outcome.
+ * Each one opens what it opens in the same order everywhere, and needs nothing that another one could not give. */
+enum { END, OPEN, GIVE, WAIT };
+enum { O = TRACK_OPERATION, A = TRACK_STEP, B };
+enum { SCRIPT_SYNC, N_SCRIPTS = 8 };
+
+static const struct { uint8_t what, track; } script[N_SCRIPTS][12] = {
+        [SCRIPT_SYNC] = { { GIVE, O }, { WAIT, O } },
+        { { GIVE, A }, { WAIT, A } },
+        { { GIVE, O }, { WAIT, O }, { GIVE, B }, { WAIT, B } },
+        { { OPEN, A }, { GIVE, B }, { WAIT, B }, { GIVE, A }, { WAIT, A } },
+        { { OPEN, A }, { GIVE, O }, { WAIT, O }, { GIVE, A }, { WAIT, A } },
+        { { OPEN, A }, { GIVE, B }, { GIVE, A }, { WAIT, A }, { WAIT, B } },
+        { { OPEN, B }, { OPEN, A }, { GIVE, O }, { WAIT, O }, { GIVE, A }, { WAIT, A }, { GIVE, B }, { WAIT, B } },
+        { { OPEN, B }, { GIVE, A }, { WAIT, A }, { GIVE, A }, { WAIT, A }, { GIVE, B }, { WAIT, B } },
+};
+
+/* The next script depends on nothing but what is committed, so all members play the same one. */
+static uint32_t next_script(const struct node *node) {
+        return 1 + (uint32_t)((w.program + node->track[A].committed + 3 * node->track[B].committed) % (N_SCRIPTS - 1));
 }
 
-static void begin(uint32_t proc, uint32_t index) {
+static void later(uint32_t proc, uint32_t index) {
         struct trainer *trainer = &w.proc[proc].trainer[index];
 
         if (trainer->leaving)
                 return;
         trainer->state = TRAINER_READYING;
-        trainer->track = trainer->todo == TODO_STEP ? TRACK_STEP : TRACK_OPERATION;
-        trainer->item = 0;
+        at(1 + rnd(8), EVENT_TRAINER, proc, index, trainer->epoch, 0);
+}
+
+static void begin(uint32_t proc, uint32_t index, uint32_t number) {
+        struct trainer *trainer = &w.proc[proc].trainer[index];
+
+        memset(trainer->item, 0, sizeof(trainer->item));
+        memset(trainer->done, 0, sizeof(trainer->done));
+        trainer->script = number;
+        trainer->line = 0;
         later(proc, index);
 }
 
@@ -43,6 +69,7 @@ void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct 
 
         *trainer = (struct trainer){ .state = TRAINER_JOINING, .id = ++w.next_member, .identity = identity,
                                      .epoch = epoch, .tag = *tag, .hash = hash };
+        truth_hired(trainer->id);
         trace("%u hires member %llu with step %llu", proc, (unsigned long long)trainer->id, (unsigned long long)tag->step);
         node_join(&w.proc[proc].node, w.now,
                   &(struct membership_request){
@@ -52,15 +79,35 @@ void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct 
                   tag);
 }
 
+/* A member takes its memory with it: what is being written cannot be written everywhere. */
+static void spoil(uint32_t proc) {
+        struct proc *p = &w.proc[proc];
+
+        for (uint32_t track = 0; track < TRACKS; track++) {
+                struct local *local = &p->local[track];
+
+                if (!local->active || local->cancelled || !alone(p))
+                        continue;
+                local->spoilt = true;
+                node_spoil(&p->node, w.now, local->generation, track);
+        }
+}
+
 void member_kill(uint32_t proc, uint32_t index) {
         struct trainer *trainer = &w.proc[proc].trainer[index];
         uint32_t epoch = trainer->epoch + 1;
         uint64_t id = trainer->id;
 
+        uint32_t cause = WIRE__CAUSE__EXITED + rnd(3);
+
         trace("%u: member %llu is killed", proc, (unsigned long long)id);
+        truth_gone(id, trainer->leaving ? WIRE__CAUSE__LEAVING : cause);
+        if (trainer->in && w.proc[proc].alive && !w.proc[proc].stopped && rnd(2) == 0)
+                spoil(proc);
         *trainer = (struct trainer){ .state = TRAINER_NONE, .epoch = epoch };
-        if (w.proc[proc].alive && !w.proc[proc].stopped)
-                node_lose(&w.proc[proc].node, w.now, id, WIRE__CAUSE__EXITED);
+        if (!w.proc[proc].alive || w.proc[proc].stopped)
+                return;
+        node_lose(&w.proc[proc].node, w.now, id, cause);
 }
 
 /* Between its steps or in the middle of one: it gives nothing more. */
@@ -68,6 +115,7 @@ void member_leave(uint32_t proc, uint32_t index) {
         struct trainer *trainer = &w.proc[proc].trainer[index];
 
         trace("%u: member %llu leaves", proc, (unsigned long long)trainer->id);
+        truth_gone(trainer->id, WIRE__CAUSE__LEAVING);
         trainer->leaving = true;
         trainer->epoch++;
         node_leave(&w.proc[proc].node, w.now, trainer->id);
@@ -76,6 +124,7 @@ void member_leave(uint32_t proc, uint32_t index) {
 bool member_twin(uint32_t proc, uint32_t index) {
         for (uint32_t i = 0; i < MAX_TRAINERS; i++)
                 if (w.proc[proc].trainer[i].state == TRAINER_NONE) {
+                        truth_gone(w.proc[proc].trainer[index].id, WIRE__CAUSE__SUPERSEDED);
                         member_hire(proc, i, w.proc[proc].trainer[index].identity, &(struct tag){ 0 }, 0);
                         return true;
                 }
@@ -124,31 +173,90 @@ void member_look(uint32_t proc) {
         }
 }
 
-static void ready(uint32_t proc, struct trainer *trainer) {
-        struct proc *p = &w.proc[proc];
-        struct local *local = &p->local[trainer->track];
-        uint32_t item = trainer->item;
+static void reduce(uint32_t proc, uint32_t track, uint32_t item) {
+        struct local *local = &w.proc[proc].local[track];
 
-        if (!open_local(proc, trainer->generation, trainer->track)) {
-                trainer->state = TRAINER_WAITING;       /* for a word about another generation */
-                return;
-        }
-        if (trainer->behind && trainer->todo == TODO_SYNC && item == 0) {
+        local->tasks++;
+        at(rnd(4), EVENT_REDUCED, proc, track, item, local->serial);
+}
+
+/* From now on data may be touched. */
+static void opened(uint32_t proc, uint32_t track) {
+        struct local *local = &w.proc[proc].local[track];
+
+        local->open = true;
+        for (uint32_t item = 0; item < w.items[track] && !local->empty; item++)
+                if (local->ready[item] == local->members && local->members > 0)
+                        reduce(proc, track, item);
+}
+
+/* Now and then not everybody has called the same operation, which is seen when everybody has called one. */
+static bool differ(uint32_t proc, uint32_t track, uint32_t item, const struct trainer *trainer) {
+        if (track != TRACK_OPERATION || item > 0 || rnd(40) > 0)
+                return false;
+        truth_differs(trainer->generation, w.proc[proc].local[track].number);
+        node_differ(&w.proc[proc].node, w.now, trainer->generation, track);
+        return true;
+}
+
+static void synced(struct proc *p, struct trainer *trainer) {
+        if (trainer->received)
+                node_synced(&p->node, trainer->id, &trainer->tag);
+        trainer->received = false;
+}
+
+/* False: absorbed. */
+static bool give(uint32_t proc, struct trainer *trainer, uint32_t track) {
+        struct proc *p = &w.proc[proc];
+        struct local *local = &p->local[track];
+        uint32_t item = trainer->item[track]++;
+
+        if (!open_local(proc, trainer->generation, track))
+                return false;
+        if (trainer->behind && trainer->script == SCRIPT_SYNC && item == 0) {
                 trainer->tag = (struct tag){ 0 };
                 trainer->hash = 0;
                 node_sync(&p->node, trainer->id);
         }
-        if (++local->ready[item] == local->members) {
-                local->tasks++;
-                at(rnd(4), EVENT_REDUCED, proc, trainer->track, item, local->serial);
-                local->n_ready++;
+        if (track_is_step(track) && item + 1 == w.items[track])
+                synced(p, trainer);
+        if (++local->ready[item] < local->members)
+                return true;
+        local->n_ready++;
+        if (differ(proc, track, item, trainer))
+                return true;
+        if (local->open)
+                reduce(proc, track, item);
+        if (local->n_ready == w.items[track])
+                node_full(&p->node, w.now, trainer->generation, track);
+        return true;
+}
+
+/* The next line of its script, or a part of it. */
+static void play(uint32_t proc, uint32_t index) {
+        struct trainer *trainer = &w.proc[proc].trainer[index];
+        uint32_t what = script[trainer->script][trainer->line].what, track = script[trainer->script][trainer->line].track;
+
+        if (what == END) {
+                begin(proc, index, next_script(&w.proc[proc].node));
+                return;
         }
-        if (++trainer->item < w.items[trainer->track])
-                at(1 + rnd(6), EVENT_TRAINER, proc, (uint32_t)(trainer - p->trainer), trainer->epoch, 0);
-        else
+        if (what == WAIT && !trainer->done[track]) {
                 trainer->state = TRAINER_WAITING;
-        if (local->n_ready == w.items[trainer->track])
-                node_full(&p->node, w.now, trainer->generation, trainer->track);
+                return;
+        }
+        if ((what == OPEN && !open_local(proc, trainer->generation, track)) || (what == GIVE && !give(proc, trainer, track))) {
+                trainer->state = TRAINER_WAITING;       /* for a word about another generation */
+                return;
+        }
+        if (what == WAIT) {
+                trainer->done[track] = false;
+                trainer->item[track] = 0;
+        }
+        if (what != GIVE || trainer->item[track] == w.items[track])
+                trainer->line++;
+        if (trainer->state == TRAINER_READYING)         /* not turned away by what its data has led to */
+                later(proc, index);
 }
 
 static void fan_out(uint32_t proc, uint32_t track, uint32_t item) {
@@ -210,7 +318,7 @@ static void fanned(uint32_t proc, uint32_t track, uint32_t item) {
                 return;
         }
         for (uint32_t i = 0; i < w.items[track]; i++)
-                if (!local->fanned[i])
+                if (!local->fanned[i] || local->spoilt)
                         return;
         node_landed(&w.proc[proc].node, w.now, local->generation, track);
 }
@@ -223,10 +331,9 @@ void member_event(const struct event *event) {
         if (event->kind == EVENT_TRAINER) {
                 if (trainer->epoch != event->b || trainer->state != TRAINER_READYING)
                         return;
-                if (trainer->received)
-                        node_synced(&p->node, trainer->id, &trainer->tag);
-                trainer->received = false;
-                ready(event->proc, trainer);
+                if (rnd(2) == 0)
+                        synced(p, trainer);
+                play(event->proc, event->a);
         } else if (event->kind == EVENT_QUIET) {
                 if (local->serial != event->b || !local->active)
                         return;
@@ -259,8 +366,7 @@ static void enter(uint32_t proc, const struct action *action) {
                 trainer->world = action->world;
                 trainer->behind = action->behind;
                 trainer->received = false;
-                trainer->todo = TODO_SYNC;
-                begin(proc, i);
+                begin(proc, i, SCRIPT_SYNC);
         }
 }
 
@@ -269,21 +375,21 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
         return hash ^ hash >> 29;
 }
 
-static void committed_step(struct trainer *trainer, const struct action *action) {
-        trainer->hash = mix(mix(mix(trainer->hash, action->generation.term), action->generation.number), action->number);
-        trainer->tag = (struct tag){ 1, action->generation.term, action->generation.number, action->number, false };
+/* Steps of different plans are committed in different orders on different nodes. */
+static void committed_step(const struct node *node, struct trainer *trainer, const struct action *action) {
+        trainer->hash += mix(mix(mix(action->track, action->generation.term), action->generation.number), action->number);
+        for (uint32_t i = 0; i < node->n; i++)
+                if (node->member[i].request.member == trainer->id)
+                        trainer->tag = node->member[i].tag;
         trainer->commits++;
-        trainer->todo = action->number % 2 == 0 ? TODO_OPERATION : TODO_STEP;
 }
 
 static void committed_operation(struct trainer *trainer) {
-        if (trainer->todo == TODO_SYNC && trainer->behind) {
-                trainer->hash = truth_state(trainer->generation, &trainer->tag);
-                trainer->behind = false;
-                trainer->received = true;
-        }
-        trainer->todo = trainer->todo == TODO_SYNC && trainer->tag.step > 0 && trainer->tag.step % 2 == 0 ? TODO_OPERATION :
-                                                                                                           TODO_STEP;
+        if (trainer->script != SCRIPT_SYNC || !trainer->behind)
+                return;
+        trainer->hash = truth_state(trainer->generation, &trainer->tag);
+        trainer->behind = false;
+        trainer->received = true;
 }
 
 static void committed(uint32_t proc, const struct action *action) {
@@ -292,12 +398,28 @@ static void committed(uint32_t proc, const struct action *action) {
 
                 if (trainer->state == TRAINER_NONE || !trainer->in)
                         continue;
-                trainer->epoch++;
-                if (action->track == TRACK_STEP)
-                        committed_step(trainer, action);
+                if (track_is_step(action->track))
+                        committed_step(&w.proc[proc].node, trainer, action);
                 else
                         committed_operation(trainer);
-                begin(proc, i);
+                trainer->done[action->track] = true;
+                if (trainer->state == TRAINER_WAITING && script[trainer->script][trainer->line].what == WAIT &&
+                    script[trainer->script][trainer->line].track == action->track)
+                        later(proc, i);
+        }
+}
+
+/* All of this node have called it, and do so again. */
+static void mismatched(uint32_t proc, uint32_t track) {
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
+                struct trainer *trainer = &w.proc[proc].trainer[i];
+
+                if (trainer->state == TRAINER_NONE || !trainer->in || script[trainer->script][trainer->line].track != track)
+                        continue;
+                trainer->epoch++;
+                trainer->item[track] = 0;
+                trainer->line -= script[trainer->script][trainer->line].what == WAIT;
+                later(proc, i);
         }
 }
 
@@ -336,6 +458,7 @@ void member_act(uint32_t proc, const struct action *action) {
                       action->kind, action->track, (unsigned long long)action->number, (unsigned long long)action->member,
                       action->rank, action->world, action->source, action->behind, action->generation.number,
                       (unsigned long long)action->generation.term);
+        truth_loss(proc, action);
         switch (action->kind) {
         case ACTION_CANCEL:
                 local->cancelled = true;
@@ -346,11 +469,16 @@ void member_act(uint32_t proc, const struct action *action) {
                 local->active = false;
                 committed(proc, action);
                 break;
+        case ACTION_OPEN: opened(proc, action->track); break;
         case ACTION_VOID:
-        case ACTION_MISMATCH:
                 truth_outcome(proc, action);
                 local->told = true;
                 interrupt(proc, TRAINER_WAITING);
+                break;
+        case ACTION_MISMATCH:
+                truth_outcome(proc, action);
+                local->told = true;
+                mismatched(proc, action->track);
                 break;
         case ACTION_GENERATION: enter(proc, action); break;
         case ACTION_OUT:

@@ -68,15 +68,16 @@ struct coordinator *serving(uint32_t *ret_proc) {
 static enum phase phase_of_steps(void) {
         enum phase phase = PHASE_RUN;
 
-        for (uint32_t i = 0; i < w.n_procs; i++) {
-                const struct track *track = &w.proc[i].node.track[TRACK_STEP];
+        for (uint32_t i = 0; i < w.n_procs; i++)
+                for (uint32_t which = TRACK_STEP; which < TRACKS; which++) {
+                        const struct track *track = &w.proc[i].node.track[which];
 
-                if (!w.proc[i].alive || track->state != UNIT_OPEN)
-                        continue;
-                if (track->prepared > track->committed)
-                        return PHASE_DOUBT;
-                phase = PHASE_OPEN;
-        }
+                        if (!w.proc[i].alive || track->state != UNIT_OPEN)
+                                continue;
+                        if (track->prepared > track->committed)
+                                return PHASE_DOUBT;
+                        phase = PHASE_OPEN;
+                }
         return phase;
 }
 
@@ -107,7 +108,7 @@ static uint64_t identity_of(uint32_t proc, uint32_t index) {
 static struct tag file_of(uint32_t index) {
         uint64_t step = w.files == FILES_DIFFER && index % 2 == 1 ? 6 : 4;
 
-        return w.files == FILES_NONE ? (struct tag){ 0 } : (struct tag){ 1, 1, 1, step, true };
+        return w.files == FILES_NONE ? (struct tag){ 0 } : (struct tag){ 1, 1, 1, step, true, 0 };
 }
 
 static uint32_t pick_trainer(uint32_t proc) {
@@ -266,6 +267,8 @@ static void fault_event(void) {
         phase = phase_of(c);
         if (fault->at_phase && phase != fault->phase)
                 return;                 /* it waits for the next time */
+        if (fault->fault != FAULT_MEMBER_KILL && fault->fault != FAULT_LEAVE && fault->fault != FAULT_TWIN)
+                w.personal = false;
         if (!strike(fault->fault, proc)) {
                 w.n_faults = w.n_done;
                 return;
@@ -351,7 +354,7 @@ static void plan_faults(uint64_t seed) {
         struct plan_fault *fault;
 
         w.n_faults = w.n_done = 0;
-        w.gentle = true;
+        w.gentle = w.personal = true;
         memset(w.fault, 0, sizeof(w.fault));
         if (mode < 2)
                 return;
@@ -436,6 +439,7 @@ void schedule_make(uint64_t seed) {
         engine_reset();
         truth_reset();
         w.grows = rnd(5) == 0;
+        w.program = rnd(64);
         plan_faults(seed);
         w.ranked = !w.grows && rnd(4) == 0;
         w.files = rnd(4) == 0 ? (rnd(2) == 0 ? FILES_SAME : FILES_DIFFER) : FILES_NONE;

@@ -30,7 +30,7 @@ enum fault { FAULT_MEMBER_KILL, FAULT_NODE_KILL, FAULT_COORDINATOR_KILL, FAULT_N
 
 /* What must always hold. */
 enum rule { RULE_NONE, RULE_SAME_STATE, RULE_TRUE_SUM, RULE_ARENA, RULE_RANK, RULE_GENERATION, RULE_TERM, RULE_WAIT,
-            RULE_COUNTS, RULE_FENCED, RULE_NO_FAULT, RULE_ONE_FAULT, N_RULES };
+            RULE_COUNTS, RULE_FENCED, RULE_LOSS, RULE_NO_FAULT, RULE_ONE_FAULT, N_RULES };
 
 enum event_kind { EVENT_MESSAGE, EVENT_TICK, EVENT_DONE, EVENT_BUILT, EVENT_ABORTED, EVENT_UNREACHABLE, EVENT_REDUCED,
                   EVENT_FANNED, EVENT_QUIET, EVENT_TRAINER, EVENT_START, EVENT_HIRE, EVENT_FAULT, EVENT_HEAL };
@@ -55,9 +55,9 @@ struct trainer {
         bool behind, in, leaving;
         struct generation generation;
         uint32_t rank, world;
-        uint32_t track;
-        uint32_t item;                  /* next one to be ready */
-        enum { TODO_SYNC, TODO_OPERATION, TODO_STEP } todo;
+        uint32_t script, line;          /* what it does now */
+        uint32_t item[TRACKS];          /* next one to be ready */
+        bool done[TRACKS];              /* the unit that it has given everything to is committed */
         bool received;                  /* has the source's state, which its node does not know yet */
         uint32_t commits;               /* since the world was healed */
 };
@@ -65,6 +65,8 @@ struct trainer {
 /* The daemon's part between machine, arenas and engine: one open unit of a track. */
 struct local {
         bool active, cancelled, told, empty;
+        bool open;                      /* data may be reduced */
+        bool spoilt;                    /* … but the results cannot be written */
         uint32_t serial;
         struct generation generation;
         uint64_t number, opened;        /* opened: when */
@@ -113,6 +115,7 @@ struct world {
         uint32_t n_procs, n_candidates, min_world, max_world;
         uint32_t items[TRACKS], item_lane[TRACKS][MAX_ITEMS], planned[TRACKS][N_LANES];
         bool grows, ranked;
+        uint32_t program;                       /* which scripts are played when */
         enum { FILES_NONE, FILES_SAME, FILES_DIFFER } files;
         struct proc proc[MAX_PROCS];
         struct comm comm[MAX_COMMS];
@@ -126,6 +129,7 @@ struct world {
         uint32_t n_faults, n_done;
         uint32_t healing;                       /* restarts, wake-ups and repairs still to come */
         bool gentle;                            /* no fault so far can have cost anybody his place */
+        bool personal;                          /* … can have cost anybody but single members their places */
         uint64_t healed;                        /* when the last one came */
         enum rule violated;
 };
@@ -178,6 +182,10 @@ void truth_reset(void);
 void truth_message(uint32_t proc, const struct message *message);
 void truth_generation(uint32_t proc, struct trainer *trainer, const struct action *action);
 void truth_outcome(uint32_t proc, const struct action *action);
+void truth_hired(uint64_t member);
+void truth_gone(uint64_t member, uint32_t cause);       /* the first cause counts */
+void truth_differs(struct generation generation, uint64_t number);      /* members call different operations */
+void truth_loss(uint32_t proc, const struct action *action);
 void truth_lost(uint32_t proc);          /* its node is no survivor of its generation any more */
 void truth_serving(uint32_t proc);
 void truth_write(uint32_t proc, const struct local *local);

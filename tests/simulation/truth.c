@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gradsync.pb-c.h"
 #include "sim.h"
 
 #define MAX_GENERATIONS 64u
 #define MAX_TERMS 64u
 #define MAX_VOIDS 64u
+#define MAX_MEMBERS 1024u
 
 struct fact {
         struct generation name, comm;
@@ -29,20 +31,25 @@ static struct fact fact[MAX_GENERATIONS];
 static uint32_t n_facts;
 static struct { uint64_t term; uint32_t proc, epoch; } served[MAX_TERMS];
 static uint32_t n_served;
-static struct { struct generation generation; uint64_t number; } voided[MAX_VOIDS];
+static struct { struct generation generation; uint64_t number; uint32_t track; } voided[MAX_VOIDS];
 static uint32_t n_voided;
+static uint32_t gone[MAX_MEMBERS];      /* why, by member */
+static struct { struct generation generation; uint64_t number; } differs[MAX_VOIDS];
+static uint32_t n_differs;
+static struct generation interrupted[MAX_PROCS];        /* what members know to have lost somebody */
 static uint64_t judged_term, judged_round;
 static bool ended, refused;
-static _Alignas(16) char before[sizeof(struct node)];
+static struct node before;
 static bool compare;
 
 const char *const rule_names[N_RULES] = {
-        "none", "same-state", "true-sum", "arena", "rank", "generation", "term", "wait", "counts", "fenced", "no-fault", "one-fault",
+        "none", "same-state", "true-sum", "arena", "rank", "generation", "term", "wait", "counts", "fenced", "loss", "no-fault", "one-fault",
 };
 
 void truth_reset(void) {
         memset(heard, 0, sizeof(heard));
-        n_facts = n_served = n_voided = 0;
+        memset(interrupted, 0, sizeof(interrupted));
+        n_facts = n_served = n_voided = n_differs = 0;
         judged_term = judged_round = 0;
         ended = refused = false;
 }
@@ -191,10 +198,12 @@ uint64_t truth_state(struct generation generation, struct tag *ret_tag) {
 
 static void note_void(const struct action *action) {
         for (uint32_t i = 0; i < n_voided; i++)
-                if (generation_equal(voided[i].generation, action->generation) && voided[i].number == action->number)
+                if (generation_equal(voided[i].generation, action->generation) && voided[i].number == action->number &&
+                    voided[i].track == action->track)
                         return;
         if (n_voided < MAX_VOIDS) {
                 voided[n_voided].generation = action->generation;
+                voided[n_voided].track = action->track;
                 voided[n_voided++].number = action->number;
         }
 }
@@ -208,18 +217,34 @@ static void look_for_two_worlds(uint32_t proc, const struct local *local, const 
                                 action->generation.number, fact[i].name.number);
 }
 
+static bool is_different(const struct action *action) {
+        for (uint32_t i = 0; i < n_differs; i++)
+                if (generation_equal(differs[i].generation, action->generation) && differs[i].number == action->number)
+                        return true;
+        return false;
+}
+
+void truth_differs(struct generation generation, uint64_t number) {
+        if (n_differs == MAX_VOIDS) {
+                violate(RULE_WAIT, "operations without end");
+                return;
+        }
+        differs[n_differs].generation = generation;
+        differs[n_differs++].number = number;
+}
+
 void truth_outcome(uint32_t proc, const struct action *action) {
         const struct local *local = &w.proc[proc].local[action->track];
 
-        if (action->kind == ACTION_MISMATCH)
+        if (action->kind == ACTION_MISMATCH && !is_different(action))
                 violate(RULE_TRUE_SUM, "an operation that is the same everywhere is called different");
-        if (action->kind == ACTION_VOID && action->track == TRACK_STEP && !local->empty)
+        if (action->kind == ACTION_VOID && track_is_step(action->track) && !local->empty)
                 note_void(action);
         if (action->kind != ACTION_COMMITTED || local->empty)
                 return;
         look_for_two_worlds(proc, local, action);
-        if (action->track == TRACK_STEP)
-                heard[proc].committed = action->number;
+        if (track_is_step(action->track))
+                heard[proc].committed++;
         for (uint32_t item = 0; item < w.items[action->track]; item++)
                 if (!local->good[item] || !local->fanned[item])
                         violate(RULE_TRUE_SUM, "node %u commits %llu without the result of item %u", proc,
@@ -255,11 +280,11 @@ void truth_before(uint32_t proc, const struct message *m) {
 
         compare = m->kind < ANSWER_REPORT && (m->term < node->term || m->instance != node->config.instance);
         if (compare)
-                memcpy(before, node, sizeof(*node));
+                memcpy(&before, node, offsetof(struct node, member));
 }
 
 void truth_after(uint32_t proc, const struct message *m) {
-        const struct node *node = &w.proc[proc].node, *was = (const struct node *)before;
+        const struct node *node = &w.proc[proc].node, *was = &before;
 
         if (!compare || node->suspended != was->suspended || node->phase == NODE_LEAVING)
                 return;         /* or time has come for what it does of itself */
@@ -271,11 +296,56 @@ void truth_after(uint32_t proc, const struct message *m) {
                         (unsigned long long)m->term, proc, (unsigned long long)was->term);
 }
 
+void truth_hired(uint64_t member) {
+        if (member >= MAX_MEMBERS)
+                violate(RULE_WAIT, "members without end");
+        else
+                gone[member] = 0;
+}
+
+void truth_gone(uint64_t member, uint32_t cause) {
+        if (member < MAX_MEMBERS && gone[member] == 0)
+                gone[member] = cause;
+}
+
+/* Whom members are told to have lost is gone, for that cause; unless its whole node is taken for gone. */
+static void judge_loss(uint32_t proc, const struct membership_loss *loss) {
+        uint32_t truly = loss->member < MAX_MEMBERS ? gone[loss->member] : 0;
+
+        if (loss->member == 0 || truly == loss->cause || (!w.personal && loss->cause == WIRE__CAUSE__EXITED))
+                return;
+        violate(RULE_LOSS, "node %u says that member %llu is gone with cause %u, but it is %u", proc,
+                (unsigned long long)loss->member, loss->cause, truly);
+}
+
+void truth_loss(uint32_t proc, const struct action *action) {
+        bool known = generation_equal(interrupted[proc], action->generation);
+
+        judge_loss(proc, &action->loss);
+        if (action->kind == ACTION_INTERRUPTED) {
+                if (known || action->loss.cause == 0)
+                        violate(RULE_LOSS, "node %u interrupts generation %u again, or without a cause", proc,
+                                action->generation.number);
+                interrupted[proc] = action->generation;
+        }
+        if (action->kind == ACTION_VOID && !action->behind && !known && !w.proc[proc].local[action->track].empty && w.proc[proc].node.phase != NODE_ENDED)
+                violate(RULE_LOSS, "node %u says void in generation %u, and has not said why", proc, action->generation.number);
+}
+
+static uint32_t count_voided(uint32_t track) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < n_voided; i++)
+                n += voided[i].track == track;
+        return n;
+}
+
 void truth_end(void) {
         if (w.n_done == 0 && (n_voided > 0 || ended || (refused && !w.grows)))
                 violate(RULE_NO_FAULT, "%u steps are void, and nobody has done anything", n_voided);
         if (w.n_done == 1 && (ended || refused) && w.gentle)
                 violate(RULE_ONE_FAULT, "somebody is turned away, though all members and nodes are back at once");
-        if (w.n_done == 1 && n_voided > 2)
-                violate(RULE_ONE_FAULT, "%u steps are void after one fault", n_voided);
+        for (uint32_t track = TRACK_STEP; track < TRACKS && w.n_done == 1; track++)
+                if (count_voided(track) > 2)
+                        violate(RULE_ONE_FAULT, "%u steps of a plan are void after one fault", count_voided(track));
 }
