@@ -69,7 +69,7 @@ void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct 
 
         *trainer = (struct trainer){ .state = TRAINER_JOINING, .id = ++w.next_member, .identity = identity,
                                      .epoch = epoch, .tag = *tag, .hash = hash };
-        truth_hired(trainer->id);
+        truth_hired(trainer->id, identity);
         trace("%u hires member %llu with step %llu", proc, (unsigned long long)trainer->id, (unsigned long long)tag->step);
         node_join(&w.proc[proc].node, w.now,
                   &(struct membership_request){
@@ -124,7 +124,6 @@ void member_leave(uint32_t proc, uint32_t index) {
 bool member_twin(uint32_t proc, uint32_t index) {
         for (uint32_t i = 0; i < MAX_TRAINERS; i++)
                 if (w.proc[proc].trainer[i].state == TRAINER_NONE) {
-                        truth_gone(w.proc[proc].trainer[index].id, WIRE__CAUSE__SUPERSEDED);
                         member_hire(proc, i, w.proc[proc].trainer[index].identity, &(struct tag){ 0 }, 0);
                         return true;
                 }

@@ -182,7 +182,7 @@ void truth_reset(void);
 void truth_message(uint32_t proc, const struct message *message);
 void truth_generation(uint32_t proc, struct trainer *trainer, const struct action *action);
 void truth_outcome(uint32_t proc, const struct action *action);
-void truth_hired(uint64_t member);
+void truth_hired(uint64_t member, uint64_t identity);
 void truth_gone(uint64_t member, uint32_t cause);       /* the first cause counts */
 void truth_differs(struct generation generation, uint64_t number);      /* members call different operations */
 void truth_loss(uint32_t proc, const struct action *action);

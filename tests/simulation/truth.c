@@ -33,7 +33,7 @@ static struct { uint64_t term; uint32_t proc, epoch; } served[MAX_TERMS];
 static uint32_t n_served;
 static struct { struct generation generation; uint64_t number; uint32_t track; } voided[MAX_VOIDS];
 static uint32_t n_voided;
-static uint32_t gone[MAX_MEMBERS];      /* why, by member */
+static struct { uint64_t identity; uint32_t cause; } person[MAX_MEMBERS];     /* by member; cause: gone, and why */
 static struct { struct generation generation; uint64_t number; } differs[MAX_VOIDS];
 static uint32_t n_differs;
 static struct generation interrupted[MAX_PROCS];        /* what members know to have lost somebody */
@@ -296,23 +296,34 @@ void truth_after(uint32_t proc, const struct message *m) {
                         (unsigned long long)m->term, proc, (unsigned long long)was->term);
 }
 
-void truth_hired(uint64_t member) {
-        if (member >= MAX_MEMBERS)
+void truth_hired(uint64_t member, uint64_t identity) {
+        if (member >= MAX_MEMBERS) {
                 violate(RULE_WAIT, "members without end");
-        else
-                gone[member] = 0;
+                return;
+        }
+        person[member].identity = identity;
+        person[member].cause = 0;
 }
 
 void truth_gone(uint64_t member, uint32_t cause) {
-        if (member < MAX_MEMBERS && gone[member] == 0)
-                gone[member] = cause;
+        if (member < MAX_MEMBERS && person[member].cause == 0)
+                person[member].cause = cause;
+}
+
+static bool has_successor(uint64_t member) {
+        for (uint64_t later = member + 1; later <= w.next_member; later++)
+                if (person[later].identity == person[member].identity)
+                        return true;
+        return false;
 }
 
 /* Whom members are told to have lost is gone, for that cause; unless its whole node is taken for gone. */
 static void judge_loss(uint32_t proc, const struct membership_loss *loss) {
-        uint32_t truly = loss->member < MAX_MEMBERS ? gone[loss->member] : 0;
+        uint32_t truly = loss->member <= w.next_member ? person[loss->member].cause : 0;
 
         if (loss->member == 0 || truly == loss->cause || (!w.personal && loss->cause == WIRE__CAUSE__EXITED))
+                return;
+        if (loss->cause == WIRE__CAUSE__SUPERSEDED && has_successor(loss->member))
                 return;
         violate(RULE_LOSS, "node %u says that member %llu is gone with cause %u, but it is %u", proc,
                 (unsigned long long)loss->member, loss->cause, truly);
