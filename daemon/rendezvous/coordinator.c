@@ -180,7 +180,8 @@ static void advance(struct coordinator *c, uint64_t now) {
                 round = c->round;
                 if (c->ending != JOB_END_NONE && !collecting && c->order != ORDER_END)
                         form_break(c, now);
-                note_loss(c);
+                if (c->order != ORDER_END)
+                        note_loss(c);
                 advance_order(c, now);
         } while (round != c->round || collecting != c->collecting || settled != c->settled || recording != c->recording);
 }

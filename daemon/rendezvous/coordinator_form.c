@@ -34,16 +34,34 @@ static bool files_differ(struct coordinator *c) {
         return differ;
 }
 
+/* Where files differ it is rank 0's that counts; who joins at that rank later does not change it. */
+static uint32_t find_chosen(struct coordinator *c, struct tag *ret) {
+        bool chosen = tag_compare(&c->history, &(struct tag){ 0 }) > 0 && !planted(PLANTED_STATE_OF_ANYBODY);
+
+        for (uint32_t rank = 0; rank < c->membership.n && chosen; rank++) {
+                const struct message_member *seat = seat_of(c, rank);
+
+                if (seat != NULL && tag_compare(&seat->tag, &c->history) == 0) {
+                        *ret = seat->tag;
+                        return rank;
+                }
+        }
+        if (seat_of(c, 0) != NULL)
+                *ret = seat_of(c, 0)->tag;
+        return 0;
+}
+
 /* The rank whose state the others take, and its tag: the largest one, of equals the lowest rank. */
 static uint32_t find_source(struct coordinator *c, struct tag *ret) {
-        bool first_only = files_differ(c) || planted(PLANTED_STATE_OF_ANYBODY);
         uint32_t source = 0;
 
         *ret = (struct tag){ 0 };
+        if (files_differ(c) || planted(PLANTED_STATE_OF_ANYBODY))
+                return find_chosen(c, ret);
         for (uint32_t rank = 0; rank < c->membership.n; rank++) {
                 const struct message_member *seat = seat_of(c, rank);
 
-                if (seat != NULL && (rank == 0 || (tag_compare(&seat->tag, ret) > 0 && !first_only))) {
+                if (seat != NULL && (rank == 0 || tag_compare(&seat->tag, ret) > 0)) {
                         *ret = seat->tag;
                         source = rank;
                 }
