@@ -322,6 +322,7 @@ void node_spoil(struct node *node, uint64_t now, struct generation generation, u
         if (track->state == UNIT_COMMITTING) {
                 track->prepared = --track->committed;
                 track->state = UNIT_OPEN;
+                track->behind = node->phase == NODE_LEAVING;
                 if (node->phase >= NODE_SETTLING)
                         begin_void(node, which);
         }

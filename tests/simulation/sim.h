@@ -15,7 +15,7 @@
 #define MAX_PROCS 5u
 #define MAX_TRAINERS 3u
 #define MAX_ITEMS 4u
-#define MAX_COMMS 48u
+#define MAX_COMMS 128u
 #define TRACKS 3u               /* operations, and the steps of two plans */
 #define N_LANES 4u              /* two of the first plan, one of the second, one of operations */
 #define RING 16u                /* collectives of a lane that are kept: more than any window */

@@ -7,7 +7,7 @@
 #include "gradsync.pb-c.h"
 #include "sim.h"
 
-#define MAX_GENERATIONS 64u
+#define MAX_GENERATIONS 128u
 #define MAX_TERMS 64u
 #define MAX_VOIDS 64u
 #define MAX_MEMBERS 1024u
@@ -126,6 +126,8 @@ void truth_message(uint32_t proc, const struct message *m) {
                 ended = true;
         else if (m->kind == ORDER_REFUSE)
                 refused = true;
+        else if (m->kind == ORDER_FENCE)
+                w.personal = false;     /* too slow: taken for gone with all its members */
 }
 
 void truth_lost(uint32_t proc) {
