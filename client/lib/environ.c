@@ -160,6 +160,8 @@ static int row_take(const struct row *row, struct environ_job *ret) {
                 r = optional(row->local_rank, UINT32_MAX, -1, &ret->local_rank);
         if (r == GRADSYNC_OK)
                 r = optional(row->incarnation, INT64_MAX, 0, &ret->incarnation);
+        if (r == GRADSYNC_OK)
+                r = optional("GRADSYNC_INSTANCE", INT64_MAX - 1, -1, &ret->instance); /* no launcher has one of its own */
         if (r != GRADSYNC_OK)
                 return r;
         ret->world = (uint32_t)world;
@@ -171,7 +173,7 @@ static int row_take(const struct row *row, struct environ_job *ret) {
 int environ_job(struct environ_job *ret) {
         const struct row *row = row_find();
 
-        *ret = (struct environ_job){ .rank = -1, .local_rank = -1 };
+        *ret = (struct environ_job){ .rank = -1, .local_rank = -1, .instance = -1 };
         return row == NULL ? GRADSYNC_OK : row_take(row, ret);
 }
 

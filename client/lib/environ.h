@@ -18,6 +18,7 @@ struct environ_job {
         int64_t rank;                   /* -1: none */
         int64_t local_rank;             /* -1: none */
         int64_t incarnation;
+        int64_t instance;               /* of the rank; -1: none */
 };
 
 /* GRADSYNC_OK (also if there is no launcher), or INVALID naming the variable. */

@@ -79,6 +79,7 @@ struct wish {                           /* what was asked for: options and envir
         char name[LIMIT_NAME + 1];
         uint32_t min_world, max_world;
         int64_t rank, local_rank, incarnation;
+        int64_t instance;               /* processes that this rank has had before; negative: not told */
         uint64_t timeout_ms, last_call_ms;
         int64_t rejoin_grace_ms;        /* negative: the daemon's */
         char token[LIMIT_TOKEN + 1];    /* "": none */

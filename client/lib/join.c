@@ -19,7 +19,8 @@
 #define ANSWER_GRACE_MS 10000 /* what the daemon may be late with its own time-out */
 
 /* Fields that the options leave open come from the launcher, if it is asked at all. */
-static int wish_from_environment(struct wish *wish, bool named) {
+static int wish_from_environment(struct wish *wish, const struct gradsync_join_options *options) {
+        bool named = options->name != NULL;
         struct environ_job found;
         char missing[256];
         int r = environ_job(&found);
@@ -31,7 +32,10 @@ static int wish_from_environment(struct wish *wish, bool named) {
                         snprintf(wish->name, sizeof(wish->name), "%s", found.name);
                 if (wish->min_world == 0)
                         wish->min_world = wish->max_world = found.world;
-                wish->rank = wish->rank >= 0 ? wish->rank : found.rank;
+                if (wish->rank < 0) {
+                        wish->rank = found.rank;
+                        wish->instance = options->instance == 0 ? found.instance : wish->instance;
+                }
                 wish->local_rank = wish->local_rank >= 0 ? wish->local_rank : found.local_rank;
                 wish->incarnation = wish->incarnation >= 0 ? wish->incarnation : found.incarnation;
                 return GRADSYNC_OK;
@@ -63,6 +67,10 @@ static int wish_check(const struct wish *wish) {
         if (wish->local_rank > (int64_t)UINT32_MAX)
                 return fail(GRADSYNC_INVALID, "job '%s': local rank %" PRId64 " does not exist", wish->name,
                             wish->local_rank);
+        if (wish->instance >= 0 && wish->rank < 0)
+                return fail(GRADSYNC_INVALID,
+                            "job '%s': instance %" PRId64 " was given without a rank; it counts the processes of one rank",
+                            wish->name, wish->instance + 1);
         return GRADSYNC_OK;
 }
 
@@ -92,6 +100,7 @@ static int wish_make(struct wish *wish, const struct gradsync_join_options *opti
                 .rank = options->rank,
                 .local_rank = options->local_rank,
                 .incarnation = options->incarnation,
+                .instance = options->instance > 0 ? options->instance - 1 : -1,
                 .timeout_ms = options->timeout_ms == 0  ? DEFAULT_TIMEOUT_MS
                               : options->timeout_ms < 0 ? 0
                                                         : (uint64_t)options->timeout_ms,
@@ -112,7 +121,7 @@ static int wish_make(struct wish *wish, const struct gradsync_join_options *opti
         if (wish->min_world == 0)
                 wish->min_world = wish->max_world;
         if (!named || wish->min_world == 0)
-                r = wish_from_environment(wish, named);
+                r = wish_from_environment(wish, options);
         if (wish->incarnation < 0)
                 wish->incarnation = 0;
         if (r == GRADSYNC_OK && options->rejoin_grace_ms == 0)
@@ -161,6 +170,8 @@ static int ask(struct gradsync *gs, struct gradsync_job *job, const struct wish 
         join.last_call_ms = wish->last_call_ms;
         join.has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0 && gs->minor >= FRAME_MINOR_1;
         join.rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
+        join.has_instance = wish->instance >= 0 && gs->minor >= FRAME_MINOR_1;
+        join.instance = (uint64_t)(wish->instance >= 0 ? wish->instance : 0);
         if (wish->token[0] != '\0') {
                 if (gs->minor < FRAME_MINOR_1)
                         return fail(GRADSYNC_UNSUPPORTED,

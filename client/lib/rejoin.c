@@ -138,6 +138,8 @@ static void fill_in(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         rejoin->has_asked_slot = rejoin->asked_slot = wish->local_rank >= 0;
         rejoin->has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0;
         rejoin->rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
+        rejoin->has_instance = wish->instance >= 0;
+        rejoin->instance = (uint64_t)(wish->instance >= 0 ? wish->instance : 0);
         rejoin->wait_ms = job->gs->reconnect_ms < UINT64_MAX / PATIENCE ? job->gs->reconnect_ms * PATIENCE : UINT64_MAX;
         rejoin->operations = job->sequence;
         rejoin->has_operation_failed = rejoin->operation_failed = job->operation_failed;

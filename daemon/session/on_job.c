@@ -116,8 +116,24 @@ int session_check_job(const struct session *session, const char *job, uint32_t m
         return 0;
 }
 
+int session_identify(struct membership_request *who, const char *job, bool asked, uint64_t instance,
+                     struct refusal *refusal) {
+        if (!asked)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s': an instance counts the processes of one rank, and none was asked for; give the "
+                              "rank with it, or leave it out",
+                              job);
+        if (instance == UINT64_MAX)
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s', rank %u: an instance is below %llu", job,
+                              who->rank, (unsigned long long)UINT64_MAX);
+        who->identity = 1 + (uint64_t)who->rank;
+        who->instance = 1 + instance;
+        return 0;
+}
+
 int on_join(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Join *join = CAST(Wire__Join, message);
+        struct job_join what;
         struct token token;
         int r;
 
@@ -131,7 +147,7 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
                            LIMIT_TOKEN);
         if (r != 0)
                 return r;
-        r = jobs_join(session->sessions->config.jobs, &(struct job_join){
+        what = (struct job_join){
                 .name = join->job,
                 .uid = session->peer.uid,
                 .pid = session->peer.pid,
@@ -156,7 +172,11 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
                 },
                 .owner = session,
                 .owner_members = &session->members,
-        }, &request->refusal);
+        };
+        if (join->has_instance && session->minor >= FRAME_MINOR_1)
+                r = session_identify(&what.membership, join->job, join->has_rank, join->instance, &request->refusal);
+        if (r == 0)
+                r = jobs_join(session->sessions->config.jobs, &what, &request->refusal);
         token_clear(&token);
         return r;
 }

@@ -68,7 +68,11 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
         if (r != 0)
                 return r;
         what = describe(session, request, rejoin, &token);
-        r = jobs_rejoin(session->sessions->config.jobs, &what, &member, &request->refusal);
+        if (rejoin->has_instance)
+                r = session_identify(&what.join.membership, rejoin->job, rejoin->asked_rank, rejoin->instance,
+                                     &request->refusal);
+        if (r == 0)
+                r = jobs_rejoin(session->sessions->config.jobs, &what, &member, &request->refusal);
         token_clear(&token);
         if (r != 0)
                 return r;

@@ -71,6 +71,9 @@ struct member *session_member(struct session *session, uint32_t job, struct refu
 /* Whether the client may have a place in a job of this name and size. */
 int session_check_job(const struct session *session, const char *job, uint32_t min_world, uint32_t max_world,
                       struct refusal *refusal);
+/* Says of a request for a rank, which is set, that it comes from this process of that rank. INVALID if the rank was not asked for. */
+int session_identify(struct membership_request *who, const char *job, bool asked, uint64_t instance,
+                     struct refusal *refusal);
 /* The daemon ends, and the client will ask the next one: it is not answered. */
 static inline bool session_waits(const struct session *session) {
         return session->returns && session->sessions->config.jobs->draining;

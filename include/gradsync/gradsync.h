@@ -141,6 +141,16 @@
  * on without it, otherwise the job is over.
  *
  *
+ * TWO PROCESSES OF ONE RANK
+ *
+ * A rank that was asked for belongs to the process that has it: another one that asks for it is refused, RANK_TAKEN. But a
+ * process that its launcher has given up may go on to live for a while, stopped, or stuck in the kernel. So a launcher can count
+ * the processes that it starts for each rank (the option `instance`, GRADSYNC_INSTANCE; gradsyncctl run does). Then a newer
+ * one takes the rank at once: to the others the older one is lost, and everything is as told above. The older one's next
+ * call returns MEMBER_LOST, and nothing that it still does is heard. An instance that is not newer than the one that
+ * has the rank is refused, STALE; where one of the two has none, RANK_TAKEN. All processes of a job are counted by one launcher.
+ *
+ *
  * DAEMONS THAT GO
  *
  * The daemon can be upgraded, or die, without a trainer noticing more than a pause. When the connection is lost, the library
@@ -213,7 +223,9 @@
  *
  * A torchrun id "none" is replaced by MASTER_ADDR:MASTER_PORT. The local rank is taken from GRADSYNC_LOCAL_RANK, LOCAL_RANK
  * or SLURM_LOCALID, the incarnation from GRADSYNC_INCARNATION, TORCHELASTIC_RESTART_COUNT or SLURM_RESTART_COUNT of the
- * same row, if set. A number that is none, or a row that is set in part only, is an error that names the variable.
+ * same row, if set. GRADSYNC_INSTANCE says how many processes the launcher has started for this rank before (0, 1, ...), beside
+ * any row, and counts if the rank is taken from there. A number that is none, or a row that is set in part only, is an error that
+ * names the variable.
  *
  * The socket: gradsync_options.socket, else GRADSYNC_SOCKET, else $XDG_RUNTIME_DIR/gradsync/DEVICE/socket, else
  * /run/gradsync/DEVICE/socket, where DEVICE is gradsync_options.device, else GRADSYNC_DEVICE, else "cpu".
@@ -402,8 +414,11 @@ struct gradsync_join_options {
         int64_t rejoin_grace_ms;        /* how long a lost member's place is kept; -1: not at all; 0: GRADSYNC_REJOIN_GRACE
                                            (seconds), else the daemon's setting. The job's is that of its first member */
         const char *token;              /* secret of the job, 1 to 255 bytes; NULL: GRADSYNC_JOB_TOKEN, else none */
+        int64_t instance;               /* which process of its rank this is: 1 for the first one that the launcher started, 2 for
+                                           the one that follows it; 0: from the environment, with the rank, else none; -1: none.
+                                           See TWO PROCESSES OF ONE RANK */
 };
-#define GRADSYNC_JOIN_OPTIONS_INIT { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0, 0, NULL }
+#define GRADSYNC_JOIN_OPTIONS_INIT { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0, 0, NULL, 0 }
 
 /*
  * Becomes a member of a job; waits until it has formed. `options` may be NULL: everything from the environment (see WHICH
@@ -414,7 +429,7 @@ struct gradsync_join_options {
  *   STATE        the job has been joined over this handle already
  *   TIMEOUT      not all members came; the text names the missing ranks. This one is no member any more
  *   RANK_TAKEN   by whom, says the text;  JOB_FULL: the job has its members already
- *   STALE        a newer incarnation of the job is there
+ *   STALE        a newer incarnation of the job is there, or a process of this rank that is not older
  *   QUOTA        this user has too many jobs on the daemon
  *   DENIED       the job's members have another token, or none
  *   UNSUPPORTED  there is a token, but the daemon is too old to know tokens

@@ -76,6 +76,28 @@ static void test_the_first_complete_row_counts(void **state) {
         assert_int_equal(job().rank, 2);
 }
 
+static void test_the_instance_of_the_rank(void **state) {
+        static const char *const bad[] = { "x", "-1", "1.5", "9223372036854775807", "99999999999999999999" };
+        struct environ_job ret;
+
+        SET("GRADSYNC_INSTANCE", "5"); /* of no rank */
+        assert_null(job().launcher);
+        assert_null(environ_launcher_variable());
+        SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_RANK", "3");
+        assert_int_equal(job().instance, -1);
+        setenv("GRADSYNC_INSTANCE", "0", 1);
+        assert_int_equal(job().instance, 0);
+        setenv("GRADSYNC_INSTANCE", "9223372036854775806", 1);
+        assert_int_equal(job().instance, INT64_MAX - 1);
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+                setenv("GRADSYNC_INSTANCE", bad[i], 1);
+                assert_int_equal(environ_job(&ret), GRADSYNC_INVALID);
+                assert_non_null(strstr(fail_text(), "GRADSYNC_INSTANCE"));
+        }
+        SET("TORCHELASTIC_RUN_ID", "id", "WORLD_SIZE", "8", "RANK", "7", "GRADSYNC_INSTANCE", "2");
+        assert_int_equal(job().instance, 2);
+}
+
 static void test_torchrun_without_an_id(void **state) {
         SET("TORCHELASTIC_RUN_ID", "none", "WORLD_SIZE", "1", "RANK", "0", "MASTER_ADDR", "host",
             "MASTER_PORT", "29500");
@@ -167,6 +189,7 @@ int main(void) {
                 cmocka_unit_test_setup(test_nothing_set, clean),
                 cmocka_unit_test_setup(test_each_row, clean),
                 cmocka_unit_test_setup(test_the_first_complete_row_counts, clean),
+                cmocka_unit_test_setup(test_the_instance_of_the_rank, clean),
                 cmocka_unit_test_setup(test_torchrun_without_an_id, clean),
                 cmocka_unit_test_setup(test_numbers_that_are_none, clean),
                 cmocka_unit_test_setup(test_what_is_missing, clean),

@@ -123,6 +123,25 @@ static void unknown_types_and_large_payloads_are_refused(void **state) {
         assert_string_equal(why, "the payload is larger than a frame may carry");
 }
 
+static void instance_0_is_not_none(void **state) {
+        Wire__Join join = WIRE__JOIN__INIT;
+        Wire__Rejoin rejoin = WIRE__REJOIN__INIT;
+        const Wire__Join *got;
+        const Wire__Rejoin *back;
+
+        got = through(WIRE__MESSAGE_TYPE__JOIN, &join);
+        assert_true(got && !got->has_instance);
+        join.has_instance = true;
+        got = through(WIRE__MESSAGE_TYPE__JOIN, &join);
+        assert_true(got && got->has_instance && got->instance == 0);
+        join.instance = UINT64_MAX;
+        got = through(WIRE__MESSAGE_TYPE__JOIN, &join);
+        assert_true(got && got->instance == UINT64_MAX);
+        rejoin.has_instance = true;
+        back = through(WIRE__MESSAGE_TYPE__REJOIN, &rejoin);
+        assert_true(back && back->has_instance && back->instance == 0);
+}
+
 static void strings_are_bounded_utf8(void **state) {
         Wire__Hello hello = WIRE__HELLO__INIT;
         const Wire__Hello *got;
@@ -364,6 +383,7 @@ int main(void) {
                 cmocka_unit_test(a_message_survives_the_way),
                 cmocka_unit_test(an_empty_payload_is_a_message_without_fields),
                 cmocka_unit_test(unknown_types_and_large_payloads_are_refused),
+                cmocka_unit_test(instance_0_is_not_none),
                 cmocka_unit_test(strings_are_bounded_utf8),
                 cmocka_unit_test(a_string_with_a_nul_is_refused),
                 cmocka_unit_test(strings_of_nested_messages_are_checked_too),

@@ -297,6 +297,60 @@ static void wrong_joins_are_answered(void **state) {
         assert_false(f->wire[0].hung_up);
 }
 
+static unsigned join_as(struct fixture *f, unsigned who, bool ranked, bool identified, uint64_t instance) {
+        Wire__Join join = WIRE__JOIN__INIT;
+
+        join.job = (char *)"j";
+        SET(join, min_world, 3);
+        SET(join, max_world, 3);
+        join.has_rank = ranked;
+        join.has_instance = identified;
+        join.instance = instance;
+        f->wire[who].code = 0;
+        send_message(f, who, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
+        return f->wire[who].code;
+}
+
+static void hello_1(struct fixture *f, unsigned who) {
+        Wire__Hello message = WIRE__HELLO__INIT;
+
+        SET(message, minor, FRAME_MINOR_1);
+        send_message(f, who, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
+}
+
+static void an_instance_belongs_to_a_rank(void **state) {
+        struct fixture *f = *state;
+
+        hello_1(f, 0);
+        assert_int_equal(join_as(f, 0, false, true, 0), WIRE__CODE__INVALID);
+        assert_int_equal(join_as(f, 0, true, true, UINT64_MAX), WIRE__CODE__INVALID);
+        assert_int_equal(join_as(f, 0, true, true, UINT64_MAX - 1), 0);
+        hello_1(f, 1);
+        assert_int_equal(join_as(f, 1, true, true, UINT64_MAX - 1), WIRE__CODE__STALE);
+        assert_int_equal(join_as(f, 1, true, true, 0), WIRE__CODE__STALE);
+        assert_int_equal(join_as(f, 1, true, false, 0), WIRE__CODE__RANK_TAKEN);
+        pass(f);
+        assert_false(f->wire[0].hung_up);
+}
+
+static void who_says_no_instance_keeps_its_rank(void **state) {
+        struct fixture *f = *state;
+
+        hello_1(f, 0);
+        assert_int_equal(join_as(f, 0, true, false, 0), 0);
+        hello_1(f, 1);
+        assert_int_equal(join_as(f, 1, true, true, 7), WIRE__CODE__RANK_TAKEN);
+}
+
+static void clients_of_minor_0_have_no_instance(void **state) {
+        struct fixture *f = *state;
+
+        hello(f, 0, -1);
+        assert_int_equal(join_as(f, 0, true, true, 3), 0);
+        hello_1(f, 1);
+        assert_int_equal(join_as(f, 1, true, true, 2), WIRE__CODE__RANK_TAKEN);
+}
+
 /* `buckets` of one parameter each. */
 static void send_plan(struct fixture *f, unsigned who, uint32_t buckets) {
         Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
@@ -442,6 +496,9 @@ int main(void) {
                 TEST(a_pidfd_of_somebody_else_is_refused),
                 TEST(an_own_pidfd_is_kept),
                 TEST(wrong_joins_are_answered),
+                TEST(an_instance_belongs_to_a_rank),
+                TEST(who_says_no_instance_keeps_its_rank),
+                TEST(clients_of_minor_0_have_no_instance),
                 TEST(many_results_of_one_pass_take_few_frames),
                 TEST(a_wrong_ready_evicts_and_the_others_hear_of_it),
                 TEST(one_connection_has_one_place_in_a_job),

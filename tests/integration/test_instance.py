@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two processes of one rank: a launcher counts those that it starts, and a newer one takes the rank from an older one that still
+lives, stopped or stuck. Whoever does not count finds its rank taken."""
+import os
+
+import pytest
+
+import wire
+from harness import wait_until
+from peer import Peer, small_plan
+from test_client import ask, fields
+from test_replace import GRACE, Team
+from test_restart import kill
+
+
+class Counted(Team):
+    """A team whose members say which process of their rank they are."""
+    instance = 2
+
+    def join_line(self, rank):
+        return f"{super().join_line(rank)} instance={self.instance}"
+
+
+@pytest.fixture
+def counted(member, daemon):
+    return lambda world=2: Counted(member, daemon(settings=GRACE), world)
+
+
+def refused(it, rank, instance):
+    """What a process is told that comes for this rank, and has to go."""
+    made = it.fresh()
+    made.say(f"{Team.join_line(it, rank)} instance={instance}")
+    name, _, text = made.line().partition(" ")
+    assert f"pid {it.members[rank].pid}" in text, (name, text)
+    made.kill()
+    return name, text
+
+
+def greet(peers, served):
+    """A connection that can go on in another generation."""
+    made = peers(Peer(served.socket, hello=False))
+    made.ask("HELLO", "WELCOME", minor=wire.MINOR, program="counted")
+    return made
+
+
+def come(peers, served, rank, instance=None):
+    """Another process for this rank, and its request."""
+    made = greet(peers, served)
+    counted_as = {} if instance is None else {"instance": instance}
+    return made, made.join_send("pair", 2, rank, rejoin_grace_ms=60000, **counted_as)
+
+
+def agree(pair):
+    plans = [small_plan() for _ in pair]
+    mapped = [each.plan_arena(plan, each.plan_send(plan)) for each, plan in zip(pair, plans)]
+    for each, request in zip(pair, mapped):
+        each.expect("PLAN_AGREED", request)
+    return plans
+
+
+def formed(peers, served, instance=None):
+    asked = [come(peers, served, rank, instance) for rank in range(2)]
+    for each, request in asked:
+        each.member = each.joined(request).member
+    pair = [each for each, _ in asked]
+    agree(pair)
+    return pair
+
+
+def bring(each):
+    each.write(each.plans[0], 0, [each.rank + 1.0] * 256)
+    each.ready(each.plans[0], 0)
+
+
+def go(pair, step):
+    for each in pair:
+        each.plans[0].step = step
+        bring(each)
+    for each in pair:
+        outcome, message, _ = each.outcome(each.plans[0])
+        assert outcome == "COMMITTED", message
+        assert set(each.read(each.plans[0], 0)) == {1.5}
+
+
+# -- who is not newer
+
+@pytest.mark.parametrize("old, new", [(None, None), (None, 7), (7, None)])
+def test_a_rank_is_taken_if_one_of_the_two_is_not_counted(daemon, peers, old, new):
+    served = daemon()
+    pair = formed(peers, served, old)
+    second, request = come(peers, served, 1, new)
+    answer = second.refusal(request)
+    assert (answer.code, answer.rank, answer.pid) == ("RANK_TAKEN", 1, os.getpid()), answer
+    go(pair, 1)
+
+
+@pytest.mark.parametrize("new", [3, 2, 0])
+def test_who_is_not_newer_is_refused(daemon, peers, new):
+    served = daemon()
+    pair = formed(peers, served, 3)
+    second, request = come(peers, served, 1, new)
+    answer = second.refusal(request)
+    assert (answer.code, answer.pid) == ("STALE", os.getpid()), answer
+    assert "'pair'" in answer.text and "end this one" in answer.text, answer
+    go(pair, 1)
+    assert served.job("pair")["generation"] == 1
+
+
+def test_who_is_not_newer_is_refused_while_the_job_forms(daemon, peers):
+    served = daemon()
+    first, asked = come(peers, served, 0, 3)
+    first.silent()
+    second, request = come(peers, served, 0, 3)
+    assert second.refusal(request).code == "STALE"
+    other, request = come(peers, served, 1, 0)
+    first.joined(asked)
+    other.joined(request)
+    agree([first, other])
+    go([first, other], 1)
+
+
+def test_an_instance_belongs_to_a_rank(daemon, peers):
+    served = daemon()
+    made = greet(peers, served)
+    answer = made.refusal(made.join_send("pair", 2, instance=1))
+    assert answer.code == "INVALID" and "rank" in answer.text, answer
+    answer = made.refusal(made.join_send("pair", 2, 0, instance=(1 << 64) - 1))
+    assert answer.code == "INVALID" and "rank 0" in answer.text, answer
+    answer = made.refusal(made.send("REJOIN", job="pair", min_world=2, max_world=2, generation=1, rank=0, local_rank=0, world=2, member=1,
+                                    instance=1))
+    assert answer.code == "INVALID" and "rank" in answer.text, answer
+
+
+def test_a_newer_one_in_another_job_is_nobody(daemon, peers):
+    """The rank of one job has nothing to do with that of another one."""
+    served = daemon()
+    pair = formed(peers, served, 1)
+    made = greet(peers, served)
+    made.joined(made.join_send("alone", 1, 0, instance=9))
+    go(pair, 1)
+
+
+# -- how a program says it
+
+ENVIRONMENT = {"GRADSYNC_JOB": "a", "GRADSYNC_WORLD_SIZE": 2, "GRADSYNC_RANK": 0, "GRADSYNC_INSTANCE": 3}
+
+
+@pytest.mark.parametrize("line, before, code", [
+    ("join", 3, "STALE"), ("join", 2, "STALE"), ("join instance=4", 9, "STALE"),        # the fourth is the one that three were before
+    ("join instance=-1", 9, "RANK_TAKEN"), ("join", "", "RANK_TAKEN"),
+    ("join rank=0", 9, "RANK_TAKEN"),                                                   # not the rank that the launcher counts for
+])
+def test_the_environment_counts(daemon, member, line, before, code):
+    served = daemon()
+    first = member(served, env=ENVIRONMENT)
+    ask(first, "open")
+    first.say("join")
+    wait_until(lambda: served.job("a"), "the first one")
+    second = member(served, env={**ENVIRONMENT, "GRADSYNC_INSTANCE": before})
+    ask(second, "open")
+    assert f"pid {first.pid}" in ask(second, line, code)
+
+
+def test_what_a_program_cannot_say(daemon, member):
+    served = daemon()
+    one = member(served, env={**ENVIRONMENT, "GRADSYNC_INSTANCE": "first"})
+    ask(one, "open")
+    text = ask(one, "join", "INVALID")
+    assert "GRADSYNC_INSTANCE" in text and "first" in text, text
+    text = ask(one, "join name=b world=2 instance=1", "INVALID")
+    assert "instance 1" in text and "without a rank" in text, text
+
+
+def test_a_restart_of_the_daemon_does_not_forget_it(counted):
+    it = counted()
+    assert it.step() == [1, 1]
+    kill(it.served)
+    it.served.start()
+    assert it.step() == [2, 2]
+    for instance in (1, 2):
+        assert refused(it, 1, instance)[0] == "STALE"
+    assert it.step() == [3, 3]
