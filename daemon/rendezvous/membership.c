@@ -46,16 +46,24 @@ uint32_t membership_vacant(const struct membership *m) {
         return n;
 }
 
-static int check_size(const struct membership *m, const struct membership_request *request,
-                      struct refusal *refusal) {
+int membership_check(const char *name, const struct membership_request *request, struct refusal *refusal) {
         if (request->has_rank && request->rank >= request->max_world)
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s': rank %u was asked for in a world of %u; ranks go from 0 to %u",
-                              m->name, request->rank, request->max_world, request->max_world - 1);
+                              name, request->rank, request->max_world, request->max_world - 1);
         if (request->has_slot && request->slot >= request->max_world)
                 return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': local rank %u was asked for in a world of %u", m->name,
+                              "job '%s': local rank %u was asked for in a world of %u", name,
                               request->slot, request->max_world);
+        return 0;
+}
+
+static int check_size(const struct membership *m, const struct membership_request *request,
+                      struct refusal *refusal) {
+        int r = membership_check(m->name, request, refusal);
+
+        if (r != 0)
+                return r;
         if (m->n > 0 && (request->min_world != m->min_world || request->max_world != m->max_world))
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s' is being formed for %u to %u members (pid %d came first), this "
@@ -213,7 +221,7 @@ static int fence(struct membership *m, const struct membership_request *request,
                         continue;
                 if (other->instance >= request->instance)
                         return refuse_for(refusal, WIRE__CODE__STALE, m->member[i].rank, other->pid,
-                                          "job '%s': pid %d is a newer process of the same member; end this one", m->name,
+                                          "job '%s': pid %d is the same or a newer process of this member; end this one", m->name,
                                           other->pid);
                 m->fenced = other->member;
                 membership_remove(m, other->member, WIRE__CAUSE__SUPERSEDED, now);
@@ -432,6 +440,8 @@ static void regenerate(struct membership *m) {
                 m->member[n] = m->member[i];
                 if (i >= m->n)
                         m->member[n].slot = free_slot(m, n, m->member[n].request.host);
+                if (m->member[n].id == 0)       /* restored, and its holder was lost before it could tell */
+                        m->member[n].id = m->member[n].request.member;
                 m->member[n].rank = n;
                 m->member[n++].fresh = false;
         }

@@ -86,6 +86,9 @@ enum membership_event {
 
 void membership_init(struct membership *m, const char *name, uint64_t incarnation);
 
+/* INVALID if no job could grant what is asked for. */
+int membership_check(const char *name, const struct membership_request *request, struct refusal *refusal);
+
 /* 0: taken in (membership_tick() tells whether that completed the job). INVALID, RANK_TAKEN, JOB_FULL or
  * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_WORLD. Whatever becomes of the join:
  * if `fenced` is set, that older process of the same identity has been removed as if lost. */
