@@ -16,6 +16,7 @@
 #include "base/hist.h"
 #include "base/list.h"
 #include "base/loop.h"
+#include "job/machine.h"
 #include "job/memory.h"
 #include "job/nonfinite.h"
 #include "job/operation.h"
@@ -59,6 +60,8 @@ struct jobs_events {
         void (*outcome)(struct plan *plan, uint64_t step, const struct membership_loss *loss,
                         const char *text);
         void (*lost)(struct job *job, const struct membership_loss *loss, const char *text);
+        /* The places of the job's members are about to change: what they have been told goes to them as they are now. */
+        void (*flush)(struct job *job);
         /* A member of the generation before belongs to a new one; `loss` is why there is one. */
         void (*regenerated)(struct member *member, const struct membership_loss *loss, const char *text);
         /* The same after a restart of the daemon, if nothing is void; and a step that is committed without the member having
@@ -82,6 +85,13 @@ enum member_state {
         MEMBER_LOST,
 };
 
+/* Where the member will be in the generation that is just beginning. */
+struct next_place {
+        bool told;
+        uint32_t rank, slot;
+        uint64_t stable;
+};
+
 struct member {
         struct list link;               /* job->members */
         struct list owner_link;         /* the session's list; unlinked once the member is gone */
@@ -94,6 +104,7 @@ struct member {
         char program[64];
         uint32_t rank, local_rank;      /* rank: the requested one while joining, if has_rank */
         bool has_rank;
+        struct next_place next;
         bool returns;                   /* its client comes back to the daemon that follows this one */
         bool evicted;                   /* by an operator: */
         uid_t evictor;
@@ -125,7 +136,12 @@ struct job {
         struct token token;             /* the first member's */
         bool open;                      /* found by name: further members may come */
         enum job_state state;
-        struct membership membership;
+        uint64_t incarnation;
+        struct machine machine;
+        uint32_t generation, world;     /* 0: it has not formed yet */
+        uint32_t next_world;
+        struct membership_loss loss;    /* the first one of this generation, or of the one before; all 0: it has grown */
+        bool catching_up;               /* no step of this generation has been complete yet */
         struct list members;            /* in order of arrival */
         struct member **rank;           /* by rank, once formed */
         struct list plans;
@@ -139,6 +155,7 @@ struct job {
         bool stall_told;                /* that it waits for members to join */
         struct takeover *takeover;      /* it comes from a former daemon, and has not gone on yet; else NULL */
         bool history;                   /* members have said that steps were committed there */
+        bool passed_on;                 /* it ends here, and goes on at the next daemon */
         bool suspended;                 /* it is left to the next daemon: whoever goes is lost to nobody */
         bool behind;                    /* some member of this generation was not in the one before */
         uint64_t interrupted;           /* clock_now() at the last loss; 0: none yet */
@@ -180,6 +197,7 @@ struct jobs {
         bool ticking;
         bool draining;
         bool held;                      /* by an operator: no new job, member or step until this is lifted */
+        struct machine_post *post;
         struct state *state;            /* left to the next daemon, from the last one; NULL: none */
         struct past *past;
 };
@@ -230,7 +248,11 @@ const char *cause_text(uint32_t cause);
 int member_check(const struct member *member, struct refusal *refusal);
 
 static inline uint32_t job_world(const struct job *job) {
-        return job->membership.n;
+        return job->world;
+}
+/* How many members there may be. */
+static inline uint32_t job_max_world(const struct job *job) {
+        return machine_membership(&job->machine)->max_world;
 }
 void job_settle_later(struct job *job);
 /* Everybody whom the job waits for now, at most `max`. */

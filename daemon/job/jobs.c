@@ -28,7 +28,7 @@ static void tick(void *data) {
                                 plan_expire(plan, now);
                 stall_check(job, now);
                 takeover_check(job, now);
-                if (now >= membership_deadline(&job->membership))
+                if (now >= machine_deadline(job))
                         job_settle_later(job);
         }
         jobs_watch(jobs);
@@ -50,8 +50,10 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
         list_init(&jobs->list);
         list_init(&jobs->memories);
         records_init(&jobs->ended);
-        r = loop_timer_new(config->loop, tick, jobs, &jobs->tick);
+        jobs->post = calloc(1, sizeof(*jobs->post));
+        r = jobs->post != NULL ? loop_timer_new(config->loop, tick, jobs, &jobs->tick) : -ENOMEM;
         if (r < 0) {
+                free(jobs->post);
                 free(jobs);
                 return r;
         }
@@ -70,6 +72,7 @@ struct jobs *jobs_free(struct jobs *jobs) {
         state_free(jobs->state);
         past_free(jobs->past);
         loop_timer_free(jobs->tick);
+        free(jobs->post);
         free(jobs->slot);
         free(jobs);
         return NULL;
@@ -159,7 +162,7 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s': an operator has gradsyncd drained, and it takes no more members; "
                               "wait for gradsyncctl resume", join->name);
-        if (job != NULL && join->membership.incarnation > job->membership.incarnation) {
+        if (job != NULL && join->membership.incarnation > job->incarnation) {
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 job = NULL;
         }

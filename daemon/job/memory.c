@@ -284,7 +284,7 @@ static void evict(struct member *member, uint32_t code, const char *why) {
         refuse_for(&refusal, code, member->rank, (int32_t)member->pid, "job '%s': rank %u (pid %d) is evicted: %s",
                    member->job->name, member->rank, (int)member->pid, why);
         context.job = member->job->name;
-        context.generation = member->job->membership.generation;
+        context.generation = member->job->generation;
         context.rank = member->rank;
         context.pid = member->pid;
         context.uid = member->job->uid;

@@ -97,7 +97,7 @@ static void tell(struct plan *plan) {
         context.pid = state->pid;
         context.step = (int64_t)state->step;
         context.bucket = state->bucket;
-        context.generation = plan->job->membership.generation;
+        context.generation = plan->job->generation;
         context.uid = plan->job->uid;
         if (state->ranks > 1)
                 snprintf(others, sizeof(others), "; so did %u more rank%s", state->ranks - 1,

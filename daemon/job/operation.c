@@ -260,7 +260,8 @@ static void mismatch(struct job *job, struct member *member, const struct operat
                    job->name, call->sequence, member->rank, (int)member->pid, mine, other->rank,
                    (int)other->pid, theirs);
         operation->dead = call->sequence + 1;
-        refuse_pending(job, &operation->refusal);
+        operation->differs = true;
+        machine_differ(job, TRACK_OPERATION);
 }
 
 static void finish(struct job *job) {
@@ -275,17 +276,14 @@ static void finish(struct job *job) {
         }
         job->operation.n_calls = 0;
         job->operations++;
-        if (job->state != JOB_RUNNING || job->membership.n_waiting > 0)
-                job_settle_later(job);
 }
 
-/* The last task has ended. */
-static void conclude(struct job *job) {
-        if (!job->operation.failed) {
+/* It is over for everybody in the same way, also where the backend has refused a part of it. */
+void operation_committed(struct job *job) {
+        if (job->operation.failed)
+                refuse_pending(job, &job->operation.refusal);
+        else
                 finish(job);
-                return;
-        }
-        refuse_pending(job, &job->operation.refusal);
         if (job->state != JOB_RUNNING)
                 job_settle_later(job);
 }
@@ -299,7 +297,7 @@ static void operation_done(struct task_owner *owner, uint32_t index, const struc
         struct job *job = list_entry(owner, struct operation_owner, owner)->job;
 
         if (--job->operation.tasks == 0)
-                conclude(job);
+                machine_landed(job, TRACK_OPERATION);
 }
 
 static int take_owner(struct job *job) {
@@ -407,7 +405,8 @@ static int run(struct job *job) {
         int r;
 
         if (kind == WIRE__OPERATION_KIND__BARRIER) {
-                finish(job);
+                machine_full(job, TRACK_OPERATION);
+                machine_landed(job, TRACK_OPERATION);
                 return 0;
         }
         if (!intact(job, parts * job->operation.first.bytes))
@@ -417,6 +416,7 @@ static int run(struct job *job) {
                 job->operation.n_calls--;
                 return r;
         }
+        machine_full(job, TRACK_OPERATION);
         job->operation.tasks++;
         for (uint32_t part = 0; part < parts && r == 0; part++)
                 r = submit(job, part);
@@ -427,7 +427,7 @@ static int run(struct job *job) {
                        strerror(-r));
         }
         if (--job->operation.tasks == 0)
-                conclude(job);
+                machine_landed(job, TRACK_OPERATION);
         return 0;
 }
 
@@ -435,12 +435,22 @@ static int run(struct job *job) {
 static bool is_held(const struct job *job) {
         struct plan *plan;
 
-        if (job->paused || !job->table->held)
-                return job->paused;
+        if (job->operation.wanted || job->paused || !job->table->held)
+                return job->operation.wanted || job->paused;
         list_for_each(plan, &job->plans, link)
                 if (plan->state == STEP_OPEN && !plan->held)
                         return false;
         return true;
+}
+
+/* False: the generation is over. */
+static bool begin(struct job *job) {
+        struct operation *operation = &job->operation;
+
+        operation->since = clock_now();
+        operation->failed = operation->stall_told = operation->differs = false;
+        operation->wanted = true;
+        return machine_open(job, TRACK_OPERATION);
 }
 
 int operation_call(struct member *member, uint32_t request, const struct operation_request *call,
@@ -460,11 +470,10 @@ int operation_call(struct member *member, uint32_t request, const struct operati
                 *refusal = operation->refusal;
                 return (int)refusal->code;
         }
-        if (operation->n_calls++ == 0) {
+        if (operation->n_calls == 0 && !begin(job))
+                return member_check(member, refusal);
+        if (operation->n_calls++ == 0)
                 operation->first = *call;
-                operation->since = clock_now();
-                operation->failed = operation->stall_told = false;
-        }
         member->operation.call = *call;
         member->operation.pending = true;
         member->operation.request = request;
@@ -475,7 +484,7 @@ void operation_release(struct job *job) {
         struct operation *operation = &job->operation;
         int r;
 
-        if (job->state != JOB_RUNNING || operation->n_calls == 0 || operation->tasks > 0)
+        if (job->state != JOB_RUNNING || operation->n_calls == 0 || operation->tasks > 0 || operation->wanted)
                 return;
         operation->since = clock_now();
         if (operation->n_calls < job_world(job))
@@ -485,12 +494,49 @@ void operation_release(struct job *job) {
                 return;
         refuse(&operation->refusal, WIRE__CODE__SYSTEM, "job '%s': gradsyncd could not start the %s: %s",
                job->name, operation_name(operation->first.kind), strerror(-r));
-        refuse_pending(job, &operation->refusal);
+        operation->differs = true;
+        machine_differ(job, TRACK_OPERATION);
 }
 
-void operation_break(struct job *job, const struct refusal *refusal) {
-        if (job->operation.tasks == 0)
-                refuse_pending(job, refusal);
+void operation_opened(struct job *job) {
+        job->operation.wanted = false;
+        job->operation.released = job->operation.n_calls > 0;
+        job->machine.due |= job->operation.released;
+}
+
+/* Not everybody has called, so none of it has been given to the backend. */
+void operation_cancel(struct job *job) {
+        assert(job->operation.tasks == 0);
+        job->operation.quiet = job->machine.due = true;
+}
+
+void operation_voided(struct job *job) {
+        const struct membership_loss *loss = &job->loss;
+        struct refusal refusal;
+
+        if (job->operation.differs)
+                refusal = job->operation.refusal;
+        else if (job->state == JOB_LOST)
+                refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid, "%s; leave the job and join it anew",
+                           job->loss_text);
+        else
+                refuse_for(&refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid, "%s; call again in the next generation",
+                           job->loss_text);
+        if (!job->passed_on)    /* its members call again at the next daemon */
+                refuse_pending(job, &refusal);
+}
+
+void operation_carry_out(struct job *job) {
+        struct operation *operation = &job->operation;
+        bool quiet = operation->quiet, released = operation->released;
+
+        operation->quiet = operation->released = false;
+        if (released && !is_held(job))
+                operation_release(job);
+        if (!quiet)
+                return;
+        machine_quiet(job, TRACK_OPERATION);
+        operation->n_calls = 0;         /* also if it was only wanted, and is over without a word */
 }
 
 void operation_restart(struct job *job) {

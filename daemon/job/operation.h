@@ -43,6 +43,10 @@ struct operation {
         uint64_t dead;                  /* calls below this sequence have failed, also for who comes later */
         uint64_t since;                 /* clock_now() at the first call */
         bool stall_told;
+        bool wanted;                    /* the machine has not let it begin yet */
+        bool quiet;                     /* void: the machine has to hear that nothing of it goes on */
+        bool released;                  /* what was held back has to be carried out */
+        bool differs;                   /* its calls are not the same */
         uint32_t n_calls;
         uint32_t tasks;                 /* of the backend, unfinished */
         bool failed;                    /* the backend refused a task of it */
@@ -59,8 +63,12 @@ void staging_deinit(struct staging *staging);
 int operation_call(struct member *member, uint32_t request, const struct operation_request *call,
                    struct refusal *refusal);
 
-/* The job has lost a member: whoever waits for others is told. A running operation ends by itself. */
-void operation_break(struct job *job, const struct refusal *refusal);
+/* What the job's machine decides about the open operation; see step.h. */
+void operation_opened(struct job *job);
+void operation_cancel(struct job *job);
+void operation_committed(struct job *job);
+void operation_voided(struct job *job);
+void operation_carry_out(struct job *job);
 /* A new generation: all members count from 0 again. */
 void operation_restart(struct job *job);
 void operation_deinit(struct job *job);

@@ -57,7 +57,7 @@ static int check_room(const struct job *job, struct refusal *refusal) {
 }
 
 static int plan_new(struct job *job, uint32_t ordinal, struct plan **ret, struct refusal *refusal) {
-        uint64_t parts = job->membership.max_world * sizeof(struct plan_part);  /* the world may grow so far */
+        uint64_t parts = job_max_world(job) * sizeof(struct plan_part);  /* the world may grow so far */
         struct plan *plan;
         int r;
 
@@ -207,9 +207,9 @@ int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refus
         struct plan_part *part;
         int r;
 
-        if (begin->generation == 0 || begin->generation > job->membership.generation)
+        if (begin->generation == 0 || begin->generation > job->generation)
                 return refuse(refusal, WIRE__CODE__STALE, "job '%s' is in generation %u, the plan is for %u",
-                              job->name, job->membership.generation, begin->generation);
+                              job->name, job->generation, begin->generation);
         if (member->plans >= LIMIT_PLANS)
                 return refuse(refusal, WIRE__CODE__QUOTA,
                               "rank %u of job '%s' has %u live plans, no more are possible; free one",
@@ -384,18 +384,39 @@ static int prepare_record(struct job *job, struct refusal *refusal) {
         if (r != 0)
                 return r;
         job->record->job = job->id;
-        job->record->incarnation = job->membership.incarnation;
+        job->record->incarnation = job->incarnation;
         job_record_members(job);
+        return 0;
+}
+
+/* Its steps have a track of their own. One that some members have freed already still counts. */
+static int take_track(struct plan *plan, struct refusal *refusal) {
+        bool taken[LIMIT_PLANS] = { false };
+        uint32_t slot = 0;
+        struct plan *other;
+
+        list_for_each(other, &plan->job->plans, link)
+                if (other->agreed && other != plan)
+                        taken[other->track - TRACK_STEP] = true;
+        while (slot < LIMIT_PLANS && taken[slot])
+                slot++;
+        if (slot == LIMIT_PLANS)
+                return refuse(refusal, WIRE__CODE__QUOTA,
+                              "job '%s' has %u plans that not all of its members have freed; no more are possible",
+                              plan->job->name, LIMIT_PLANS);
+        plan->track = TRACK_STEP + slot;
         return 0;
 }
 
 static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
-        uint32_t n = plan->reference->n_buckets, most = plan->job->membership.max_world;
+        uint32_t n = plan->reference->n_buckets, most = job_max_world(plan->job);
         uint64_t bytes = n * sizeof(struct bucket);
         int r;
 
         r = prepare_record(plan->job, refusal);
+        if (r == 0)
+                r = take_track(plan, refusal);
         if (r != 0)
                 return r;
         if (plan->job->table->state != NULL)
@@ -410,9 +431,9 @@ static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         if (r < 0)
                 return r;
         plan->kept = state_add(plan->job->table->state, &(struct state_key){ plan->job->uid, plan->job->name,
-                               plan->job->membership.incarnation, plan->ordinal }, plan->reference, most);
+                               plan->job->incarnation, plan->ordinal }, plan->reference, most);
         if (plan->job->state == JOB_RUNNING)
-                state_generation(plan->kept, plan->job->membership.generation, job_world(plan->job));
+                state_generation(plan->kept, plan->job->generation, job_world(plan->job));
         return 0;
 }
 
@@ -667,7 +688,7 @@ void plan_move(struct plan *plan, uint32_t before, const int64_t *from) {
         struct plan_part moved[LIMIT_WORLD] = { 0 };
         int64_t reference = -1;
 
-        state_generation(plan->kept, plan->job->membership.generation, world);
+        state_generation(plan->kept, plan->job->generation, world);
         plan->dropped = false;
         for (uint32_t rank = 0; rank < world; rank++) {
                 if (from[rank] < 0)

@@ -19,8 +19,25 @@ void job_record_members(struct job *job);
 /* Memory for a member. QUOTA with *refusal if the machine, or the daemon's fds, have no room for it. */
 int job_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, struct refusal *refusal);
 
-/* A join that came to nothing. */
-void job_refuse_join(struct job *job, uint64_t member, const struct refusal *refusal);
+struct member *job_member(const struct job *job, uint64_t id);
+void job_free_member(struct member *member);
+/* A join that came to nothing: the refusal is the end of the member. */
+void job_answer_join(struct member *member, const struct refusal *refusal);
+
+/* What the job's machine has decided (machine.h). The first ones come from inside its calls, and must not call it: */
+void job_place(struct job *job, const struct action *action);           /* a place in the generation that begins */
+void job_refused(struct job *job, uint64_t member, enum job_end end, const struct refusal *refusal);
+void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end);
+void job_ended(struct job *job, enum job_end end);
+/* … these come behind them: the places are complete, and what is due (machine.due). */
+void job_entered(struct job *job);
+void job_carry_out(struct job *job);
+/* generation.c: there will be no other generation, because of job->loss. */
+void job_break(struct job *job, enum job_end end);
+void job_log_loss(const struct job *job);
+/* What the others are told about a member that went. Who leaves is not lost. */
+void job_tell_gone(struct job *job, const struct member *member, uint32_t cause);
+
 /* DENIED if it is not the job's token. */
 int job_check_token(const struct job *job, const struct token *token, struct refusal *refusal);
 struct job *jobs_find(const struct jobs *jobs, uid_t uid, const char *name);

@@ -62,7 +62,7 @@ static void tell(struct job *job, const struct job_wait *wait, uint64_t now) {
         context.job = job->name;
         context.rank = wait->member->rank;
         context.pid = wait->member->pid;
-        context.generation = job->membership.generation;
+        context.generation = job->generation;
         context.parameter = wait->parameter[0] != '\0' ? wait->parameter : NULL;
         context.uid = job->uid;
         if (of_step(wait)) {

@@ -13,14 +13,18 @@
 #include "base/cleanup.h"
 #include "proto/names.h"
 
-static void open_step(struct plan *plan, uint64_t now) {
+/* False: the generation is over. */
+static bool open_step(struct plan *plan, uint64_t now) {
         assert(plan->state == STEP_IDLE);
+        plan->n_full = plan->n_done = 0;
+        plan->wanted = true;
+        if (!machine_open(plan->job, plan->track))
+                return false;
         plan->state = STEP_OPEN;
         plan->opened = now;
         plan->stall_told = false;
         plan->held = plan->job->table->held;
         plan->divisor = 0;
-        plan->n_full = plan->n_done = 0;
         plan->sum_squares = 0;
         plan->nonfinite = 0;
         state_open(plan->kept, plan->step + 1);
@@ -28,10 +32,11 @@ static void open_step(struct plan *plan, uint64_t now) {
                 .number = plan->step + 1,
                 .opened = now,
                 .plan = plan->ordinal,
-                .generation = plan->job->membership.generation,
+                .generation = plan->job->generation,
                 .world = job_world(plan->job),
                 .buckets = plan->reference->n_buckets,
         });
+        return true;
 }
 
 static void close_step(struct plan *plan) {
@@ -42,8 +47,9 @@ static void close_step(struct plan *plan) {
         plan->state = STEP_IDLE;
 }
 
-static void commit(struct plan *plan, uint64_t now) {
+void step_committed(struct plan *plan) {
         struct job *job = plan->job;
+        uint64_t now = clock_now();
 
         plan->step++;
         record_close(job->record, plan->trace, true, plan->opened, now);
@@ -59,7 +65,7 @@ static void commit(struct plan *plan, uint64_t now) {
                 job->rank[rank]->last_step = job->last_step;
         close_step(plan);
         job->table->config.events->outcome(plan, plan->step, NULL, NULL);
-        if (job->state != JOB_RUNNING || job->membership.n_waiting > 0)
+        if (job->state != JOB_RUNNING)
                 job_settle_later(job);
 }
 
@@ -71,18 +77,24 @@ static void forget_ready(struct plan *plan) {
                                 plan->part[rank].ready[b] = 0;
 }
 
-static void void_step(struct plan *plan) {
-        struct job *job = plan->job;
-
-        job->void_steps++;
-        recovery_void(&job->recovery);
+static void undo_step(struct plan *plan) {
         nonfinite_void(plan);
-        record_close(job->record, plan->trace, false, plan->opened, clock_now());
+        record_close(plan->job->record, plan->trace, false, plan->opened, clock_now());
         close_step(plan);
         state_open(plan->kept, 0);
         forget_ready(plan);
-        job->table->config.events->outcome(plan, plan->step + 1, &job->membership.loss, job->loss_text);
-        job_settle_later(job);
+        job_settle_later(plan->job);
+}
+
+void step_voided(struct plan *plan) {
+        struct job *job = plan->job;
+
+        if (plan->left)
+                return;                 /* the next daemon's */
+        job->void_steps++;
+        recovery_void(&job->recovery);
+        undo_step(plan);
+        job->table->config.events->outcome(plan, plan->step + 1, &job->loss, job->loss_text);
 }
 
 /* Bits of parameters that no member used, or NULL if each was used by somebody. */
@@ -111,7 +123,7 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
                 plan->nonfinite += result->input_nonfinite[i];
         plan->job->table->config.events->result(plan, index, result, unused_of(bucket, bytes), bytes);
         if (++plan->n_done == plan->reference->n_buckets)
-                commit(plan, now);
+                machine_landed(plan->job, plan->track);
 }
 
 /* Whoever gave memory back meanwhile goes now, and not when he has done it again. Small buckets are looked at together with
@@ -127,8 +139,14 @@ static void look_again(struct plan *plan, uint32_t index) {
 static void break_for(struct plan *plan, uint32_t rank) {
         plan->n_full--;
         memory_punched(plan->job->rank[rank]);
-        if (plan->job->state != JOB_RUNNING)
-                step_break(plan);
+        machine_spoil(plan->job, plan->track);
+}
+
+/* Nothing touches the arenas any more. A step that was only wanted is over without a word: it was never open. */
+static void end_void(struct plan *plan) {
+        machine_quiet(plan->job, plan->track);
+        if (plan->state == STEP_VOIDING)
+                undo_step(plan);
 }
 
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result) {
@@ -137,7 +155,7 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
         plan->tasks--;
         if (plan->state == STEP_VOIDING) {
                 if (plan->tasks == 0)
-                        void_step(plan);
+                        end_void(plan);
                 return;
         }
         if (result->punched > 0) {
@@ -254,10 +272,10 @@ static int check_place(const struct plan *plan, const struct member *member, con
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s', rank %u: READY for plan %u, which another member has freed", job,
                               member->rank, ready->plan);
-        if (ready->generation != member->job->membership.generation)
+        if (ready->generation != member->job->generation)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s', rank %u: READY for generation %u while the job is in %u", job,
-                              member->rank, ready->generation, member->job->membership.generation);
+                              member->rank, ready->generation, member->job->generation);
         if (ready->bucket >= plan->reference->n_buckets)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s', rank %u: READY for bucket %u of %u",
                               job, member->rank, ready->bucket, plan->reference->n_buckets);
@@ -283,7 +301,7 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         uint64_t now;
         int r;
 
-        if (ready->generation < job->membership.generation || job->state != JOB_RUNNING)
+        if (ready->generation < job->generation || job->state != JOB_RUNNING)
                 return 0;               /* absorbed: its step is void, or will be */
         plan = plan_find(job, ready->plan);
         r = check_place(plan, member, ready, refusal);
@@ -292,8 +310,8 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         if (plan->state == STEP_IDLE && job->table->draining)
                 return 0;
         now = clock_now();
-        if (plan->state == STEP_IDLE)
-                open_step(plan, now);
+        if (plan->state == STEP_IDLE && !open_step(plan, now))
+                return 0;
         part = &plan->part[member->rank];
         bucket = &plan->bucket[ready->bucket];
         r = note_divisor(plan, member, ready, refusal);
@@ -311,16 +329,17 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         if (bucket->n_ready < job_world(job))
                 return 0;
         plan->n_full++;
-        if (step_held(plan))
-                return 0;
-        r = launch(plan, ready->bucket, now);
+        if (!step_held(plan))
+                r = launch(plan, ready->bucket, now);
         if (r != 0)
                 plan->n_full--;         /* so that the loss of this member, or the evicted one, voids the step */
+        else if (plan->n_full == plan->reference->n_buckets)
+                machine_full(job, plan->track);
         return r < 0 ? r : 0;
 }
 
 bool step_held(const struct plan *plan) {
-        return plan->held || plan->left || plan->job->paused;
+        return plan->held || plan->left || plan->wanted || plan->job->paused;
 }
 
 bool step_begun(const struct plan *plan) {
@@ -335,7 +354,6 @@ static void give_up(struct plan *plan, uint32_t index, int error) {
         struct member *member = plan->job->rank[0];
         struct refusal refusal;
 
-        plan->n_full--;
         refuse(&refusal, WIRE__CODE__SYSTEM, "job '%s', step %llu: gradsyncd could not start bucket %u: %s",
                plan->job->name, (unsigned long long)plan->step + 1, index, strerror(-error));
         plan->job->table->config.events->evict(member, &refusal);
@@ -350,23 +368,39 @@ void step_release(struct plan *plan) {
                         r = launch(plan, b, clock_now());
                 if (r < 0)
                         give_up(plan, b, r);
-                plan->n_full -= r > 0;
-                if (r != 0)
-                        return;
+                if (r == 0)
+                        continue;
+                plan->n_full--;
+                machine_spoil(plan->job, plan->track);
+                return;
         }
 }
 
-void step_break(struct plan *plan) {
+void step_opened(struct plan *plan) {
+        plan->wanted = false;
+        plan->released = plan->n_full > 0 && !step_held(plan);  /* it was wanted for a while */
+        plan->job->machine.due |= plan->released;
+}
+
+void step_cancel(struct plan *plan) {
         struct backend *backend = plan->job->table->config.backend;
 
-        if (plan->state == STEP_OPEN && plan->n_full == plan->reference->n_buckets)
-                step_release(plan);     /* it is to be committed, whoever holds it */
-        if (plan->state != STEP_OPEN || plan->n_full == plan->reference->n_buckets)
-                return;
+        plan->quiet = plan->left || plan->tasks == 0;
+        plan->job->machine.due |= plan->quiet;
+        if (plan->left)
+                return;                 /* it is the next daemon's as it is */
         plan->state = STEP_VOIDING;
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                 if (plan->bucket[b].state == BUCKET_REDUCING)
                         backend->ops->cancel(backend, (uint64_t)plan->owner.slot << 32 | b);
-        if (plan->tasks == 0)
-                void_step(plan);
+}
+
+void step_carry_out(struct plan *plan) {
+        bool quiet = plan->quiet, released = plan->released;
+
+        plan->quiet = plan->released = false;
+        if (released)
+                step_release(plan);
+        if (quiet)
+                end_void(plan);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The open step of a plan: from the first READY to committed or void. Committed once every bucket of every
- * member was READY, whoever dies later; else void. Either is told only after the last access to the arenas.
+ * The open step of a plan: from the first READY to committed or void. Which of them is decided by the job's machine: committed
+ * once every bucket of every member was READY, whoever dies later; else void. Either is told only after the last access to the
+ * arenas.
  */
 #pragma once
 
@@ -12,8 +13,14 @@
  * over; a code with *refusal if the member broke a rule. */
 int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *refusal);
 
-/* The job has lost a member: ends the open step, now or when the backend has let go of it. */
-void step_break(struct plan *plan);
+/* What the job's machine decides about the open step. It may begin; nobody will have it; everybody has it; the members can be
+ * told that nobody has it. None of these may call the machine. */
+void step_opened(struct plan *plan);
+void step_cancel(struct plan *plan);
+void step_committed(struct plan *plan);
+void step_voided(struct plan *plan);
+/* Behind that: what the machine has to be called for. */
+void step_carry_out(struct plan *plan);
 
 /* A result of the backend. */
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result);

@@ -85,10 +85,12 @@ static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusa
         }
         takeover->generation = rejoin->generation;
         takeover->deadline = now + wait;
-        membership_recover(&job->membership, &rejoin->join.membership, rejoin->generation, rejoin->world,
-                           first, takeover->deadline);
+        machine_recover(job, &rejoin->join.membership, rejoin->generation, rejoin->world, first, takeover->deadline);
         job->takeover = takeover;
         job->state = JOB_REPLACING;
+        job->generation = rejoin->generation;
+        job->world = rejoin->world;
+        job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
         job->interrupted = now;
         snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': gradsyncd was restarted", job->name);
         return 0;
@@ -103,24 +105,31 @@ static int take_along(struct job *job, const struct membership_request *wish, co
                         refusal, WIRE__CODE__RANK_TAKEN, rank, (int32_t)rejoin->join.pid,
                         "job '%s' goes on after a restart of gradsyncd, and its rank %u is held by pid %d",
                         job->name, rank, (int)rejoin->join.pid);
-        return membership_join(&job->membership, wish, clock_now(), refusal);
+        return machine_join(job, wish, refusal);
 }
 
-/* What came to this daemon first were processes that are new in the job: now they wait for a place in it. */
+/* What came to this daemon first were processes that are new in the job: now they wait for a place in it, like somebody who
+ * has just come. */
 static int convert(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
-        uint32_t n = job->membership.n;
-        struct membership_request *wish = calloc(n + 1, sizeof(*wish));
+        const struct membership *m = machine_membership(&job->machine);
+        struct membership_request *wish = calloc(m->n + 1, sizeof(*wish));
+        uint32_t n = m->n;
         struct refusal why;
         int r;
 
         if (wish == NULL)
                 return -ENOMEM;
         for (uint32_t i = 0; i < n; i++)
-                wish[i] = job->membership.member[i].request;
+                wish[i] = m->member[i].request;
         r = begin(job, rejoin, refusal);
-        for (uint32_t i = 0; i < n && r == 0; i++)
+        for (uint32_t i = 0; i < n && r == 0; i++) {
+                struct member *member = job_member(job, wish[i].member);
+
+                machine_gone(job, member->id, WIRE__CAUSE__RESTARTED);
+                wish[i].member = member->id = ++job->table->next_member;
                 if (take_along(job, &wish[i], rejoin, &why) != 0)
-                        job_refuse_join(job, wish[i].member, &why);
+                        job_answer_join(member, &why);
+        }
         free(wish);
         return r;
 }
@@ -130,7 +139,7 @@ static int convert(struct job *job, const struct job_rejoin *rejoin, struct refu
 static bool agrees(const struct job *job, const struct job_rejoin *rejoin) {
         uint32_t known = job->takeover->generation, told = rejoin->generation;
 
-        return rejoin->world == job->membership.n &&
+        return rejoin->world == job->world &&
                (told == known || told + 1 == known || told == known + 1);
 }
 
@@ -139,7 +148,7 @@ static int stale(const struct job *job, const struct job_rejoin *rejoin, struct 
                       "job '%s' has gone on without this process: it is in incarnation %" PRIu64
                       ", generation %u, of %u members; "
                       "this process knows of %" PRIu64 ", %u, of %u. Join it anew",
-                      job->name, job->membership.incarnation, job->membership.generation, job_world(job),
+                      job->name, job->incarnation, job->generation, job_world(job),
                       rejoin->join.membership.incarnation, rejoin->generation, rejoin->world);
 }
 
@@ -150,9 +159,9 @@ static int find_job(struct jobs *jobs, const struct job_rejoin *rejoin, struct j
         struct job *job = *ret;
         int r;
 
-        if (job != NULL && job->membership.incarnation > incarnation)
+        if (job != NULL && job->incarnation > incarnation)
                 return stale(job, rejoin, refusal);
-        if (job != NULL && (job->membership.incarnation < incarnation ||
+        if (job != NULL && (job->incarnation < incarnation ||
                             (job->takeover != NULL && rejoin->generation > job->takeover->generation + 1))) {
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 job = NULL;
@@ -175,7 +184,7 @@ static int find_job(struct jobs *jobs, const struct job_rejoin *rejoin, struct j
 
 static int check_place(const struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         const struct membership_request *wish = &rejoin->join.membership;
-        const struct membership *m = &job->membership;
+        const struct membership *m = machine_membership(&job->machine);
         const struct membership_member *place = &m->member[wish->rank];
 
         if (wish->min_world != m->min_world || wish->max_world != m->max_world)
@@ -203,7 +212,6 @@ static void take_place(struct job *job, const struct job_rejoin *rejoin) {
         request.pid = (int32_t)rejoin->join.pid;
         request.has_rank = rejoin->asked_rank;
         request.has_slot = rejoin->asked_slot;
-        membership_return(&job->membership, request.rank, slot, rejoin->stable, &request);
         if (rejoin->stable > job->table->next_member)
                 job->table->next_member = rejoin->stable;
         member->state = MEMBER_ACTIVE;
@@ -216,8 +224,11 @@ static void take_place(struct job *job, const struct job_rejoin *rejoin) {
         member->owner = rejoin->join.owner;
         snprintf(member->program, sizeof(member->program), "%s", rejoin->join.program);
         list_append(rejoin->join.owner_members, &member->owner_link);
-        if (rejoin->generation > takeover->generation)
-                takeover->generation = job->membership.generation = rejoin->generation;
+        if (rejoin->generation > takeover->generation) {
+                takeover->generation = job->generation = rejoin->generation;
+                machine_recount(job, rejoin->generation);
+        }
+        machine_return(job, rejoin->join.membership.rank, slot, rejoin->stable, &request);
         takeover->ended |= rejoin->ended;
         takeover->part[request.rank] = (struct returned){
                 .here = true,
@@ -230,7 +241,7 @@ static void take_place(struct job *job, const struct job_rejoin *rejoin) {
         };
         job->history |= rejoin->history;
         if (rejoin->has_lost && rejoin->lost < job_world(job))
-                membership_forget(&job->membership, rejoin->lost, clock_now());
+                machine_forget(job, rejoin->lost);
 }
 
 int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret,
@@ -296,6 +307,10 @@ static bool is_telling(const struct job *job, uint32_t rank) {
                !job->takeover->part[rank].told;
 }
 
+static const struct membership_member *place_of(const struct job *job, uint32_t rank) {
+        return &machine_membership(&job->machine)->member[rank];
+}
+
 /* Whether the holder of some place may still come: a job that nobody is in is not kept for long. */
 static bool is_expecting(const struct job *job) {
         uint64_t now = clock_now();
@@ -303,7 +318,7 @@ static bool is_expecting(const struct job *job) {
         if (now >= job->interrupted + MOST_EMPTY)
                 return false;
         for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (job->membership.member[rank].lost && now < job->membership.member[rank].expected)
+                if (place_of(job, rank)->lost && now < place_of(job, rank)->expected)
                         return true;
         return false;
 }
@@ -327,11 +342,11 @@ bool takeover_busy(const struct job *job) {
 }
 
 bool takeover_forget(struct job *job, uint32_t rank) {
-        const struct membership_member *place = &job->membership.member[rank];
+        const struct membership_member *place = place_of(job, rank);
 
         if (job->takeover == NULL || !place->lost || place->expected == 0)
                 return false;
-        membership_forget(&job->membership, rank, clock_now());
+        machine_forget(job, rank);
         job_settle_later(job);
         return true;
 }
@@ -429,7 +444,7 @@ static const struct past_plan *find_past(const struct plan *plan, uint32_t befor
         if (plan->reference == NULL)
                 return NULL;
         return past_find(job->table->past,
-                         &(struct state_key){ job->uid, job->name, job->membership.incarnation,
+                         &(struct state_key){ job->uid, job->name, job->incarnation,
                                               plan->ordinal },
                          job->takeover->generation, before, plan->reference);
 }
@@ -518,7 +533,7 @@ static void tell_verdict(const struct job *job) {
         struct log_context context = LOG_CONTEXT_NONE;
 
         context.job = job->name;
-        context.generation = job->membership.generation;
+        context.generation = job->generation;
         context.uid = job->uid;
         if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
                 log_write(LOG_INFO, &context,
@@ -540,7 +555,7 @@ void takeover_resolve(struct job *job, uint32_t before) {
                 takeover->operations = 0; /* the counts are of different generations */
         takeover->resumed = resumed;
         job->void_steps += !resumed && takeover->began;
-        if (job->membership.loss.cause == WIRE__CAUSE__RESTARTED)
+        if (job->loss.cause == WIRE__CAUSE__RESTARTED)
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s': gradsyncd was restarted after step %" PRIu64 "%s", job->name,
                          job->last_step, job_world(job) < before ? ", and not all members came back" : "");

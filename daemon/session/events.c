@@ -28,12 +28,12 @@ static void joined(struct member *member) {
                 message.has_world = true;
         message.has_member = message.has_incarnation = true;
         message.job = member->job->id;
-        message.generation = member->job->membership.generation;
+        message.generation = member->job->generation;
         message.rank = member->rank;
         message.local_rank = member->local_rank;
         message.world = job_world(member->job);
         message.member = member->stable;
-        message.incarnation = member->job->membership.incarnation;
+        message.incarnation = member->job->incarnation;
         message.first_plan = first_plan(member->job);
         message.has_first_plan = message.first_plan > 0;
         message.has_history = message.history = member->job->last_step > 0 || member->job->history;
@@ -52,7 +52,7 @@ static void plan_agreed(struct member *member, uint32_t request, const struct pl
                 return;
         message.has_job = message.has_generation = message.has_plan = message.has_step = true;
         message.job = member->job->id;
-        message.generation = member->job->membership.generation;
+        message.generation = member->job->generation;
         message.plan = plan->ordinal;
         message.step = plan->step;
         session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_AGREED, request, -1, &message.base);
@@ -92,6 +92,13 @@ static void outcome(struct plan *plan, uint64_t step, const struct membership_lo
                 report_outcome(&sessions->report, plan, step, loss, text);
 }
 
+static void flush(struct job *job) {
+        struct sessions *sessions = sessions_of(job);
+
+        if (sessions != NULL)
+                report_flush(&sessions->report);
+}
+
 static void to_members(const struct job *job, uint16_t type, const ProtobufCMessage *message) {
         struct sessions *sessions = sessions_of(job);
 
@@ -108,7 +115,7 @@ static void lost(struct job *job, const struct membership_loss *loss, const char
 
         message.has_job = message.has_generation = message.has_cause = true;
         message.job = job->id;
-        message.generation = job->membership.generation;
+        message.generation = job->generation;
         message.has_rank = message.has_pid = loss->pid != 0;
         message.rank = loss->rank;
         message.pid = loss->pid;
@@ -124,11 +131,10 @@ static void regenerated(struct member *member, const struct membership_loss *los
 
         if (session == NULL)
                 return;
-        report_flush(&session->sessions->report);       /* outcomes of the generation before */
         message.has_job = message.has_generation = message.has_rank = message.has_local_rank = message.has_world = true;
         message.has_behind = message.has_cause = true;
         message.job = job->id;
-        message.generation = job->membership.generation;
+        message.generation = job->generation;
         message.rank = member->rank;
         message.local_rank = member->local_rank;
         message.world = job_world(job);
@@ -154,7 +160,7 @@ static void resumed(struct member *member) {
                 return;
         message.has_job = message.has_generation = message.has_operations = true;
         message.job = member->job->id;
-        message.generation = member->job->membership.generation;
+        message.generation = member->job->generation;
         message.operations = takeover->operations;
         message.has_operation_failed = message.operation_failed = takeover->operation_failed;
         session_send(member->owner, WIRE__MESSAGE_TYPE__RESUMED, 0, -1, &message.base);
@@ -221,7 +227,7 @@ static void stall(struct job *job, const struct job_wait *wait, const char *text
                 true;
         message.has_pid = message.has_bucket = message.has_since_ms = true;
         message.job = job->id;
-        message.generation = job->membership.generation;
+        message.generation = job->generation;
         message.plan = wait->plan;
         message.step = wait->step;
         message.rank = wait->member->rank;
@@ -247,6 +253,7 @@ const struct jobs_events sessions_events = {
         .result = result,
         .outcome = outcome,
         .lost = lost,
+        .flush = flush,
         .regenerated = regenerated,
         .resumed = resumed,
         .plan_step = plan_step,

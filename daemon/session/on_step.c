@@ -57,14 +57,14 @@ int on_operation(struct session *session, struct request *request, const Protobu
                 return (int)request->refusal.code;
         if (request->id == 0)
                 return refuse(&request->refusal, WIRE__CODE__INVALID, "OPERATION needs a request number");
-        if (operation->generation < member->job->membership.generation && session->minor >= FRAME_MINOR_1)
+        if (operation->generation < member->job->generation && session->minor >= FRAME_MINOR_1)
                 return refuse(&request->refusal, WIRE__CODE__VOID_RETRY,
                               "job '%s' has gone on to generation %u; call again there", member->job->name,
-                              member->job->membership.generation);
-        if (operation->generation != member->job->membership.generation)
+                              member->job->generation);
+        if (operation->generation != member->job->generation)
                 return refuse(&request->refusal, WIRE__CODE__STALE,
                               "job '%s' is in generation %u, the operation is for %u", member->job->name,
-                              member->job->membership.generation, operation->generation);
+                              member->job->generation, operation->generation);
         return operation_call(member, request->id, &(struct operation_request){
                 .sequence = operation->sequence,
                 .kind = (unsigned)operation->kind,

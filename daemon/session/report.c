@@ -71,7 +71,7 @@ static void turn_to(struct report *report, const struct plan *plan, uint64_t ste
         report->step.has_job = report->step.has_generation = report->step.has_plan = report->step.has_step =
                 true;
         report->step.job = plan->job->id;
-        report->step.generation = plan->job->membership.generation;
+        report->step.generation = plan->job->generation;
         report->step.plan = plan->ordinal;
         report->step.step = step;
         report->step.result = report->results;

@@ -167,7 +167,7 @@ static const char *job_state_text(const struct job *job, unsigned n_waits, uint6
         case JOB_REPLACING:
                 return "replacing";
         case JOB_LOST:
-                return job->membership.loss.cause == WIRE__CAUSE__LEAVING ? "ended" : "lost";
+                return job->loss.cause == WIRE__CAUSE__LEAVING ? "ended" : "lost";
         default:
                 if (job->paused)
                         return "paused";
@@ -247,8 +247,8 @@ static void send_job(const struct answer *answer, const struct job *job, const s
         row.name = job->name;
         row.uid = job->uid;
         row.state = (char *)job_state_text(job, n_waits, n_waits > 0 ? waits[0].since : 0, answer->now);
-        row.generation = job->membership.generation;
-        row.world = job->state == JOB_FORMING ? job->membership.max_world : job_world(job);
+        row.generation = job->generation;
+        row.world = job->state == JOB_FORMING ? job_max_world(job) : job_world(job);
         row.step = job->last_step;
         list_for_each(plan, &job->plans, link)
                 if (plan->agreed) {
@@ -262,7 +262,7 @@ static void send_job(const struct answer *answer, const struct job *job, const s
         row.norm = job->norm;
         row.nonfinite = job->nonfinite;
         row.void_steps = job->void_steps;
-        row.incarnation = job->membership.incarnation;
+        row.incarnation = job->incarnation;
         row.operations = job->operations;
         row.text = (char *)job->loss_text;
         add_totals(&row, job->record);

@@ -242,11 +242,11 @@ def test_no_state_is_left(team):
     it.replace(1)
     it.members[1].say("sync 0")
     it.kill(0)
-    new = it.replace(0)
-    new.say("sync 0")
-    for each in it.members:
+    new = it.fresh()
+    new.say(it.join_line(0))
+    for each in (new, it.members[1]):
         name, _, rest = each.line().partition(" ")
-        assert name == "MEMBER_LOST" and "restart from a checkpoint" in rest, (name, rest)
+        assert name == "MEMBER_LOST" and "no up-to-date rank is left: restart from a checkpoint" in rest, (name, rest)
 
 
 def test_everybody_dies(team):

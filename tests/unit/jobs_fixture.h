@@ -71,6 +71,15 @@ static void on_lost(struct job *job, const struct membership_loss *loss, const c
         hear("lost %u;", loss->rank);
 }
 
+/* Nothing is kept back here. */
+static void on_flush(struct job *job) {
+}
+
+static void on_regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
+        fixture->member[member->rank] = member;
+        hear("generation %u %u;", member->job->generation, member->rank);
+}
+
 static void on_stall(struct job *job, const struct job_wait *wait, const char *text) {
         hear("stall %u;", wait->member->rank);
 }
@@ -81,7 +90,7 @@ static void on_evict(struct member *member, const struct refusal *refusal) {
 
 static const struct jobs_events events = {
         .joined = on_joined, .refused = on_refused, .plan_agreed = on_agreed, .operation_done = on_operation,
-        .result = on_result, .outcome = on_outcome, .lost = on_lost, .stall = on_stall, .evict = on_evict,
+        .result = on_result, .outcome = on_outcome, .lost = on_lost, .flush = on_flush, .regenerated = on_regenerated, .stall = on_stall, .evict = on_evict,
 };
 
 static void leave_loop(void *data) {

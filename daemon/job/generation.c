@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The generations of a job, as its machine decides them: members get their places, a loss ends what they have begun, and the
+ * next generation takes over plans and survivors, or there is none. Nothing here may call the machine, which is in the middle
+ * of its own call, but job_carry_out() and job_entered().
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/flood.h"
+#include "base/log.h"
+#include "job/plan.h"
+#include "job/private.h"
+#include "job/step.h"
+#include "job/takeover.h"
+
+static void log_formed(const struct job *job, const char *what) {
+        struct log_context context = LOG_CONTEXT_NONE;
+
+        context.job = job->name;
+        context.generation = job->generation;
+        context.uid = job->uid;
+        if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                log_write(LOG_INFO, &context, "job %s with %u members", what, job_world(job));
+}
+
+/* Everybody takes the place that the machine has told. */
+static void take_places(struct job *job) {
+        struct member *member;
+
+        list_for_each(member, &job->members, link) {
+                if (!member->next.told)
+                        continue;
+                member->rank = member->next.rank;
+                member->has_rank = true;
+                member->local_rank = member->next.slot;
+                member->stable = member->next.stable;
+                member->state = MEMBER_ACTIVE;
+                member->next.told = false;
+                job->rank[member->rank] = member;
+        }
+}
+
+/* Ranks are final: tells everybody. */
+static void formed(struct job *job) {
+        job->state = JOB_RUNNING;
+        take_places(job);
+        log_formed(job, "formed");
+        for (uint32_t rank = 0; rank < job->world; rank++)
+                job->table->config.events->joined(job->rank[rank]);
+}
+
+void job_record_members(struct job *job) {
+        if (job->record == NULL)
+                return;
+        job->record->world = job_world(job);
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                job->record->pid[rank] = job->rank[rank]->pid;
+}
+
+/* Where those who stay were: the plans follow them. */
+static void move_plans(struct job *job, uint32_t before) {
+        int64_t from[LIMIT_WORLD];
+        struct member *member;
+        struct plan *plan;
+
+        list_for_each(member, &job->members, link)
+                if (member->next.told)
+                        from[member->next.rank] = member->state == MEMBER_ACTIVE ? (int64_t)member->rank : -1;
+        list_for_each(plan, &job->plans, link)
+                plan_move(plan, before, from);
+}
+
+static void free_lost(struct job *job) {
+        struct member *member, *spare;
+
+        list_for_each_safe(member, spare, &job->members, link)
+                if (member->owner == NULL)
+                        job_free_member(member);
+}
+
+/* Nothing is void after a restart of the daemon: the sequence of operations goes on, too. */
+static bool resume(struct job *job) {
+        if (job->takeover == NULL || !job->takeover->resumed)
+                return false;
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                job->rank[rank]->operation.next = job->takeover->operations;
+        return true;
+}
+
+/* Ranks are final. Growth has no cause, and takes nobody's place. */
+static void note_regenerated(struct job *job, uint32_t before, const bool *fresh) {
+        const struct recovery *recovery = &job->recovery;
+        bool grown = job->state == JOB_RUNNING;
+        bool replaced = !grown && before == job_world(job) && recovery->any && fresh[recovery->rank];
+
+        recovery_regenerated(&job->recovery, grown ? WIRE__CAUSE__CAUSE_NONE : job->loss.cause,
+                             replaced ? (int32_t)job->rank[recovery->rank]->pid : 0, clock_now());
+}
+
+/* A new generation: those who stay hear of it, those who are new have joined. */
+static void reformed(struct job *job, uint32_t before) {
+        const struct jobs_events *events = job->table->config.events;
+        bool fresh[LIMIT_WORLD];
+        struct plan *plan, *spare;
+        struct member *member;
+        bool resumed;
+
+        if (job->takeover != NULL)
+                takeover_resolve(job, before);
+        move_plans(job, before);
+        if (job->state == JOB_RUNNING)
+                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has grown from %u to %u members after step %llu",
+                         job->name, before, job->world, (unsigned long long)job->last_step);
+        job->behind = job->takeover != NULL && job->takeover->behind;
+        list_for_each(member, &job->members, link) {
+                if (!member->next.told)
+                        continue;
+                fresh[member->next.rank] = member->state == MEMBER_JOINING;
+                job->behind |= member->state == MEMBER_JOINING;
+        }
+        take_places(job);
+        note_regenerated(job, before, fresh);
+        free_lost(job);
+        job_record_members(job);
+        operation_restart(job);
+        resumed = resume(job);
+        job->state = JOB_RUNNING;
+        log_formed(job, "goes on");
+        for (uint32_t rank = 0; rank < job->world; rank++)
+                if (fresh[rank])
+                        events->joined(job->rank[rank]);
+                else if (resumed)
+                        events->resumed(job->rank[rank]);
+                else
+                        events->regenerated(job->rank[rank], &job->loss, job->loss_text);
+        job->takeover = takeover_free(job->takeover);
+        list_for_each_safe(plan, spare, &job->plans, link)
+                plan_resume(plan);
+}
+
+void job_place(struct job *job, const struct action *action) {
+        struct member *member = job_member(job, action->member);
+
+        member->next = (struct next_place){ .told = true, .rank = action->rank, .slot = action->slot,
+                                            .stable = action->id };
+        job->next_world = action->world;
+}
+
+void job_entered(struct job *job) {
+        uint32_t before = job->world;
+
+        job->table->config.events->flush(job);
+        if (job->state == JOB_RUNNING)
+                job->loss = (struct membership_loss){ 0 };      /* it has only grown */
+        job->world = job->next_world;
+        job->generation = job->machine.node->generation.number;
+        job->catching_up = true;
+        if (job->state == JOB_FORMING)
+                formed(job);
+        else
+                reformed(job, before);
+}
+
+void job_log_loss(const struct job *job) {
+        const struct membership_loss *loss = &job->loss;
+        struct log_context context = LOG_CONTEXT_NONE;
+
+        if (!flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                return;
+        context.job = job->name;
+        context.generation = job->generation;
+        context.rank = loss->rank;
+        context.pid = loss->pid;
+        context.uid = job->uid;
+        context.step = (int64_t)job->last_step;
+        log_write(loss->cause == WIRE__CAUSE__LEAVING ? LOG_INFO : LOG_WARNING, &context, "%s",
+                  job->loss_text);
+}
+
+static void log_broken(const struct job *job, enum job_end end) {
+        struct log_context context = LOG_CONTEXT_NONE;
+
+        context.job = job->name;
+        context.generation = job->generation;
+        context.uid = job->uid;
+        if (end == JOB_END_NO_STATE)
+                log_write(LOG_WARNING, &context, "%s", job->loss_text);
+        else
+                log_write(LOG_WARNING, &context, "job has ended: nobody took the place of rank %u within %.1f s", job->loss.rank,
+                  (double)machine_membership(&job->machine)->grace / 1e6);
+}
+
+/* Those who came for a place in a generation that there will not be. */
+static void refuse_fresh(struct job *job, enum job_end end) {
+        struct member *member, *spare;
+        struct refusal refusal;
+
+        refuse(&refusal, WIRE__CODE__MEMBER_LOST, "%s%s", job->loss_text, end == JOB_END_NO_STATE ? "" :
+               "; no member is left who holds the job's state, or too few: start the job again from a checkpoint");
+        list_for_each_safe(member, spare, &job->members, link)
+                if (member->state == MEMBER_JOINING)
+                        job_answer_join(member, &refusal);
+}
+
+/* What the others are told about a member that went. Who leaves is not lost. */
+void job_tell_gone(struct job *job, const struct member *member, uint32_t cause) {
+        unsigned long long step = job->last_step;
+        const char *why = cause == WIRE__CAUSE__SUPERSEDED ? "a newer process has taken its rank" : cause_text(cause);
+        char evicted[64];
+
+        snprintf(evicted, sizeof(evicted), "it was evicted by uid %u", (unsigned)member->evictor);
+        if (cause == WIRE__CAUSE__LEAVING)
+                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': rank %u (pid %d) left after step %llu",
+                         job->name, member->rank, (int)member->pid, step);
+        else
+                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' lost rank %u (pid %d) after step %llu: %s",
+                         job->name, member->rank, (int)member->pid, step,
+                         member->evicted ? evicted : why);
+}
+
+/* There will be no other generation. Whoever waits for others in this one is told now; what has been begun is voided by the
+ * machine. */
+void job_break(struct job *job, enum job_end end) {
+        const struct membership_loss *loss = &job->loss;
+        struct plan *plan, *spare;
+        struct refusal refusal;
+
+        job->state = JOB_LOST;
+        job->open = false;
+        refuse_fresh(job, end);
+        refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
+                   "%s; leave the job and join it anew", job->loss_text);
+        list_for_each_safe(plan, spare, &job->plans, link)
+                plan_break(plan, &refusal);
+}
+
+/* Steps that everybody has given all of are to be committed, whoever holds them back. */
+static void release_full(struct job *job) {
+        struct plan *plan;
+
+        list_for_each(plan, &job->plans, link)
+                if (plan->state == STEP_OPEN && plan->n_full == plan->reference->n_buckets) {
+                        plan->released = true;
+                        job->machine.due = true;
+                }
+}
+
+void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end) {
+        const struct member *member = job_member(job, loss->member);
+
+        release_full(job);
+        if (member == NULL)
+                return;                 /* the daemon ends the job, and has said why */
+        job->loss = *loss;
+        job->interrupted = clock_now();
+        job_tell_gone(job, member, loss->cause);
+        recovery_begin(&job->recovery, loss, job->generation, job->last_step,
+                       member->noticed != 0 ? member->noticed : job->interrupted);
+        job_log_loss(job);
+        if (end != JOB_END_NONE)
+                job_break(job, end);
+        else
+                job->state = JOB_REPLACING;
+}
+
+void job_ended(struct job *job, enum job_end end) {
+        if (job->state == JOB_LOST || job->passed_on)
+                return;
+        if (end == JOB_END_NO_STATE)
+                snprintf(job->loss_text, sizeof(job->loss_text),
+                         "job '%s' has ended after step %" PRIu64 ": no up-to-date rank is left: restart from a checkpoint",
+                         job->name, job->last_step);
+        log_broken(job, end);
+        job_break(job, end);
+}
+
+void job_carry_out(struct job *job) {
+        struct plan *plan;
+
+        operation_carry_out(job);
+        list_for_each(plan, &job->plans, link)
+                step_carry_out(plan);
+}

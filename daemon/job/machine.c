@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Delivers what the job's node and its coordinator say to each other, and turns what they want done into calls of the job. */
+#include "job/machine.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "job/plan.h"
+#include "job/private.h"
+#include "job/step.h"
+
+#define NEVER (UINT64_C(1) << 60)       /* in a time that is counted from now */
+
+/* Orders go to the node at once. Its answers wait until the coordinator, who may be giving the order just now, has ended. */
+static void deliver(void *data, const struct message *message) {
+        struct job *job = data;
+        struct machine_post *post = job->table->post;
+
+        if (message->kind < ANSWER_REPORT) {
+                node_receive(job->machine.node, clock_now(), message);
+        } else {
+                memcpy(&post->answer[post->turn], message, message_bytes(message));
+                job->machine.said = true;
+        }
+}
+
+static struct plan *plan_on(const struct job *job, uint32_t track) {
+        struct plan *plan;
+
+        list_for_each(plan, &job->plans, link)
+                if (plan->agreed && plan->track == track)
+                        return plan;
+        assert(false);                  /* a track is in use only while a plan's step is open on it */
+        return NULL;
+}
+
+static void act_on_unit(struct job *job, const struct action *action) {
+        bool step = track_is_step(action->track);
+        struct plan *plan = step ? plan_on(job, action->track) : NULL;
+
+        switch (action->kind) {
+        case ACTION_OPEN:
+                step ? step_opened(plan) : operation_opened(job);
+                break;
+        case ACTION_CANCEL:
+                step ? step_cancel(plan) : operation_cancel(job);
+                break;
+        case ACTION_COMMITTED:
+                step ? step_committed(plan) : operation_committed(job);
+                break;
+        default:
+                step ? step_voided(plan) : operation_voided(job);
+        }
+}
+
+static void note_refused(struct job *job, const struct action *action) {
+        struct machine *machine = &job->machine;
+
+        if (action->member != machine->joining) {
+                job_refused(job, action->member, action->end, action->refusal);
+                return;
+        }
+        machine->refused = true;
+        if (machine->refusal != NULL)
+                *machine->refusal = *action->refusal;
+}
+
+static void act(void *data, const struct action *action) {
+        struct job *job = data;
+        struct machine *machine = &job->machine;
+
+        switch (action->kind) {
+        case ACTION_BUILD:
+                machine->build = true;
+                machine->comm = action->comm;
+                break;
+        case ACTION_ABORT:
+                machine->abort = true;
+                machine->comm = action->comm;
+                break;
+        case ACTION_OPEN:
+        case ACTION_CANCEL:
+        case ACTION_COMMITTED:
+        case ACTION_VOID:
+        case ACTION_MISMATCH:
+                act_on_unit(job, action);
+                break;
+        case ACTION_INTERRUPTED:
+                job_interrupted(job, &action->loss, action->end);
+                break;
+        case ACTION_GENERATION:
+                job_place(job, action);
+                machine->entered = true;
+                break;
+        case ACTION_REFUSED:
+                note_refused(job, action);
+                break;
+        case ACTION_ENDED:
+                job_ended(job, action->end);
+                break;
+        case ACTION_DROP:
+        case ACTION_LAUNCH:
+        case ACTION_OUT:
+                break;                  /* what there is only with other nodes: communicators, and being cut off */
+        }
+}
+
+int machine_init(struct job *job, uint64_t incarnation) {
+        static const struct machine_times times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER };
+        struct outlet outlet = { .send = deliver, .act = act, .data = job };
+        struct machine *machine = &job->machine;
+        uint64_t now = clock_now();
+
+        machine->coordinator = malloc(sizeof(*machine->coordinator));
+        machine->node = malloc(sizeof(*machine->node));
+        if (machine->coordinator == NULL || machine->node == NULL) {
+                machine_deinit(machine);
+                return -ENOMEM;
+        }
+        node_init(machine->node, &(struct node_config){ .candidates = 1, .instance = 1, .n_lanes = 1, .window = 1,
+                  .incarnation = incarnation, .times = times }, now, &outlet);
+        coordinator_init(machine->coordinator, &(struct coordinator_config){ .candidates = 1, .nonce = 1,
+                         .incarnation = incarnation, .alone = true, .name = job->name, .times = times,
+                         .node = &machine->reporter, .n_nodes = 1 }, now, &outlet);
+        machine->coordinator->hold = true;
+        return 0;
+}
+
+void machine_deinit(struct machine *machine) {
+        free(machine->coordinator);
+        free(machine->node);
+}
+
+static void hear(struct job *job) {
+        struct machine_post *post = job->table->post;
+        const struct message *answer = &post->answer[post->turn];
+
+        post->turn = !post->turn;
+        job->machine.said = false;
+        coordinator_receive(job->machine.coordinator, clock_now(), answer);
+        job_settle_later(job);
+}
+
+static void answer_engine(struct job *job) {
+        struct machine *machine = &job->machine;
+
+        if (machine->build)
+                node_built(machine->node, clock_now(), machine->comm, 0);
+        else
+                node_aborted(machine->node, clock_now(), machine->comm);
+        machine->build = machine->abort = false;
+}
+
+/* Until nobody has anything to say. What is done meanwhile may call the machine in its turn: that ends here as well. */
+static void run(struct job *job) {
+        struct machine *machine = &job->machine;
+
+        if (machine->running)
+                return;
+        machine->running = true;
+        for (;;) {
+                if (machine->entered) {
+                        machine->entered = false;
+                        job_entered(job);
+                } else if (machine->due) {
+                        machine->due = false;
+                        job_carry_out(job);
+                } else if (machine->build || machine->abort) {
+                        answer_engine(job);
+                } else if (machine->said) {
+                        hear(job);
+                } else {
+                        break;
+                }
+        }
+        machine->running = false;
+}
+
+int machine_join(struct job *job, const struct membership_request *request, struct refusal *refusal) {
+        struct machine *machine = &job->machine;
+        struct refusal why;
+        int r = membership_check(job->name, request, refusal);
+
+        if (r != 0)
+                return r;
+        machine->joining = request->member;
+        machine->refusal = &why;
+        machine->refused = false;
+        node_join(machine->node, clock_now(), request, &(struct tag){ 0 });
+        run(job);
+        machine->joining = 0;
+        machine->refusal = NULL;
+        if (!machine->refused)
+                return 0;
+        if (refusal != NULL)
+                *refusal = why;
+        return (int)why.code;
+}
+
+void machine_gone(struct job *job, uint64_t member, uint32_t cause) {
+        if (cause == WIRE__CAUSE__LEAVING)
+                node_leave(job->machine.node, clock_now(), member);
+        else
+                node_lose(job->machine.node, clock_now(), member, cause);
+        run(job);
+}
+
+void machine_end(struct job *job, uint32_t cause) {
+        coordinator_end(job->machine.coordinator, clock_now(), JOB_END_ENDED, cause);
+        run(job);
+}
+
+void machine_settle(struct job *job, bool wait) {
+        struct coordinator *coordinator = job->machine.coordinator;
+
+        coordinator->hold = wait;
+        coordinator_tick(coordinator, clock_now());
+        run(job);
+        coordinator->hold = true;
+}
+
+uint64_t machine_deadline(const struct job *job) {
+        return membership_deadline(machine_membership(&job->machine));
+}
+
+bool machine_open(struct job *job, uint32_t track) {
+        static const uint64_t planned[LIMIT_LANES];
+        struct node *node = job->machine.node;
+        bool open = node_open(node, clock_now(), node->generation, track, planned);
+
+        run(job);
+        return open;
+}
+
+/* Whoever gives all of a step says that its state is the others': it has taken it, or needs none. */
+static void note_up_to_date(struct job *job) {
+        struct node *node = job->machine.node;
+
+        for (uint32_t rank = 0; rank < job->world; rank++)
+                node_synced(node, job->rank[rank]->id, &node->history);
+}
+
+void machine_full(struct job *job, uint32_t track) {
+        struct node *node = job->machine.node;
+
+        if (track_is_step(track) && job->catching_up) {
+                job->catching_up = false;
+                note_up_to_date(job);
+        }
+        node_full(node, clock_now(), node->generation, track);
+        run(job);
+}
+
+void machine_landed(struct job *job, uint32_t track) {
+        struct node *node = job->machine.node;
+
+        node_landed(node, clock_now(), node->generation, track);
+        run(job);
+}
+
+void machine_spoil(struct job *job, uint32_t track) {
+        struct node *node = job->machine.node;
+
+        node_spoil(node, clock_now(), node->generation, track);
+        run(job);
+}
+
+void machine_differ(struct job *job, uint32_t track) {
+        struct node *node = job->machine.node;
+
+        node_differ(node, clock_now(), node->generation, track);
+        run(job);
+}
+
+void machine_quiet(struct job *job, uint32_t track) {
+        struct node *node = job->machine.node;
+
+        node_quiet(node, clock_now(), node->generation, track);
+        run(job);
+}
+
+void machine_recover(struct job *job, const struct membership_request *request, uint32_t generation, uint32_t world,
+                     uint64_t first, uint64_t expected) {
+        struct machine *machine = &job->machine;
+
+        coordinator_recover(machine->coordinator, clock_now(), request, generation, world, first, expected);
+        node_recover(machine->node, clock_now(), machine->coordinator->current, world);
+        run(job);
+}
+
+void machine_return(struct job *job, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request) {
+        struct machine *machine = &job->machine;
+
+        coordinator_return(machine->coordinator, clock_now(), rank, slot, id, request);
+        node_return(machine->node, clock_now(), request, rank, slot, &(struct tag){ 0 });
+        run(job);
+}
+
+void machine_recount(struct job *job, uint32_t generation) {
+        coordinator_recount(job->machine.coordinator, generation);
+        node_recount(job->machine.node, generation);
+}
+
+void machine_forget(struct job *job, uint32_t rank) {
+        coordinator_forget(job->machine.coordinator, clock_now(), rank);
+        run(job);
+}

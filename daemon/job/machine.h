@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The membership machine of a job, run by this daemon: its node, and beside it the coordinator, because all members of the
+ * job are here. What one says the other hears at once, nothing is lost or late, so none of the machine's own times plays a
+ * part; only members' waits do.
+ *
+ * Calls from the job layer go in, and come back as calls of private.h: inside the call, but where the machine must be called
+ * again for them, behind it. Generations are made in machine_settle() only.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "rendezvous/coordinator.h"
+#include "rendezvous/node.h"
+
+struct job;
+
+struct machine {
+        struct coordinator *coordinator;
+        struct node *node;
+        struct reporter reporter;       /* the coordinator's, of its only node */
+        bool running;                   /* messages are being delivered */
+        bool said;                      /* an answer waits for the coordinator */
+        bool build, abort;              /* the node waits for its communicator, or for the end of one; it is only a name */
+        struct generation comm;
+        bool entered;                   /* the node has told its members' new places */
+        bool due;                       /* the machine has to be called for a step or an operation */
+        uint64_t joining;               /* member whose join is being asked for; 0: none */
+        struct refusal *refusal;        /* where the answer to it goes */
+        bool refused;
+};
+
+/* What the node has said, until the coordinator has heard it: one for all jobs, as it is heard before the call ends. Two,
+ * because it may answer while it is being heard. */
+struct machine_post {
+        struct message answer[2];
+        unsigned turn;
+};
+
+int machine_init(struct job *job, uint64_t incarnation);
+void machine_deinit(struct machine *machine);
+
+/* As the coordinator has it. Where it is about a generation that is over, the job's own fields are behind. */
+static inline const struct membership *machine_membership(const struct machine *machine) {
+        return &machine->coordinator->membership;
+}
+
+/* 0, or a code with *refusal. */
+int machine_join(struct job *job, const struct membership_request *request, struct refusal *refusal);
+/* Whatever the cause (WIRE__CAUSE__…). */
+void machine_gone(struct job *job, uint64_t member, uint32_t cause);
+/* The whole generation ends, and there will be no other. */
+void machine_end(struct job *job, uint32_t cause);
+/* Lets time pass, and makes the next generation, unless somebody has to be awaited. Call when machine_deadline() has come. */
+void machine_settle(struct job *job, bool wait);
+uint64_t machine_deadline(const struct job *job);
+
+/* Steps and operations. False: the generation is over, it begins anew in the next one. */
+bool machine_open(struct job *job, uint32_t track);
+void machine_full(struct job *job, uint32_t track);
+void machine_landed(struct job *job, uint32_t track);
+void machine_spoil(struct job *job, uint32_t track);
+void machine_differ(struct job *job, uint32_t track);
+void machine_quiet(struct job *job, uint32_t track);
+
+/* A job that comes from a former daemon. `first`: the id of the first of its places, the others follow. */
+void machine_recover(struct job *job, const struct membership_request *request, uint32_t generation, uint32_t world,
+                     uint64_t first, uint64_t expected);
+void machine_return(struct job *job, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request);
+void machine_recount(struct job *job, uint32_t generation);
+void machine_forget(struct job *job, uint32_t rank);
