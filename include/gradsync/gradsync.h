@@ -145,9 +145,9 @@
  *
  * A rank that was asked for belongs to the process that has it: another one that asks for it is refused, RANK_TAKEN. But a
  * process that its launcher has given up may go on to live for a while, stopped, or stuck in the kernel. So a launcher can count
- * the processes that it starts for each rank (the option `instance`, GRADSYNC_INSTANCE; gradsyncctl run does). Then a newer
+ * the processes that it starts for each rank (the option `instance`, GRADSYNC_INSTANCE). Then a newer
  * one takes the rank at once: to the others the older one is lost, and everything is as told above. The older one's next
- * call returns MEMBER_LOST, and nothing that it still does is heard. An instance that is not newer than the one that
+ * call returns STALE, and nothing that it still does is heard. An instance that is not newer than the one that
  * has the rank is refused, STALE; where one of the two has none, RANK_TAKEN. All processes of a job are counted by one launcher.
  *
  *

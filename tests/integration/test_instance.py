@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two processes of one rank: a launcher counts those that it starts, and a newer one takes the rank from an older one that still
 lives, stopped or stuck. Whoever does not count finds its rank taken."""
+import contextlib
 import os
 
 import pytest
@@ -9,7 +10,7 @@ import wire
 from harness import wait_until
 from peer import Peer, small_plan
 from test_client import ask, fields
-from test_replace import GRACE, Team
+from test_replace import GRACE, Team, void_behind
 from test_restart import kill
 
 
@@ -180,3 +181,132 @@ def test_a_restart_of_the_daemon_does_not_forget_it(counted):
     for instance in (1, 2):
         assert refused(it, 1, instance)[0] == "STALE"
     assert it.step() == [3, 3]
+
+
+# -- who is newer
+
+def test_a_stopped_process_is_replaced(counted):
+    it = counted()
+    assert it.step() == [1, 1]
+    stays, old = it.members
+    was = fields(ask(old, "place"))
+    old.stop()
+    it.bring([stays])
+    stays.say("finish")
+    it.instance = 3
+    new = it.replace(1)
+    void_behind([stays], 1, old.pid)
+    now = fields(ask(new, "place"))
+    assert (now["generation"], now["world"], now["member"]) == ("2", "2", was["member"]), (was, now)
+    stays.say("sync 1")
+    assert ask(new, "sync 0") == "step=1 value=1 strange=0"
+    assert stays.line() == "OK step=1 value=1 strange=0"
+    assert it.step() == [2, 2]
+    it.bring([stays])
+    old.resume()                        # in the middle of a step of the others
+    ask(old, "fill 50")
+    assert old.ask("ready").split()[0] in ("OK", "STALE")         # it is told at the latest when it waits
+    assert "newer" in ask(old, "finish", "STALE")
+    assert "newer" in ask(old, "sync 1", "STALE")
+    it.bring([new])
+    for each in it.members:
+        assert ask(each, "finish").startswith("step=3 ")
+        assert ask(each, "check 1.5") == "right"
+    for instance in (2, 3):             # and what it has taken it keeps
+        assert refused(it, 1, instance)[0] == "STALE"
+    assert it.step() == [4, 4]
+
+
+def test_each_newer_one_takes_it_from_the_one_before(counted):
+    """Also a process that has not done anything yet, and that is not stopped."""
+    it = counted(3)
+    assert it.step() == [1, 1, 1]
+    stay = [it.members[0], it.members[2]]
+    before = it.members[1]
+    for instance in (3, 4, 9):
+        it.instance = instance
+        it.bring(stay)
+        for each in stay:
+            each.say("finish")
+        new = it.replace(1)
+        void_behind(stay, 1, before.pid)
+        ask(before, "sync 1", "STALE")
+        for each in stay:
+            each.say("sync 1")
+        assert ask(new, "sync 0") == "step=1 value=1 strange=0"
+        for each in stay:
+            assert each.line().startswith("OK step=1 value=1 ")
+        before = new
+    assert it.step() == [2, 2, 2]
+
+
+def test_what_the_older_one_still_says_changes_nothing(daemon, peers):
+    served = daemon()
+    stays, old = formed(peers, served, 0)
+    go([stays, old], 1)
+    stays.plans[0].step = old.plans[0].step = 2
+    bring(stays)
+    stays.silent()                      # it was heard
+    new, request = come(peers, served, 1, 1)
+    joined = new.joined(request)
+    assert (joined.rank, joined.generation, joined.member, joined.history) == (1, 2, old.member, True)
+    outcome, message, _ = stays.outcome(stays.plans[0])
+    assert (outcome, message.rank, message.pid) == ("VOID", 1, os.getpid()), message
+    newgen = stays.expect("NEWGEN")
+    assert (newgen.generation, newgen.rank, newgen.world, newgen.behind) == (2, 0, 2, True)
+    assert (newgen.lost_rank, newgen.lost_pid) == (1, os.getpid())
+    stays.generation = 2
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        for generation in (1, 2):
+            old.ready(old.plans[0], 0, generation=generation)
+    reason = old.hangup()
+    assert reason.code == "STALE" and "newer" in reason.text, reason
+    plan = small_plan()
+    new.expect("PLAN_AGREED", new.plan_arena(plan, new.plan_send(plan)))
+    go([stays, new], 2)
+    assert served.job("pair")["void_steps"] == 1
+
+
+def test_the_older_one_waits_for_the_job_to_form(daemon, peers):
+    served = daemon()
+    old, waits = come(peers, served, 0, 4)
+    old.silent()
+    new, asked = come(peers, served, 0, 5)
+    assert old.refusal(waits).code == "STALE"
+    other, request = come(peers, served, 1)
+    for each, number in ((new, asked), (other, request)):
+        assert each.joined(number).generation == 1
+    agree([new, other])
+    go([new, other], 1)
+
+
+def test_after_a_restart_of_the_daemon(counted):
+    it = counted()
+    assert it.step() == [1, 1]
+    kill(it.served)
+    it.served.start()
+    assert it.step() == [2, 2]
+    stays, old = it.members
+    old.stop()
+    it.bring([stays])
+    stays.say("finish")
+    it.instance = 3
+    new = it.replace(1)
+    void_behind([stays], 1, old.pid)
+    stays.say("sync 2")
+    assert ask(new, "sync 0").startswith("step=2 value=1 ")
+    assert stays.line().startswith("OK step=2 value=1 ")
+    assert it.step() == [3, 3]
+
+
+def test_a_job_with_an_old_client_ends(daemon, peers):
+    """Such a job does not go on after a loss; it ends, and says why."""
+    served = daemon()
+    plain = peers(Peer(served.socket))
+    old, asked = come(peers, served, 1, 1)
+    plain.joined(plain.join_send("pair", 2, 0))
+    old.joined(asked)
+    come(peers, served, 1, 2)
+    lost = plain.expect("LOST")
+    assert lost.rank == 1, lost
+    assert old.hangup().code == "STALE"
