@@ -286,7 +286,9 @@ static void interrupt(uint32_t proc, enum trainer_state state) {
         }
 }
 
-static void refused(uint32_t proc, uint64_t member) {
+static void refused(uint32_t proc, uint64_t member, enum job_end end) {
+        if (end == JOB_END_REFUSED)
+                truth_gone(member, WIRE__CAUSE__EVICTED);
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &w.proc[proc].trainer[i];
 
@@ -334,7 +336,7 @@ void member_act(uint32_t proc, const struct action *action) {
                 interrupt(proc, TRAINER_JOINING);
                 break;
         case ACTION_REFUSED:
-                refused(proc, action->member);
+                refused(proc, action->member, action->end);
                 break;
         case ACTION_ENDED: interrupt(proc, TRAINER_OVER); break;
         default: break;
