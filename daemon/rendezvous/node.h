@@ -37,6 +37,7 @@ enum unit_state {
 struct track {
         enum unit_state state;
         uint64_t committed, prepared;
+        uint64_t mismatches;    /* units of this generation that ended so, on all of its nodes */
         uint64_t planned[LIMIT_LANES], offered[LIMIT_LANES], launched[LIMIT_LANES], completed[LIMIT_LANES];
         bool full;              /* every member of this node has given everything */
         bool spoilt;            /* … and nobody can get the results: it is never full again */

@@ -257,7 +257,7 @@ static void committed(uint32_t proc, const struct action *action) {
         }
 }
 
-/* All of this node have called it, and do so again. */
+/* All of this node have called it. In some worlds they do so again, in others they go on without. */
 static void mismatched(uint32_t proc, uint32_t track) {
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &w.proc[proc].trainer[i];
@@ -267,6 +267,8 @@ static void mismatched(uint32_t proc, uint32_t track) {
                 trainer->epoch++;
                 trainer->item[track] = 0;
                 trainer->line -= script[trainer->script][trainer->line].what == WAIT;
+                if (w.program % 2 == 0 && trainer->script != SCRIPT_SYNC)
+                        trainer->line += 2;
                 later(proc, i);
         }
 }

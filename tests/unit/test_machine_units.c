@@ -187,6 +187,109 @@ static void who_comes_back_may_be_lost_again(void **state) {
         assert_int_equal(latest(ACTION_GENERATION)->behind, true);
 }
 
+static uint32_t seed = 1;
+
+static uint32_t rnd(uint32_t below) {
+        seed = seed * 1664525u + 1013904223u;
+        return (seed >> 8) % below;
+}
+
+/* What the caller would do next with that unit; false: nothing. */
+static bool carry_on(uint32_t track) {
+        switch (node.track[track].state) {
+        case UNIT_OPEN:
+                if (node.phase != NODE_RUNNING || node.missing || node.track[track].spoilt)
+                        return false;
+                node_full(&node, now, node.generation, track);
+                break;
+        case UNIT_COMMITTING: node_landed(&node, now, node.generation, track); break;
+        case UNIT_VOIDING: node_quiet(&node, now, node.generation, track); break;
+        default: return false;
+        }
+        pump();
+        return true;
+}
+
+static void move(uint64_t *next) {
+        uint32_t track = rnd(3), some = node.n > 0 ? rnd(node.n) : 0;
+
+        switch (rnd(14)) {
+        case 0:
+                join(request(++*next, 1, 3));
+                break;
+        case 1:
+                if (node.n > 1)
+                        lose(node.member[some].request.member, WIRE__CAUSE__EXITED);
+                break;
+        case 2:
+                if (node.n > 1) {
+                        node_leave(&node, now, node.member[some].request.member);
+                        pump();
+                }
+                break;
+        case 3:
+                if (node.n < 2 || !node.member[some].in || node.track[track].state == UNIT_IDLE)
+                        break;                  /* who takes memory away has given some */
+                node_spoil(&node, now, node.generation, track);
+                lose(node.member[some].request.member, WIRE__CAUSE__EVICTED);
+                break;
+        case 4:
+                node_differ(&node, now, node.generation, TRACK_OPERATION);
+                pump();
+                break;
+        case 5: coordinator.hold = !coordinator.hold; break;
+        case 6:
+                now += rnd(SECOND);
+                coordinator_tick(&coordinator, now);
+                pump();
+                break;
+        default:
+                if (!carry_on(track) && node_open(&node, now, node.generation, track, planned))
+                        pump();
+        }
+        build();
+        n_acted = 0;
+}
+
+/* Everything that was begun comes to an end, and waits only for the time of the membership. */
+static void whatever_happens_comes_to_an_end(void **state) {
+        unsigned ended = 0;
+
+        for (unsigned run = 0; run < 2000; run++) {
+                uint64_t next = 2;
+                bool going = true;
+
+                form(2, 1, 3);
+                for (unsigned i = rnd(60); i > 0; i--)
+                        move(&next);
+                coordinator.hold = false;
+                for (unsigned i = 0; going; i++) {
+                        assert_true(i < 100);
+                        now += SECOND;
+                        coordinator_tick(&coordinator, now);
+                        pump();
+                        build();
+                        going = carry_on(0) || carry_on(1) || carry_on(2);
+                        n_acted = 0;
+                }
+                now += SECOND;
+                coordinator_tick(&coordinator, now);
+                pump();
+                build();
+                if (coordinator.order == ORDER_END) {   /* nobody is left who was there before, or has the state */
+                        assert_true(coordinator.end == JOB_END_TOO_FEW || coordinator.end == JOB_END_NO_STATE);
+                        assert_int_equal(node.phase, NODE_ENDED);
+                        ended++;
+                        continue;
+                }
+                assert_int_equal(node.phase, NODE_RUNNING);
+                assert_int_equal(coordinator.order, ORDER_RUN);
+                assert_int_equal(coordinator.membership.n, node.n);
+                assert_int_equal(coordinator.membership.n_waiting, 0);
+        }
+        assert_in_range(ended, 1, 1000);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(the_world_grows_when_all_is_quiet),
@@ -197,6 +300,7 @@ int main(void) {
                 cmocka_unit_test(a_job_is_taken_back),
                 cmocka_unit_test(who_does_not_come_back_is_waited_for),
                 cmocka_unit_test(who_comes_back_may_be_lost_again),
+                cmocka_unit_test(whatever_happens_comes_to_an_end),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
