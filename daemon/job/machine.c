@@ -120,8 +120,8 @@ int machine_init(struct job *job, uint64_t incarnation) {
                 machine_deinit(machine);
                 return -ENOMEM;
         }
-        node_init(machine->node, &(struct node_config){ .candidates = 1, .instance = 1, .n_lanes = 1, .window = 1,
-                  .incarnation = incarnation, .times = times }, now, &outlet);
+        node_init(machine->node, &(struct node_config){ .candidates = 1, .instance = 1, .name = job->name, .n_lanes = 1,
+                  .window = 1, .incarnation = incarnation, .times = times }, now, &outlet);
         coordinator_init(machine->coordinator, &(struct coordinator_config){ .candidates = 1, .nonce = 1,
                          .incarnation = incarnation, .alone = true, .name = job->name, .times = times,
                          .node = &machine->reporter, .n_nodes = 1 }, now, &outlet);
