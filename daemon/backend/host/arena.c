@@ -63,7 +63,7 @@ void arena_release(struct backend_arena *arena) {
 struct backend_arena *arena_free(struct backend_arena *arena) {
         if (!arena)
                 return NULL;
-        if (arena->reaper && arena->bytes > SMALL_ARENA)
+        if (arena->reaper && arena->file.size > SMALL_ARENA)
                 reaper_take(arena->reaper, arena);
         else
                 arena_release(arena);
