@@ -2,6 +2,7 @@
 """Clients and daemons of different versions work together: frozen clients of former ones, synthetic peers of the next one."""
 import os
 import pathlib
+import signal
 import socket
 
 import fake
@@ -33,8 +34,14 @@ def test_what_clients_of_this_version_say_is_frozen():
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_a_frozen_client_is_served(daemon, path):
     d = daemon()
-    first = transcript.Replay(d.socket, path.read_bytes())
-    again = transcript.Replay(d.socket, path.read_bytes())
+
+    def restart():
+        d.signal(signal.SIGTERM)
+        assert d.program.wait() == 0, d.log
+        d.start()
+
+    first = transcript.Replay(d.socket, path.read_bytes(), restart)
+    again = transcript.Replay(d.socket, path.read_bytes(), restart)
     assert not first.patched, "the first job of a daemon has the recorded numbers, so that the bytes are the recorded ones"
     assert [name for name, _ in first.replies if name != "STEP"] == [name for name, _ in again.replies if name != "STEP"]
     minor = int(path.name.split("-")[0].split(".")[1])
