@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Descriptors that clients send and whose close() waits, for hours if need be: the daemon goes on, whichever way they came, and they
-cost their senders alone. A socket lingers for the one who closes it last, so the daemon is stopped until that can be nobody else."""
+"""Descriptors that clients send and that are not theirs to offer, or whose close() waits, for hours if need be: the daemon goes on,
+whichever way they came, and they cost their senders alone. A socket lingers for the one who closes it last, so the daemon is stopped
+until that can be nobody else."""
 import array
+import contextlib
 import os
 import socket
 
@@ -9,7 +11,7 @@ import pytest
 
 import awkward
 from harness import wait_until
-from peer import Peer
+from peer import PAGE, Own, Peer, small_plan
 from test_bad_frames import header, rejected
 
 MALLORY = 4711
@@ -139,7 +141,10 @@ def test_a_user_with_too_many_is_heard_no_more(serve, thing):
 
     other.send("STATUS")
     assert "neither a memfd nor a pidfd" in rejected(other, "QUOTA").text
-    assert "fds_per_uid" in rejected(served.peer(uid=MALLORY, hello=False), "QUOTA").text
+    late = served.peer(uid=MALLORY, hello=False)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):    # turned away before it could say anything
+        late.send("STATUS")
+    rejected(late, "QUOTA")
     served.peer(uid=MALLORY + 1).status()
     served.go()
     served.daemon.wait_log(rf"client pid \d+, uid {MALLORY} is disconnected: descriptors that it, or others of this uid, sent")
@@ -163,3 +168,34 @@ def test_the_daemon_can_end_meanwhile(daemon):
     made.finish()
     made.expect_clean = False           # it has been
     thing.release()
+
+
+def test_memory_of_a_daemon_is_no_memory_of_ones_own(serve):
+    """Arenas and staging memory are shared already, and another plan in them would share them once more; also if they are the memory
+    of another daemon, as after a restart."""
+    served, elsewhere = serve(), serve()
+    peer, stranger = served.crew("own", 1, plan=None).peers[0], elsewhere.crew("own", 1, plan=None).peers[0]
+
+    def refused(who, fd, size):
+        """Through any descriptor of it."""
+        again = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+        for offer in (fd, again):
+            told = who.refusal(who.send("REGISTER", fds=[offer], job=who.job, offset=0, bytes=size))
+            assert told.code == "INVALID" and "that a gradsyncd has made" in told.text, told
+        os.close(again)
+
+    plan = small_plan()
+    message = peer.expect("PLAN_ARENA", peer.plan_send(plan))
+    fd = peer.fds[0]
+    os.posix_fallocate(fd, 0, message.bytes)
+    refused(peer, fd, message.bytes)
+    refused(stranger, fd, message.bytes)
+    os.close(fd)
+    peer.ask("PLAN_MAPPED", "PLAN_AGREED", job=peer.job, plan=0)
+    message = peer.ask("STAGING", "STAGING_ARENA", job=peer.job)
+    fd = peer.fds[0]
+    os.posix_fallocate(fd, 0, message.bytes)
+    refused(peer, fd, message.bytes)
+    os.close(fd)
+    own = peer.register(Own(4 * PAGE))          # what is one's own still can be
+    own.close()

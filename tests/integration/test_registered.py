@@ -235,37 +235,6 @@ WRONG_FILES = {
 }
 
 
-def test_memory_of_a_daemon_is_no_memory_of_ones_own(serve):
-    """Arenas and staging memory are shared already, and another plan in them would share them once more; also if they are the memory
-    of another daemon, as after a restart."""
-    served, elsewhere = serve(), serve()
-    peer, stranger = served.crew("own", 1, plan=None).peers[0], elsewhere.crew("own", 1, plan=None).peers[0]
-
-    def refused(who, fd, size):
-        """Through any descriptor of it."""
-        again = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
-        for offer in (fd, again):
-            told = who.refusal(who.send("REGISTER", fds=[offer], job=who.job, offset=0, bytes=size))
-            assert told.code == "INVALID" and "that a gradsyncd has made" in told.text, told
-        os.close(again)
-
-    plan = small_plan()
-    message = peer.expect("PLAN_ARENA", peer.plan_send(plan))
-    fd = peer.fds[0]
-    os.posix_fallocate(fd, 0, message.bytes)
-    refused(peer, fd, message.bytes)
-    refused(stranger, fd, message.bytes)
-    os.close(fd)
-    peer.ask("PLAN_MAPPED", "PLAN_AGREED", job=peer.job, plan=0)
-    message = peer.ask("STAGING", "STAGING_ARENA", job=peer.job)
-    fd = peer.fds[0]
-    os.posix_fallocate(fd, 0, message.bytes)
-    refused(peer, fd, message.bytes)
-    os.close(fd)
-    own = peer.register(Own(4 * PAGE))          # what is one's own still can be
-    own.close()
-
-
 def test_wrong_files(serve):
     served = serve()
     crew = served.crew("wrong", 1)
