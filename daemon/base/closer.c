@@ -67,7 +67,7 @@ struct closer {
         pthread_cond_t work, ended;
         struct list ready, done;
         pthread_t thread[THREADS];
-        unsigned n_threads, n_ended, n_idle, n_ready;
+        unsigned n_threads, n_ended, n_busy, n_ready;
         bool stop;
 };
 
@@ -81,6 +81,7 @@ static struct entry *begin(struct closer *closer) {
 
         list_remove(&lane->ready);
         closer->n_ready--;
+        closer->n_busy++;
         list_remove(&entry->link);
         return entry;
 }
@@ -95,6 +96,7 @@ static void end(struct closer *closer, struct entry *entry) {
         struct lane *lane = entry->lane;
         uint64_t one = 1;
 
+        closer->n_busy--;
         list_append(&closer->done, &entry->link);
         if (list_empty(&lane->waiting))
                 lane->busy = false;
@@ -112,9 +114,7 @@ static void *run(void *data) {
                 struct entry *entry;
 
                 if (list_empty(&closer->ready)) {
-                        closer->n_idle++;
                         pthread_cond_wait(&closer->work, &closer->lock);
-                        closer->n_idle--;
                         continue;
                 }
                 entry = begin(closer);
@@ -360,7 +360,7 @@ int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusa
         list_append(&lane->waiting, &entry->link);
         if (!lane->busy)
                 make_ready(closer, lane);
-        if (closer->n_ready > closer->n_idle && closer->n_threads < THREADS)
+        if (closer->n_ready > closer->n_threads - closer->n_busy && closer->n_threads < THREADS)
                 started = start_thread(closer);
         pthread_cond_signal(&closer->work);
         pthread_mutex_unlock(&closer->lock);
