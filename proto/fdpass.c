@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The two system calls of a connection. Every fd that the kernel has installed is either handed to the caller in the
- * packet it came with, or closed here; which of both is decided in take_control().
+ * packet it came with, or dropped here; which of both is decided in take_control().
  */
 #include "proto/fdpass.h"
 
@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define KERNEL_FDS_MAX 253u             /* the kernel passes no more in one packet: any packet's fds fit */
 #define OTHER_CONTROL 512u              /* room for control messages that nobody asked for */
 
 #ifndef SCM_PIDFD
@@ -20,7 +19,7 @@
 
 union control {
         struct cmsghdr align;
-        uint8_t space[CMSG_SPACE(KERNEL_FDS_MAX * sizeof(int)) + OTHER_CONTROL];
+        uint8_t space[CMSG_SPACE(FDPASS_FDS_MAX * sizeof(int)) + OTHER_CONTROL];        /* any packet's fds fit */
 };
 
 int fdpass_send(int sock, const void *frame, size_t size, const int *fds, unsigned n_fds) {
@@ -50,14 +49,30 @@ int fdpass_send(int sock, const void *frame, size_t size, const int *fds, unsign
         return (size_t)sent == size ? 0 : -EIO; /* a packet is sent whole or not at all */
 }
 
-void fdpass_close(struct fdpass_packet *packet) {
+/* Where fds go that nobody gets. */
+struct bin {
+        fdpass_drop_fn drop;
+        void *data;
+};
+
+static void close_at_once(void *data, int fd) {
+        close(fd);
+}
+
+static const struct bin closing = { .drop = close_at_once };
+
+static void drop_all(struct fdpass_packet *packet, const struct bin *bin) {
         for (unsigned i = 0; i < packet->n_fds; i++)
-                close(packet->fds[i]);
+                bin->drop(bin->data, packet->fds[i]);
         packet->n_fds = 0;
 }
 
-/* Takes over `count` fds at `data` (not aligned). Surplus ones are closed at once and make the packet an error. */
-static void take_fds(struct fdpass_packet *packet, const uint8_t *data, size_t count) {
+void fdpass_close(struct fdpass_packet *packet) {
+        drop_all(packet, &closing);
+}
+
+/* Takes over `count` fds at `data` (not aligned). Surplus ones are dropped at once and make the packet an error. */
+static void take_fds(struct fdpass_packet *packet, const uint8_t *data, size_t count, const struct bin *bin) {
         for (size_t i = 0; i < count; i++) {
                 int fd;
 
@@ -65,13 +80,13 @@ static void take_fds(struct fdpass_packet *packet, const uint8_t *data, size_t c
                 if (packet->n_fds < FRAME_FDS_MAX) {
                         packet->fds[packet->n_fds++] = fd;
                 } else {
-                        close(fd);
+                        bin->drop(bin->data, fd);
                         packet->error = -E2BIG;
                 }
         }
 }
 
-static void drop_fd(const uint8_t *data, size_t size) {
+static void drop_pidfd(const uint8_t *data, size_t size) {
         int fd;
 
         if (size < sizeof(fd))
@@ -83,7 +98,7 @@ static void drop_fd(const uint8_t *data, size_t size) {
 
 /* Walks the control data of one packet by hand: the lengths in it are the kernel's, but a walk that trusts none of them
  * is short enough. */
-static void take_control(struct fdpass_packet *packet, const struct msghdr *message) {
+static void take_control(struct fdpass_packet *packet, const struct msghdr *message, const struct bin *bin) {
         const uint8_t *at = message->msg_control;
         size_t left = message->msg_controllen;
 
@@ -96,9 +111,9 @@ static void take_control(struct fdpass_packet *packet, const struct msghdr *mess
                         break;
                 size = header.cmsg_len - CMSG_LEN(0);
                 if (header.cmsg_level == SOL_SOCKET && header.cmsg_type == SCM_RIGHTS)
-                        take_fds(packet, at + CMSG_LEN(0), size / sizeof(int));
+                        take_fds(packet, at + CMSG_LEN(0), size / sizeof(int), bin);
                 else if (header.cmsg_level == SOL_SOCKET && header.cmsg_type == SCM_PIDFD)
-                        drop_fd(at + CMSG_LEN(0), size);
+                        drop_pidfd(at + CMSG_LEN(0), size);
                 step = CMSG_ALIGN(header.cmsg_len);
                 if (step >= left)
                         break;
@@ -108,17 +123,17 @@ static void take_control(struct fdpass_packet *packet, const struct msghdr *mess
 }
 
 /* Fills the packet from what the kernel delivered. fds stay in it only if nothing is wrong with it. */
-static void take_packet(struct fdpass_packet *packet, const struct mmsghdr *received) {
+static void take_packet(struct fdpass_packet *packet, const struct mmsghdr *received, const struct bin *bin) {
         packet->size = received->msg_len;
         packet->n_fds = 0;
         packet->error = 0;
-        take_control(packet, &received->msg_hdr);
+        take_control(packet, &received->msg_hdr, bin);
         if (received->msg_hdr.msg_flags & MSG_CTRUNC)
                 packet->error = -EMFILE;
         else if (received->msg_hdr.msg_flags & MSG_TRUNC)
                 packet->error = -EMSGSIZE;
         if (packet->error || packet->size == 0)
-                fdpass_close(packet);
+                drop_all(packet, bin);
 }
 
 static int receive_batch(int sock, struct mmsghdr *messages, unsigned n) {
@@ -137,7 +152,7 @@ static int end_of_file(struct fdpass_packet *packet) {
         return 1;
 }
 
-int fdpass_receive(int sock, struct fdpass_packet *packets, unsigned n) {
+static int receive(int sock, struct fdpass_packet *packets, unsigned n, const struct bin *bin) {
         struct mmsghdr messages[FDPASS_BATCH];
         struct iovec iovs[FDPASS_BATCH];
         union control controls[FDPASS_BATCH];
@@ -159,12 +174,20 @@ int fdpass_receive(int sock, struct fdpass_packet *packets, unsigned n) {
         if (received == -ECONNRESET)
                 return end_of_file(&packets[0]);
         for (int i = 0; i < received; i++) {
-                take_packet(&packets[i], &messages[i]);
+                take_packet(&packets[i], &messages[i], bin);
                 if (ended)
-                        fdpass_close(&packets[i]);      /* an empty packet ends the connection, whatever follows */
+                        drop_all(&packets[i], bin);     /* an empty packet ends the connection, whatever follows */
                 else
                         kept++;
                 ended = ended || (packets[i].size == 0 && packets[i].error == 0);
         }
         return received < 0 ? received : kept;
+}
+
+int fdpass_receive(int sock, struct fdpass_packet *packets, unsigned n) {
+        return receive(sock, packets, n, &closing);
+}
+
+int fdpass_receive_dropping(int sock, struct fdpass_packet *packets, unsigned n, fdpass_drop_fn drop, void *data) {
+        return receive(sock, packets, n, &(struct bin){ .drop = drop, .data = data });
 }

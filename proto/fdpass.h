@@ -13,6 +13,7 @@
 #include "frame.h"
 
 #define FDPASS_BATCH 16u
+#define FDPASS_FDS_MAX 253u             /* the kernel passes no more in one packet */
 
 struct fdpass_packet {
         uint8_t *data;                  /* caller's buffer of FRAME_MAX bytes (receive) or the frame (send) */
@@ -29,6 +30,10 @@ int fdpass_send(int sock, const void *frame, size_t size, const int *fds, unsign
 /* Receives up to `n` (<= FDPASS_BATCH) packets with one system call, never blocking. Returns the number received,
  * -EAGAIN if none is there, other negative errno: fatal. A packet with size 0 and error 0 is end of file. */
 int fdpass_receive(int sock, struct fdpass_packet *packets, unsigned n);
+
+/* The same, but fds that nobody gets are given to drop(), which takes them, instead of being closed. */
+typedef void (*fdpass_drop_fn)(void *data, int fd);
+int fdpass_receive_dropping(int sock, struct fdpass_packet *packets, unsigned n, fdpass_drop_fn drop, void *data);
 
 /* Closes whatever fds the packet still owns and sets n_fds to 0. */
 void fdpass_close(struct fdpass_packet *packet);

@@ -27,12 +27,22 @@
 
 #define INVALID WIRE__CODE__INVALID
 
-/* Without asking the file: its link in /proc begins with the kind, but for what has a path. */
-static const char *kind_of(int fd) {
-        char path[40], link[16] = "";
+/* What its link in /proc says, cut to `size`: that is known without asking the file. */
+static bool read_link(int fd, char *link, size_t size) {
+        char path[40];
+        ssize_t n;
 
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        if (readlink(path, link, sizeof(link) - 1) < 0)
+        n = readlink(path, link, size - 1);
+        link[n < 0 ? 0 : n] = '\0';
+        return n >= 0;
+}
+
+/* The link begins with the kind, but for what has a path. */
+static const char *kind_of(int fd) {
+        char link[16];
+
+        if (!read_link(fd, link, sizeof(link)))
                 return "something unknown";
         if (strncmp(link, "socket:", 7) == 0)
                 return "a socket";
@@ -41,6 +51,13 @@ static const char *kind_of(int fd) {
         if (strncmp(link, "anon_inode:", 11) == 0)
                 return "an object of the kernel without a file";
         return strncmp(link, "/memfd:", 7) == 0 ? "a memfd that cannot be read or written" : "a file, directory or device";
+}
+
+bool memfd_is_arena(int fd) {
+        static const char arena[] = "/memfd:" MEMFD_ARENA " (deleted)";
+        char link[sizeof(arena) + 1];
+
+        return read_link(fd, link, sizeof(link)) && strcmp(link, arena) == 0;
 }
 
 static int check_seals(int fd, char *text, size_t size) {

@@ -7,8 +7,11 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#define MEMFD_ARENA "gradsync-arena"    /* name of each memfd that a daemon makes for members */
 
 struct memfd_file {
         uint64_t device, inode;         /* which file it is, whatever descriptors lead to it */
@@ -21,6 +24,9 @@ struct memfd_file {
  * the machine's pages. 0 with *ret; WIRE__CODE__INVALID with one sentence in `text`; or a negative errno.
  */
 int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret, char *text, size_t size);
+
+/* Whether it is memory that a daemon has made, this one or another one: that is a plan's already. Nobody can take the name away. */
+bool memfd_is_arena(int fd);
 
 /*
  * Whether every page of the whole file is there, in memory or swapped out: only the number of a file's pages can be had without

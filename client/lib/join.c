@@ -175,8 +175,8 @@ static int ask(struct gradsync *gs, struct gradsync_job *job, const struct wish 
         if (wish->token[0] != '\0') {
                 if (gs->minor < FRAME_MINOR_1)
                         return fail(GRADSYNC_UNSUPPORTED,
-                                    "job '%s' is to have a token, but this gradsyncd is too old to know tokens",
-                                    job->name);
+                                    "job '%s' is to have a token, but this gradsyncd is too old to know tokens, and would let every process "
+                                    "of this user in: upgrade it, or join without a token", job->name);
                 join.token = (char *)wish->token;
         }
         return request_call(gs, &job->request, WIRE__MESSAGE_TYPE__JOIN, &join.base,

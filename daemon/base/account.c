@@ -115,14 +115,20 @@ int charge_take(struct charge *charge, struct accounts *accounts, uid_t uid, enu
                               (unsigned)uid, used, slots[slot].what, amount, limit, slots[slot].key);
         }
 
+        charge_force(charge, accounts, uid, slot, amount);
+        return charge->account ? 0 : -ENOMEM;
+}
+
+void charge_force(struct charge *charge, struct accounts *accounts, uid_t uid, enum account_slot slot, uint64_t amount) {
+        assert(!charge->account);
+
         struct account *account = find_or_open(accounts, uid);
         if (!account)
-                return -ENOMEM;
+                return;
         account->charges++;
         account->used[slot] += amount;
         accounts->total[slot] += amount; /* cannot wrap before memory is exhausted */
         *charge = (struct charge){ .account = account, .slot = slot, .amount = amount };
-        return 0;
 }
 
 void charge_release(struct charge *charge) {

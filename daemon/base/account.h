@@ -40,6 +40,8 @@ uint64_t accounts_refused(const struct accounts *accounts, enum account_slot slo
  * raise; or -ENOMEM. *charge must be empty. */
 int charge_take(struct charge *charge, struct accounts *accounts, uid_t uid, enum account_slot slot, uint64_t amount,
                 struct refusal *refusal);
+/* Charges what is there already, whatever the limit; nothing, if there is no memory for it. *charge must be empty. */
+void charge_force(struct charge *charge, struct accounts *accounts, uid_t uid, enum account_slot slot, uint64_t amount);
 void charge_release(struct charge *charge);                     /* harmless on an empty one */
 
 /* Name of the slot's key in section [limits] of the configuration: "clients_per_uid", … */

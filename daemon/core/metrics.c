@@ -36,6 +36,7 @@ struct caller {
 
 struct metrics {
         struct loop *loop;
+        struct closer *closer;
         struct sessions *sessions;
         int fd;
         char *path;
@@ -150,7 +151,7 @@ static void caller_free(struct caller *caller) {
         loop_defer_cancel(metrics->loop, &caller->reap);
         loop_timer_free(caller->timer);
         loop_io_free(caller->io);
-        fd_close(caller->sock);
+        closer_hang_up(metrics->closer, caller->sock);
         list_remove(&caller->link);
         free(caller->text);
         free(caller);
@@ -168,10 +169,21 @@ static void finish(struct caller *caller) {
         loop_defer(caller->metrics->loop, &caller->reap);
 }
 
+/* Should fds come with it, the kernel closes them, and waits for that if it has to. */
+static ssize_t receive(struct caller *caller, char *to, size_t size) {
+        struct closer *closer = caller->metrics->closer;
+        ssize_t n;
+
+        closer_hurry(closer);
+        n = recv(caller->sock, to, size, 0);
+        closer_calm(closer);
+        return n;
+}
+
 /* Closing a socket with something unread in it takes the response away from the caller. */
 static void discard(struct caller *caller) {
         for (unsigned i = 0; i < DISCARDS; i++)
-                if (recv(caller->sock, caller->request, REQUEST_MAX, 0) <= 0)
+                if (receive(caller, caller->request, REQUEST_MAX) <= 0)
                         return;
 }
 
@@ -260,7 +272,7 @@ static bool is_complete(const struct caller *caller) {
 }
 
 static void hear(struct caller *caller) {
-        ssize_t n = recv(caller->sock, caller->request + caller->heard, REQUEST_MAX - caller->heard, 0);
+        ssize_t n = receive(caller, caller->request + caller->heard, REQUEST_MAX - caller->heard);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
                 return;
@@ -303,7 +315,7 @@ static int caller_new(struct metrics *metrics, int sock) {
         int r;
 
         if (caller == NULL) {
-                fd_close(sock);
+                closer_hang_up(metrics->closer, sock);
                 return -ENOMEM;
         }
         caller->metrics = metrics;
@@ -351,7 +363,7 @@ static void incoming(void *data, int fd, unsigned events) {
         loop_io_set(metrics->io, 0); /* until one of them has ended */
 }
 
-int metrics_new(struct loop *loop, struct sessions *sessions, const struct listener_config *config,
+int metrics_new(struct loop *loop, struct sessions *sessions, struct closer *closer, const struct listener_config *config,
                 struct metrics **ret, char *error, size_t size) {
         struct metrics *metrics = calloc(1, sizeof(*metrics));
         int r = -ENOMEM;
@@ -359,6 +371,7 @@ int metrics_new(struct loop *loop, struct sessions *sessions, const struct liste
         if (metrics != NULL) {
                 metrics->loop = loop;
                 metrics->sessions = sessions;
+                metrics->closer = closer;
                 list_init(&metrics->callers);
                 metrics->fd = -1;
                 metrics->path = strdup(config->path);
@@ -395,7 +408,7 @@ struct metrics *metrics_free(struct metrics *metrics) {
         loop_timer_free(metrics->retry);
         if (metrics->fd >= 0)
                 unlink(metrics->path);
-        fd_close(metrics->fd);
+        closer_hang_up(metrics->closer, metrics->fd);
         free(metrics->path);
         free(metrics);
         return NULL;

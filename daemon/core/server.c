@@ -36,6 +36,7 @@ struct server {
         uint64_t drain_deadline;
         struct loop *loop;
         struct accounts *accounts;
+        struct closer *closer;
         struct backend *backend;
         struct loop_io *backend_io;
         struct sessions *sessions;
@@ -155,7 +156,7 @@ static int open_sessions(struct server *server, char *error, size_t size) {
                 return fail(-errno, "cannot draw an instance id", error, size);
         r = sessions_new(&config, &server->sessions);
         if (r == 0)
-                r = conns_init(&server->conns, server->loop, server->sessions, server->accounts);
+                r = conns_init(&server->conns, server->loop, server->sessions, server->accounts, server->closer);
         find_admin_group(server);
         server->conns.allow_nobody = server->config.allow_nobody;
         server->conns.connects_per_uid = server->config.connects_per_uid;
@@ -185,7 +186,7 @@ static int open_metrics(struct server *server, char *error, size_t size) {
 
         if (config.path[0] == '\0')
                 return 0;
-        return metrics_new(server->loop, server->sessions, &config, &server->metrics, error, size);
+        return metrics_new(server->loop, server->sessions, server->closer, &config, &server->metrics, error, size);
 }
 
 static void tell_status(struct server *server) {
@@ -329,6 +330,8 @@ static int start(struct server *server, char *error, size_t size) {
         if (r == 0)
                 r = accounts_new(server->config.limits, &server->accounts);
         if (r == 0)
+                r = closer_new(server->loop, server->accounts, close, &server->closer);
+        if (r == 0)
                 r = watch_signals(server);
         if (r < 0)
                 return fail(r, "cannot start", error, size);
@@ -398,6 +401,7 @@ struct server *server_free(struct server *server) {
         loop_timer_free(server->stop);
         loop_timer_free(server->watchdog);
         loop_timer_free(server->status);
+        closer_free(server->closer);
         accounts_free(server->accounts);
         loop_free(server->loop);
         config_deinit(&server->config);

@@ -65,7 +65,13 @@ static int adopt(struct memory *memory, int fd, struct refusal *refusal) {
         const struct member *member = memory->member;
         struct backend *backend = config_of(member)->backend;
         struct refusal why;
-        int r = backend->ops->arena_adopt(backend, fd, memory->offset, memory->bytes, &memory->file, &memory->arena, &why);
+        int r;
+
+        if (memfd_is_arena(fd))
+                return refuse(refusal, WIRE__CODE__INVALID, "rank %u of job '%s' cannot register this memory: it is an arena, or staging "
+                              "memory, that a gradsyncd has made, and has its use already; make one with memfd_create(2)",
+                              member->rank, member->job->name);
+        r = backend->ops->arena_adopt(backend, fd, memory->offset, memory->bytes, &memory->file, &memory->arena, &why);
 
         if (r > 0)
                 return refuse(refusal, why.code, "rank %u of job '%s' cannot register this memory: %s", member->rank,

@@ -115,15 +115,13 @@ void session_packet(struct session *session, const void *packet, size_t size, in
         struct frame_header header;
         enum frame_verdict verdict;
 
-        if (session->state != SESSION_ENDING) {
-                verdict = frame_decode(packet, size, &header);
-                if (verdict == FRAME_OK)
-                        dispatch(session, &header, (const uint8_t *)packet + FRAME_HEADER, fds, n_fds);
-                else if (verdict == FRAME_BAD_MAJOR)
-                        wrong_version(session, header.major);
-                else
-                        session_protocol_error(session, "bad frame", frame_verdict_text(verdict));
-        }
-        for (unsigned i = 0; i < n_fds; i++)
-                fds[i] = fd_close(fds[i]);
+        if (session->state == SESSION_ENDING)
+                return;
+        verdict = frame_decode(packet, size, &header);
+        if (verdict == FRAME_OK)
+                dispatch(session, &header, (const uint8_t *)packet + FRAME_HEADER, fds, n_fds);
+        else if (verdict == FRAME_BAD_MAJOR)
+                wrong_version(session, header.major);
+        else
+                session_protocol_error(session, "bad frame", frame_verdict_text(verdict));
 }

@@ -21,8 +21,10 @@ static int take_pidfd(struct session *session, struct request *request) {
         if (!proc_pidfd_is(request->fds[0], session->peer.pid))
                 return refuse(&request->refusal, WIRE__CODE__INVALID,
                               "the fd with HELLO is no pidfd of process %d", (int)session->peer.pid);
-        if (session->pidfd >= 0)
+        if (session->pidfd >= 0) {
+                request->fds[0] = fd_close(request->fds[0]);    /* of a pidfd that takes no time */
                 return 0;
+        }
         r = charge_take(&session->pidfd_charge, session->sessions->config.accounts, session->peer.uid,
                         ACCOUNT_FDS, 1, &request->refusal);
         if (r != 0)

@@ -65,7 +65,7 @@ void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *dat
 int session_new(struct sessions *sessions, const struct session_link *ops, void *link,
                 const struct session_peer *peer, int pidfd, struct session **ret);
 struct session *session_free(struct session *session);
-/* One packet with its fds: all of them are taken over. */
+/* One packet with its fds. Those that it keeps are set to -1; the others stay the caller's. */
 void session_packet(struct session *session, const void *packet, size_t size, int *fds, unsigned n_fds);
 /* The packet could not be taken: truncated, or with more fds than are allowed. */
 void session_bad_packet(struct session *session, const char *why);

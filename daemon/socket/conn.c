@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,7 +20,9 @@
 #include "gradsync.pb-c.h"
 
 #define BATCHES 4u                      /* read from one client before the others get their turn */
-#define DRAIN_BATCHES 64u               /* more packets than a socket's buffer holds */
+#define DRAIN_PACKETS 1024u             /* more than a socket's buffer holds */
+#define BATCH_SHARE 4u                  /* the fds of one batch are at most this part of what the process may have */
+#define OWN_FDS 64u                     /* more than the daemon needs for itself */
 
 struct packet {                         /* waiting to be sent */
         struct list link;
@@ -45,8 +48,20 @@ struct conn {
         struct loop_deferred reap;
 };
 
-int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct accounts *accounts) {
-        *conns = (struct conns){ .loop = loop, .sessions = sessions, .accounts = accounts };
+/* Whatever comes with the packets of one batch has to have room. */
+static void measure(struct conns *conns) {
+        struct rlimit limit;
+        uint64_t batch;
+
+        conns->fds_room = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+        batch = conns->fds_room / BATCH_SHARE / FDPASS_FDS_MAX;
+        conns->batch_most = batch < 1 ? 1 : batch < FDPASS_BATCH ? (unsigned)batch : FDPASS_BATCH;
+}
+
+int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct accounts *accounts,
+               struct closer *closer) {
+        *conns = (struct conns){ .loop = loop, .sessions = sessions, .accounts = accounts, .closer = closer };
+        measure(conns);
         list_init(&conns->list);
         conns->buffers = malloc((size_t)FDPASS_BATCH * FRAME_MAX);
         return conns->buffers != NULL ? tidy_init(&conns->tidy, loop) : -ENOMEM;
@@ -70,7 +85,7 @@ static void conn_free(struct conn *conn) {
         list_for_each_safe(packet, spare, &conn->queue, link)
                 packet_free(packet);
         loop_io_free(conn->io);
-        fd_close(conn->sock);
+        closer_hang_up(conn->conns->closer, conn->sock);        /* with whatever lies unread in it */
         charge_release(&conn->pidfd_charge);
         charge_release(&conn->sock_charge);
         charge_release(&conn->charge);
@@ -218,15 +233,37 @@ static const char *packet_error(int error) {
         }
 }
 
+/* Too many descriptors of its user wait to be closed: nothing more is read from any client of that one. */
+static void refuse_fds(struct conn *conn, const char *text) {
+        if (flood_admits(FLOOD_PROTOCOL, conn->peer.uid, clock_now()))
+                log_warning("client pid %d, uid %u is disconnected: descriptors that it, or others of this uid, sent cannot be "
+                            "closed: %s", (int)conn->peer.pid, (unsigned)conn->peer.uid, text);
+        session_refuse(conn->session, WIRE__CODE__QUOTA, text);
+}
+
+/* An fd that nobody wants. */
+static void drop(void *data, int fd) {
+        struct conn *conn = data;
+        struct refusal refusal;
+
+        if (closer_take(conn->conns->closer, fd, conn->peer.uid, &refusal) > 0)
+                refuse_fds(conn, refusal.text);
+}
+
+static void drop_fds(struct conn *conn, const struct fdpass_packet *packet) {
+        for (unsigned i = 0; i < packet->n_fds; i++)
+                if (packet->fds[i] >= 0)
+                        drop(conn, packet->fds[i]);
+}
+
 /* False once there is nothing more to read from it. */
 static bool take(struct conn *conn, struct fdpass_packet *packet) {
         if (conn->dead) {
-                fdpass_close(packet);
+                drop_fds(conn, packet);
                 return false;
         }
         if (packet->error != 0) {
                 session_bad_packet(conn->session, packet_error(packet->error));
-                fdpass_close(packet);
                 return false;
         }
         if (packet->size == 0) {
@@ -234,7 +271,23 @@ static bool take(struct conn *conn, struct fdpass_packet *packet) {
                 return false;
         }
         session_packet(conn->session, packet->data, packet->size, packet->fds, packet->n_fds);
+        drop_fds(conn, packet);
         return true;
+}
+
+/* The kernel closes fds for which there is no room, and waits for that if it has to. */
+static int receive_packets(struct conn *conn, struct fdpass_packet *packets) {
+        struct conns *conns = conn->conns;
+        uint64_t used = accounts_total(conns->accounts, ACCOUNT_FDS) + OWN_FDS;
+        bool scarce = used + (uint64_t)conn->batch * FDPASS_FDS_MAX > conns->fds_room;
+        int n;
+
+        if (scarce)
+                closer_hurry(conns->closer);
+        n = fdpass_receive_dropping(conn->sock, packets, conn->batch, drop, conn);
+        if (scarce)
+                closer_calm(conns->closer);
+        return n;
 }
 
 /* One batch; whether there may be more. */
@@ -243,9 +296,13 @@ static bool receive(struct conn *conn) {
         bool more = true;
         int n;
 
+        if (closer_is_overdrawn(conn->conns->closer, conn->peer.uid)) {
+                refuse_fds(conn, "too many of them wait for that; send none that is neither a memfd nor a pidfd");
+                return false;
+        }
         for (unsigned i = 0; i < FDPASS_BATCH; i++)
                 packets[i] = (struct fdpass_packet){ .data = conn->conns->buffers + (size_t)i * FRAME_MAX };
-        n = fdpass_receive(conn->sock, packets, conn->batch);
+        n = receive_packets(conn, packets);
         if (n < 0 && n != -EAGAIN)
                 fail(conn);
         for (int i = 0; i < n; i++)
@@ -257,8 +314,8 @@ static bool receive(struct conn *conn) {
 static void drain(void *link) {
         struct conn *conn = link;
 
-        conn->batch = FDPASS_BATCH;
-        for (unsigned batch = 0; batch < DRAIN_BATCHES; batch++)
+        conn->batch = conn->conns->batch_most;
+        for (unsigned packets = 0; packets < DRAIN_PACKETS; packets += conn->batch)
                 if (conn->dead || !receive(conn))
                         break;
 }
@@ -280,7 +337,7 @@ static void converse(struct conn *conn, struct turn_place *turn) {
                 turn_charge(turn, after - before);
                 if (after - before >= TURN_BUDGET)
                         conn->batch = 1;
-                else if (conn->batch < FDPASS_BATCH)
+                else if (conn->batch * 2 <= conn->conns->batch_most)
                         conn->batch *= 2;
                 before = after;
         }
@@ -393,12 +450,12 @@ bool conn_accept(struct conns *conns, int sock) {
         int r;
 
         if (!admit(conns, sock, &peer)) {
-                close(sock);
+                closer_hang_up(conns->closer, sock);
                 return false;
         }
         conn = calloc(1, sizeof(*conn));
         if (conn == NULL) {
-                close(sock);
+                closer_hang_up(conns->closer, sock);
                 return false;
         }
         conn->conns = conns;

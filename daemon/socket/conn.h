@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/account.h"
+#include "base/closer.h"
 #include "base/list.h"
 #include "base/loop.h"
 #include "base/tidy.h"
@@ -21,6 +22,9 @@ struct conns {                          /* what all connections share */
         struct loop *loop;
         struct sessions *sessions;
         struct accounts *accounts;
+        struct closer *closer;
+        uint64_t fds_room;              /* fds that the process may have */
+        unsigned batch_most;            /* packets read at once */
         struct list list;
         bool has_admin_group, allow_nobody;
         gid_t admin_group;              /* whose members are operators */
@@ -36,7 +40,8 @@ struct conn;
 
 #define CONN_NOBODY 65534u              /* stands for every uid that has none here, and for careless services */
 
-int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct accounts *accounts);
+int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct accounts *accounts,
+               struct closer *closer);
 void conns_deinit(struct conns *conns);         /* closes all */
 
 /* Takes the socket over, also on failure. The charge for the client is taken from its uid. False if it has been turned

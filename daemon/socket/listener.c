@@ -154,7 +154,8 @@ static bool shed(struct listener *listener) {
 
         listener->spare = fd_close(listener->spare);
         sock = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
-        closep(&sock);
+        if (sock >= 0)
+                closer_hang_up(listener->conns->closer, sock);
         listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (sock < 0)
                 return false;           /* nobody waits: the kernel asks for an fd first */
@@ -237,7 +238,7 @@ struct listener *listener_free(struct listener *listener) {
         if (listener->path != NULL)
                 unlink(listener->path);
         free(listener->path);
-        fd_close(listener->fd);
+        closer_hang_up(listener->conns->closer, listener->fd);
         fd_close(listener->spare);
         free(listener);
         return NULL;

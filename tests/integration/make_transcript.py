@@ -10,11 +10,12 @@ import transcript
 import wire
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "transcripts"
+STAGING = 8 << 20                       # staging_bytes, as a daemon has it unless it is told another
 PARAMS = [("layer1.weight", 1000, 1), ("layer1.bias", 10, 1), ("layer2.weight", 300, 0)]
 
 
-def hello(out, request=1):
-    out.send("HELLO", request, minor=wire.MINOR, program="trainer", library="libgradsync 0.1.0", pid=4242)
+def hello(out, request=1, **more):
+    out.send("HELLO", request, minor=wire.MINOR, program="trainer", library="libgradsync 0.1.0", pid=4242, **more)
     out.expect("WELCOME", request)
 
 
@@ -45,23 +46,49 @@ def status():
     return out
 
 
+def describe(out, request, ordinal=0, memory=0):
+    """A plan of PARAMS, up to its buckets: in an arena, or in a registered memory from its begin. Returns where parameters lie."""
+    diagnosis, size, places, buckets = wire.layout(PARAMS)
+    shift = diagnosis if memory else 0
+    where = {"memory": memory} if memory else {}
+    address = {"job": 1, "plan": ordinal}
+    out.send("PLAN_BEGIN", request, generation=1, params=len(PARAMS), buckets=len(buckets), arena_bytes=diagnosis if memory else size,
+             diagnosis_bytes=diagnosis, reduce=wire.pb.AVG, timeout_ms=300000, **address)
+    out.send("PLAN_PARAMS", request, param=[wire.pb.Param(name=name, dtype=wire.pb.F32, shape=[count], bucket=bucket)
+                                            for name, count, bucket in PARAMS], **address)
+    out.send("PLAN_BUCKETS", request, bucket=[wire.pb.Bucket(dtype=wire.pb.F32, offset=at - shift, bytes=length, payload=payload, **where)
+                                              for at, length, payload in buckets], **address)
+    return [(at - shift, length) for at, length in places]
+
+
+def agree(out, request, ordinal=0, memory=0):
+    """A plan in two requests; returns where its parameters lie."""
+    places = describe(out, request, ordinal, memory)
+    out.send("PLAN_COMMIT", request, job=1, plan=ordinal)
+    out.expect("PLAN_ARENA", request)
+    out.send("PLAN_MAPPED", request + 1, job=1, plan=ordinal)
+    out.expect("PLAN_AGREED", request + 1)
+    return places
+
+
+def simple_step(out, step, places, ordinal=0, generation=1):
+    """A step in the memory that is meant."""
+    for at, length in places:
+        out.memory(at, floats(length // 4, step))
+    for bucket in (0, 1):
+        out.send("READY", 0, job=1, generation=generation, plan=ordinal, step=step, bucket=bucket)
+    out.expect("STEP", 0)
+    for (at, _), (_, count, _) in zip(places, PARAMS):
+        out.result(at, floats(count, step))
+
+
 def training():
     """Two steps of a plan with two buckets, one parameter absent in the second; then the plan and the job are given up."""
     out = transcript.Writer()
     hello(out)
     join(out)
-    diagnosis, size, places, buckets = wire.layout(PARAMS)
+    places = agree(out, 3)
     address = {"job": 1, "plan": 0}
-    out.send("PLAN_BEGIN", 3, generation=1, params=len(PARAMS), buckets=len(buckets), arena_bytes=size, diagnosis_bytes=diagnosis,
-             reduce=wire.pb.AVG, timeout_ms=300000, **address)
-    out.send("PLAN_PARAMS", 3, param=[wire.pb.Param(name=name, dtype=wire.pb.F32, shape=[count], bucket=bucket)
-                                      for name, count, bucket in PARAMS], **address)
-    out.send("PLAN_BUCKETS", 3, bucket=[wire.pb.Bucket(dtype=wire.pb.F32, offset=at, bytes=length, payload=payload)
-                                        for at, length, payload in buckets], **address)
-    out.send("PLAN_COMMIT", 3, **address)
-    out.expect("PLAN_ARENA", 3)
-    out.send("PLAN_MAPPED", 4, **address)
-    out.expect("PLAN_AGREED", 4)
     for step in (1, 2):
         out.memory(16, struct.pack("<Q", step))
         for at, length in places:
@@ -111,9 +138,93 @@ def operations():
     return out
 
 
+def registered():
+    """Two plans in one memory of the client's own, one after the other, beside one in an arena; then all is given up."""
+    out = transcript.Writer()
+    hello(out)
+    join(out)
+    out.own(16 * wire.PAGE)
+    out.send("REGISTER", 3, carries=0, job=1, offset=0, bytes=8 * wire.PAGE)
+    out.expect("REGISTERED", 3)
+    out.send("REGISTER", 4, carries=0, job=1, offset=8 * wire.PAGE, bytes=8 * wire.PAGE)
+    out.expect("REGISTERED", 4)
+    places = agree(out, 5, memory=1)
+    out.use(0)
+    simple_step(out, 1, places)
+    simple_step(out, 2, places)
+    elsewhere = agree(out, 7, ordinal=1)                # memory 2 is its arena
+    simple_step(out, 1, elsewhere, ordinal=1)
+    out.use(0)
+    simple_step(out, 3, places)
+    out.send("PLAN_DROP", 9, job=1, plan=0)
+    out.expect("PLAN_DROPPED", 9)
+    second = [(at + 8 * wire.PAGE, length) for at, length in agree(out, 10, ordinal=2, memory=2)]
+    out.use(0)
+    simple_step(out, 1, second, ordinal=2)
+    out.send("UNREGISTER", 12, job=1, memory=1)
+    out.expect("UNREGISTERED", 12)
+    out.send("LEAVE", 13, job=1)
+    out.expect("LEFT", 13)
+    return out
+
+
+def rejoin():
+    """A step and an operation; then the daemon is restarted, and both go on, as does a plan in memory of the client's own."""
+    out = transcript.Writer()
+    hello(out, returns=True)
+    out.send("JOIN", 2, job="transcript", min_world=1, max_world=1, rank=0, incarnation=0, timeout_ms=300000, last_call_ms=2000,
+             rejoin_grace_ms=10000)
+    out.expect("JOINED", 2)
+    places = agree(out, 3)                              # memory 0
+    simple_step(out, 1, places)
+    out.send("STAGING", 5, job=1)                       # memory 1
+    out.expect("STAGING_ARENA", 5)
+    out.send("STAGING_MAPPED", 6, job=1)
+    out.expect("STAGING_READY", 6)
+    data = floats(256, 1)
+    call = {"kind": wire.pb.ALLREDUCE, "dtype": wire.pb.F32, "reduce": wire.pb.AVG, "bytes": len(data), "input": 0, "output": 0}
+    out.memory(0, data)
+    out.send("OPERATION", 7, job=1, generation=1, sequence=0, **call)
+    out.expect("OPERATION_DONE", 7)
+    out.own(8 * wire.PAGE)                              # memory 2
+    out.send("REGISTER", 8, carries=2, job=1, offset=0, bytes=8 * wire.PAGE)
+    out.expect("REGISTERED", 8)
+    own = agree(out, 9, ordinal=1, memory=1)            # memory 3 is its arena
+    out.use(2)
+    simple_step(out, 1, own, ordinal=1)
+
+    out.restart()
+    hello(out, 11, returns=True)
+    out.send("REJOIN", 12, job="transcript", incarnation=0, generation=1, rank=0, local_rank=0, world=1, member=1, min_world=1, max_world=1,
+             asked_rank=True, rejoin_grace_ms=10000, wait_ms=300000, operations=1, next_plan=2, orderly=True, history=True)
+    out.expect("REJOINED", 12)
+    out.send("REGISTER", 13, carries=2, job=1, offset=0, bytes=8 * wire.PAGE)
+    out.expect("REGISTERED", 13)
+    for request, ordinal, arena in ((14, 0, 0), (15, 1, 3)):
+        describe(out, request, ordinal, memory=ordinal)
+        out.send("REJOIN_PLAN", request, carries=arena, job=1, plan=ordinal, step=1, launched=0)
+    out.send("REJOIN_STAGING", 16, carries=1, job=1, bytes=STAGING)
+    out.send("REJOIN_END", 17, job=1)
+    out.expect("RESUMED", 0)
+
+    out.use(0)
+    simple_step(out, 2, places, generation=2)
+    out.use(2)
+    simple_step(out, 2, own, ordinal=1, generation=2)
+    out.use(1)
+    out.result(0, data)
+    out.send("OPERATION", 18, job=1, generation=2, sequence=1, **call)
+    out.expect("OPERATION_DONE", 18)
+    out.result(0, data)
+    out.send("LEAVE", 19, job=1)
+    out.expect("LEFT", 19)
+    return out
+
+
 def build():
     """{file name: bytes} of the current version."""
-    parts = {"hello": greeting, "status": status, "training": training, "operations": operations}
+    parts = {"hello": greeting, "status": status, "training": training, "operations": operations, "registered": registered,
+             "rejoin": rejoin}
     return {f"v{wire.MAJOR}.{wire.MINOR}-{name}.bin": bytes(make().data) for name, make in parts.items()}
 
 

@@ -9,7 +9,6 @@ import json
 import pathlib
 import shlex
 import signal
-import subprocess
 
 import pytest
 
@@ -180,9 +179,3 @@ def test_usage(program, arguments):
     digits = program(harness.DIGITS, *arguments)
     assert digits.wait() == 2
     assert digits.err and not digits.out
-
-
-def test_the_program_is_not_built_without_its_data(build):
-    """The quickstart builds only what it needs, not all."""
-    made = subprocess.run(["ninja", "-C", build, "-t", "inputs", "client/examples/digits"], capture_output=True, text=True, check=True)
-    assert "client/examples/digits.csv.gz" in made.stdout.split(), made.stdout

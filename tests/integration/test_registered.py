@@ -421,7 +421,7 @@ def test_quota(serve):
     assert refusal.code == "QUOTA" and "arenas_per_uid" in refusal.text
     held = served.holdings()
     assert held["arenas"] == before["arenas"] + 10 and held["bytes"] >= before["bytes"] + 10 * PAGE
-    assert held["fds"].count("/memfd:own (deleted)") == 10
+    wait_until(lambda: served.daemon.fds().count("/memfd:own (deleted)") == 10, "an end of what was refused")
     for handle in handles:
         peer.ask("UNREGISTER", "UNREGISTERED", job=peer.job, memory=handle)
     assert served.holdings() == before

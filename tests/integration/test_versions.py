@@ -2,6 +2,7 @@
 """Clients and daemons of different versions work together: frozen clients of former ones, synthetic peers of the next one."""
 import os
 import pathlib
+import signal
 import socket
 
 import fake
@@ -33,8 +34,14 @@ def test_what_clients_of_this_version_say_is_frozen():
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
 def test_a_frozen_client_is_served(daemon, path):
     d = daemon()
-    first = transcript.Replay(d.socket, path.read_bytes())
-    again = transcript.Replay(d.socket, path.read_bytes())
+
+    def restart():
+        d.signal(signal.SIGTERM)
+        assert d.program.wait() == 0, d.log
+        d.start()
+
+    first = transcript.Replay(d.socket, path.read_bytes(), restart)
+    again = transcript.Replay(d.socket, path.read_bytes(), restart)
     assert not first.patched, "the first job of a daemon has the recorded numbers, so that the bytes are the recorded ones"
     assert [name for name, _ in first.replies if name != "STEP"] == [name for name, _ in again.replies if name != "STEP"]
     minor = int(path.name.split("-")[0].split(".")[1])
@@ -179,13 +186,14 @@ class FakeDaemon:
 
 @pytest.fixture
 def hello_against(program, scratch):
-    """hello_against(minor, ...) -> (FakeDaemon, the hello example after it has ended)."""
+    """hello_against(minor, env={}, ...) -> (FakeDaemon, the hello example after it has ended)."""
     made = []
 
-    def run(minor, **options):
+    def run(minor, env=None, **options):
         fake = FakeDaemon(scratch / "fake", minor, **options)
         made.append(fake)
-        hello = program(harness.HELLO, socket=scratch / "fake", env={"GRADSYNC_JOB": "newer", "GRADSYNC_WORLD_SIZE": 1, "GRADSYNC_RANK": 0})
+        job = {"GRADSYNC_JOB": "newer", "GRADSYNC_WORLD_SIZE": 1, "GRADSYNC_RANK": 0}
+        hello = program(harness.HELLO, socket=scratch / "fake", env={**job, **(env or {})})
         fake.serve()
         hello.wait()
         return fake, hello
@@ -201,6 +209,20 @@ def test_a_newer_daemon_is_understood(hello_against):
     assert hello.process.returncode == 0, hello.err
     assert hello.out == "rank 0 of 1: the average is 42\n"
     assert fake.heard[:2] == ["HELLO", "JOIN"] and "READY" in fake.heard and "LEAVE" in fake.heard
+
+
+def test_an_older_daemon_is_understood(hello_against):
+    fake, hello = hello_against(0)
+    assert hello.process.returncode == 0, hello.err
+    assert hello.out == "rank 0 of 1: the average is 42\n" and "LEAVE" in fake.heard
+
+
+def test_an_older_daemon_gets_no_job_with_a_token(hello_against):
+    """It would ignore the token and let everybody of this uid in: so it is not asked."""
+    fake, hello = hello_against(0, env={"GRADSYNC_JOB_TOKEN": "secret"})
+    assert hello.process.returncode == 1 and fake.heard == ["HELLO"]
+    assert "job 'newer'" in hello.err and "too old to know tokens" in hello.err, hello.err
+    assert "secret" not in hello.err
 
 
 def test_a_daemon_that_does_not_come_down_is_refused(hello_against):

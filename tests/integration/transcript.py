@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading, writing and replaying the files of transcripts/, whose README describes the format."""
+import fcntl
 import mmap
 import os
 import struct
@@ -10,7 +11,10 @@ RECORD = struct.Struct("<BI")
 PATCH = struct.Struct("<HBB")
 EXPECT = struct.Struct("<HI")
 AT = struct.Struct("<I")
-JOB, GENERATION = 1, 2
+SIZE = struct.Struct("<I")
+WHICH = struct.Struct("<B")
+JOB, GENERATION, MEMBER = 1, 2, 3
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 def read_varint(data, at):
@@ -50,14 +54,17 @@ class Writer:
     def record(self, kind, body):
         self.data += RECORD.pack(ord(kind), len(body)) + body
 
-    def send(self, kind, request, /, **fields):
+    def send(self, kind, request, /, carries=None, **fields):
+        """With the descriptor of a memory, if that is given."""
         made = wire.message(kind, **fields)
         payload = made.SerializeToString()
         numbers = made.DESCRIPTOR.fields_by_name
-        for name, what in (("job", JOB), ("generation", GENERATION)):
-            if name in fields and numbers[name].cpp_type == numbers[name].CPPTYPE_UINT32:
+        for name, what in (("job", JOB), ("generation", GENERATION), ("member", MEMBER)):
+            if name in fields and numbers[name].cpp_type != numbers[name].CPPTYPE_STRING:
                 self.record("P", PATCH.pack(*find_number(payload, numbers[name].number), what))
-        self.record("F", wire.frame(kind, payload, request))
+        if carries is not None:
+            self.record("D", WHICH.pack(carries))
+        self.record("F", wire.frame(kind, payload, request, 0 if carries is None else 1))
 
     def expect(self, kind, request):
         self.record("E", EXPECT.pack(wire.number(kind), request))
@@ -67,6 +74,15 @@ class Writer:
 
     def result(self, at, data):
         self.record("R", AT.pack(at) + data)
+
+    def own(self, size):
+        self.record("O", SIZE.pack(size))
+
+    def use(self, which):
+        self.record("U", WHICH.pack(which))
+
+    def restart(self):
+        self.record("X", b"")
 
 
 def records(data):
@@ -79,17 +95,34 @@ def records(data):
 
 
 class Replay:
-    """Plays one transcript to a daemon. `patched` tells whether bytes had to be replaced."""
+    """Plays one transcript to a daemon, which restart() restarts. `patched` tells whether bytes had to be replaced."""
 
-    def __init__(self, path, data):
+    def __init__(self, path, data, restart):
+        self.path, self.restart = path, restart
         self.numbers = {}
         self.patches = []
         self.patched = False
-        self.memory = None
+        self.fds = []                   # of all memories, in the order in which they came
+        self.maps = []
+        self.memory = None              # the one that is meant
+        self.carried = []
         self.replies = []
-        with wire.Wire(path) as self.link:
+        self.link = wire.Wire(path)
+        try:
             for kind, body in records(data):
                 getattr(self, "on_" + kind)(body)
+        finally:
+            self.link.close()
+            for fd in self.fds:
+                os.close(fd)
+
+    def keep(self, fd, size):
+        """One more memory: mapped, touched, and meant from now on."""
+        self.memory = mmap.mmap(fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self.fds.append(fd)
+        self.maps.append(self.memory)
+        for page in range(0, size, wire.PAGE):
+            self.memory[page] = self.memory[page]
 
     def on_P(self, body):
         self.patches.append(PATCH.unpack(body))
@@ -103,7 +136,8 @@ class Replay:
                 self.patched = True
         self.patches = []
         head[wire.Header._fields.index("length")] = len(payload)
-        self.link.send_raw(wire.HEADER.pack(*head) + bytes(payload))
+        self.link.send_raw(wire.HEADER.pack(*head) + bytes(payload), self.carried)
+        self.carried = []
 
     def on_E(self, body):
         kind, request = EXPECT.unpack(body)
@@ -118,15 +152,15 @@ class Replay:
             self.replies.append((name, message))
         self.replies.append((name, message))
         if name == "JOINED":
-            self.numbers = {JOB: message.job, GENERATION: message.generation}
+            self.numbers = {JOB: message.job, GENERATION: message.generation, MEMBER: message.member}
+        if name == "REJOINED":
+            self.numbers[JOB] = message.job
+        if name == "RESUMED":
+            self.numbers[GENERATION] = message.generation
         if name == "STEP":
             assert message.outcome == wire.pb.COMMITTED, message
         if fds:
-            self.memory = mmap.mmap(fds[0], message.bytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-            for fd in fds:
-                os.close(fd)
-            for page in range(0, message.bytes, wire.PAGE):
-                self.memory[page] = self.memory[page]
+            self.keep(fds[0], message.bytes)
 
     def on_M(self, body):
         at = AT.unpack_from(body)[0]
@@ -135,3 +169,23 @@ class Replay:
     def on_R(self, body):
         at = AT.unpack_from(body)[0]
         assert self.memory[at:at + len(body) - AT.size] == body[AT.size:]
+
+    def on_O(self, body):
+        size, = SIZE.unpack(body)
+        fd = os.memfd_create("own", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        self.keep(fd, size)
+
+    def on_U(self, body):
+        self.memory = self.maps[WHICH.unpack(body)[0]]
+
+    def on_D(self, body):
+        self.carried = [self.fds[WHICH.unpack(body)[0]]]
+
+    def on_X(self, body):
+        self.restart()
+        told = self.link.recv()
+        assert told is not None and told[0] == "RESTARTING" and self.link.recv() is None, told
+        self.link.close()
+        self.link = wire.Wire(self.path)

@@ -32,8 +32,8 @@ TOP = {
 RESERVED = [
     (re.compile(r"^(event2/|event\.h$|ev.*\.h$)"), re.compile(r"^daemon/base/loop\.c$"),
      "libevent is used by daemon/base/loop.c alone"),
-    (re.compile(r"^pthread\.h$"), re.compile(r"^(daemon/backend/host|client/)"),
-     "the daemon's only threads are the workers of daemon/backend/host"),
+    (re.compile(r"^pthread\.h$"), re.compile(r"^(daemon/backend/host|daemon/base/closer\.c$|client/)"),
+     "the daemon's only threads are the workers of daemon/backend/host, and those of daemon/base/closer.c"),
     (re.compile(r"^threads\.h$"), re.compile(r"^$"), "threads are POSIX threads"),
 ]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^">]+)[">]', re.M)

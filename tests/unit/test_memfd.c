@@ -165,6 +165,29 @@ static int present(int fd, struct memfd_file *file) {
         return memfd_check_present(fd, file, text, sizeof(text));
 }
 
+static void arenas_are_known_by_their_name(void **state) {
+        static const struct {
+                const char *name;
+                bool arena;
+        } names[] = { { MEMFD_ARENA, true }, { MEMFD_ARENA "s", false }, { "gradsync-aren", false }, { "", false },
+                      { MEMFD_ARENA " (deleted)", false } };
+        char path[40];
+
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+                int fd = memfd_create(names[i].name, MFD_CLOEXEC), again;
+
+                assert_true(fd >= 0);
+                snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+                again = open(path, O_RDONLY | O_CLOEXEC);
+                assert_true(again >= 0);
+                assert_int_equal(memfd_is_arena(fd), names[i].arena);
+                assert_int_equal(memfd_is_arena(again), names[i].arena);
+                close(again);
+                close(fd);
+        }
+        assert_false(memfd_is_arena(-1));
+}
+
 static void holes_are_found(void **state) {
         int fd = make(BYTES - 100, SIZE_SEALS);
         struct memfd_file file;
@@ -215,6 +238,7 @@ int main(void) {
                 cmocka_unit_test(huge_pages_are_refused),
                 cmocka_unit_test(descriptors_that_cannot_write_are_refused),
                 cmocka_unit_test(ranges_are_checked),
+                cmocka_unit_test(arenas_are_known_by_their_name),
                 cmocka_unit_test(holes_are_found),
                 cmocka_unit_test(room_behind_the_end_hides_no_hole),
                 cmocka_unit_test(punched_holes_are_found),

@@ -26,7 +26,7 @@
 
 /* Sealed against resizing and further seals; writing stays allowed. */
 static int memory_new(uint64_t bytes) {
-        _cleanup_(closep) int fd = memfd_create("gradsync-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        _cleanup_(closep) int fd = memfd_create(MEMFD_ARENA, MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (fd < 0)
                 return -errno;
         if (ftruncate(fd, (off_t)bytes) < 0)
@@ -63,7 +63,7 @@ void arena_release(struct backend_arena *arena) {
 struct backend_arena *arena_free(struct backend_arena *arena) {
         if (!arena)
                 return NULL;
-        if (arena->reaper && arena->bytes > SMALL_ARENA)
+        if (arena->reaper && arena->file.size > SMALL_ARENA)
                 reaper_take(arena->reaper, arena);
         else
                 arena_release(arena);

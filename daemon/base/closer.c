@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A lane for each user that has something to close: its descriptors in their order, one of them in work. Threads take lanes by turns, and
+ * there are as many as have had something to do at the same time, so whoever makes one wait makes nobody else wait before all of them
+ * do. Everything is under one lock, but for charges and the list of all entries of a lane, which are the loop thread's.
+ *
+ * The hurry is a timer that sends a signal to the loop thread. Its handler does nothing; but a signal that is pending keeps every
+ * interruptible wait short, and it stays pending until the kernel has closed all that the system call had to close.
+ */
+#include "base/closer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/flood.h"
+#include "base/list.h"
+#include "base/log.h"
+
+#define THREADS 32u
+#define STACK (64u << 10)
+#define FAREWELL 200                    /* milliseconds for the threads to finish, at the end */
+#define HURRY_NS 1000000
+#define HURRY_SIGNAL SIGURG
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+struct lane {
+        struct list link;               /* closer->lanes: loop thread */
+        struct list ready;              /* closer->ready, while nobody works on it */
+        uid_t uid;
+        struct list entries;            /* all: loop thread */
+        struct list waiting;            /* not begun */
+        bool busy;                      /* somebody works on it, or it is ready */
+        unsigned overdrawn;             /* entries beyond the quota: loop thread */
+};
+
+struct entry {
+        struct list link;               /* lane->waiting, then closer->done */
+        struct list lane_link;          /* lane->entries */
+        struct lane *lane;
+        int fd;
+        bool overdrawn;
+        struct charge charge;
+};
+
+struct closer {
+        struct loop *loop;
+        struct accounts *accounts;
+        closer_close_fn close;
+        struct list lanes;
+        int event;                      /* something is done */
+        struct loop_io *io;
+        timer_t timer;
+        pthread_mutex_t lock;
+        pthread_cond_t work, ended;
+        struct list ready, done;
+        pthread_t thread[THREADS];
+        unsigned n_threads, n_ended, n_busy, n_ready;
+        bool stop;
+};
+
+/* What threads may still use, to the end of the process: found here by whoever looks for leaks. */
+static struct closer *volatile abandoned;
+
+/* The next entry of the lane whose turn it is. */
+static struct entry *begin(struct closer *closer) {
+        struct lane *lane = list_entry(closer->ready.next, struct lane, ready);
+        struct entry *entry = list_entry(lane->waiting.next, struct entry, link);
+
+        list_remove(&lane->ready);
+        closer->n_ready--;
+        closer->n_busy++;
+        list_remove(&entry->link);
+        return entry;
+}
+
+static void make_ready(struct closer *closer, struct lane *lane) {
+        lane->busy = true;
+        list_append(&closer->ready, &lane->ready);
+        closer->n_ready++;
+}
+
+static void end(struct closer *closer, struct entry *entry) {
+        struct lane *lane = entry->lane;
+        uint64_t one = 1;
+
+        closer->n_busy--;
+        list_append(&closer->done, &entry->link);
+        if (list_empty(&lane->waiting))
+                lane->busy = false;
+        else
+                make_ready(closer, lane);
+        while (write(closer->event, &one, sizeof(one)) < 0 && errno == EINTR)
+                ;
+}
+
+static void *run(void *data) {
+        struct closer *closer = data;
+
+        pthread_mutex_lock(&closer->lock);
+        while (!list_empty(&closer->ready) || !closer->stop) {
+                struct entry *entry;
+
+                if (list_empty(&closer->ready)) {
+                        pthread_cond_wait(&closer->work, &closer->lock);
+                        continue;
+                }
+                entry = begin(closer);
+                pthread_mutex_unlock(&closer->lock);
+                closer->close(entry->fd);
+                pthread_mutex_lock(&closer->lock);
+                end(closer, entry);
+        }
+        closer->n_ended++;
+        pthread_cond_signal(&closer->ended);
+        pthread_mutex_unlock(&closer->lock);
+        return NULL;
+}
+
+/* Signals are the loop thread's. */
+static int start_thread(struct closer *closer) {
+        pthread_attr_t attributes;
+        sigset_t all, before;
+        int r = -pthread_attr_init(&attributes);
+
+        if (r < 0)
+                return r;
+        r = -pthread_attr_setstacksize(&attributes, STACK);
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        if (r == 0)
+                r = -pthread_create(&closer->thread[closer->n_threads], &attributes, run, closer);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        pthread_attr_destroy(&attributes);
+        if (r == 0)
+                pthread_setname_np(closer->thread[closer->n_threads++], "gs-closer");
+        return r;
+}
+
+static struct lane *find(const struct closer *closer, uid_t uid) {
+        struct lane *lane;
+
+        list_for_each(lane, &closer->lanes, link)
+                if (lane->uid == uid)
+                        return lane;
+        return NULL;
+}
+
+static struct lane *find_or_open(struct closer *closer, uid_t uid) {
+        struct lane *lane = find(closer, uid);
+
+        if (lane != NULL)
+                return lane;
+        lane = calloc(1, sizeof(*lane));
+        if (lane == NULL)
+                return NULL;
+        lane->uid = uid;
+        list_init(&lane->ready);
+        list_init(&lane->entries);
+        list_init(&lane->waiting);
+        list_append(&closer->lanes, &lane->link);
+        return lane;
+}
+
+static void lane_free(struct lane *lane) {
+        list_remove(&lane->link);
+        free(lane);
+}
+
+static void entry_free(struct entry *entry) {
+        entry->lane->overdrawn -= entry->overdrawn;
+        charge_release(&entry->charge);
+        list_remove(&entry->lane_link);
+        list_remove(&entry->link);
+        free(entry);
+}
+
+/* What is closed by now is nobody's any more. */
+static void settle(struct closer *closer) {
+        struct list done = LIST_INIT(done);
+        uint64_t count;
+
+        if (read(closer->event, &count, sizeof(count)) < 0)
+                assert(errno == EAGAIN || errno == EINTR);
+        pthread_mutex_lock(&closer->lock);
+        while (!list_empty(&closer->done)) {
+                struct list *link = closer->done.next;
+
+                list_remove(link);
+                list_append(&done, link);
+        }
+        pthread_mutex_unlock(&closer->lock);
+        while (!list_empty(&done)) {
+                struct entry *entry = list_entry(done.next, struct entry, link);
+                struct lane *lane = entry->lane;
+
+                entry_free(entry);
+                if (list_empty(&lane->entries))
+                        lane_free(lane);
+        }
+}
+
+static void something_done(void *data, int fd, unsigned events) {
+        settle(data);
+}
+
+static void hurried(int signal) {
+}
+
+static int open_timer(struct closer *closer) {
+        struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = HURRY_SIGNAL };
+        struct sigaction action = { .sa_handler = hurried };    /* without SA_RESTART */
+        sigset_t set;
+
+        event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
+        sigemptyset(&set);
+        sigaddset(&set, HURRY_SIGNAL);
+        if (sigaction(HURRY_SIGNAL, &action, NULL) < 0)
+                return -errno;
+        pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+        return timer_create(CLOCK_MONOTONIC, &event, &closer->timer) < 0 ? -errno : 0;
+}
+
+static void init_lock(struct closer *closer) {
+        pthread_condattr_t attributes;
+
+        pthread_mutex_init(&closer->lock, NULL);
+        pthread_cond_init(&closer->work, NULL);
+        pthread_condattr_init(&attributes);
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+        pthread_cond_init(&closer->ended, &attributes);
+        pthread_condattr_destroy(&attributes);
+}
+
+static void deinit(struct closer *closer) {
+        pthread_cond_destroy(&closer->work);
+        pthread_cond_destroy(&closer->ended);
+        pthread_mutex_destroy(&closer->lock);
+        fd_close(closer->event);
+        free(closer);
+}
+
+int closer_new(struct loop *loop, struct accounts *accounts, closer_close_fn fn, struct closer **ret) {
+        struct closer *closer = calloc(1, sizeof(*closer));
+        int r;
+
+        if (closer == NULL)
+                return -ENOMEM;
+        closer->loop = loop;
+        closer->accounts = accounts;
+        closer->close = fn;
+        list_init(&closer->lanes);
+        list_init(&closer->ready);
+        list_init(&closer->done);
+        init_lock(closer);
+        closer->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        r = closer->event < 0 ? -errno : open_timer(closer);
+        if (r == 0) {
+                r = loop_io_new(loop, closer->event, LOOP_READ, something_done, closer, &closer->io);
+                if (r < 0)
+                        timer_delete(closer->timer);
+        }
+        if (r < 0) {
+                deinit(closer);
+                return r;
+        }
+        *ret = closer;
+        return 0;
+}
+
+/* Whether all threads have ended within a moment. */
+static bool await_threads(struct closer *closer) {
+        struct timespec until;
+        bool all;
+
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += FAREWELL * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_mutex_lock(&closer->lock);
+        closer->stop = true;
+        pthread_cond_broadcast(&closer->work);
+        while (closer->n_ended < closer->n_threads &&
+               pthread_cond_timedwait(&closer->ended, &closer->lock, &until) != ETIMEDOUT)
+                ;
+        all = closer->n_ended == closer->n_threads;
+        pthread_mutex_unlock(&closer->lock);
+        return all;
+}
+
+/* Threads still use it: it stays as it is, but for what has to be in order at the end. */
+static void abandon(struct closer *closer) {
+        struct lane *lane;
+        struct entry *entry;
+
+        for (unsigned i = 0; i < closer->n_threads; i++)
+                pthread_detach(closer->thread[i]);
+        list_for_each(lane, &closer->lanes, link)
+                list_for_each(entry, &lane->entries, lane_link)
+                        charge_release(&entry->charge);
+        abandoned = closer;
+}
+
+struct closer *closer_free(struct closer *closer) {
+        if (closer == NULL)
+                return NULL;
+        loop_io_free(closer->io);
+        timer_delete(closer->timer);
+        if (!await_threads(closer)) {
+                abandon(closer);
+                return NULL;
+        }
+        for (unsigned i = 0; i < closer->n_threads; i++)
+                pthread_join(closer->thread[i], NULL);
+        settle(closer);
+        assert(list_empty(&closer->lanes));
+        deinit(closer);
+        return NULL;
+}
+
+static int charge(struct closer *closer, struct entry *entry, uid_t uid, struct refusal *refusal) {
+        int r = charge_take(&entry->charge, closer->accounts, uid, ACCOUNT_FDS, 1, refusal);
+
+        if (r > 0) {
+                entry->overdrawn = true;
+                entry->lane->overdrawn++;
+                charge_force(&entry->charge, closer->accounts, uid, ACCOUNT_FDS, 1);
+        }
+        return r > 0 ? r : 0;
+}
+
+int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusal) {
+        struct lane *lane = find_or_open(closer, uid);
+        struct entry *entry = lane != NULL ? calloc(1, sizeof(*entry)) : NULL;
+        int r, started = 0;
+
+        if (entry == NULL) {
+                if (lane != NULL && list_empty(&lane->entries))
+                        lane_free(lane);
+                closer_hang_up(closer, fd);     /* nothing better can be done without memory */
+                return 0;
+        }
+        *entry = (struct entry){ .lane = lane, .fd = fd };
+        list_init(&entry->link);
+        list_append(&lane->entries, &entry->lane_link);
+        r = charge(closer, entry, uid, refusal);
+        pthread_mutex_lock(&closer->lock);
+        list_append(&lane->waiting, &entry->link);
+        if (!lane->busy)
+                make_ready(closer, lane);
+        if (closer->n_ready > closer->n_threads - closer->n_busy && closer->n_threads < THREADS)
+                started = start_thread(closer);
+        pthread_cond_signal(&closer->work);
+        pthread_mutex_unlock(&closer->lock);
+        if (started < 0 && flood_admits(FLOOD_FAILED, uid, clock_now()))
+                log_error("no thread can be started to close descriptors that clients have sent: %s", strerror(-started));
+        return r;
+}
+
+bool closer_is_overdrawn(const struct closer *closer, uid_t uid) {
+        const struct lane *lane = find(closer, uid);
+
+        return lane != NULL && lane->overdrawn > 0;
+}
+
+static void set_timer(struct closer *closer, long ns) {
+        struct itimerspec time = { .it_interval = { .tv_nsec = ns }, .it_value = { .tv_nsec = ns } };
+
+        timer_settime(closer->timer, 0, &time, NULL);
+}
+
+void closer_hurry(struct closer *closer) {
+        set_timer(closer, HURRY_NS);
+}
+
+void closer_calm(struct closer *closer) {
+        set_timer(closer, 0);
+}
+
+void closer_hang_up(struct closer *closer, int sock) {
+        closer_hurry(closer);
+        fd_close(sock);
+        closer_calm(closer);
+}

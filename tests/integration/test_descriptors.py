@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptors that clients send and that are not theirs to offer, or whose close() waits, for hours if need be: the daemon goes on,
+whichever way they came, and they cost their senders alone. A socket lingers for the one who closes it last, so the daemon is stopped
+until that can be nobody else."""
+import array
+import contextlib
+import os
+import socket
+
+import pytest
+
+import awkward
+from harness import wait_until
+from peer import PAGE, Own, Peer, small_plan
+from test_bad_frames import header, rejected
+
+MALLORY = 4711
+
+
+@pytest.fixture
+def thing(request):
+    made = request.param()
+    yield made
+    made.release()
+
+
+KINDS = pytest.mark.parametrize("thing", awkward.kinds(), indirect=True, ids=lambda kind: kind.__name__.lower())
+
+
+def rights(fds):
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+
+
+def send(sock, data, fds):
+    sock.sendmsg([data], rights(fds))
+
+
+def as_memory(served, thing):
+    crew = served.crew("other", 1, uid=MALLORY)
+    peer = crew.peers[0]
+    with served.daemon.at_once():
+        sent = [peer.send("REGISTER", fds=[thing.fd], job=peer.job, offset=0, bytes=4096) for _ in range(3)]
+        thing.sent()
+    for request in sent:
+        refused = peer.refusal(request)
+        assert refused.code == "INVALID" and "is a" in refused.text
+    peer.status()                       # the connection stays
+
+
+def as_pidfd(served, thing):
+    peer = served.peer(hello=False, uid=MALLORY)
+    with served.daemon.at_once():
+        peer.send("HELLO", fds=[thing.fd], minor=0, program="peer", library="peer", pid=os.getpid())
+        thing.sent()
+    rejected(peer, "INVALID")
+
+
+def unexpected(served, thing):
+    peer = served.peer(uid=MALLORY)
+    with served.daemon.at_once():
+        peer.send("STATUS", fds=[thing.fd, thing.fd])
+        thing.sent()
+    rejected(peer)
+
+
+def in_surplus(served, thing):
+    peer = served.peer(uid=MALLORY)
+    with served.daemon.at_once():
+        send(peer.sock, header(kind=50, fds=2), [thing.fd] * 200)
+        thing.sent()
+    rejected(peer)
+
+
+def behind_a_mistake(served, thing):
+    """Never read: closed by the kernel when the connection is."""
+    peer = served.peer(uid=MALLORY)
+    with served.daemon.at_once():
+        peer.send_raw(header(kind=999))
+        for _ in range(5):
+            send(peer.sock, header(kind=50, fds=1), [thing.fd] * 3)
+        thing.sent()
+    rejected(peer)
+
+
+def of_somebody_turned_away(served, thing):
+    crowd = [served.peer(uid=MALLORY) for _ in range(4)]
+    with served.daemon.at_once():
+        late = served.peer(uid=MALLORY, hello=False)
+        send(late.sock, header(kind=1, fds=1), [thing.fd])
+        thing.sent()
+    assert "clients_per_uid" in rejected(late, "QUOTA").text
+    for peer in crowd:
+        peer.status()
+
+
+def on_the_metrics_socket(served, thing):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.connect(str(served.daemon.directory / "metrics"))
+        with served.daemon.at_once():
+            send(caller, b"GET / HTTP/1.0\r\n\r\n", [thing.fd] * 3)
+            thing.sent()
+        assert caller.recv(15) == b"HTTP/1.1 200 OK"
+
+
+WAYS = [as_memory, as_pidfd, unexpected, in_surplus, behind_a_mistake, of_somebody_turned_away, on_the_metrics_socket]
+
+
+@KINDS
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_other_jobs_go_on(serve, scratch, thing, way):
+    served = serve("--socket-mode", "0666", settings={"clients_per_uid": 4, "metrics_socket": scratch / "d0/metrics"})
+    way(served, thing)
+    served.go(3)
+    thing.release()                     # and all that is left is closed: see the end of `serve`
+
+
+@KINDS
+def test_a_user_with_too_many_is_heard_no_more(serve, thing):
+    """They stay on the account of whoever sent them; who sends more of them than that can take is told, on all connections, and
+    whoever else there is notices nothing."""
+    served = serve("--socket-mode", "0666", settings={"fds_per_uid": 30})
+    other = served.peer(uid=MALLORY)
+    crew = served.crew("other", 1, uid=MALLORY)
+    peer = crew.peers[0]
+    plain = os.pipe()
+
+    def offer(fd):
+        peer.send("REGISTER", fds=[fd], job=peer.job, offset=0, bytes=4096)
+
+    with served.daemon.at_once():
+        offer(thing.fd)
+        thing.sent()
+    for _ in range(60):
+        try:
+            offer(plain[0])
+        except (BrokenPipeError, ConnectionResetError):
+            break
+    reason = peer.hangup()
+    assert reason.code == "QUOTA" and "fds_per_uid" in reason.text, reason
+    assert len(served.daemon.fds()) < len(served.before["fds"]) + 40
+
+    other.send("STATUS")
+    assert "neither a memfd nor a pidfd" in rejected(other, "QUOTA").text
+    late = served.peer(uid=MALLORY, hello=False)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):    # turned away before it could say anything
+        late.send("STATUS")
+    rejected(late, "QUOTA")
+    served.peer(uid=MALLORY + 1).status()
+    served.go()
+    served.daemon.wait_log(rf"client pid \d+, uid {MALLORY} is disconnected: descriptors that it, or others of this uid, sent")
+
+    thing.release()
+    for fd in plain:
+        os.close(fd)
+    served.admitted(uid=MALLORY).status()
+
+
+def test_the_daemon_can_end_meanwhile(daemon):
+    """A thread that waits in close() does not keep it."""
+    made = daemon()
+    peer = Peer(made.socket)
+    thing = awkward.Lingering()
+    with made.at_once():
+        peer.send("STATUS", fds=[thing.fd])
+        thing.sent()
+    rejected(peer)
+    wait_until(lambda: "socket" in made.fds(), "the socket")
+    made.finish()
+    made.expect_clean = False           # it has been
+    thing.release()
+
+
+def test_memory_of_a_daemon_is_no_memory_of_ones_own(serve):
+    """Arenas and staging memory are shared already, and another plan in them would share them once more; also if they are the memory
+    of another daemon, as after a restart."""
+    served, elsewhere = serve(), serve()
+    peer, stranger = served.crew("own", 1, plan=None).peers[0], elsewhere.crew("own", 1, plan=None).peers[0]
+
+    def refused(who, fd, size):
+        """Through any descriptor of it."""
+        again = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+        for offer in (fd, again):
+            told = who.refusal(who.send("REGISTER", fds=[offer], job=who.job, offset=0, bytes=size))
+            assert told.code == "INVALID" and "that a gradsyncd has made" in told.text, told
+        os.close(again)
+
+    plan = small_plan()
+    message = peer.expect("PLAN_ARENA", peer.plan_send(plan))
+    fd = peer.fds[0]
+    os.posix_fallocate(fd, 0, message.bytes)
+    refused(peer, fd, message.bytes)
+    refused(stranger, fd, message.bytes)
+    os.close(fd)
+    peer.ask("PLAN_MAPPED", "PLAN_AGREED", job=peer.job, plan=0)
+    message = peer.ask("STAGING", "STAGING_ARENA", job=peer.job)
+    fd = peer.fds[0]
+    os.posix_fallocate(fd, 0, message.bytes)
+    refused(peer, fd, message.bytes)
+    os.close(fd)
+    own = peer.register(Own(4 * PAGE))          # what is one's own still can be
+    own.close()

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first command of the README: it is run as it stands there, but that packages are there already and nothing is written into the
+source tree. What it builds, it builds from nothing: so nothing that it needs is missing from what it asks the build for."""
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+import harness
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+SCRIPT = "client/examples/quickstart.sh"
+LEAST_ACCURACY = 0.95                   # as in the script
+PART = re.compile(r"^==> (.*)$", re.M)
+
+
+def first_command():
+    """The words in front of the remark."""
+    text = (SOURCE / "README.md").read_text("utf-8")
+    return re.search(r"^```sh\n(.*?) *#", text, re.M).group(1).split()
+
+
+@pytest.mark.heavy
+def test_the_first_command_of_the_readme(program, scratch):
+    command = first_command()
+    assert command == ["sh", SCRIPT]
+    temporary = scratch / "tmp"
+    temporary.mkdir()
+    run = program("/bin/sh", *command[1:], cwd=SOURCE, stdin=subprocess.DEVNULL,
+                  env={"NO_INSTALL": 1, "BUILD": scratch / "build", "TMPDIR": temporary})
+    assert run.wait(harness.LONG) == 0, run.told()
+    assert run.err == ""
+    assert not list(temporary.iterdir()), "it leaves temporary files behind"
+
+    _, *rest = PART.split(run.out)
+    parts = dict(zip(rest[::2], rest[1::2]))
+    assert list(parts) == [f"Build in {scratch}/build/", "gradsyncctl run -n 2 -- digits", "gradsyncctl status, while they train",
+                           "Summary"]
+    status = parts["gradsyncctl status, while they train"]
+    assert "2 clients, 1 job" in status, status
+    assert re.search(r"^digits  \w+, step [1-9]\d*,", status, re.M), status
+    assert re.findall(r"^ +([01])  .* digits$", status, re.M) == ["0", "1"], status
+    summary = parts["Summary"]
+    assert float(re.search(r"^  accuracy +([\d.]+) ", summary, re.M).group(1)) >= LEAST_ACCURACY
+    assert re.search(r"^  parameters +equal on all members, bit by bit: [0-9a-f]{16}$", summary, re.M), summary
+    shown = re.search(r"(\S+) demo shows", summary).group(1)
+    assert pathlib.Path(shown) == scratch / "build" / harness.CTL and pathlib.Path(shown).exists()

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Closing what may wait: whoever's waits, the others' are closed; what waits stays on its user's account. */
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/closer.h"
+#include "proto/gradsync.pb-c.h"
+
+#define LIMIT 3u
+#define ALICE 1000u
+#define MALLORY 2000u
+
+struct world {
+        struct loop *loop;
+        struct accounts *accounts;
+        struct closer *closer;
+        struct refusal refusal;
+};
+
+/* Descriptors from this one on wait in close until they are let go. */
+#define WAITING 500
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static bool let_go;
+static unsigned waiting, closed;
+
+static int close_slowly(int fd) {
+        int r;
+
+        pthread_mutex_lock(&lock);
+        waiting += fd >= WAITING;
+        pthread_cond_broadcast(&changed);
+        while (fd >= WAITING && !let_go)
+                pthread_cond_wait(&changed, &lock);
+        waiting -= fd >= WAITING;
+        r = close(fd);
+        closed++;
+        pthread_cond_broadcast(&changed);
+        pthread_mutex_unlock(&lock);
+        return r;
+}
+
+static void await(const unsigned *count, unsigned value) {
+        pthread_mutex_lock(&lock);
+        while (*count != value)
+                pthread_cond_wait(&changed, &lock);
+        pthread_mutex_unlock(&lock);
+}
+
+static void release(void) {
+        pthread_mutex_lock(&lock);
+        let_go = true;
+        pthread_cond_broadcast(&changed);
+        pthread_mutex_unlock(&lock);
+}
+
+static int set_up(void **state) {
+        static struct world world;
+        uint64_t limits[ACCOUNT_SLOTS] = { [ACCOUNT_FDS] = LIMIT };
+
+        world = (struct world){ 0 };
+        let_go = false;
+        waiting = closed = 0;
+        *state = &world;
+        if (loop_new(&world.loop) < 0 || accounts_new(limits, &world.accounts) < 0)
+                return -1;
+        return closer_new(world.loop, world.accounts, close_slowly, &world.closer);
+}
+
+static int tear_down(void **state) {
+        struct world *world = *state;
+
+        closer_free(world->closer);
+        accounts_free(world->accounts);
+        loop_free(world->loop);
+        return 0;
+}
+
+static int make(int at_least) {
+        int fd = open("/dev/null", O_RDONLY | O_CLOEXEC), high;
+
+        assert_true(fd >= 0);
+        high = fcntl(fd, F_DUPFD_CLOEXEC, at_least);
+        assert_true(high >= at_least);
+        close(fd);
+        return high;
+}
+
+static int take(struct world *world, int at_least, uid_t uid) {
+        return closer_take(world->closer, make(at_least), uid, &world->refusal);
+}
+
+static uint64_t used(const struct world *world, uid_t uid) {
+        return accounts_used(world->accounts, uid, ACCOUNT_FDS);
+}
+
+struct awaited {
+        struct world *world;
+        struct loop_deferred look;
+        uid_t uid;
+        uint64_t used;
+};
+
+static void look(void *data) {
+        struct awaited *awaited = data;
+
+        if (used(awaited->world, awaited->uid) == awaited->used)
+                loop_exit(awaited->world->loop, 0);
+        else
+                loop_defer(awaited->world->loop, &awaited->look);
+}
+
+/* Runs the loop until so many are on the account. */
+static void await_used(struct world *world, uid_t uid, uint64_t value) {
+        struct awaited awaited = { .world = world, .uid = uid, .used = value };
+
+        awaited.look = (struct loop_deferred){ .fn = look, .data = &awaited };
+        loop_defer(world->loop, &awaited.look);
+        assert_int_equal(loop_run(world->loop), 0);
+}
+
+static void all_are_closed(void **state) {
+        struct world *world = *state;
+        int fds[LIMIT];
+
+        for (unsigned i = 0; i < LIMIT; i++) {
+                fds[i] = make(0);
+                assert_int_equal(closer_take(world->closer, fds[i], ALICE, &world->refusal), 0);
+        }
+        await_used(world, ALICE, 0);
+        for (unsigned i = 0; i < LIMIT; i++)
+                assert_int_equal(fcntl(fds[i], F_GETFD), -1);
+        assert_int_equal(closed, LIMIT);
+}
+
+static void who_waits_makes_nobody_else_wait(void **state) {
+        struct world *world = *state;
+
+        assert_int_equal(take(world, WAITING, MALLORY), 0);
+        await(&waiting, 1);
+        assert_int_equal(take(world, 0, MALLORY), 0);           /* behind the other one */
+        for (unsigned round = 0; round < 20; round++) {
+                assert_int_equal(take(world, 0, ALICE), 0);
+                await_used(world, ALICE, 0);
+        }
+        assert_int_equal(closed, 20);
+        assert_int_equal(used(world, MALLORY), 2);
+        release();
+        await_used(world, MALLORY, 0);
+        assert_int_equal(closed, 22);
+}
+
+static void several_can_wait_at_a_time(void **state) {
+        struct world *world = *state;
+
+        for (unsigned i = 0; i < 10; i++) {
+                assert_int_equal(take(world, WAITING, MALLORY + i), 0);
+                assert_int_equal(take(world, WAITING, MALLORY + i), 0);
+        }
+        await(&waiting, 10);                                    /* one of each */
+        assert_int_equal(take(world, 0, ALICE), 0);
+        await_used(world, ALICE, 0);
+        release();
+        for (unsigned i = 0; i < 10; i++)
+                await_used(world, MALLORY + i, 0);
+}
+
+static void too_many_are_charged_and_told(void **state) {
+        struct world *world = *state;
+
+        for (unsigned i = 0; i < LIMIT; i++)
+                assert_int_equal(take(world, WAITING, MALLORY), 0);
+        assert_false(closer_is_overdrawn(world->closer, MALLORY));
+        assert_int_equal(take(world, WAITING, MALLORY), WIRE__CODE__QUOTA);
+        assert_non_null(strstr(world->refusal.text, "fds_per_uid"));
+        assert_int_equal(used(world, MALLORY), LIMIT + 1);
+        assert_true(closer_is_overdrawn(world->closer, MALLORY));
+        assert_false(closer_is_overdrawn(world->closer, ALICE));
+        release();
+        await_used(world, MALLORY, 0);
+        assert_false(closer_is_overdrawn(world->closer, MALLORY));
+        assert_int_equal(closed, LIMIT + 1);
+}
+
+static void the_end_does_not_wait(void **state) {
+        struct world *world = *state;
+
+        assert_int_equal(take(world, WAITING, MALLORY), 0);
+        assert_int_equal(take(world, WAITING, MALLORY), 0);
+        await(&waiting, 1);
+        world->closer = closer_free(world->closer);
+        assert_int_equal(used(world, MALLORY), 0);
+        release();
+        await(&closed, 2);                                      /* its threads still find what they need */
+}
+
+/* A socket whose close waits for hours, unless a signal comes. */
+static int lingering(int *ret_other) {
+        struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        struct linger linger = { .l_onoff = 1, .l_linger = 36000 };
+        socklen_t size = sizeof(address);
+        static const char data[65536];
+        int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        assert_int_equal(bind(listener, (struct sockaddr *)&address, size), 0);
+        assert_int_equal(listen(listener, 1), 0);
+        assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+        assert_int_equal(connect(sock, (struct sockaddr *)&address, size), 0);
+        *ret_other = accept(listener, NULL, NULL);
+        assert_true(*ret_other >= 0);
+        close(listener);
+        while (send(sock, data, sizeof(data), MSG_DONTWAIT) > 0)
+                ;
+        assert_int_equal(setsockopt(sock, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+        return sock;
+}
+
+static void a_hurry_ends_waits(void **state) {
+        struct world *world = *state;
+        int other[2], sock[2];
+
+        for (unsigned i = 0; i < 2; i++)
+                sock[i] = lingering(&other[i]);
+        closer_hang_up(world->closer, sock[0]);                 /* or this test does not end */
+        closer_hurry(world->closer);
+        close(sock[1]);
+        closer_calm(world->closer);
+        for (unsigned i = 0; i < 2; i++)
+                close(other[i]);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+        const struct CMUnitTest tests[] = {
+                TEST(all_are_closed),
+                TEST(who_waits_makes_nobody_else_wait),
+                TEST(several_can_wait_at_a_time),
+                TEST(too_many_are_charged_and_told),
+                TEST(the_end_does_not_wait),
+                TEST(a_hurry_ends_waits),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
