@@ -68,7 +68,7 @@ static void say_to(struct coordinator *c, uint32_t node) {
         c->out.send(c->out.data, &order);
 }
 
-/* Whom the generation has lost first. Without a member it is a daemon, or the one that coordinated before. */
+/* Whom the generation has lost first. Without a member it is a daemon or a link, or the one that coordinated before. */
 static void note_loss(struct coordinator *c) {
         bool lost = c->membership.state == MEMBERSHIP_REPLACING || c->membership.state == MEMBERSHIP_BROKEN;
 
@@ -140,7 +140,7 @@ static void advance_running(struct coordinator *c, uint64_t now) {
                                now > c->since + 2 * c->config.times.heartbeat)) {
                 loss_begin(c, now);
         } else if (planted(PLANTED_GROWS_ANYWHERE) && c->membership.n_waiting > 0) {
-                coordinator_give(c, now, ORDER_FREEZE);
+                loss_begin(c, now);
         } else if (c->order == ORDER_RUN && !c->hold && (c->membership.n_waiting > 0 || empty_for_long(c, now))) {
                 coordinator_give(c, now, ORDER_HOLD);
         } else if (c->order == ORDER_HOLD && coordinator_all(c, ANSWER_HELD)) {
@@ -150,7 +150,7 @@ static void advance_running(struct coordinator *c, uint64_t now) {
         } else if (c->order == ORDER_STOP && coordinator_all(c, ANSWER_PAUSED)) {
                 c->abort = false;
                 coordinator_give(c, now, ORDER_FREEZE);
-        } else if (c->order == ORDER_STOP && raise_stop(c)) {
+        } else if (c->order == ORDER_STOP && !planted(PLANTED_STOPS_ONCE) && raise_stop(c)) {
                 coordinator_give(c, now, ORDER_STOP);
         } else {
                 member_tick(c, now);

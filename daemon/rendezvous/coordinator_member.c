@@ -79,10 +79,11 @@ static void turn_away_older(struct coordinator *c, struct message_member *older,
 void member_admit(struct coordinator *c, uint64_t now, struct message_member *seat) {
         const struct membership_member *place = membership_find(&c->membership, seat->request.member);
         struct message_member *older;
-        struct refusal refusal = { 0 };
+        struct refusal refusal;
 
         if (seat->refused || (place != NULL && !place->lost))
                 return;
+        refusal.has_culprit = false;
         if (membership_join(&c->membership, &seat->request, now, &refusal) != 0)
                 turn_away(c, seat, JOB_END_REFUSED, &refusal);
         older = c->membership.fenced != 0 ? member_find(c, c->membership.fenced) : NULL;
@@ -90,12 +91,8 @@ void member_admit(struct coordinator *c, uint64_t now, struct message_member *se
                 turn_away_older(c, older, &seat->request);
 }
 
-/* It says goodbye: nobody waits for it, and its node may forget it. */
+/* It says goodbye, and has no seat any more: nobody waits for it, and its node may forget it. */
 static void let_go(struct coordinator *c, uint64_t now, const struct message_member *reported) {
-        struct message_member *seat = member_find(c, reported->request.member);
-
-        if (seat != NULL)
-                drop_seat(c, seat);
         membership_remove(&c->membership, reported->request.member, WIRE__CAUSE__LEAVING, now);
         refuse_member(c, reported->request.node, reported->request.member, JOB_END_NONE);
 }

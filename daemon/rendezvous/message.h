@@ -48,9 +48,9 @@ enum message_kind {
         /* orders: coordinator to node */
         ORDER_COLLECT,          /* stay as you are and report; to who is outside, and by a coordinator that has just begun */
         ORDER_RUN,              /* all nodes have entered the generation */
-        ORDER_HOLD,             /* open nothing further, and say what is open */
-        ORDER_STOP,             /* go on up to stop[track], and no further than an open unit needs it; said anew with
-                                   each higher stop[track] */
+        ORDER_HOLD,             /* open nothing further but what an open unit may need, and say what is open */
+        ORDER_STOP,             /* go on up to stop[track]; given anew when a node had to open more for the sake of what is
+                                   open */
         ORDER_FREEZE,           /* hand nothing more to the engine, decide nothing, and say what was handed out */
         ORDER_CUT,              /* fill every lane up to seq[lane] */
         ORDER_ABORT,            /* a node is lost, so the cut cannot be reached: abort the engine */

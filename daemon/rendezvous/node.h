@@ -73,7 +73,8 @@ struct node {
         uint64_t contact;               /* own clock of the latest answer that a serving coordinator has seen */
         uint64_t stamp, reported;
         bool suspended;                 /* too long without contact */
-        bool held, stopping;            /* opens nothing beyond stop[]; stopping: those numbers are the coordinator's */
+        bool held, stopping;            /* opens nothing beyond stop[], but what an open unit may need; stopping: those numbers
+                                           are the coordinator's */
         bool missing;                   /* a member of this node and generation is gone: nothing can be opened without it */
         bool interrupted;               /* its members know that the generation has lost somebody */
         struct membership_loss loss;    /* whom, as the coordinator says */

@@ -46,6 +46,7 @@ static const struct {
         [PLANTED_HASTY] = { "hasty", RULE_ONE_FAULT },
         [PLANTED_STATE_OF_ANYBODY] = { "state-of-anybody", RULE_SAME_STATE },
         [PLANTED_HOLDS_BACK] = { "holds-back", RULE_WAIT },
+        [PLANTED_STOPS_ONCE] = { "stops-once", RULE_WAIT },
         [PLANTED_BLAMES_ANYBODY] = { "blames-anybody", RULE_LOSS },
 };
 
