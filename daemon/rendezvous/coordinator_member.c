@@ -32,8 +32,8 @@ static struct refusal refusal_of(const struct coordinator *c, uint64_t member, e
                 refuse(&refusal, WIRE__CODE__STALE, "job '%s': a newer process has this member's place; end this one",
                        c->config.name);
         else
-                refuse(&refusal, WIRE__CODE__INVALID, "job '%s' has turned this member away; gradsyncctl status says who is in it",
-                       c->config.name);
+                refuse(&refusal, WIRE__CODE__INVALID,
+                       "job '%s' has turned this member away; gradsyncctl status says who is in it", c->config.name);
         return refusal;
 }
 

@@ -41,7 +41,7 @@ struct tag {
         uint32_t generation;
         uint64_t step;
         bool checkpoint;        /* read from a file: counts only if all have the same, or else rank 0's state does */
-        uint64_t plans;         /* of several nodes that left a generation, each with steps of other plans: tells them apart */
+        uint64_t plans;         /* tells nodes apart that left a generation with steps of different plans; 0 on one node */
 };
 
 enum message_kind {
@@ -116,7 +116,7 @@ struct message {
         uint32_t world, source;         /* NEWGEN: members, and the rank whose state counts; answers: members of the
                                            generation, 0: the sender is outside */
         enum job_end end;               /* END and REFUSE; FREEZE: there will be no further generation */
-        struct membership_loss loss;    /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody, it grows */
+        struct membership_loss loss;    /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody */
         uint64_t member;                /* REFUSE: whom */
         uint32_t n_tracks;              /* in use; what is beyond counts as 0, in this message and everywhere else */
         uint32_t n_members;             /* answers: all of the node's; NEWGEN: those of the node who belong to it */
@@ -146,8 +146,8 @@ enum action_kind {
         ACTION_COMMITTED,       /* unit `number` of `track` */
         ACTION_VOID,            /* … nobody has it, or, if `behind`, perhaps others */
         ACTION_MISMATCH,        /* the operation was not the same everywhere */
-        ACTION_GENERATION,      /* `member` belongs to `generation` with `rank` of `world`, in the place `id`; `behind`: take the
-                                   state of `source`; `number`: steps of the job that were committed before */
+        ACTION_GENERATION,      /* `member` belongs to `generation` with `rank` of `world`, in the place `id`; `behind`: take
+                                   the state of `source`; `number`: steps of the job that were committed before */
         ACTION_OUT,             /* the node is outside: `since` the coordinator was last heard; its members join again */
         ACTION_REFUSED,         /* `member` is not taken, or no longer: `end`, and what to tell it */
         ACTION_ENDED,           /* the job is over: `end` */

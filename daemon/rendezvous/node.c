@@ -115,7 +115,7 @@ static bool paused(const struct node *node) {
 
                 if (track->state == UNIT_COMMITTING || track->state == UNIT_VOIDING)
                         return false;
-                if (!unit_empty(node) && (track->state == UNIT_OPEN || track->committed < node->stop[which]))
+                if (!unit_empty(node) && (track->state == UNIT_OPEN || unit_ended(track) < node->stop[which]))
                         return false;
         }
         return true;

@@ -37,6 +37,7 @@ enum unit_state {
 struct track {
         enum unit_state state;
         uint64_t committed, prepared;
+        uint64_t mismatches;    /* units of this generation that ended so, on all of its nodes */
         uint64_t planned[LIMIT_LANES], offered[LIMIT_LANES], launched[LIMIT_LANES], completed[LIMIT_LANES];
         bool full;              /* every member of this node has given everything */
         bool spoilt;            /* … and nobody can get the results: it is never full again */
@@ -55,8 +56,8 @@ struct node_config {
         uint32_t address, candidates;   /* own address; how many daemons may coordinate: 0 … candidates - 1 */
         uint64_t instance;              /* grows with each start of this daemon */
         uint32_t host, device;
-        uint32_t n_lanes;               /* the last one is that of operations. On several nodes steps that are open at the same
-                                           time have lanes of their own; the vote is on a step's lowest one */
+        uint32_t n_lanes;               /* the last one is that of operations. On several nodes steps that are open at
+                                           the same time have lanes of their own; the vote is on a step's lowest one */
         uint64_t window;                /* collectives ahead on a lane */
         uint64_t incarnation;           /* of the job */
         const char *name;               /* … for refusals; the caller's */
@@ -73,8 +74,8 @@ struct node {
         uint64_t contact;               /* own clock of the latest answer that a serving coordinator has seen */
         uint64_t stamp, reported;
         bool suspended;                 /* too long without contact */
-        bool held, stopping;            /* opens nothing beyond stop[], but what an open unit may need; stopping: those numbers
-                                           are the coordinator's */
+        bool held, stopping;            /* opens nothing beyond stop[], but what an open unit may need; stopping:
+                                           those numbers are the coordinator's */
         bool missing;                   /* a member of this node and generation is gone: nothing can be opened without it */
         bool interrupted;               /* its members know that the generation has lost somebody */
         struct membership_loss loss;    /* whom, as the coordinator says */
@@ -106,8 +107,9 @@ void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause)
 void node_sync(struct node *node, uint64_t member);
 void node_synced(struct node *node, uint64_t member, const struct tag *tag);
 
-/* The first sign of a step or operation; `planned` payloads on each lane. ACTION_OPEN says when its data may go on, perhaps
- * before this returns. False: absorbed, its members begin it anew in the next generation. The other calls are absorbed silently if they are not about the open unit. */
+/* The first sign of a step or operation; `planned` payloads on each lane. ACTION_OPEN says when its data may go on,
+ * perhaps before this returns. False: absorbed, its members begin it anew in the next generation. The other calls are
+ * absorbed silently if they are not about the open unit. */
 bool node_open(struct node *node, uint64_t now, struct generation generation, uint32_t track,
                const uint64_t planned[LIMIT_LANES]);
 /* The next payload of that lane is complete on this node. */
@@ -117,8 +119,8 @@ void node_offer(struct node *node, uint64_t now, struct generation generation, u
 void node_full(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 /* Every result of the unit is in the members' arenas. */
 void node_landed(struct node *node, uint64_t now, struct generation generation, uint32_t track);
-/* Members of this node have called different operations. On several nodes the comparison must not have been offered yet: it is
- * once all members of the node have called the same. */
+/* Members of this node have called different operations. On several nodes the comparison must not have been offered yet:
+ * it is once all members of the node have called the same. */
 void node_differ(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 /* Only where the node is the only one: the results of a unit that was full cannot be made, because a member has taken its memory
  * away. That member will be lost, and the unit is void with it. */

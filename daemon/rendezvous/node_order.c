@@ -126,6 +126,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         node_use_tracks(node, order->n_tracks);
         for (uint32_t which = 0; which < node->n_tracks; which++) {
                 node->track[which].committed = mark_of(order, which);
+                node->track[which].mismatches = 0;
                 unit_reset(&node->track[which]);
         }
         report_enter(node, order);

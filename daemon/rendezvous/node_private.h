@@ -16,6 +16,7 @@ uint64_t unit_steps(const struct node *node);   /* that were committed, of all p
 bool unit_alone(const struct node *node);       /* no other node belongs to the generation */
 bool unit_idle(const struct node *node);
 bool unit_empty(const struct node *node);       /* no member of this node belongs to the generation */
+uint64_t unit_ended(const struct track *track);         /* in any way that all nodes agree on */
 uint64_t unit_opened(const struct node *node, uint32_t track);
 
 /* node_report.c: says everything to the coordinator, or to all who may be it. */

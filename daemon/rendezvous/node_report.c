@@ -98,6 +98,20 @@ static void drop(struct node *node, struct message_member *member) {
         *member = node->member[--node->n];
 }
 
+/* Of more than there is room for the latest ones count: a coordinator has seen the others long ago, or nobody has. */
+static void note_gone(struct node *node, uint64_t member, uint32_t cause) {
+        if (node->n_gone == LIMIT_WORLD)
+                memmove(&node->gone[0], &node->gone[1], --node->n_gone * sizeof(node->gone[0]));
+        node->gone[node->n_gone++] = (struct message_gone){ member, cause };
+}
+
+/* A coordinator that has forgotten why may have taken the member again meanwhile. */
+static uint32_t cause_of(enum job_end end) {
+        if (end == JOB_END_NONE)
+                return WIRE__CAUSE__LEAVING;
+        return end == JOB_END_FENCED ? WIRE__CAUSE__SUPERSEDED : WIRE__CAUSE__EVICTED;
+}
+
 void report_refuse(struct node *node, const struct message *order) {
         struct message_member *member = find(node, order->member);
 
@@ -105,6 +119,7 @@ void report_refuse(struct node *node, const struct message *order) {
                 return;
         node_act(node, &(struct action){ .kind = ACTION_REFUSED, .member = order->member, .end = order->end,
                                          .refusal = &order->refusal });
+        note_gone(node, order->member, cause_of(order->end));
         drop(node, member);
 }
 
@@ -144,13 +159,6 @@ void node_join(struct node *node, uint64_t now, const struct membership_request 
         }
         report_add(node, request, tag);
         report_send(node, now);
-}
-
-/* Of more than there is room for the latest ones count: a coordinator has seen the others long ago, or nobody has. */
-static void note_gone(struct node *node, uint64_t member, uint32_t cause) {
-        if (node->n_gone == LIMIT_WORLD)
-                memmove(&node->gone[0], &node->gone[1], --node->n_gone * sizeof(node->gone[0]));
-        node->gone[node->n_gone++] = (struct message_gone){ member, cause };
 }
 
 void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause) {

@@ -44,9 +44,10 @@ static uint64_t plans(const struct node *node) {
 }
 
 void unit_reset(struct track *track) {
-        uint64_t committed = track->committed;
+        uint64_t committed = track->committed, mismatches = track->mismatches;
 
         memset(track, 0, sizeof(*track));
+        track->mismatches = mismatches;
         track->committed = track->prepared = committed;
         track->vote = -1;
 }
@@ -65,10 +66,14 @@ bool unit_empty(const struct node *node) {
         return true;
 }
 
+uint64_t unit_ended(const struct track *track) {
+        return track->committed + track->mismatches;
+}
+
 uint64_t unit_opened(const struct node *node, uint32_t which) {
         const struct track *track = &node->track[which];
 
-        return track->committed + (track->state == UNIT_OPEN && !unit_empty(node));
+        return unit_ended(track) + (track->state == UNIT_OPEN && !unit_empty(node));
 }
 
 static void tell(const struct node *node, uint32_t which, enum action_kind action, uint64_t number) {
@@ -211,7 +216,7 @@ static bool waits_for_more(const struct node *node) {
 static bool may_open(const struct node *node, uint32_t which) {
         if (node->missing && !planted(PLANTED_IGNORES_MISSING))
                 return false;
-        return !node->held || node->track[which].committed < node->stop[which] || waits_for_more(node);
+        return !node->held || unit_ended(&node->track[which]) < node->stop[which] || waits_for_more(node);
 }
 
 /* False if there was nothing: what one pass has opened may be a reason to open more. */
@@ -226,7 +231,7 @@ static bool open_what_may_be(struct node *node, bool *ret_beyond) {
                 track->state = UNIT_OPEN;
                 node_act(node, &(struct action){ .kind = ACTION_OPEN, .track = which, .number = track->committed + 1,
                                                  .generation = node->generation });
-                *ret_beyond |= node->held && track->committed >= node->stop[which];
+                *ret_beyond |= node->held && unit_ended(track) >= node->stop[which];
                 opened = true;
         }
         return opened;
@@ -351,6 +356,7 @@ void node_quiet(struct node *node, uint64_t now, struct generation generation, u
         track = find(node, generation, which);
         if (track == NULL || track->state != UNIT_VOIDING)
                 return;
+        track->mismatches += track->mismatch;
         if (track->mismatch)
                 tell(node, which, ACTION_MISMATCH, track->committed + 1);
         else if (!track->silent && !planted(PLANTED_TELLS_EARLY))

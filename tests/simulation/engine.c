@@ -137,7 +137,7 @@ void engine_done(const struct event *event) {
         }
         if (comm->dead >> event->proc & 1)
                 return;
-        member_result(event->proc, event->b, c);
+        local_result(event->proc, event->b, c);
         node_done(node, w.now, comm->name, event->b, event->c, c->value);
 }
 

@@ -1,26 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trainers, and what lies between them and the machine in a real daemon: reductions that read their arenas, results that are
- * written into them. A trainer synchronises first in each generation, then does steps of two plans, and operations, one behind
- * or inside the other. Its state is a hash of all that it has applied.
+ * Trainers: each synchronises first in a generation, then does steps of two plans, and operations, one behind or inside the
+ * other. Its state is a hash of all that it has applied.
  */
 #include <string.h>
 
 #include "gradsync.pb-c.h"
 #include "sim.h"
-
-static uint32_t members_in(const struct proc *proc) {
-        uint32_t n = 0;
-
-        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
-                n += proc->trainer[i].state != TRAINER_NONE && proc->trainer[i].in &&
-                     generation_equal(proc->trainer[i].generation, proc->node.generation);
-        return n;
-}
-
-static bool alone(const struct proc *proc) {
-        return (proc->node.set & (proc->node.set - 1)) == 0;
-}
 
 /* What trainers do, one behind the other: OPEN begins a unit, GIVE makes all that is left of it ready, WAIT is for its outcome.
  * Each one opens what it opens in the same order everywhere, and needs nothing that another one could not give. */
@@ -79,20 +65,6 @@ void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct 
                   tag);
 }
 
-/* A member takes its memory with it: what is being written cannot be written everywhere. */
-static void spoil(uint32_t proc) {
-        struct proc *p = &w.proc[proc];
-
-        for (uint32_t track = 0; track < TRACKS; track++) {
-                struct local *local = &p->local[track];
-
-                if (!local->active || local->cancelled || !alone(p))
-                        continue;
-                local->spoilt = true;
-                node_spoil(&p->node, w.now, local->generation, track);
-        }
-}
-
 void member_kill(uint32_t proc, uint32_t index) {
         struct trainer *trainer = &w.proc[proc].trainer[index];
         uint32_t epoch = trainer->epoch + 1;
@@ -103,7 +75,7 @@ void member_kill(uint32_t proc, uint32_t index) {
         trace("%u: member %llu is killed", proc, (unsigned long long)id);
         truth_gone(id, trainer->leaving ? WIRE__CAUSE__LEAVING : cause);
         if (trainer->in && w.proc[proc].alive && !w.proc[proc].stopped && rnd(2) == 0)
-                spoil(proc);
+                local_spoil(proc);
         *trainer = (struct trainer){ .state = TRAINER_NONE, .epoch = epoch };
         if (!w.proc[proc].alive || w.proc[proc].stopped)
                 return;
@@ -130,65 +102,6 @@ bool member_twin(uint32_t proc, uint32_t index) {
         return false;
 }
 
-static void quiet_if_idle(uint32_t proc, uint32_t track) {
-        struct local *local = &w.proc[proc].local[track];
-
-        if (local->active && local->cancelled && local->tasks == 0)
-                at(rnd(4), EVENT_QUIET, proc, track, local->serial, 0);
-}
-
-/* False: absorbed. */
-static bool open_local(uint32_t proc, struct generation generation, uint32_t track) {
-        struct proc *p = &w.proc[proc];
-        struct local *local = &p->local[track];
-        uint64_t planned[LIMIT_LANES] = { 0 };
-        uint32_t serial = local->serial + 1;
-
-        if (local->active)
-                return !local->cancelled && generation_equal(local->generation, generation);
-        for (uint32_t lane = 0; lane < N_LANES; lane++)
-                planned[lane] = w.planned[track][lane];
-        memset(local, 0, sizeof(*local));
-        *local = (struct local){ .active = true, .serial = serial, .generation = generation, .members = members_in(p),
-                                 .number = p->node.track[track].committed + 1, .opened = w.now };
-        local->active = node_open(&p->node, w.now, generation, track, planned);
-        return local->active && !local->cancelled;
-}
-
-/* Whoever has no members gives zeros, at once. */
-void member_look(uint32_t proc) {
-        struct proc *p = &w.proc[proc];
-
-        if (!p->alive || p->stopped || !p->has_node || p->node.phase != NODE_RUNNING || p->node.suspended || alone(p) ||
-            members_in(p) > 0)
-                return;
-        for (uint32_t track = 0; track < TRACKS; track++) {
-                if (p->local[track].active || !open_local(proc, p->node.generation, track))
-                        continue;
-                p->local[track].empty = true;
-                for (uint32_t item = 0; item < w.items[track]; item++)
-                        node_offer(&p->node, w.now, p->node.generation, track, w.item_lane[track][item]);
-                node_landed(&p->node, w.now, p->node.generation, track);
-        }
-}
-
-static void reduce(uint32_t proc, uint32_t track, uint32_t item) {
-        struct local *local = &w.proc[proc].local[track];
-
-        local->tasks++;
-        at(rnd(4), EVENT_REDUCED, proc, track, item, local->serial);
-}
-
-/* From now on data may be touched. */
-static void opened(uint32_t proc, uint32_t track) {
-        struct local *local = &w.proc[proc].local[track];
-
-        local->open = true;
-        for (uint32_t item = 0; item < w.items[track] && !local->empty; item++)
-                if (local->ready[item] == local->members && local->members > 0)
-                        reduce(proc, track, item);
-}
-
 /* Now and then not everybody has called the same operation, which is seen when everybody has called one. */
 static bool differ(uint32_t proc, uint32_t track, uint32_t item, const struct trainer *trainer) {
         if (track != TRACK_OPERATION || item > 0 || rnd(40) > 0)
@@ -210,7 +123,7 @@ static bool give(uint32_t proc, struct trainer *trainer, uint32_t track) {
         struct local *local = &p->local[track];
         uint32_t item = trainer->item[track]++;
 
-        if (!open_local(proc, trainer->generation, track))
+        if (!local_open(proc, trainer->generation, track))
                 return false;
         if (trainer->behind && trainer->script == SCRIPT_SYNC && item == 0) {
                 trainer->tag = (struct tag){ 0 };
@@ -225,7 +138,7 @@ static bool give(uint32_t proc, struct trainer *trainer, uint32_t track) {
         if (differ(proc, track, item, trainer))
                 return true;
         if (local->open)
-                reduce(proc, track, item);
+                local_reduce(proc, track, item);
         if (local->n_ready == w.items[track])
                 node_full(&p->node, w.now, trainer->generation, track);
         return true;
@@ -244,7 +157,7 @@ static void play(uint32_t proc, uint32_t index) {
                 trainer->state = TRAINER_WAITING;
                 return;
         }
-        if ((what == OPEN && !open_local(proc, trainer->generation, track)) || (what == GIVE && !give(proc, trainer, track))) {
+        if ((what == OPEN && !local_open(proc, trainer->generation, track)) || (what == GIVE && !give(proc, trainer, track))) {
                 trainer->state = TRAINER_WAITING;       /* for a word about another generation */
                 return;
         }
@@ -256,70 +169,6 @@ static void play(uint32_t proc, uint32_t index) {
                 trainer->line++;
         if (trainer->state == TRAINER_READYING)         /* not turned away by what its data has led to */
                 later(proc, index);
-}
-
-static void fan_out(uint32_t proc, uint32_t track, uint32_t item) {
-        w.proc[proc].local[track].tasks++;
-        at(rnd(4), EVENT_FANNED, proc, track, item, w.proc[proc].local[track].serial);
-}
-
-/* The n-th payload of a lane. */
-static uint32_t item_of(uint32_t track, uint32_t lane, uint32_t n) {
-        for (uint32_t item = 0; item < w.items[track]; item++)
-                if (w.item_lane[track][item] == lane && n-- == 0)
-                        return item;
-        return MAX_ITEMS;
-}
-
-static void reduced(uint32_t proc, uint32_t track, uint32_t item) {
-        struct proc *p = &w.proc[proc];
-        struct local *local = &p->local[track];
-        uint32_t lane = w.item_lane[track][item];
-
-        local->tasks--;
-        if (local->cancelled) {
-                quiet_if_idle(proc, track);
-                return;
-        }
-        local->reduced[item] = true;
-        if (alone(p)) {
-                local->good[item] = local->members == p->node.world;
-                fan_out(proc, track, item);
-                return;
-        }
-        while ((item = item_of(track, lane, local->offered[lane])) < MAX_ITEMS && local->reduced[item]) {
-                local->offered[lane]++;
-                node_offer(&p->node, w.now, local->generation, track, lane);
-        }
-}
-
-void member_result(uint32_t proc, uint32_t lane, const struct collective *c) {
-        uint32_t track = lane == N_LANES - 1 ? TRACK_OPERATION : lane == 2 ? TRACK_STEP + 1 : TRACK_STEP;
-        struct local *local = &w.proc[proc].local[track];
-        uint32_t item;
-
-        if ((c->payload >> proc & 1) == 0 || c->serial[proc] != local->serial || !local->active || local->cancelled)
-                return;
-        item = item_of(track, lane, local->results[lane]++);
-        local->good[item] = !c->mixed && c->members == w.proc[proc].node.world;
-        if (!local->empty)
-                fan_out(proc, track, item);
-}
-
-static void fanned(uint32_t proc, uint32_t track, uint32_t item) {
-        struct local *local = &w.proc[proc].local[track];
-
-        truth_write(proc, local);
-        local->tasks--;
-        local->fanned[item] = true;
-        if (local->cancelled) {
-                quiet_if_idle(proc, track);
-                return;
-        }
-        for (uint32_t i = 0; i < w.items[track]; i++)
-                if (!local->fanned[i] || local->spoilt)
-                        return;
-        node_landed(&w.proc[proc].node, w.now, local->generation, track);
 }
 
 void member_event(const struct event *event) {
@@ -341,9 +190,9 @@ void member_event(const struct event *event) {
         } else if (local->serial != event->c) {
                 return;
         } else if (event->kind == EVENT_REDUCED) {
-                reduced(event->proc, event->a, event->b);
+                local_reduced(event->proc, event->a, event->b);
         } else {
-                fanned(event->proc, event->a, event->b);
+                local_fanned(event->proc, event->a, event->b);
         }
 }
 
@@ -408,7 +257,7 @@ static void committed(uint32_t proc, const struct action *action) {
         }
 }
 
-/* All of this node have called it, and do so again. */
+/* All of this node have called it. In some worlds they do so again, in others they go on without. */
 static void mismatched(uint32_t proc, uint32_t track) {
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &w.proc[proc].trainer[i];
@@ -418,6 +267,8 @@ static void mismatched(uint32_t proc, uint32_t track) {
                 trainer->epoch++;
                 trainer->item[track] = 0;
                 trainer->line -= script[trainer->script][trainer->line].what == WAIT;
+                if (w.program % 2 == 0 && trainer->script != SCRIPT_SYNC)
+                        trainer->line += 2;
                 later(proc, i);
         }
 }
@@ -437,7 +288,9 @@ static void interrupt(uint32_t proc, enum trainer_state state) {
         }
 }
 
-static void refused(uint32_t proc, uint64_t member) {
+static void refused(uint32_t proc, uint64_t member, enum job_end end) {
+        if (end == JOB_END_REFUSED)
+                truth_gone(member, WIRE__CAUSE__EVICTED);
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &w.proc[proc].trainer[i];
 
@@ -461,14 +314,14 @@ void member_act(uint32_t proc, const struct action *action) {
         switch (action->kind) {
         case ACTION_CANCEL:
                 local->cancelled = true;
-                quiet_if_idle(proc, action->track);
+                local_quiet(proc, action->track);
                 break;
         case ACTION_COMMITTED:
                 truth_outcome(proc, action);
                 local->active = false;
                 committed(proc, action);
                 break;
-        case ACTION_OPEN: opened(proc, action->track); break;
+        case ACTION_OPEN: local_opened(proc, action->track); break;
         case ACTION_VOID:
                 truth_outcome(proc, action);
                 local->told = true;
@@ -485,7 +338,7 @@ void member_act(uint32_t proc, const struct action *action) {
                 interrupt(proc, TRAINER_JOINING);
                 break;
         case ACTION_REFUSED:
-                refused(proc, action->member);
+                refused(proc, action->member, action->end);
                 break;
         case ACTION_ENDED: interrupt(proc, TRAINER_OVER); break;
         default: break;

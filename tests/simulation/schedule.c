@@ -483,7 +483,7 @@ static void deliver(const struct event *event) {
         case EVENT_UNREACHABLE: node_unreachable(&p->node, w.now, comm->name, event->c); break;
         default: member_event(event); break;
         }
-        member_look(event->proc);
+        local_look(event->proc);
 }
 
 static void run_event(struct event event) {

@@ -162,12 +162,21 @@ struct comm *engine_find(struct generation name);
 /* members.c */
 void member_act(uint32_t proc, const struct action *action);
 void member_event(const struct event *event);
-void member_result(uint32_t proc, uint32_t lane, const struct collective *collective);
 void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct tag *tag, uint64_t hash);
 void member_kill(uint32_t proc, uint32_t index);
 void member_leave(uint32_t proc, uint32_t index);
 bool member_twin(uint32_t proc, uint32_t index);        /* a newer process of the same identity comes */
-void member_look(uint32_t proc);        /* what a node without members does of itself */
+
+/* local.c */
+bool local_open(uint32_t proc, struct generation generation, uint32_t track);   /* false: absorbed */
+void local_opened(uint32_t proc, uint32_t track);       /* from now on data may be touched */
+void local_reduce(uint32_t proc, uint32_t track, uint32_t item);
+void local_reduced(uint32_t proc, uint32_t track, uint32_t item);
+void local_result(uint32_t proc, uint32_t lane, const struct collective *collective);
+void local_fanned(uint32_t proc, uint32_t track, uint32_t item);
+void local_quiet(uint32_t proc, uint32_t track);        /* once nothing touches arenas any more */
+void local_spoil(uint32_t proc);        /* a member takes its memory with it */
+void local_look(uint32_t proc);         /* what a node without members does of itself */
 
 /* schedule.c */
 void schedule_make(uint64_t seed);

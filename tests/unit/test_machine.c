@@ -283,6 +283,55 @@ static void an_operation_that_differs_moves_no_payload(void **state) {
         assert_int_equal(node.track[TRACK_OPERATION].committed, 0);
 }
 
+/* Called differently by members of this node: others learn it from the comparison, which nothing equals. */
+static void an_operation_that_differs_here_is_voted_down(void **state) {
+        static const uint64_t planned[LIMIT_LANES] = { 0, 2 };
+
+        reach(NODE_RUNNING);
+        assert_true(node_open(&node, NOW, first, TRACK_OPERATION, planned));
+        n_acted = 0;
+        node_differ(&node, NOW, first, TRACK_OPERATION);
+        assert_int_equal(acted[0].launch, LAUNCH_FILLER);
+        node_done(&node, NOW, first, 1, 1, 0);
+        assert_int_equal(acted[1].launch, LAUNCH_FILLER);
+        node_done(&node, NOW, first, 1, 2, 0);
+        assert_int_equal(acted[2].launch, LAUNCH_VOTE);
+        assert_int_equal(acted[2].value, 0);
+        assert_int_equal(node.track[TRACK_OPERATION].prepared, 0);
+        node_done(&node, NOW, first, 1, 3, 0);
+        node_quiet(&node, NOW, first, TRACK_OPERATION);
+        assert_int_equal(acted[n_acted - 1].kind, ACTION_MISMATCH);
+}
+
+/* The comparison has said that all are equal: it is too late to say something else. */
+static void what_was_compared_does_not_differ_later(void **state) {
+        static const uint64_t planned[LIMIT_LANES] = { 0, 2 };
+
+        reach(NODE_RUNNING);
+        assert_true(node_open(&node, NOW, first, TRACK_OPERATION, planned));
+        node_offer(&node, NOW, first, TRACK_OPERATION, 1);
+        remember();
+        node_differ(&node, NOW, first, TRACK_OPERATION);
+        node_spoil(&node, NOW, first, TRACK_OPERATION);         /* there are other nodes */
+        assert_true(unchanged());
+}
+
+static void a_node_beyond_the_table_is_not_heard(void **state) {
+        struct message m = { .kind = ANSWER_REPORT, .from = 5, .instance = 1, .stamp = NOW };
+
+        coordinator_init(&coordinator, &(struct coordinator_config){ .candidates = 1, .floor = 1, .name = "j", .times = times,
+                                                                     .node = reporters, .n_nodes = 5 }, NOW, &out);
+        coordinator_tick(&coordinator, NOW);
+        memset(&reporters[5], 0xA5, sizeof(reporters[5]));
+        memcpy(&reporters[6], &reporters[5], sizeof(reporters[5]));
+        coordinator_receive(&coordinator, NOW, &m);
+        assert_int_equal(coordinator.top, 0);
+        assert_memory_equal(&reporters[5], &reporters[6], sizeof(reporters[5]));
+        m.from = 4;
+        coordinator_receive(&coordinator, NOW, &m);
+        assert_int_equal(coordinator.top, 5);
+}
+
 static void a_vote_of_all_commits_when_the_results_are_there(void **state) {
         static const uint64_t planned[LIMIT_LANES] = { 1, 0 };
 
@@ -403,6 +452,9 @@ int main(void) {
                 cmocka_unit_test(a_verdict_beyond_what_is_prepared_is_refused),
                 cmocka_unit_test(calls_of_another_generation_are_absorbed),
                 cmocka_unit_test(an_operation_that_differs_moves_no_payload),
+                cmocka_unit_test(an_operation_that_differs_here_is_voted_down),
+                cmocka_unit_test(what_was_compared_does_not_differ_later),
+                cmocka_unit_test(a_node_beyond_the_table_is_not_heard),
                 cmocka_unit_test(a_vote_of_all_commits_when_the_results_are_there),
                 cmocka_unit_test(a_node_that_hears_nobody_holds_still_then_leaves),
                 cmocka_unit_test(noise_breaks_no_node),

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What lies between trainers and the machine in a real daemon: reductions that read arenas, results that are written into
+ * them, and what a node without members gives.
+ */
+#include <string.h>
+
+#include "sim.h"
+
+static uint32_t members_in(const struct proc *proc) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
+                n += proc->trainer[i].state != TRAINER_NONE && proc->trainer[i].in &&
+                     generation_equal(proc->trainer[i].generation, proc->node.generation);
+        return n;
+}
+
+static bool alone(const struct proc *proc) {
+        return (proc->node.set & (proc->node.set - 1)) == 0;
+}
+
+void local_quiet(uint32_t proc, uint32_t track) {
+        struct local *local = &w.proc[proc].local[track];
+
+        if (local->active && local->cancelled && local->tasks == 0)
+                at(rnd(4), EVENT_QUIET, proc, track, local->serial, 0);
+}
+
+/* False: absorbed. */
+bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
+        struct proc *p = &w.proc[proc];
+        struct local *local = &p->local[track];
+        uint64_t planned[LIMIT_LANES] = { 0 };
+        uint32_t serial = local->serial + 1;
+
+        if (local->active)
+                return !local->cancelled && generation_equal(local->generation, generation);
+        for (uint32_t lane = 0; lane < N_LANES; lane++)
+                planned[lane] = w.planned[track][lane];
+        memset(local, 0, sizeof(*local));
+        *local = (struct local){ .active = true, .serial = serial, .generation = generation, .members = members_in(p),
+                                 .number = p->node.track[track].committed + 1, .opened = w.now };
+        local->active = node_open(&p->node, w.now, generation, track, planned);
+        return local->active && !local->cancelled;
+}
+
+/* Whoever has no members gives zeros, at once. */
+void local_look(uint32_t proc) {
+        struct proc *p = &w.proc[proc];
+
+        if (!p->alive || p->stopped || !p->has_node || p->node.phase != NODE_RUNNING || p->node.suspended || alone(p) ||
+            members_in(p) > 0)
+                return;
+        for (uint32_t track = 0; track < TRACKS; track++) {
+                if (p->local[track].active || !local_open(proc, p->node.generation, track))
+                        continue;
+                p->local[track].empty = true;
+                for (uint32_t item = 0; item < w.items[track]; item++)
+                        node_offer(&p->node, w.now, p->node.generation, track, w.item_lane[track][item]);
+                node_landed(&p->node, w.now, p->node.generation, track);
+        }
+}
+
+void local_reduce(uint32_t proc, uint32_t track, uint32_t item) {
+        struct local *local = &w.proc[proc].local[track];
+
+        local->tasks++;
+        at(rnd(4), EVENT_REDUCED, proc, track, item, local->serial);
+}
+
+/* From now on data may be touched. */
+void local_opened(uint32_t proc, uint32_t track) {
+        struct local *local = &w.proc[proc].local[track];
+
+        local->open = true;
+        for (uint32_t item = 0; item < w.items[track] && !local->empty; item++)
+                if (local->ready[item] == local->members && local->members > 0)
+                        local_reduce(proc, track, item);
+}
+
+/* A member takes its memory with it: what is being written cannot be written everywhere. */
+void local_spoil(uint32_t proc) {
+        struct proc *p = &w.proc[proc];
+
+        for (uint32_t track = 0; track < TRACKS; track++) {
+                struct local *local = &p->local[track];
+
+                if (!local->active || local->cancelled || !alone(p))
+                        continue;
+                local->spoilt = true;
+                node_spoil(&p->node, w.now, local->generation, track);
+        }
+}
+
+static void fan_out(uint32_t proc, uint32_t track, uint32_t item) {
+        w.proc[proc].local[track].tasks++;
+        at(rnd(4), EVENT_FANNED, proc, track, item, w.proc[proc].local[track].serial);
+}
+
+/* The n-th payload of a lane. */
+static uint32_t item_of(uint32_t track, uint32_t lane, uint32_t n) {
+        for (uint32_t item = 0; item < w.items[track]; item++)
+                if (w.item_lane[track][item] == lane && n-- == 0)
+                        return item;
+        return MAX_ITEMS;
+}
+
+void local_reduced(uint32_t proc, uint32_t track, uint32_t item) {
+        struct proc *p = &w.proc[proc];
+        struct local *local = &p->local[track];
+        uint32_t lane = w.item_lane[track][item];
+
+        local->tasks--;
+        if (local->cancelled) {
+                local_quiet(proc, track);
+                return;
+        }
+        local->reduced[item] = true;
+        if (alone(p)) {
+                local->good[item] = local->members == p->node.world;
+                fan_out(proc, track, item);
+                return;
+        }
+        while ((item = item_of(track, lane, local->offered[lane])) < MAX_ITEMS && local->reduced[item]) {
+                local->offered[lane]++;
+                node_offer(&p->node, w.now, local->generation, track, lane);
+        }
+}
+
+void local_result(uint32_t proc, uint32_t lane, const struct collective *c) {
+        uint32_t track = lane == N_LANES - 1 ? TRACK_OPERATION : lane == 2 ? TRACK_STEP + 1 : TRACK_STEP;
+        struct local *local = &w.proc[proc].local[track];
+        uint32_t item;
+
+        if ((c->payload >> proc & 1) == 0 || c->serial[proc] != local->serial || !local->active || local->cancelled)
+                return;
+        item = item_of(track, lane, local->results[lane]++);
+        local->good[item] = !c->mixed && c->members == w.proc[proc].node.world;
+        if (!local->empty)
+                fan_out(proc, track, item);
+}
+
+void local_fanned(uint32_t proc, uint32_t track, uint32_t item) {
+        struct local *local = &w.proc[proc].local[track];
+
+        truth_write(proc, local);
+        local->tasks--;
+        local->fanned[item] = true;
+        if (local->cancelled) {
+                local_quiet(proc, track);
+                return;
+        }
+        for (uint32_t i = 0; i < w.items[track]; i++)
+                if (!local->fanned[i] || local->spoilt)
+                        return;
+        node_landed(&w.proc[proc].node, w.now, local->generation, track);
+}

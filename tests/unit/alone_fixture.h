@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Node and coordinator of a job on one node, in one process: nothing is lost between them, nobody is ever silent, and nothing
+ * but the waits of members depends on the time. What is delivered is the latest answer and the latest order.
+ */
+#pragma once
+
+#include "unit.h"
+
+#include <string.h>
+
+#include "gradsync.pb-c.h"
+#include "rendezvous/coordinator.h"
+#include "rendezvous/node.h"
+
+#define NEVER (UINT64_C(1) << 60)
+#define NOW (UINT64_C(1) << 50)         /* 35 years after the start of the clock */
+#define SECOND 1000000u
+#define MAX_ACTED 128u
+
+static struct node node;
+static struct coordinator coordinator;
+static struct reporter reporter;
+static struct message answer, command, refusals[8];
+static bool has_answer, has_order;
+static unsigned n_refusals;
+static struct action acted[MAX_ACTED];
+static char texts[MAX_ACTED][sizeof(((struct refusal *)NULL)->text)];
+static unsigned n_acted;
+static uint64_t now;
+
+static const struct machine_times times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER };
+static const uint64_t planned[LIMIT_LANES] = { 1 };
+
+static inline void deliver_later(void *data, const struct message *message) {
+        struct message *into = &answer;
+
+        if (message->kind == ORDER_REFUSE) {
+                assert_true(n_refusals < 8);
+                into = &refusals[n_refusals++];
+        } else if (message->kind < ANSWER_REPORT) {
+                into = &command;
+                has_order = true;
+        } else {
+                has_answer = true;
+        }
+        memcpy(into, message, message_bytes(message));
+}
+
+static inline void keep(void *data, const struct action *action) {
+        assert_true(n_acted < MAX_ACTED);
+        if (action->kind == ACTION_REFUSED)
+                strcpy(texts[n_acted], action->refusal->text);
+        acted[n_acted++] = *action;
+}
+
+static inline void pump(void) {
+        while (has_answer || has_order || n_refusals > 0) {
+                if (n_refusals > 0) {
+                        struct message refusal = refusals[--n_refusals];
+
+                        node_receive(&node, now, &refusal);
+                } else if (has_order) {
+                        has_order = false;
+                        node_receive(&node, now, &command);
+                } else {
+                        has_answer = false;
+                        coordinator_receive(&coordinator, now, &answer);
+                }
+        }
+}
+
+static inline void start(void) {
+        struct outlet out = { .send = deliver_later, .act = keep };
+
+        now = NOW;
+        has_answer = has_order = false;
+        n_refusals = n_acted = 0;
+        node_init(&node, &(struct node_config){ .candidates = 1, .instance = 1, .n_lanes = 2, .window = 2, .incarnation = 1,
+                                                .name = "j", .times = times }, now, &out);
+        coordinator_init(&coordinator, &(struct coordinator_config){ .candidates = 1, .floor = 1, .nonce = 7, .incarnation = 1,
+                                                                     .alone = true, .name = "j", .times = times,
+                                                                     .node = &reporter, .n_nodes = 1 }, now, &out);
+}
+
+static inline struct membership_request request(uint64_t id, uint32_t least, uint32_t most) {
+        return (struct membership_request){ .member = id, .pid = 100 + (int32_t)id, .min_world = least, .max_world = most,
+                                            .adapts = true, .grace = SECOND, .last_call = SECOND, .incarnation = 1 };
+}
+
+static inline void join(struct membership_request request) {
+        node_join(&node, now, &request, &(struct tag){ 0 });
+        pump();
+}
+
+/* The latest action of that kind; NULL: none. */
+static inline const struct action *latest(enum action_kind kind) {
+        for (unsigned i = n_acted; i-- > 0;)
+                if (acted[i].kind == kind)
+                        return &acted[i];
+        return NULL;
+}
+
+static inline unsigned count(enum action_kind kind) {
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < n_acted; i++)
+                n += acted[i].kind == kind;
+        return n;
+}
+
+static inline const char *text_of(const struct action *action) {
+        return texts[action - acted];
+}
+
+static inline void build(void) {
+        const struct action *action = latest(ACTION_BUILD);
+
+        if (action != NULL)
+                node_built(&node, now, action->comm, 0);
+        pump();
+}
+
+/* A world of that many members, 1 … n, which may grow. */
+static inline void form(uint32_t n, uint32_t least, uint32_t most) {
+        start();
+        for (uint64_t id = 1; id <= n; id++)
+                join(request(id, least, most));
+        if (n < most) {
+                now = membership_deadline(&coordinator.membership);
+                coordinator_tick(&coordinator, now);
+                pump();
+        }
+        build();
+        assert_int_equal(node.phase, NODE_RUNNING);
+        assert_int_equal(coordinator.order, ORDER_RUN);
+        assert_int_equal(count(ACTION_GENERATION), n);
+        n_acted = 0;
+}
+
+static inline void lose(uint64_t member, uint32_t cause) {
+        node_lose(&node, now, member, cause);
+        pump();
+}
+
+static inline void open_unit(uint32_t track) {
+        assert_true(node_open(&node, now, node.generation, track, planned));
+        pump();
+}
+
+static inline void commit(uint32_t track) {
+        node_full(&node, now, node.generation, track);
+        node_landed(&node, now, node.generation, track);
+        pump();
+}
+
+static inline void quiet(uint32_t track) {
+        node_quiet(&node, now, node.generation, track);
+        pump();
+}
