@@ -177,8 +177,8 @@ static int join_waiting(struct membership *m, const struct membership_request *r
         if (r != 0)
                 return r;
         if (m->n + m->n_waiting == LIMIT_WORLD)
-                return refuse(refusal, WIRE__CODE__JOB_FULL, "job '%s' has %u members, and %u processes wait for a place: no more can",
-                              m->name, m->n, m->n_waiting);
+                return refuse(refusal, WIRE__CODE__JOB_FULL,
+                              "job '%s' has %u members, and %u processes wait for a place: no more can", m->name, m->n, m->n_waiting);
         m->member[m->n + m->n_waiting++] = (struct membership_member){
                 .request = *request,
                 .id = request->member,
@@ -605,8 +605,9 @@ static void refuse_fresh(const struct membership *m, uint32_t index, struct refu
                        "one release for all of them",
                        m->name, m->n);
         else if (member->request.spare && index >= m->n)
-                refuse(refusal, WIRE__CODE__TIMEOUT, "job '%s' has had no place for this spare within %.1f s: all of its %u members are there",
-                       m->name, (double)member->request.timeout / 1e6, m->n);
+                refuse(refusal, WIRE__CODE__TIMEOUT,
+                       "job '%s' has had no place for this spare within %.1f s: all of its %u members are there", m->name,
+                       (double)member->request.timeout / 1e6, m->n);
         else
                 refuse(refusal, WIRE__CODE__TIMEOUT, "job '%s' has not begun another generation within %.1f s: %s", m->name,
                        (double)member->request.timeout / 1e6,
