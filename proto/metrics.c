@@ -78,8 +78,20 @@ static void write_world(FILE *to, const struct metrics_job *from) {
         job_count(to, "world_size", from->job, "", from->job->world);
 }
 
+static uint64_t count_spares(const struct metrics_job *from) {
+        uint64_t n = 0;
+
+        for (size_t i = 0; i < from->n_members; i++)
+                n += from->member[i]->state != NULL && strcmp(from->member[i]->state, "spare") == 0;
+        return n;
+}
+
 static void write_members(FILE *to, const struct metrics_job *from) {
-        job_count(to, "members", from->job, "", from->n_members);
+        job_count(to, "members", from->job, "", from->n_members - count_spares(from));
+}
+
+static void write_spares(FILE *to, const struct metrics_job *from) {
+        job_count(to, "spares", from->job, "", count_spares(from));
 }
 
 static void write_generation(FILE *to, const struct metrics_job *from) {
@@ -205,6 +217,7 @@ static const struct {
         { "job_state", "stateset", "State of the job.", write_state },
         { "world_size", "gauge", "Members that the job has, or wants while it forms.", write_world },
         { "members", "gauge", "Members that are there.", write_members },
+        { "spares", "gauge", "Processes that wait for the place of a member that is lost.", write_spares },
         { "generation", "gauge", "Number of the membership of the job.", write_generation },
         { "rebuilds", "counter", "Generations behind the first one, by what ended the one before.", write_rebuilds },
         { "recovery_seconds", "histogram",

@@ -43,6 +43,13 @@ static const char *rank_variable(const struct launcher *launcher) {
         return launcher->rank;
 }
 
+/* A spare gets its rank from the daemon. */
+static bool spares_rank(const struct launcher *launcher, const char *rank_name) {
+        const char *spare = variable("GRADSYNC_SPARE");
+
+        return strcmp(launcher->rank, "GRADSYNC_RANK") == 0 && !variable(rank_name) && spare && strcmp(spare, "1") == 0;
+}
+
 static void missing(struct report *report, const char *set, const char *unset) {
         report_add(report, check, VERDICT_FAIL, say("%s is set, but %s is not", set, unset),
                    say("export %s, or unset %s", unset, set));
@@ -61,7 +68,9 @@ static bool numbers_fit(const struct launcher *launcher, const char *rank_name, 
         const char *names[] = { launcher->world, rank_name };
         unsigned long values[2] = { 0, 0 };
 
-        for (size_t i = 0; i < array_size(names); i++)
+        size_t n = array_size(names) - spares_rank(launcher, rank_name);
+
+        for (size_t i = 0; i < n; i++)
                 if (!whole_number(variable(names[i]), &values[i])) {
                         report_add(report, check, VERDICT_FAIL,
                                    say("%s is \"%s\", not a number", names[i], variable(names[i])),
@@ -96,7 +105,7 @@ static bool launcher_fits(const struct launcher *launcher, struct report *report
                 if (needed[i] && variable(needed[i]) && !set)
                         set = needed[i];
         for (size_t i = 0; i < array_size(needed); i++)
-                if (needed[i] && !variable(needed[i])) {
+                if (needed[i] && !variable(needed[i]) && !(i == 2 && spares_rank(launcher, rank))) {
                         missing(report, set ? set : launcher->sign, needed[i]);
                         whole = false;
                 }

@@ -28,6 +28,7 @@ enum paint paint_state(const char *state) {
         } states[] = {
                 { "running", PAINT_GOOD }, { "computing", PAINT_GOOD }, { "waiting", PAINT_GOOD },
                 { "forming", PAINT_WARN }, { "joining", PAINT_WARN },   { "planning", PAINT_WARN },
+                { "spare", PAINT_GOOD },
                 { "paused", PAINT_WARN },    { "stalled", PAINT_WARN }, { "replacing", PAINT_WARN },
                 { "late", PAINT_WARN },      { "stopped", PAINT_BAD },
                 { "lost", PAINT_BAD },

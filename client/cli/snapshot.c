@@ -85,6 +85,14 @@ static void free_list(void *array, size_t n) {
         free(list);
 }
 
+size_t snapshot_places(const struct snapshot_job *job) {
+        size_t n = 0;
+
+        for (size_t i = 0; i < job->n_members; i++)
+                n += !job->member[i]->state || strcmp(job->member[i]->state, "spare") != 0;
+        return n;
+}
+
 void snapshot_deinit(struct snapshot *snapshot) {
         for (size_t i = 0; i < snapshot->n_jobs; i++) {
                 struct snapshot_job *job = &snapshot->job[i];

@@ -33,5 +33,8 @@ struct snapshot {
 int snapshot_feed(struct snapshot *snapshot, uint16_t type, const void *payload, size_t length);
 void snapshot_deinit(struct snapshot *snapshot);
 
+/* Members that have a place, or come for one: all but the spares. */
+size_t snapshot_places(const struct snapshot_job *job);
+
 /* Asks the daemon behind a greeted link; `job` NULL: everything. The text of a failure is in link->error. */
 enum link_result snapshot_fetch(struct link *link, const char *path, const char *job, struct snapshot *ret);

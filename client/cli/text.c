@@ -282,7 +282,7 @@ static void jobs_line(struct libscols_table *table, const struct snapshot *from,
         table_printf(line, &cell, "%u", j->uid);
         table_text(line, &cell, from->daemon->device, PAINT_NONE);
         table_text(line, &cell, j->state, paint_state(j->state));
-        table_printf(line, &cell, "%zu/%u", job->n_members, j->world);
+        table_printf(line, &cell, "%zu/%u", snapshot_places(job), j->world);
         table_printf(line, &cell, "%u", j->generation);
         table_printf(line, &cell, "%" PRIu64, j->step);
         table_text(line, &cell, j->step_rate > 0 ? format_rate(number, j->step_rate) : "", PAINT_NONE);

@@ -112,7 +112,7 @@ static void job_line(struct libscols_table *table, const struct snapshot_job *jo
         size_t cell = 0;
 
         table_text(line, &cell, j->name, PAINT_BOLD);
-        table_printf(line, &cell, "%zu/%u", job->n_members, j->world);
+        table_printf(line, &cell, "%zu/%u", snapshot_places(job), j->world);
         table_text(line, &cell, "", PAINT_NONE);
         table_text(line, &cell, j->state, paint_state(j->state));
         table_printf(line, &cell, "%" PRIu64, j->step);

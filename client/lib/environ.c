@@ -18,7 +18,8 @@ struct row {
         const char *launcher;
         const char *needs[VARIABLES]; /* all of these */
         const char *unless;           /* and not this one */
-        const char *world, *rank;
+        const char *flag;             /* one of them that means nothing if it is 0; NULL: none */
+        const char *world, *rank;               /* rank: NULL: none */
         const char *local_rank, *incarnation; /* optional ones; NULL: none */
         void (*name)(char *text, size_t size);
 };
@@ -85,6 +86,15 @@ static const struct row rows[] = {
                 .rank = "JOB_COMPLETION_INDEX",
                 .name = name_gradsync,
         },
+        {
+                .launcher = "whoever starts spares",
+                .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_SPARE" },
+                .unless = "GRADSYNC_RANK",
+                .flag = "GRADSYNC_SPARE",
+                .world = "GRADSYNC_WORLD_SIZE",
+                .incarnation = "GRADSYNC_INCARNATION",
+                .name = name_gradsync,
+        },
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -108,7 +118,8 @@ static const struct row *row_find(void) {
 
         for (size_t i = 0; i < COUNT(rows); i++) {
                 row_set(&rows[i], &missing);
-                if (missing == NULL && get(rows[i].unless) == NULL)
+                if (missing == NULL && get(rows[i].unless) == NULL &&
+                    (rows[i].flag == NULL || strcmp(get(rows[i].flag), "0") != 0))
                         return &rows[i];
         }
         return NULL;
@@ -143,7 +154,7 @@ static int optional(const char *variable, uint64_t most, int64_t absent, int64_t
 
 static int row_take(const struct row *row, struct environ_job *ret) {
         char name[2 * LIMIT_NAME];
-        uint64_t world, rank = 0;
+        uint64_t world;
         int r;
 
         row->name(name, sizeof(name));
@@ -155,17 +166,16 @@ static int row_take(const struct row *row, struct environ_job *ret) {
         snprintf(ret->name, sizeof(ret->name), "%.*s", (int)LIMIT_NAME, name);
         r = number(row->world, 1, UINT32_MAX, &world);
         if (r == GRADSYNC_OK)
-                r = number(row->rank, 0, world - 1, &rank);
+                r = optional(row->rank, world - 1, -1, &ret->rank);
         if (r == GRADSYNC_OK)
                 r = optional(row->local_rank, UINT32_MAX, -1, &ret->local_rank);
         if (r == GRADSYNC_OK)
                 r = optional(row->incarnation, INT64_MAX, 0, &ret->incarnation);
-        if (r == GRADSYNC_OK)
+        if (r == GRADSYNC_OK && ret->rank >= 0)
                 r = optional("GRADSYNC_INSTANCE", INT64_MAX - 1, -1, &ret->instance); /* no launcher has one of its own */
         if (r != GRADSYNC_OK)
                 return r;
         ret->world = (uint32_t)world;
-        ret->rank = (int64_t)rank;
         ret->launcher = row->launcher;
         return GRADSYNC_OK;
 }
@@ -195,6 +205,15 @@ int environ_grace(int64_t *ret) {
         return seconds_of("GRADSYNC_REJOIN_GRACE", ret);
 }
 
+int environ_spare(bool *ret) {
+        int64_t value;
+        int r = optional("GRADSYNC_SPARE", 1, 0, &value);
+
+        if (r == GRADSYNC_OK)
+                *ret = value == 1;
+        return r;
+}
+
 int environ_reconnect(int64_t *ret) {
         return seconds_of("GRADSYNC_RECONNECT_TIMEOUT", ret);
 }
@@ -207,7 +226,7 @@ const char *environ_launcher_variable(void) {
         static const char *const telling[] = {
                 "GRADSYNC_JOB",         "GRADSYNC_WORLD_SIZE",  "GRADSYNC_RANK",
                 "TORCHELASTIC_RUN_ID",  "WORLD_SIZE",           "RANK",
-                "SLURM_STEP_NUM_TASKS", "JOB_COMPLETION_INDEX",
+                "SLURM_STEP_NUM_TASKS", "JOB_COMPLETION_INDEX", "GRADSYNC_SPARE",
         };
 
         for (size_t i = 0; i < COUNT(telling); i++)

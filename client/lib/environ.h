@@ -26,6 +26,8 @@ int environ_job(struct environ_job *ret);
 
 /* GRADSYNC_REJOIN_GRACE in milliseconds; *ret is untouched if it is not set. INVALID if it is no number of seconds. */
 int environ_grace(int64_t *ret);
+/* GRADSYNC_SPARE: whether a process without a rank is a spare. INVALID if it is neither 0 nor 1. */
+int environ_spare(bool *ret);
 /* GRADSYNC_RECONNECT_TIMEOUT, likewise. */
 int environ_reconnect(int64_t *ret);
 

@@ -80,7 +80,10 @@ struct wish {                           /* what was asked for: options and envir
         uint32_t min_world, max_world;
         int64_t rank, local_rank, incarnation;
         int64_t instance;               /* processes that this rank has had before; negative: not told */
-        uint64_t timeout_ms, last_call_ms;
+        bool spare;
+        uint64_t timeout_ms;            /* of plans; 0: none */
+        uint64_t join_ms;               /* of the join; 0: none */
+        uint64_t last_call_ms;
         int64_t rejoin_grace_ms;        /* negative: the daemon's */
         char token[LIMIT_TOKEN + 1];    /* "": none */
 };
@@ -95,6 +98,7 @@ struct gradsync_job {
         bool busy;                      /* a thread is in join, plan, plan_free, leave or a collective of this job */
         struct request request;         /* join, leave */
         uint64_t deadline;              /* of the join */
+        bool asked;                     /* a daemon that has gone has not answered it */
         uint64_t timeout_ms;            /* of each plan; 0: none */
         struct rejoin rejoin;
         /* from JOINED */

@@ -11,6 +11,7 @@
 #include "client/lib/fail.h"
 #include "client/lib/job.h"
 #include "client/lib/options.h"
+#include "client/lib/rejoin.h"
 #include "proto/names.h"
 
 #define OLDEST_OPTIONS (offsetof(struct gradsync_join_options, last_call_ms) + sizeof(int64_t))
@@ -32,15 +33,16 @@ static int wish_from_environment(struct wish *wish, const struct gradsync_join_o
                         snprintf(wish->name, sizeof(wish->name), "%s", found.name);
                 if (wish->min_world == 0)
                         wish->min_world = wish->max_world = found.world;
-                if (wish->rank < 0) {
+                if (wish->rank < 0 && !wish->spare) {
                         wish->rank = found.rank;
                         wish->instance = options->instance == 0 ? found.instance : wish->instance;
                 }
-                wish->local_rank = wish->local_rank >= 0 ? wish->local_rank : found.local_rank;
+                if (wish->local_rank < 0 && !wish->spare)
+                        wish->local_rank = found.local_rank;
                 wish->incarnation = wish->incarnation >= 0 ? wish->incarnation : found.incarnation;
                 return GRADSYNC_OK;
         }
-        if (environ_launcher_variable() == NULL && !named && wish->min_world <= 1) {
+        if (environ_launcher_variable() == NULL && !named && wish->min_world <= 1 && !wish->spare) {
                 snprintf(wish->name, sizeof(wish->name), "alone.%d", (int)getpid());
                 wish->min_world = wish->max_world = 1;
                 return GRADSYNC_OK;
@@ -67,6 +69,10 @@ static int wish_check(const struct wish *wish) {
         if (wish->local_rank > (int64_t)UINT32_MAX)
                 return fail(GRADSYNC_INVALID, "job '%s': local rank %" PRId64 " does not exist", wish->name,
                             wish->local_rank);
+        if (wish->spare && (wish->rank >= 0 || wish->local_rank >= 0))
+                return fail(GRADSYNC_INVALID,
+                            "job '%s': a spare takes the place that becomes vacant, so it asks for no rank and no local rank",
+                            wish->name);
         if (wish->instance >= 0 && wish->rank < 0)
                 return fail(GRADSYNC_INVALID,
                             "job '%s': instance %" PRId64 " was given without a rank; it counts the processes of one rank",
@@ -90,6 +96,16 @@ static int wish_token(struct wish *wish, const char *token) {
         return GRADSYNC_OK;
 }
 
+/* Without a rank the environment may say that it is a spare, which waits for ever unless it says how long. */
+static int wish_spare(struct wish *wish, const struct gradsync_join_options *options) {
+        int r = GRADSYNC_OK;
+
+        if (options->spare == 0 && wish->rank < 0)
+                r = environ_spare(&wish->spare);
+        wish->join_ms = wish->spare && options->timeout_ms == 0 ? 0 : wish->timeout_ms;
+        return r;
+}
+
 static int wish_make(struct wish *wish, const struct gradsync_join_options *options) {
         bool named = options->name != NULL;
         int r = GRADSYNC_OK;
@@ -101,6 +117,7 @@ static int wish_make(struct wish *wish, const struct gradsync_join_options *opti
                 .local_rank = options->local_rank,
                 .incarnation = options->incarnation,
                 .instance = options->instance > 0 ? options->instance - 1 : -1,
+                .spare = options->spare > 0,
                 .timeout_ms = options->timeout_ms == 0  ? DEFAULT_TIMEOUT_MS
                               : options->timeout_ms < 0 ? 0
                                                         : (uint64_t)options->timeout_ms,
@@ -124,6 +141,8 @@ static int wish_make(struct wish *wish, const struct gradsync_join_options *opti
                 r = wish_from_environment(wish, options);
         if (wish->incarnation < 0)
                 wish->incarnation = 0;
+        if (r == GRADSYNC_OK)
+                r = wish_spare(wish, options);
         if (r == GRADSYNC_OK && options->rejoin_grace_ms == 0)
                 r = environ_grace(&wish->rejoin_grace_ms);
         if (r == GRADSYNC_OK)
@@ -152,10 +171,24 @@ static int take_joined(struct request *request, const ProtobufCMessage *message,
         return GRADSYNC_OK;
 }
 
+static int check_minor(const struct gradsync *gs, const struct wish *wish) {
+        if (wish->spare && gs->minor < FRAME_MINOR_1)
+                return fail(GRADSYNC_UNSUPPORTED, "job '%s' is to have a spare, but this gradsyncd is too old to know spares: upgrade it",
+                            wish->name);
+        if (wish->token[0] != '\0' && gs->minor < FRAME_MINOR_1)
+                return fail(GRADSYNC_UNSUPPORTED,
+                            "job '%s' is to have a token, but this gradsyncd is too old to know tokens, and would let every process "
+                            "of this user in: upgrade it, or join without a token", wish->name);
+        return GRADSYNC_OK;
+}
+
 /* Sent once, by the first call; a call that goes on after an interruption only waits. */
 static int ask(struct gradsync *gs, struct gradsync_job *job, const struct wish *wish) {
         Wire__Join join = WIRE__JOIN__INIT;
+        int r = check_minor(gs, wish);
 
+        if (r != GRADSYNC_OK)
+                return r;
         join.job = job->name;
         join.has_min_world = join.has_max_world = join.has_incarnation = join.has_timeout_ms =
                 join.has_last_call_ms = true;
@@ -166,19 +199,17 @@ static int ask(struct gradsync *gs, struct gradsync_job *job, const struct wish 
         join.has_slot = wish->local_rank >= 0;
         join.slot = (uint32_t)(wish->local_rank >= 0 ? wish->local_rank : 0);
         join.incarnation = (uint64_t)wish->incarnation;
-        join.timeout_ms = wish->timeout_ms;
+        join.timeout_ms = wish->join_ms;
         join.last_call_ms = wish->last_call_ms;
+        join.has_spare = join.spare = wish->spare;
+        if (wish->spare && job->asked)
+                join.last_call_ms = rejoin_wait_ms(gs); /* the members come back when they have computed */
         join.has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0 && gs->minor >= FRAME_MINOR_1;
         join.rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
         join.has_instance = wish->instance >= 0 && gs->minor >= FRAME_MINOR_1;
         join.instance = (uint64_t)(wish->instance >= 0 ? wish->instance : 0);
-        if (wish->token[0] != '\0') {
-                if (gs->minor < FRAME_MINOR_1)
-                        return fail(GRADSYNC_UNSUPPORTED,
-                                    "job '%s' is to have a token, but this gradsyncd is too old to know tokens, and would let every process "
-                                    "of this user in: upgrade it, or join without a token", job->name);
+        if (wish->token[0] != '\0')
                 join.token = (char *)wish->token;
-        }
         return request_call(gs, &job->request, WIRE__MESSAGE_TYPE__JOIN, &join.base,
                             WIRE__MESSAGE_TYPE__JOINED, take_joined, job->deadline);
 }
@@ -216,7 +247,7 @@ static int job_new(struct gradsync *gs, const struct wish *wish, struct gradsync
         job->staging_fd = -1;
         job->most = wish->max_world;
         job->timeout_ms = wish->timeout_ms;
-        job->deadline = wish->timeout_ms == 0 ? NEVER : clock_after_ms(wish->timeout_ms + ANSWER_GRACE_MS);
+        job->deadline = wish->join_ms == 0 ? NEVER : clock_after_ms(wish->join_ms + ANSWER_GRACE_MS);
         job->next = gs->jobs;
         gs->jobs = job;
         *ret = job;
@@ -239,9 +270,8 @@ static int join(struct gradsync *gs, const struct wish *wish, struct gradsync_jo
         if (r != GRADSYNC_OK)
                 return r;
         job->busy = true;
-        do
-                r = gs->standalone ? join_alone(gs, job, wish) : ask(gs, job, wish);
-        while (r == REQUEST_BROKEN);
+        while ((r = gs->standalone ? join_alone(gs, job, wish) : ask(gs, job, wish)) == REQUEST_BROKEN)
+                job->asked = true;
         job->busy = false;
         job->taken = r == GRADSYNC_OK;
         if (r == GRADSYNC_OK)

@@ -16,6 +16,10 @@
 
 static const char broken[] = "the connection was lost before the daemon had answered";
 
+uint64_t rejoin_wait_ms(const struct gradsync *gs) {
+        return gs->reconnect_ms < UINT64_MAX / PATIENCE ? gs->reconnect_ms * PATIENCE : UINT64_MAX;
+}
+
 static struct gradsync_job *job_of(struct request *request) {
         return (struct gradsync_job *)((char *)request - offsetof(struct gradsync_job, rejoin.request));
 }
@@ -140,7 +144,7 @@ static void fill_in(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         rejoin->rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
         rejoin->has_instance = wish->instance >= 0;
         rejoin->instance = (uint64_t)(wish->instance >= 0 ? wish->instance : 0);
-        rejoin->wait_ms = job->gs->reconnect_ms < UINT64_MAX / PATIENCE ? job->gs->reconnect_ms * PATIENCE : UINT64_MAX;
+        rejoin->wait_ms = rejoin_wait_ms(job->gs);
         rejoin->operations = job->sequence;
         rejoin->has_operation_failed = rejoin->operation_failed = job->operation_failed;
         rejoin->next_plan = job->planning != NULL && job->planning->phase != PLAN_AGREED

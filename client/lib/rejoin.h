@@ -38,5 +38,7 @@ void rejoin_advance(struct gradsync_job *job);
 /* The job goes on, or is over: `operations` have ended in it (0: not known), the last of them with an error
  * if `failed`. */
 void rejoin_end(struct gradsync_job *job, uint64_t operations, bool failed);
+/* How long the next daemon waits for members that do not come back at once. */
+uint64_t rejoin_wait_ms(const struct gradsync *gs);
 /* Waits until the daemon has the job again. OK, or why nothing can be done with it. */
 int rejoin_wait(struct gradsync_job *job);

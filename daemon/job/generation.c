@@ -193,16 +193,25 @@ static void log_broken(const struct job *job, enum job_end end) {
                   (double)machine_membership(&job->machine)->grace / 1e6);
 }
 
+static const char *why_none(const struct member *member, enum job_end end) {
+        if (member_waits(member))
+                return "; the job is over, and this spare has no place to wait for";
+        if (end == JOB_END_NO_STATE)
+                return "";
+        return "; no member is left who holds the job's state, or too few: start the job again from a checkpoint";
+}
+
 /* Those who came for a place in a generation that there will not be. */
 static void refuse_fresh(struct job *job, enum job_end end) {
         struct member *member, *spare;
         struct refusal refusal;
 
-        refuse(&refusal, WIRE__CODE__MEMBER_LOST, "%s%s", job->loss_text, end == JOB_END_NO_STATE ? "" :
-               "; no member is left who holds the job's state, or too few: start the job again from a checkpoint");
-        list_for_each_safe(member, spare, &job->members, link)
-                if (member->state == MEMBER_JOINING)
-                        job_answer_join(member, &refusal);
+        list_for_each_safe(member, spare, &job->members, link) {
+                if (member->state != MEMBER_JOINING)
+                        continue;
+                refuse(&refusal, WIRE__CODE__MEMBER_LOST, "%s%s", job->loss_text, why_none(member, end));
+                job_answer_join(member, &refusal);
+        }
 }
 
 /* What the others are told about a member that went. Who leaves is not lost. */

@@ -130,6 +130,7 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
         member->client = join->client;
         member->rank = request.rank;
         member->has_rank = request.has_rank;
+        member->spare = request.spare;
         member->join_request = join->request;
         member->owner = join->owner;
         member->returns = join->returns;
@@ -272,7 +273,7 @@ bool job_returns(const struct job *job) {
         const struct member *member;
 
         list_for_each(member, &job->members, link)
-                if (member->owner != NULL && !member->returns)
+                if (member->owner != NULL && !member->returns && !member_waits(member))
                         return false;
         return job->state != JOB_LOST;
 }
@@ -350,6 +351,7 @@ static unsigned join_waits(struct job *job, struct job_wait *waits, unsigned max
                         taken[m->member[i].request.rank] = true;
                 else
                         unasked++;
+        unasked += m->n_waiting;
         for (uint32_t rank = 0; rank < m->max_world && n < max; rank++) {
                 if (taken[rank])
                         continue;

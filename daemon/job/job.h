@@ -104,6 +104,7 @@ struct member {
         char program[64];
         uint32_t rank, local_rank;      /* rank: the requested one while joining, if has_rank */
         bool has_rank;
+        bool spare;                     /* waits for a place where there is none */
         struct next_place next;
         bool returns;                   /* its client comes back to the daemon that follows this one */
         bool evicted;                   /* by an operator: */
@@ -249,6 +250,11 @@ int member_check(const struct member *member, struct refusal *refusal);
 
 static inline uint32_t job_world(const struct job *job) {
         return job->world;
+}
+/* The member has no place: it waits for that of somebody who is lost. */
+static inline bool member_waits(const struct member *member) {
+        return member->spare && member->state == MEMBER_JOINING &&
+               membership_waits(machine_membership(&member->job->machine), member->id);
 }
 /* How many members there may be. */
 static inline uint32_t job_max_world(const struct job *job) {

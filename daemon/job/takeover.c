@@ -112,8 +112,8 @@ static int take_along(struct job *job, const struct membership_request *wish, co
  * has just come. */
 static int convert(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         const struct membership *m = machine_membership(&job->machine);
-        struct membership_request *wish = calloc(m->n + 1, sizeof(*wish));
-        uint32_t n = m->n;
+        uint32_t n = m->n + m->n_waiting;
+        struct membership_request *wish = calloc(n + 1, sizeof(*wish));
         struct refusal why;
         int r;
 

@@ -135,13 +135,18 @@ static bool raise_stop(struct coordinator *c) {
         return raised;
 }
 
+/* Somebody waits for whom the world has room. */
+static bool grows(const struct coordinator *c) {
+        return membership_fitting(&c->membership) > 0 || (planted(PLANTED_HOLDS_FOR_SPARES) && c->membership.n_waiting > 0);
+}
+
 static void advance_running(struct coordinator *c, uint64_t now) {
         if (loss_found(c) || (planted(PLANTED_RESTLESS) && c->membership.loss.member != 0 && c->current.number < 9 &&
                                now > c->since + 2 * c->config.times.heartbeat)) {
                 loss_begin(c, now);
-        } else if (planted(PLANTED_GROWS_ANYWHERE) && c->membership.n_waiting > 0) {
+        } else if (planted(PLANTED_GROWS_ANYWHERE) && membership_fitting(&c->membership) > 0) {
                 loss_begin(c, now);
-        } else if (c->order == ORDER_RUN && !c->hold && (c->membership.n_waiting > 0 || empty_for_long(c, now))) {
+        } else if (c->order == ORDER_RUN && !c->hold && (grows(c) || empty_for_long(c, now))) {
                 coordinator_give(c, now, ORDER_HOLD);
         } else if (c->order == ORDER_HOLD && coordinator_all(c, ANSWER_HELD)) {
                 memset(c->stop, 0, sizeof(c->stop));

@@ -15,6 +15,9 @@
  *
  * A job that formed with fewer than max_world members grows between steps: who comes later waits for that, or for a place
  * that becomes vacant.
+ *
+ * A spare waits for a vacant place also where the world cannot grow. While the job forms it is taken in when the last call has
+ * passed: until then its place may still be asked for by one who waits for nothing else.
  */
 #include "rendezvous/membership.h"
 
@@ -38,6 +41,13 @@ const struct membership_member *membership_find(const struct membership *m, uint
         return NULL;
 }
 
+bool membership_waits(const struct membership *m, uint64_t member) {
+        for (uint32_t i = m->n; i < m->n + m->n_waiting; i++)
+                if (m->member[i].request.member == member)
+                        return true;
+        return false;
+}
+
 uint32_t membership_vacant(const struct membership *m) {
         uint32_t n = 0;
 
@@ -55,6 +65,12 @@ int membership_check(const char *name, const struct membership_request *request,
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s': local rank %u was asked for in a world of %u", name,
                               request->slot, request->max_world);
+        if (request->spare && (request->has_rank || request->has_slot))
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s': a spare takes the place that becomes vacant; leave its rank and local rank out", name);
+        if (request->spare && !request->adapts)
+                return refuse(refusal, WIRE__CODE__UNSUPPORTED,
+                              "job '%s': this client's library is too old for a spare; use the one of the daemon's release", name);
         return 0;
 }
 
@@ -64,7 +80,7 @@ static int check_size(const struct membership *m, const struct membership_reques
 
         if (r != 0)
                 return r;
-        if (m->n > 0 && (request->min_world != m->min_world || request->max_world != m->max_world))
+        if (m->n + m->n_waiting > 0 && (request->min_world != m->min_world || request->max_world != m->max_world))
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s' is being formed for %u to %u members (pid %d came first), this "
                               "member asks for %u to %u: give all of them the same world size",
@@ -102,8 +118,8 @@ static int refuse_formed(const struct membership *m, const struct membership_req
                                   "job '%s' has formed with %u members and its rank %u is held by pid %d",
                                   m->name, m->n, request->rank, m->member[request->rank].request.pid);
         return refuse(refusal, WIRE__CODE__JOB_FULL,
-                      "job '%s' has formed with %u members and takes no more; rank 0 is pid %d", m->name,
-                      m->n, m->member[0].request.pid);
+                      "job '%s' has formed with %u members and takes no more; rank 0 is pid %d. Join as a spare to wait for a place",
+                      m->name, m->n, m->member[0].request.pid);
 }
 
 static bool any_explicit(const struct membership *m) {
@@ -140,6 +156,14 @@ static struct membership_member *find_vacant(struct membership *m, const struct 
         return NULL;
 }
 
+uint32_t membership_fitting(const struct membership *m) {
+        uint32_t room = m->n < m->max_world ? m->max_world - m->n : 0;
+
+        if (any_explicit(m) || !all_adapt(m))
+                return 0;
+        return m->n_waiting < room ? m->n_waiting : room;
+}
+
 static bool can_grow(const struct membership *m, const struct membership_request *request) {
         return m->n + m->n_waiting < m->max_world && request->adapts && !request->has_rank && all_adapt(m) &&
                !any_explicit(m);
@@ -148,19 +172,28 @@ static bool can_grow(const struct membership *m, const struct membership_request
 /* Behind the others, until the next generation. */
 static int join_waiting(struct membership *m, const struct membership_request *request, uint64_t now,
                         struct refusal *refusal) {
-        struct membership_member *member = &m->member[m->n + m->n_waiting];
         int r = check_size(m, request, refusal);
 
         if (r != 0)
                 return r;
-        *member = (struct membership_member){
+        if (m->n + m->n_waiting == LIMIT_WORLD)
+                return refuse(refusal, WIRE__CODE__JOB_FULL,
+                              "job '%s' has %u members, and %u processes wait for a place: no more can", m->name, m->n, m->n_waiting);
+        m->member[m->n + m->n_waiting++] = (struct membership_member){
                 .request = *request,
                 .id = request->member,
                 .deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX,
                 .fresh = true,
         };
-        m->n_waiting++;
         return 0;
+}
+
+/* Where somebody cannot go on in another generation, no place ever becomes vacant. */
+static int join_behind(struct membership *m, const struct membership_request *request, uint64_t now,
+                       struct refusal *refusal) {
+        if (can_grow(m, request) || (request->spare && all_adapt(m)))
+                return join_waiting(m, request, now, refusal);
+        return refuse_formed(m, request, refusal);
 }
 
 /* The lowest local rank of a host that none of the first n members has. */
@@ -199,16 +232,65 @@ static int join_vacant(struct membership *m, const struct membership_request *re
         if (r != 0)
                 return r;
         place = find_vacant(m, request, now);
-        if (place == NULL && can_grow(m, request))
-                return join_waiting(m, request, now, refusal);
         if (place == NULL)
-                return refuse_formed(m, request, refusal);
+                return join_behind(m, request, now, refusal);
         if (!request->adapts)
                 return refuse(refusal, WIRE__CODE__UNSUPPORTED,
                               "job '%s' replaces a lost member, which this client's library is too old for; use the one of "
                               "the daemon's release",
                               m->name);
         take_place(m, place, request, request->timeout > 0 ? now + request->timeout : UINT64_MAX);
+        return 0;
+}
+
+/* Those who wait for nothing else come before the spares. */
+static int join_first(struct membership *m, const struct membership_request *request, uint64_t now,
+                      struct refusal *refusal) {
+        struct membership_member *member = &m->member[m->n];
+        int r = check_size(m, request, refusal);
+
+        if (r == 0)
+                r = check_place(m, request, refusal);
+        if (r == 0 && m->n > 0 && m->n == m->max_world)
+                r = refuse(refusal, WIRE__CODE__JOB_FULL,
+                           "job '%s' has all of its %u members; the first is pid %d. Join as a spare to wait for a place", m->name,
+                           m->n, m->member[0].request.pid);
+        if (r == 0 && m->n + m->n_waiting == LIMIT_WORLD)
+                r = refuse(refusal, WIRE__CODE__JOB_FULL, "job '%s' has %u members and %u spares: no more can come", m->name, m->n,
+                           m->n_waiting);
+        if (r != 0)
+                return r;
+        memmove(member + 1, member, m->n_waiting * sizeof(*member));
+        m->n++;
+        *member = (struct membership_member){
+                .request = *request,
+                .id = request->member,
+                .deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX,
+        };
+        return 0;
+}
+
+/* The last call of who makes the world large enough; of a spare it may be longer: see gradsync_join(). */
+static uint64_t longest_call(const struct membership *m, uint64_t longest) {
+        for (uint32_t i = m->n; i < m->n + m->n_waiting; i++)
+                if (m->member[i].request.last_call > longest)
+                        longest = m->member[i].request.last_call;
+        return longest;
+}
+
+static int join_forming(struct membership *m, const struct membership_request *request, uint64_t now,
+                        struct refusal *refusal) {
+        bool first = m->n + m->n_waiting == 0;
+        int r = request->spare ? join_waiting(m, request, now, refusal) : join_first(m, request, now, refusal);
+
+        if (r != 0)
+                return r;
+        if (first)
+                m->grace = request->grace;
+        m->min_world = request->min_world;
+        m->max_world = request->max_world;
+        if (m->n + m->n_waiting >= m->min_world && m->last_call == UINT64_MAX)
+                m->last_call = now + longest_call(m, request->last_call);
         return 0;
 }
 
@@ -232,7 +314,6 @@ static int fence(struct membership *m, const struct membership_request *request,
 
 int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,
                     struct refusal *refusal) {
-        struct membership_member *member;
         int r;
 
         m->fenced = 0;
@@ -247,33 +328,11 @@ int membership_join(struct membership *m, const struct membership_request *reque
                 return r;
         if (m->state == MEMBERSHIP_REPLACING)
                 return join_vacant(m, request, now, refusal);
-        if (m->state == MEMBERSHIP_FORMED && can_grow(m, request))
-                return join_waiting(m, request, now, refusal);
+        if (m->state == MEMBERSHIP_FORMED)
+                return join_behind(m, request, now, refusal);
         if (m->state != MEMBERSHIP_FORMING)
                 return refuse_formed(m, request, refusal);
-        r = check_size(m, request, refusal);
-        if (r == 0)
-                r = check_place(m, request, refusal);
-        if (r == 0 && m->n > 0 && m->n == m->max_world)
-                r = refuse(refusal, WIRE__CODE__JOB_FULL,
-                           "job '%s' has all of its %u members; the first is pid %d", m->name, m->n,
-                           m->member[0].request.pid);
-        if (r != 0)
-                return r;
-
-        if (m->n == 0)
-                m->grace = request->grace;
-        m->min_world = request->min_world;
-        m->max_world = request->max_world;
-        member = &m->member[m->n++];
-        *member = (struct membership_member){
-                .request = *request,
-                .id = request->member,
-                .deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX,
-        };
-        if (m->n >= m->min_world && m->last_call == UINT64_MAX)
-                m->last_call = now + request->last_call;
-        return 0;
+        return join_forming(m, request, now, refusal);
 }
 
 /* Whether a's place is on an earlier device than b's: below 0; on the same one: 0. */
@@ -351,12 +410,24 @@ static void assign_slots(struct membership *m) {
         }
 }
 
+/* Whether the job can form once the last call has passed. */
+static bool is_enough(const struct membership *m) {
+        uint32_t all = m->n + m->n_waiting;
+
+        return all > 0 && all >= (any_explicit(m) ? m->max_world : m->min_world);
+}
+
+static void take_spares(struct membership *m) {
+        for (; m->n < m->max_world && m->n_waiting > 0; m->n_waiting--)
+                m->member[m->n++].fresh = false;
+}
+
 static bool form(struct membership *m, uint64_t now) {
         bool complete = m->n > 0 && m->n == m->max_world;
-        bool enough = m->n > 0 && m->n >= m->min_world && now >= m->last_call && !any_explicit(m);
 
-        if (m->state != MEMBERSHIP_FORMING || (!complete && !enough))
+        if (m->state != MEMBERSHIP_FORMING || (!complete && (now < m->last_call || !is_enough(m))))
                 return false;
+        take_spares(m);
         assign_ranks(m);
         assign_slots(m);
         m->state = MEMBERSHIP_FORMED;
@@ -365,9 +436,14 @@ static bool form(struct membership *m, uint64_t now) {
 }
 
 static void take_out(struct membership *m, uint32_t index) {
-        memmove(&m->member[index], &m->member[index + 1], (m->n - index - 1) * sizeof(m->member[0]));
-        m->n--;
-        if (m->n < m->min_world)
+        uint32_t all = m->n + m->n_waiting;
+
+        memmove(&m->member[index], &m->member[index + 1], (all - index - 1) * sizeof(m->member[0]));
+        if (index < m->n)
+                m->n--;
+        else
+                m->n_waiting--;
+        if (m->state == MEMBERSHIP_FORMING && m->n + m->n_waiting < m->min_world)
                 m->last_call = UINT64_MAX;
 }
 
@@ -381,7 +457,7 @@ static void name_missing(const struct membership *m, char *text, size_t size) {
                 if (m->member[i].request.has_rank)
                         taken[m->member[i].request.rank] = true;
         if (!any_explicit(m)) {
-                snprintf(text, size, "%u missing", m->max_world - m->n);
+                snprintf(text, size, "%u missing", m->n + m->n_waiting < m->max_world ? m->max_world - m->n - m->n_waiting : 0);
                 return;
         }
         used = (size_t)snprintf(text, size, "missing ranks");
@@ -430,31 +506,70 @@ static void order(struct membership *m) {
                 m->member[i].rank = i;
 }
 
-/* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they stay. */
-static void regenerate(struct membership *m) {
-        uint32_t all = m->n + m->n_waiting, n = 0;
+/* Those who stay close ranks. What waits moves up behind them. */
+static void close_ranks(struct membership *m) {
+        uint32_t n = 0;
 
-        for (uint32_t i = 0; i < all; i++) {
+        for (uint32_t i = 0; i < m->n; i++) {
                 if (m->member[i].lost)
                         continue;
                 m->member[n] = m->member[i];
-                if (i >= m->n)
-                        m->member[n].slot = free_slot(m, n, m->member[n].request.host);
                 if (m->member[n].id == 0)       /* restored, and its holder was lost before it could tell */
                         m->member[n].id = m->member[n].request.member;
                 m->member[n].rank = n;
                 m->member[n++].fresh = false;
         }
+        memmove(&m->member[n], &m->member[m->n], m->n_waiting * sizeof(m->member[0]));
         m->n = n;
-        if (!any_explicit(m) && (m->n_waiting > 0 || n < all))
+}
+
+/* As many as there is room for. */
+static void take_waiting(struct membership *m) {
+        uint32_t fitting = membership_fitting(m);
+
+        for (uint32_t i = 0; i < fitting; i++) {
+                struct membership_member *member = &m->member[m->n];
+
+                member->slot = free_slot(m, m->n, member->request.host);
+                member->rank = m->n++;
+                member->fresh = false;
+        }
+        m->n_waiting -= fitting;
+}
+
+/* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they stay. */
+static void regenerate(struct membership *m) {
+        uint32_t before = m->n;
+
+        close_ranks(m);
+        if (m->n < before || membership_fitting(m) > 0) {
+                take_waiting(m);
                 order(m);
-        m->n_waiting = 0;
+        }
         m->state = MEMBERSHIP_FORMED;
         m->generation++;
 }
 
+/* The first who waits takes the place, if anybody does. */
+static void fill(struct membership *m, struct membership_member *place) {
+        const struct membership_member *waiting = &m->member[m->n];
+
+        if (m->n_waiting == 0)
+                return;
+        take_place(m, place, &waiting->request, waiting->deadline);
+        take_out(m, m->n);
+}
+
+/* Nobody is awaited any more for a place for which somebody was. */
+static void fill_forgotten(struct membership *m, uint64_t now) {
+        for (uint32_t i = 0; i < m->n; i++)
+                if (m->member[i].lost && now >= m->member[i].expected)
+                        fill(m, &m->member[i]);
+}
+
 /* The end of replacing: a new generation, or none ever. */
 static enum membership_event replace(struct membership *m, uint64_t now) {
+        fill_forgotten(m, now);
         if (m->busy)
                 return MEMBERSHIP_NOTHING;
         if (any_survivor(m) && membership_vacant(m) > 0 && any_kept(m, now))
@@ -467,20 +582,37 @@ static enum membership_event replace(struct membership *m, uint64_t now) {
         return MEMBERSHIP_HAS_FORMED;
 }
 
-/* Between steps those who wait come in. */
+/* Between steps those who wait come in, if there is room. */
 static enum membership_event grow(struct membership *m) {
-        if (!m->boundary || m->n_waiting == 0)
+        if (!m->boundary || membership_fitting(m) == 0)
                 return MEMBERSHIP_NOTHING;
         m->loss = (struct membership_loss){ 0 };
         regenerate(m);
         return MEMBERSHIP_HAS_FORMED;
 }
 
-static void drop_waiting(struct membership *m, uint32_t index) {
-        uint32_t all = m->n + m->n_waiting;
+/* Who waits for a place that there will never be: the job has formed with somebody who cannot go on in another generation. */
+static bool in_vain(const struct membership *m, uint32_t index) {
+        return m->state == MEMBERSHIP_FORMED && index >= m->n && !all_adapt(m);
+}
 
-        memmove(&m->member[index], &m->member[index + 1], (all - index - 1) * sizeof(m->member[0]));
-        m->n_waiting--;
+static void refuse_fresh(const struct membership *m, uint32_t index, struct refusal *refusal) {
+        const struct membership_member *member = &m->member[index];
+
+        if (in_vain(m, index))
+                refuse(refusal, WIRE__CODE__JOB_FULL,
+                       "job '%s' has formed with %u members, and the library of one is too old for a spare to take any place: use "
+                       "one release for all of them",
+                       m->name, m->n);
+        else if (member->request.spare && index >= m->n)
+                refuse(refusal, WIRE__CODE__TIMEOUT,
+                       "job '%s' has had no place for this spare within %.1f s: all of its %u members are there", m->name,
+                       (double)member->request.timeout / 1e6, m->n);
+        else
+                refuse(refusal, WIRE__CODE__TIMEOUT, "job '%s' has not begun another generation within %.1f s: %s", m->name,
+                       (double)member->request.timeout / 1e6,
+                       membership_vacant(m) > 0 ? "some of its places are still vacant; start the others"
+                                                : "a step has been open all the time; look at gradsyncctl status");
 }
 
 /* The wait of a fresh member has ended: its place is vacant again. */
@@ -489,20 +621,40 @@ static enum membership_event expire_fresh(struct membership *m, uint64_t now, ui
         for (uint32_t i = 0; i < m->n + m->n_waiting; i++) {
                 struct membership_member *member = &m->member[i];
 
-                if (!member->fresh || now < member->deadline)
+                if (!member->fresh || (now < member->deadline && !in_vain(m, i)))
                         continue;
-                refuse(refusal, WIRE__CODE__TIMEOUT,
-                       "job '%s' has not begun another generation within %.1f s: %s", m->name,
-                       (double)member->request.timeout / 1e6,
-                       membership_vacant(m) > 0 ? "some of its places are still vacant; start the others"
-                                                : "a step has been open all the time; look at gradsyncctl status");
+                refuse_fresh(m, i, refusal);
                 *ret_member = member->request.member;
                 if (i >= m->n) {
-                        drop_waiting(m, i);
+                        take_out(m, i);
                 } else {
                         member->fresh = false;
                         member->lost = true;
+                        fill(m, member);
                 }
+                return MEMBERSHIP_EXPIRED;
+        }
+        return MEMBERSHIP_NOTHING;
+}
+
+/* The wait of one of those who come together has ended. */
+static enum membership_event expire_forming(struct membership *m, uint64_t now, uint64_t *ret_member,
+                                            struct refusal *refusal) {
+        uint32_t all = m->n + m->n_waiting;
+
+        for (uint32_t i = 0; i < all; i++) {
+                struct membership_member gone = m->member[i];
+                char missing[128];
+
+                if (now < gone.deadline)
+                        continue;
+                name_missing(m, missing, sizeof(missing));
+                refuse(refusal, WIRE__CODE__TIMEOUT,
+                       "job '%s' did not form within %.1f s: %u of %u members are here (%s); start the "
+                       "others, or raise the join time-out",
+                       m->name, (double)gone.request.timeout / 1e6, all < m->max_world ? all : m->max_world, m->max_world, missing);
+                take_out(m, i);
+                *ret_member = gone.request.member;
                 return MEMBERSHIP_EXPIRED;
         }
         return MEMBERSHIP_NOTHING;
@@ -517,24 +669,7 @@ enum membership_event membership_tick(struct membership *m, uint64_t now, uint64
 
                 return event != MEMBERSHIP_NOTHING ? event : expire_fresh(m, now, ret_member, refusal);
         }
-        if (m->state != MEMBERSHIP_FORMING)
-                return MEMBERSHIP_NOTHING;
-        for (uint32_t i = 0; i < m->n; i++) {
-                struct membership_member gone = m->member[i];
-                char missing[128];
-
-                if (now < gone.deadline)
-                        continue;
-                name_missing(m, missing, sizeof(missing));
-                refuse(refusal, WIRE__CODE__TIMEOUT,
-                       "job '%s' did not form within %.1f s: %u of %u members are here (%s); start the "
-                       "others, or raise the join time-out",
-                       m->name, (double)gone.request.timeout / 1e6, m->n, m->max_world, missing);
-                take_out(m, i);
-                *ret_member = gone.request.member;
-                return MEMBERSHIP_EXPIRED;
-        }
-        return MEMBERSHIP_NOTHING;
+        return m->state == MEMBERSHIP_FORMING ? expire_forming(m, now, ret_member, refusal) : MEMBERSHIP_NOTHING;
 }
 
 uint64_t membership_deadline(const struct membership *m) {
@@ -542,14 +677,18 @@ uint64_t membership_deadline(const struct membership *m) {
 
         if (m->state == MEMBERSHIP_BROKEN)
                 return UINT64_MAX;
-        if (m->state == MEMBERSHIP_FORMING && !any_explicit(m))
+        if (m->state == MEMBERSHIP_FORMING && is_enough(m))
                 soonest = m->last_call;
         for (uint32_t i = 0; i < m->n + m->n_waiting; i++) {
                 const struct membership_member *member = &m->member[i];
                 uint64_t due = UINT64_MAX;
 
-                if (member->lost)
+                if (member->lost && m->n_waiting > 0)
+                        due = member->expected;
+                else if (member->lost)
                         due = m->busy ? UINT64_MAX : member->kept;
+                else if (in_vain(m, i))
+                        due = 0;
                 else if (m->state == MEMBERSHIP_FORMING || member->fresh)
                         due = member->deadline;
                 if (due < soonest)
@@ -558,14 +697,9 @@ uint64_t membership_deadline(const struct membership *m) {
         return soonest;
 }
 
-/* The first who waits takes the place, if anybody does. */
-static void fill(struct membership *m, struct membership_member *place) {
-        const struct membership_member *waiting = &m->member[m->n];
-
-        if (m->n_waiting == 0)
-                return;
-        take_place(m, place, &waiting->request, waiting->deadline);
-        drop_waiting(m, m->n);
+/* Somebody has come for each place, or may still come, or need not. */
+static bool can_go_on(const struct membership *m, uint64_t now) {
+        return membership_vacant(m) == 0 || any_kept(m, now) || can_close_ranks(m);
 }
 
 /* A member of the running generation is gone. */
@@ -577,8 +711,7 @@ static void lose(struct membership *m, struct membership_member *member, uint32_
         if (cause != WIRE__CAUSE__SUPERSEDED)
                 fill(m, member);
         m->busy = true;
-        m->state = all_adapt(m) && any_survivor(m) && (any_kept(m, now) || can_close_ranks(m)) ? MEMBERSHIP_REPLACING
-                                                                                              : MEMBERSHIP_BROKEN;
+        m->state = all_adapt(m) && any_survivor(m) && can_go_on(m, now) ? MEMBERSHIP_REPLACING : MEMBERSHIP_BROKEN;
 }
 
 static void lose_further(struct membership *m, struct membership_member *member, uint32_t cause, uint64_t now) {
@@ -593,7 +726,7 @@ static void lose_further(struct membership *m, struct membership_member *member,
 bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, uint64_t now) {
         for (uint32_t i = m->n; i < m->n + m->n_waiting; i++)
                 if (m->member[i].request.member == member) {
-                        drop_waiting(m, i);
+                        take_out(m, i);
                         return false;
                 }
         for (uint32_t i = 0; i < m->n; i++) {

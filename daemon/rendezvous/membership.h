@@ -28,6 +28,7 @@ struct membership_request {
         uint32_t min_world, max_world;
         bool has_rank, has_slot;
         uint32_t rank, slot;    /* granted or refused, never replaced */
+        bool spare;             /* waits for a place where there is none; asks for no rank and no slot */
         uint64_t incarnation;
         uint64_t timeout;       /* us; 0: wait for ever */
         uint64_t last_call;     /* us to wait for more members once min_world are there */
@@ -47,7 +48,7 @@ struct membership_member {
         bool lost;              /* REPLACING: gone; its place is kept until: */
         uint64_t kept;
         uint64_t expected;      /* until then its holder may come back; others take the place by its rank only */
-        bool fresh;             /* took a lost one's place over, or waits behind the others: belongs to the next generation */
+        bool fresh;             /* took a lost one's place over, or waits behind the others: belongs to no generation yet */
 };
 
 struct membership_loss {
@@ -68,10 +69,10 @@ struct membership {
                                    old generation any more */
         bool boundary;          /* FORMED: set by the caller while no step is open, so that the world may grow */
         uint32_t n;             /* members, lost ones whose place is kept included */
-        uint32_t n_waiting;     /* behind them in member[]: who came after the job had formed, for the next generation */
+        uint32_t n_waiting;     /* behind them in member[], in order of arrival: spares, and who came after the job had formed */
         struct membership_member member[LIMIT_WORLD];   /* in order of arrival while forming, by rank
                                                            afterwards */
-        uint64_t last_call;     /* when forming ends with fewer than max_world; UINT64_MAX: not called yet */
+        uint64_t last_call;     /* when forming ends with spares, or fewer than max_world; UINT64_MAX: not called yet */
         struct membership_loss loss;    /* REPLACING and BROKEN: the first one lost */
         uint64_t fenced;        /* the member whom the last join has fenced, a newer instance of the same identity; 0: nobody */
 };
@@ -126,6 +127,10 @@ void membership_restore(struct membership *m, uint32_t generation, uint32_t worl
 
 /* Places that are kept for lost members. */
 uint32_t membership_vacant(const struct membership *m);
+/* How many of those who wait a larger world has room for. The others wait for somebody to be lost. */
+uint32_t membership_fitting(const struct membership *m);
 
 /* Whoever has a place, or waits for one. */
 const struct membership_member *membership_find(const struct membership *m, uint64_t member);
+/* The member has none: it waits behind the others. */
+bool membership_waits(const struct membership *m, uint64_t member);

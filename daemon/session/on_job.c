@@ -165,6 +165,7 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
                         .has_slot = join->has_slot,
                         .rank = join->rank,
                         .slot = join->slot,
+                        .spare = join->spare && session->minor >= FRAME_MINOR_1,
                         .incarnation = join->incarnation,
                         .timeout = clock_from_ms(join->timeout_ms),
                         .last_call = clock_from_ms(join->last_call_ms),

@@ -301,7 +301,7 @@ static bool has_plan(const struct member *member) {
 static const char *member_state_text(const struct member *member, const char *process_state, bool late) {
         switch (member->state) {
         case MEMBER_JOINING:
-                return "joining";
+                return member_waits(member) ? "spare" : "joining";
         case MEMBER_LEFT:
                 return "left";
         case MEMBER_LOST:

@@ -151,6 +151,20 @@
  * has the rank is refused, STALE; where one of the two has none, RANK_TAKEN. All processes of a job are counted by one launcher.
  *
  *
+ * SPARES
+ *
+ * A job that has all its members refuses another process, JOB_FULL. One that says that it is a spare (the option `spare`, or
+ * GRADSYNC_SPARE=1 where no rank is set) waits instead: its gradsync_join() returns when it has got the place of somebody who is
+ * lost, rank and member id, and then it is a member like any that comes later. So the others do not wait for a launcher to start
+ * one. A spare asks for neither rank nor local rank, and names the job's min_world and max_world. There may be several; the
+ * first that came is the first that gets a place. If the world can grow, a spare is taken in between steps like others. While the
+ * job is forming, spares count for min_world, and are taken in when the last call has passed and others have not come.
+ *
+ * The place of a member that leaves goes to a spare, too. The wait of a spare has no end, unless timeout_ms is given (TIMEOUT), or
+ * the job is over (MEMBER_LOST). A process that comes for a lost member's rank after a spare has got it is refused, RANK_TAKEN.
+ * After a restart of the daemon a spare asks again, and gets no place before the members have had the time to come back.
+ *
+ *
  * DAEMONS THAT GO
  *
  * The daemon can be upgraded, or die, without a trainer noticing more than a pause. When the connection is lost, the library
@@ -217,6 +231,7 @@
  *   torchrun                    TORCHELASTIC_RUN_ID        WORLD_SIZE             RANK
  *   srun (Slurm step)           SLURM_JOB_ID.SLURM_STEP_ID SLURM_STEP_NUM_TASKS   SLURM_PROCID (SLURM_LOCALID set, too)
  *   Kubernetes indexed job      GRADSYNC_JOB               GRADSYNC_WORLD_SIZE    JOB_COMPLETION_INDEX
+ *   whoever starts spares       GRADSYNC_JOB               GRADSYNC_WORLD_SIZE    none: GRADSYNC_SPARE is 1
  *
  * Where several tenants share one uid, GRADSYNC_JOB_TOKEN (or the option) keeps them out of one another's jobs: the first
  * member's token is the job's, and whoever joins it must bring the same. It is compared, never shown.
@@ -409,7 +424,7 @@ struct gradsync_join_options {
         int64_t rank;                   /* -1: none asked for */
         int64_t local_rank;             /* -1: lowest free */
         int64_t incarnation;            /* -1: from the environment, else 0; counts restarts of the whole job */
-        int64_t timeout_ms;             /* join and plan; -1: wait for ever; 0: default 5 min */
+        int64_t timeout_ms;             /* join and plan; -1: wait for ever; 0: default 5 min, a spare's join for ever */
         int64_t last_call_ms;           /* once min_world is reached, how long to wait for more; 0: default 2 s */
         int64_t rejoin_grace_ms;        /* how long a lost member's place is kept; -1: not at all; 0: GRADSYNC_REJOIN_GRACE
                                            (seconds), else the daemon's setting. The job's is that of its first member */
@@ -417,8 +432,10 @@ struct gradsync_join_options {
         int64_t instance;               /* which process of its rank this is: 1 for the first one that the launcher started, 2 for
                                            the one that follows it; 0: from the environment, with the rank, else none; -1: none.
                                            See TWO PROCESSES OF ONE RANK */
+        int64_t spare;                  /* 1: wait for the place of a lost member where there is none; 0: as GRADSYNC_SPARE says, if
+                                           no rank is asked for; -1: no. See SPARES */
 };
-#define GRADSYNC_JOIN_OPTIONS_INIT { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0, 0, NULL, 0 }
+#define GRADSYNC_JOIN_OPTIONS_INIT { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0, 0, NULL, 0, 0 }
 
 /*
  * Becomes a member of a job; waits until it has formed. `options` may be NULL: everything from the environment (see WHICH
@@ -428,11 +445,12 @@ struct gradsync_join_options {
  *   INVALID      no job is named, or the options or a variable make no sense
  *   STATE        the job has been joined over this handle already
  *   TIMEOUT      not all members came; the text names the missing ranks. This one is no member any more
- *   RANK_TAKEN   by whom, says the text;  JOB_FULL: the job has its members already
+ *   RANK_TAKEN   by whom, says the text;  JOB_FULL: the job has its members already, and this is no spare
  *   STALE        a newer incarnation of the job is there, or a process of this rank that is not older
  *   QUOTA        this user has too many jobs on the daemon
  *   DENIED       the job's members have another token, or none
- *   UNSUPPORTED  there is a token, but the daemon is too old to know tokens
+ *   UNSUPPORTED  there is a token, or this is a spare, but the daemon is too old to know them
+ *   MEMBER_LOST  the job whose place was waited for is over
  *   NO_DAEMON    the handle stands alone, but more than one member is asked for
  */
 int gradsync_join(struct gradsync *gs, const struct gradsync_join_options *options, struct gradsync_job **job);

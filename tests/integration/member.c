@@ -132,6 +132,7 @@ static int do_join(char *out, size_t size) {
         options.rejoin_grace_ms = number_of("grace", 0);
         options.token = value_of("token", NULL);
         options.instance = number_of("instance", 0);
+        options.spare = number_of("spare", 0);
         r = gradsync_join(gs, &options, &JOB);
         if (r == GRADSYNC_OK)
                 snprintf(out, size, "name=%s rank=%u local_rank=%u world=%u generation=%u member=%" PRIu64,

@@ -285,6 +285,7 @@ def test_shared_memory(doctor, daemon):
     ({"GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_RANK": "0"}, "GRADSYNC_JOB is not", {"GRADSYNC_JOB": "j"}),
     ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "2"}, "GRADSYNC_RANK is not", {"GRADSYNC_RANK": "1"}),
     ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "2"}, "GRADSYNC_RANK is not", {"JOB_COMPLETION_INDEX": "1"}),
+    ({"GRADSYNC_JOB": "j", "GRADSYNC_WORLD_SIZE": "2"}, "GRADSYNC_RANK is not", {"GRADSYNC_SPARE": "1"}),
     ({"GRADSYNC_JOB": "a/b", "GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_RANK": "0"}, 'GRADSYNC_JOB is "a/b"', {"GRADSYNC_JOB": "ab"}),
     ({"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2"}, "RANK is not", {"RANK": "0"}),
     ({"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "5"}, "RANK is 5, but WORLD_SIZE is 2", {"WORLD_SIZE": "6"}),

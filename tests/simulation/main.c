@@ -47,6 +47,7 @@ static const struct {
         [PLANTED_STATE_OF_ANYBODY] = { "state-of-anybody", RULE_SAME_STATE },
         [PLANTED_HOLDS_BACK] = { "holds-back", RULE_WAIT },
         [PLANTED_STOPS_ONCE] = { "stops-once", RULE_WAIT },
+        [PLANTED_HOLDS_FOR_SPARES] = { "holds-for-spares", RULE_WAIT },
         [PLANTED_BLAMES_ANYBODY] = { "blames-anybody", RULE_LOSS },
 };
 

@@ -49,20 +49,26 @@ static void begin(uint32_t proc, uint32_t index, uint32_t number) {
         later(proc, index);
 }
 
+static struct membership_request wish_of(uint64_t member, uint32_t index, uint64_t identity) {
+        bool spare = identity >= SPARES, ranked = w.ranked && !spare;
+
+        return (struct membership_request){
+                .member = member, .min_world = w.min_world, .max_world = w.max_world, .adapts = true, .identity = identity,
+                .instance = member, .timeout = spare ? 0 : 1500, .last_call = 10, .grace = 100, .incarnation = 1, .spare = spare,
+                .has_slot = !spare, .slot = spare ? 0 : index, .has_rank = ranked, .rank = ranked ? (uint32_t)identity - 1 : 0 };
+}
+
 void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct tag *tag, uint64_t hash) {
         struct trainer *trainer = &w.proc[proc].trainer[index];
         uint32_t epoch = trainer->epoch + 1;
+        struct membership_request wish;
 
         *trainer = (struct trainer){ .state = TRAINER_JOINING, .id = ++w.next_member, .identity = identity,
                                      .epoch = epoch, .tag = *tag, .hash = hash };
         truth_hired(trainer->id, identity);
         trace("%u hires member %llu with step %llu", proc, (unsigned long long)trainer->id, (unsigned long long)tag->step);
-        node_join(&w.proc[proc].node, w.now,
-                  &(struct membership_request){
-                          .member = trainer->id, .min_world = w.min_world, .max_world = w.max_world, .adapts = true,
-                          .identity = identity, .instance = trainer->id, .timeout = 1500,
-                          .last_call = 10, .grace = 100, .incarnation = 1, .has_slot = true, .slot = index, .has_rank = w.ranked, .rank = w.ranked ? (uint32_t)identity - 1 : 0 },
-                  tag);
+        wish = wish_of(trainer->id, index, identity);
+        node_join(&w.proc[proc].node, w.now, &wish, tag);
 }
 
 void member_kill(uint32_t proc, uint32_t index) {

@@ -98,6 +98,8 @@ static enum phase phase_of(const struct coordinator *c) {
 }
 
 static uint64_t identity_of(uint32_t proc, uint32_t index) {
+        if (w.spares[proc] >> index & 1)
+                return SPARES + proc * MAX_TRAINERS + index;
         for (uint32_t i = 0; i < proc && w.ranked; i++)
                 for (uint32_t k = 0; k < MAX_TRAINERS; k++)
                         index += w.size[i] > k;
@@ -421,6 +423,19 @@ static void make_procs(void) {
                 }
 }
 
+/* Where there is room for them; beside those that let the world grow, if any do. */
+static void hire_spares(void) {
+        for (uint32_t i = 0, n = 1 + rnd(2); i < n; i++) {
+                uint32_t proc = rnd(w.n_procs), index = w.size[proc];
+
+                if (!w.proc[proc].has_node || index == MAX_TRAINERS || w.spares[proc] != 0)
+                        continue;
+                w.spares[proc] = 1u << index;
+                w.crowded = true;
+                heal_later(150 + rnd(300), EVENT_HIRE, proc, index, 0, 0);
+        }
+}
+
 void schedule_make(uint64_t seed) {
         w.seed = seed;
         w.rng = (seed + 1) * UINT64_C(0x9E3779B97F4A7C15) ^ UINT64_C(0xD1B54A32D192ED03);
@@ -432,6 +447,8 @@ void schedule_make(uint64_t seed) {
         w.healed = 0;
         w.next_member = 0;
         w.min_world = w.max_world = 1;
+        memset(w.spares, 0, sizeof(w.spares));
+        w.crowded = false;
         memset(w.cut_off, 0, sizeof(w.cut_off));
         memset(w.bad_link, 0, sizeof(w.bad_link));
         memset(w.dropped, 0, sizeof(w.dropped));
@@ -448,16 +465,43 @@ void schedule_make(uint64_t seed) {
         if (w.grows)
                 for (uint32_t i = 0, n = 1 + rnd(2); i < n; i++)
                         heal_later(350 + rnd(200), EVENT_HIRE, w.n_procs - 1, MAX_TRAINERS - 1 - i, 0, 0);
+        if (rnd(3) == 0)
+                hire_spares();
+}
+
+static bool waits_as_spare(const struct trainer *trainer) {
+        return trainer->state == TRAINER_JOINING && trainer->identity >= SPARES;
+}
+
+/* The world has no room for a spare; or there is none, and the spares that wait for one are too few to make it. */
+static bool spares_may_wait(void) {
+        uint32_t in = 0, spares = 0, others = 0;
+
+        for (uint32_t proc = 0; proc < w.n_procs; proc++)
+                for (uint32_t i = 0; i < MAX_TRAINERS && w.proc[proc].alive; i++) {
+                        const struct trainer *trainer = &w.proc[proc].trainer[i];
+
+                        if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_OVER)
+                                continue;
+                        in += trainer->in;
+                        spares += waits_as_spare(trainer);
+                        others += !waits_as_spare(trainer);
+                }
+        return in >= w.max_world || (others == 0 && spares < w.min_world);
 }
 
 /* Everybody who lives has come on since the last repair, or knows that it is over. */
 static bool finished(void) {
+        bool may_wait = spares_may_wait();
+
         if (w.healing > 0 || w.n_done < w.n_faults)
                 return false;
         for (uint32_t proc = 0; proc < w.n_procs; proc++)
                 for (uint32_t i = 0; i < MAX_TRAINERS && w.proc[proc].alive; i++) {
                         const struct trainer *trainer = &w.proc[proc].trainer[i];
 
+                        if (may_wait && waits_as_spare(trainer))
+                                continue;
                         if (trainer->state != TRAINER_NONE && trainer->state != TRAINER_OVER && trainer->commits < 2)
                                 return false;
                 }

@@ -18,6 +18,7 @@
 #define MAX_COMMS 128u
 #define TRACKS 3u               /* operations, and the steps of two plans */
 #define N_LANES 4u              /* two of the first plan, one of the second, one of operations */
+#define SPARES 1000u            /* identities of spares begin here */
 #define RING 16u                /* collectives of a lane that are kept: more than any window */
 #define MAX_FAULTS 6u
 
@@ -115,6 +116,7 @@ struct world {
         uint32_t n_procs, n_candidates, min_world, max_world;
         uint32_t items[TRACKS], item_lane[TRACKS][MAX_ITEMS], planned[TRACKS][N_LANES];
         bool grows, ranked;
+        bool crowded;                           /* there are spares: who is slow finds his place taken */
         uint32_t program;                       /* which scripts are played when */
         enum { FILES_NONE, FILES_SAME, FILES_DIFFER } files;
         struct proc proc[MAX_PROCS];
@@ -122,6 +124,7 @@ struct world {
         uint32_t n_comms;
         uint64_t next_member;
         uint32_t size[MAX_PROCS];               /* members at the beginning */
+        uint32_t spares[MAX_PROCS];             /* trainers of it that wait for a place, one bit each */
         uint64_t cut_off[MAX_PROCS];            /* whom nothing of this process reaches */
         uint64_t bad_link[MAX_PROCS];           /* … in the engine */
         uint8_t dropped[MAX_PROCS][MAX_PROCS];

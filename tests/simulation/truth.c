@@ -356,7 +356,7 @@ static uint32_t count_voided(uint32_t track) {
 void truth_end(void) {
         if (w.n_done == 0 && (n_voided > 0 || ended || (refused && !w.grows)))
                 violate(RULE_NO_FAULT, "%u steps are void, and nobody has done anything", n_voided);
-        if (w.n_done == 1 && (ended || refused) && w.gentle)
+        if (w.n_done == 1 && (ended || (refused && !w.crowded)) && w.gentle)
                 violate(RULE_ONE_FAULT, "somebody is turned away, though all members and nodes are back at once");
         for (uint32_t track = TRACK_STEP; track < TRACKS && w.n_done == 1; track++)
                 if (count_voided(track) > 2)

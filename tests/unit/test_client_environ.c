@@ -98,6 +98,34 @@ static void test_the_instance_of_the_rank(void **state) {
         assert_int_equal(job().instance, 2);
 }
 
+static void test_a_spare_needs_no_rank(void **state) {
+        static const char *const bad[] = { "yes", "2", "-1" };
+        bool spare = true;
+
+        assert_int_equal(environ_spare(&spare), GRADSYNC_OK);
+        assert_false(spare);
+        SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_SPARE", "1", "GRADSYNC_INSTANCE", "x");
+        assert_int_equal(job().world, 4);
+        assert_int_equal(job().rank, -1);
+        assert_int_equal(job().instance, -1);
+        assert_int_equal(environ_spare(&spare), GRADSYNC_OK);
+        assert_true(spare);
+        SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_SPARE", "1", "GRADSYNC_RANK", "3");
+        assert_int_equal(job().rank, 3);
+        SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_SPARE", "1", "JOB_COMPLETION_INDEX", "2");
+        assert_int_equal(job().rank, 2);
+        SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_SPARE", "0");
+        assert_null(job().launcher); /* and a rank is missing, as without it */
+        SET("GRADSYNC_SPARE", "1");
+        assert_null(job().launcher);
+        assert_string_equal(environ_launcher_variable(), "GRADSYNC_SPARE");
+        for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+                setenv("GRADSYNC_SPARE", bad[i], 1);
+                assert_int_equal(environ_spare(&spare), GRADSYNC_INVALID);
+                assert_non_null(strstr(fail_text(), "GRADSYNC_SPARE"));
+        }
+}
+
 static void test_torchrun_without_an_id(void **state) {
         SET("TORCHELASTIC_RUN_ID", "none", "WORLD_SIZE", "1", "RANK", "0", "MASTER_ADDR", "host",
             "MASTER_PORT", "29500");
@@ -190,6 +218,7 @@ int main(void) {
                 cmocka_unit_test_setup(test_each_row, clean),
                 cmocka_unit_test_setup(test_the_first_complete_row_counts, clean),
                 cmocka_unit_test_setup(test_the_instance_of_the_rank, clean),
+                cmocka_unit_test_setup(test_a_spare_needs_no_rank, clean),
                 cmocka_unit_test_setup(test_torchrun_without_an_id, clean),
                 cmocka_unit_test_setup(test_numbers_that_are_none, clean),
                 cmocka_unit_test_setup(test_what_is_missing, clean),

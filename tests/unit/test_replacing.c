@@ -229,7 +229,7 @@ struct life {
         uint32_t min, max, generation, n;
         uint64_t next, now;
         uint64_t rank[LIMIT_WORLD], id[LIMIT_WORLD];    /* member and its id by rank, of the last generation */
-        unsigned formed, closed, grown, broken;
+        unsigned formed, closed, grown, broken, spared;
 };
 
 /* Whether all places of the last generation are those of this one. */
@@ -267,8 +267,10 @@ static void check_generation(struct life *life) {
                         assert_int_not_equal(m.member[j].request.member, member->request.member);
                         assert_int_not_equal(m.member[j].id, member->id);
                 }
-                if (!was_member(life, member->request.member))
+                if (!was_member(life, member->request.member)) {
+                        life->spared += life->generation > 0 && member->request.spare;
                         continue;
+                }
                 survivors++;
                 while (life->rank[at] != member->request.member)
                         assert_true(++at < life->n);    /* those who stay keep their order */
@@ -295,19 +297,26 @@ static void let_time_pass(struct life *life) {
                         check_generation(life);
                 life->broken += event == MEMBERSHIP_HAS_BROKEN;
         }
+        if (m.state == MEMBERSHIP_REPLACING)
+                assert_true(membership_vacant(&m) == 0 || m.n_waiting == 0);    /* nobody waits beside a place */
+        if (m.state == MEMBERSHIP_FORMED && m.boundary)
+                assert_int_equal(membership_fitting(&m), 0);
+        for (uint32_t i = m.n; i < m.n + m.n_waiting; i++)
+                assert_true(m.member[i].fresh && membership_waits(&m, m.member[i].request.member));
 }
 
 static void event_of(struct life *life) {
         struct membership_request r = request(++life->next, life->min, life->max);
 
-        r.has_rank = life->min == life->max && rand() % 2 == 0;
+        r.spare = rand() % 4 == 0;
+        r.has_rank = !r.spare && life->min == life->max && rand() % 2 == 0;
         r.rank = (uint32_t)rand() % life->max;
         r.timeout = rand() % 3 == 0 ? (uint64_t)(rand() % 300) + 1 : 0;
         r.last_call = 5;
         switch (rand() % 4) {
         case 0:
-                if (m.n > 0)
-                        membership_remove(&m, m.member[(uint32_t)rand() % m.n].request.member,
+                if (m.n + m.n_waiting > 0)
+                        membership_remove(&m, m.member[(uint32_t)rand() % (m.n + m.n_waiting)].request.member,
                                           rand() % 5 == 0 ? WIRE__CAUSE__LEAVING : WIRE__CAUSE__EXITED, life->now);
                 break;
         case 1:
@@ -323,7 +332,8 @@ static void event_of(struct life *life) {
 }
 
 static void live(unsigned seed, struct life *life) {
-        *life = (struct life){ .max = 1 + seed % 6, .formed = life->formed, .closed = life->closed, .grown = life->grown, .broken = life->broken };
+        *life = (struct life){ .max = 1 + seed % 6, .formed = life->formed, .closed = life->closed, .grown = life->grown, .broken = life->broken,
+                                .spared = life->spared };
         life->min = 1 + seed / 6 % life->max;
         srand(seed);
         membership_init(&m, "j", 0);
@@ -346,6 +356,7 @@ assert_true(life.formed > 30000);        /* else the lives were too dull to prov
         assert_true(life.closed > 1000);
         assert_true(life.grown > 1000);
         assert_true(life.broken > 1000);
+        assert_true(life.spared > 1000);
 }
 
 int main(void) {

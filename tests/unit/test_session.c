@@ -353,6 +353,36 @@ static void clients_of_minor_0_have_no_instance(void **state) {
         assert_int_equal(join_as(f, 1, true, true, 2), WIRE__CODE__RANK_TAKEN);
 }
 
+static unsigned join_spare(struct fixture *f, unsigned who, bool ranked) {
+        Wire__Join join = WIRE__JOIN__INIT;
+
+        join.job = (char *)"j";
+        SET(join, min_world, 1);
+        SET(join, max_world, 1);
+        SET(join, spare, true);
+        join.has_rank = ranked;
+        f->wire[who].code = 0;
+        send_message(f, who, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
+        return f->wire[who].code;
+}
+
+static void a_spare_has_no_rank(void **state) {
+        struct fixture *f = *state;
+
+        hello_1(f, 0);
+        assert_int_equal(join_spare(f, 0, true), WIRE__CODE__INVALID);
+        assert_int_equal(join_spare(f, 0, false), 0);
+}
+
+static void clients_of_minor_0_are_no_spares(void **state) {
+        struct fixture *f = *state;
+
+        hello(f, 0, -1);
+        assert_int_equal(join_spare(f, 0, true), 0);
+        hello(f, 1, -1);
+        assert_int_equal(join_spare(f, 1, false), WIRE__CODE__JOB_FULL);
+}
+
 /* `buckets` of one parameter each. */
 static void send_plan(struct fixture *f, unsigned who, uint32_t buckets) {
         Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
@@ -501,6 +531,8 @@ int main(void) {
                 TEST(an_instance_belongs_to_a_rank),
                 TEST(who_says_no_instance_keeps_its_rank),
                 TEST(clients_of_minor_0_have_no_instance),
+                TEST(a_spare_has_no_rank),
+                TEST(clients_of_minor_0_are_no_spares),
                 TEST(many_results_of_one_pass_take_few_frames),
                 TEST(a_wrong_ready_evicts_and_the_others_hear_of_it),
                 TEST(one_connection_has_one_place_in_a_job),

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spares: processes that wait for a place in a job that has all its members, and get that of the first who is lost, at once.
+Members are real trainers on the public API, driven line by line."""
+import json
+import re
+
+import pytest
+
+import harness
+from harness import wait_until
+from test_client import ask, fields, together
+from test_replace import GRACE, Team, void_behind
+from test_registered import OldDaemon
+from test_restart import kill, stop
+
+
+class Spared(Team):
+    """A team, and processes that wait for a place in it."""
+
+    def spare(self, open_options=""):
+        made = self.start(self.served)
+        ask(made, f"open {open_options}")
+        made.say(f"join {self.options} last_call=1 spare=1")
+        wait_until(lambda: self.waits(made), "the spare")
+        return made
+
+    def waits(self, made):
+        return made.pid in self.spares()
+
+    def job(self):
+        return self.served.job("team")
+
+    def spares(self):
+        return [each["pid"] for each in self.job()["members"] if each["state"] == "spare"]
+
+    def enter(self, made, rank):
+        """It has got its place: from now on it is a member like the others, up to its plan."""
+        line = made.line()
+        assert line.startswith("OK "), line
+        answer = fields(line)
+        assert (answer["rank"], answer["world"]) == (str(rank), str(self.world)), answer
+        self.register(made)
+        ask(made, "plan")
+        ask(made, f"state {self.state} 99")
+        self.members[rank] = made
+        return answer
+
+    def sync(self, new, step):
+        """Everybody takes the state of those who stayed; `new` comes with none."""
+        others = [each for each in self.members if each is not new]
+        for each in others:
+            each.say(f"sync {step}")
+        rest = ask(new, "sync 0")
+        for each in others:
+            assert each.line() == f"OK {rest}"
+        return rest
+
+    def lose(self, rank, spare):
+        """The member dies in an open step, and the spare is in its place."""
+        stay = [each for each in self.members if each is not self.members[rank]]
+        self.bring(stay)
+        for each in stay:
+            each.say("finish")
+        victim = self.kill(rank)
+        answer = self.enter(spare, rank)
+        void_behind(stay, rank, victim.pid)
+        return answer
+
+
+@pytest.fixture
+def spared(member, daemon):
+    return lambda settings=None, **options: Spared(member, daemon(settings=settings or GRACE), **options)
+
+
+def refused(made, code):
+    """The text of the answer to its join."""
+    name, _, text = made.line().partition(" ")
+    assert name == code, (name, text)
+    return text
+
+
+def test_takes_the_rank_of_one_that_is_killed_in_a_step(spared):
+    it = spared(world=2)
+    before = [fields(ask(each, "place")) for each in it.members]
+    assert it.step() == [1, 1]
+    waiting = it.spare()
+    assert it.step() == [2, 2], "it disturbs nobody"
+    answer = it.lose(1, waiting)
+    assert (answer["generation"], answer["member"]) == ("2", before[1]["member"]), answer
+    assert it.sync(waiting, 2) == "step=2 value=1 strange=0", "what it came with counts for nothing"
+    assert it.step() == [3, 3]
+    job = it.job()
+    assert (job["state"], job["step"], job["generation"], job["void_steps"], it.spares()) == ("running", 3, 2, 1, [])
+    together(it.members, "leave")
+
+
+def test_two_spares_and_two_deaths(spared):
+    """Also when nobody is left of those who had asked for their ranks. The first that came is the first that gets a place."""
+    it = spared(world=2)
+    it.step()
+    first = it.spare()
+    second = it.spare()
+    assert it.spares() == [first.pid, second.pid]
+    it.lose(1, first)
+    it.sync(first, 1)
+    assert it.step() == [2, 2]
+    assert it.spares() == [second.pid]
+    it.lose(0, second)
+    assert it.sync(second, 2) == "step=2 value=1 strange=0"
+    assert it.step() == [3, 3]
+    assert it.job()["generation"] == 3
+
+
+def test_two_die_at_once(spared):
+    it = spared()
+    it.step()
+    first, second = it.spare(), it.spare()
+    it.kill(1)
+    it.kill(2)
+    answers = [fields(each.line()) for each in (first, second)]
+    assert sorted(answer["rank"] for answer in answers) == ["1", "2"], answers
+    for each, answer in zip((first, second), answers):
+        it.members[int(answer["rank"])] = each
+        it.register(each)
+        ask(each, "plan")
+        ask(each, f"state {it.state} 50")
+    for rest in together(it.members, "sync 1"):
+        assert rest == "step=1 value=1 strange=0"
+    assert it.step() == [2, 2, 2]
+
+
+def test_takes_the_place_of_one_that_leaves(spared):
+    it = spared(world=2)
+    it.step()
+    waiting = it.spare()
+    ask(it.members[1], "leave")
+    it.enter(waiting, 1)
+    it.bring([it.members[0]])
+    assert it.members[0].ask("finish").startswith("VOID_BEHIND ")
+    assert it.sync(waiting, 1) == "step=1 value=1 strange=0"
+    assert it.step() == [2, 2]
+
+
+def test_one_that_goes_disturbs_nobody(spared):
+    it = spared(world=2)
+    it.step()
+    gone, stays = it.spare(), it.spare()
+    it.bring([it.members[0]])           # a step is open
+    gone.kill()
+    wait_until(lambda: it.spares() == [stays.pid], "its end")
+    it.bring([it.members[1]])
+    for rest in together(it.members, "finish"):
+        assert fields(rest)["step"] == "2"
+    assert it.job()["generation"] == 1
+    it.lose(0, stays)
+    it.sync(stays, 2)
+    assert it.step() == [3, 3]
+
+
+def test_its_wait_ends_when_it_wants(spared):
+    it = spared(world=2)
+    made = it.fresh()
+    made.say(f"join {it.options} spare=1 timeout=1")
+    text = refused(made, "TIMEOUT")
+    assert "spare" in text and "'team'" in text and "all of its 2 members are there" in text, text
+    assert it.step() == [1, 1]
+
+
+def test_without_the_wish_the_job_is_full(spared):
+    it = spared(world=2)
+    for more in ("", "spare=-1"):
+        made = it.fresh()
+        made.say(f"join {it.options} {more}")
+        text = refused(made, "JOB_FULL")
+        assert "Join as a spare" in text, text
+    assert it.step() == [1, 1]
+
+
+@pytest.mark.parametrize("wish", ["rank=1", "local_rank=0"])
+def test_asks_for_no_place(spared, wish):
+    it = spared(world=2)
+    made = it.fresh()
+    made.say(f"join {it.options} spare=1 {wish}")
+    assert "spare" in refused(made, "INVALID")
+
+
+def test_is_told_when_the_job_ends(spared):
+    it = spared(world=2, settings={"rejoin_grace": "60s"})
+    it.step()
+    waiting = [it.spare(), it.spare()]
+    newer = it.fresh()
+    newer.say("join name=team world=1 rank=0 incarnation=1")
+    assert newer.line().startswith("OK ")
+    for each in waiting:
+        text = refused(each, "MEMBER_LOST")
+        assert "a newer incarnation of the job has started" in text and "no place to wait for" in text, text
+
+
+def test_is_told_when_nobody_has_the_state(spared):
+    """The spare that has a place and no state cannot go on alone, and the others have nothing to wait for."""
+    it = spared(world=2)
+    it.step()
+    first, second = it.spare(), it.spare()
+    it.kill(0)
+    it.kill(1)
+    for each in (first, second):
+        name, _, rest = each.line().partition(" ")
+        if name == "OK":                # it had got its place before the other member was gone
+            ask(each, "state 100 9")
+            name, _, rest = each.ask("sync 0").partition(" ")
+        assert name == "MEMBER_LOST" and "'team'" in rest and "checkpoint" in rest, (name, rest)
+
+
+def test_a_world_that_can_grow_takes_it_in(spared):
+    """As a member first; the next one waits."""
+    it = spared(world=3, least=2, come=2, ranks=False)
+    assert it.step() == [1, 1]
+    first = it.start(it.served)
+    ask(first, "open")
+    first.say(f"join {it.options} spare=1")
+    it.world = 3
+    it.members.append(first)
+    it.enter(first, 2)
+    it.sync(first, 1)
+    assert it.step() == [2, 2, 2]
+    second = it.spare()
+    assert it.step() == [3, 3, 3]
+    assert it.job()["generation"] == 2
+    it.lose(0, second)
+    it.sync(second, 3)
+    assert it.step() == [4, 4, 4]
+
+
+def test_while_a_job_forms_it_takes_a_place_that_nobody_came_for(member, daemon):
+    served = daemon()
+    spares = [member(served) for _ in range(2)]
+    for each in spares:
+        ask(each, "open")
+        each.say("join name=young world=2 spare=1 last_call=60000")
+    wait_until(lambda: len(served.job("young")["members"]) == 2 if served.job("young") else False, "both")
+    assert served.job("young")["waiting_for"] == [], "nobody is missing"
+    ranks = [member(served) for _ in range(2)]
+    for rank, each in enumerate(ranks):
+        ask(each, "open")
+        each.say(f"join name=young world=2 rank={rank}")
+    for rank, each in enumerate(ranks):
+        assert f"rank={rank} " in each.line(), "who came in time has the place"
+    assert sorted(each["pid"] for each in served.job("young")["members"] if each["state"] == "spare") == \
+        sorted(each.pid for each in spares)
+
+
+def test_only_spares(member, daemon):
+    served = daemon()
+    made = [member(served) for _ in range(3)]
+    for each in made[:2]:
+        ask(each, "open")
+        each.say("join name=young world=2 spare=1 last_call=1")
+    assert sorted(fields(each.line())["rank"] for each in made[:2]) == ["0", "1"]
+
+
+def test_the_environment_says_it(spared):
+    it = spared(world=2)
+    it.step()
+    env = {"GRADSYNC_JOB": "team", "GRADSYNC_WORLD_SIZE": "2", "GRADSYNC_SPARE": "1"}
+    waiting = it.start(it.served, env=env)
+    ask(waiting, "open")
+    waiting.say("join")
+    wait_until(lambda: it.waits(waiting), "the spare")
+    ranked = it.start(it.served, env={**env, "GRADSYNC_RANK": "1"})
+    ask(ranked, "open")
+    ranked.say("join")
+    refused(ranked, "RANK_TAKEN")       # where a rank is set it is none
+    it.lose(1, waiting)
+    it.sync(waiting, 1)
+    assert it.step() == [2, 2]
+
+
+def test_without_blocking(spared):
+    it = spared(world=2)
+    it.step()
+    waiting = it.start(it.served)
+    ask(waiting, "open nonblocking=1")
+    line = f"join {it.options} spare=1"
+    assert waiting.ask(line).startswith("AGAIN ")
+    wait_until(lambda: it.waits(waiting), "the spare")
+    assert waiting.ask(line).startswith("AGAIN ")
+    it.kill(0)
+    assert fields(waiting.ask(f"poll {line}"))["rank"] == "0"
+
+
+@pytest.mark.parametrize("end_daemon", [stop, kill])
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_daemon_restarts(spared, end_daemon, n):
+    """Spares ask the next daemon at once, members when they have computed: however many spares there are, they begin no job."""
+    it = spared(world=2)
+    it.step()
+    waiting = [it.spare() for _ in range(n)]
+    end_daemon(it.served)
+    it.served.start()
+    wait_until(lambda: sorted(it.spares()) == sorted(each.pid for each in waiting) if it.job() else False, "the spares")
+    other = it.fresh()
+    other.say("join name=other world=2 rank=0 timeout=400")
+    refused(other, "TIMEOUT")           # the daemon has let time pass
+    assert it.job()["state"] == "forming"
+    assert it.step() == [2, 2], "nothing was open, so nothing is void"
+    assert sorted(it.spares()) == sorted(each.pid for each in waiting)
+    first = next(each for each in waiting if each.pid == it.spares()[0])
+    it.lose(0, first)
+    it.sync(first, 2)
+    assert it.step() == [3, 3]
+    end_daemon(it.served)
+    it.served.start()
+    assert it.step() == [4, 4], "one that was a spare comes back like the others"
+
+
+def test_a_member_that_does_not_come_back_is_replaced(spared):
+    it = spared(world=2, open_options="reconnect=100")
+    it.step()
+    waiting = it.spare()
+    stop(it.served)
+    it.kill(1)
+    it.served.start()
+    it.bring([it.members[0]])
+    it.members[0].say("finish")
+    it.enter(waiting, 1)
+    assert it.members[0].line().startswith("VOID_BEHIND ")
+    it.sync(waiting, 1)
+    assert it.step() == [2, 2]
+
+
+def test_one_that_does_not_await_the_next_daemon_ends_no_job(spared):
+    it = spared(world=2)
+    it.step()
+    waiting = it.spare("reconnect=-1")
+    stop(it.served)
+    it.served.start()
+    refused(waiting, "DAEMON_LOST")
+    assert it.step() == [2, 2]
+    job = it.job()
+    assert (job["generation"], job["void_steps"]) == (2, 0)
+
+
+def test_a_daemon_that_is_too_old(program, scratch):
+    old = OldDaemon(scratch / "old")
+    each = program(harness.MEMBER, socket=old.path)
+    ask(each, "open")
+    assert "too old" in ask(each, "join name=old world=1 spare=1", "UNSUPPORTED")
+    each.kill()
+    old.close()
+    assert "JOIN" not in old.types
+
+
+def test_people_see_it(spared):
+    it = spared(world=2)
+    it.step()
+    waiting = it.spare()
+    job = json.loads(it.served.ctl("status", "--json"))["jobs"][0]
+    assert (job["world_size"], job["waiting_for"], job["state"]) == (2, [], "running")
+    assert [(each["rank"], each["state"]) for each in job["members"] if each["pid"] == waiting.pid] == [(None, "spare")]
+    assert re.search(rf"^ +- +{waiting.pid} +\d+ +spare ", it.served.ctl("status"), re.MULTILINE)
+    assert re.search(r"^team .* 2/2 ", it.served.ctl("list", "jobs"), re.MULTILINE)
+    assert re.search(r"^team +2/2 ", it.served.ctl("top", "-b", "-n", "1"), re.MULTILINE)
+    metrics = it.served.ctl("metrics")
+    assert re.search(r'^gradsync_members\{.*job="team".*\} 2$', metrics, re.MULTILINE), metrics
+    assert re.search(r'^gradsync_spares\{.*job="team".*\} 1$', metrics, re.MULTILINE), metrics
