@@ -28,7 +28,7 @@
 #include "base/log.h"
 
 #define THREADS 32u
-#define STACK (64u << 10)
+#define STACK (64u << 10)               /* or more, where that is too little */
 #define FAREWELL 200                    /* milliseconds for the threads to finish, at the end */
 #define HURRY_NS 1000000
 #define HURRY_SIGNAL SIGURG
@@ -132,12 +132,13 @@ static void *run(void *data) {
 /* Signals are the loop thread's. */
 static int start_thread(struct closer *closer) {
         pthread_attr_t attributes;
+        long least = sysconf(_SC_THREAD_STACK_MIN);
         sigset_t all, before;
         int r = -pthread_attr_init(&attributes);
 
         if (r < 0)
                 return r;
-        r = -pthread_attr_setstacksize(&attributes, STACK);
+        r = -pthread_attr_setstacksize(&attributes, least > (long)STACK ? (size_t)least : STACK);
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         if (r == 0)
@@ -295,7 +296,7 @@ static bool await_threads(struct closer *closer) {
         while (closer->n_ended < closer->n_threads &&
                pthread_cond_timedwait(&closer->ended, &closer->lock, &until) != ETIMEDOUT)
                 ;
-        all = closer->n_ended == closer->n_threads;
+        all = closer->n_ended == closer->n_threads && list_empty(&closer->ready);       /* else no thread could be had */
         pthread_mutex_unlock(&closer->lock);
         return all;
 }
