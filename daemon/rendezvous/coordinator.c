@@ -148,12 +148,15 @@ static void advance_running(struct coordinator *c, uint64_t now) {
                 loss_begin(c, now);
         } else if (c->order == ORDER_RUN && !c->hold && (grows(c) || empty_for_long(c, now))) {
                 coordinator_give(c, now, ORDER_HOLD);
+        } else if ((c->order == ORDER_HOLD || c->order == ORDER_STOP) && !grows(c) && !empty_for_long(c, now)) {
+                coordinator_give(c, now, ORDER_RUN);    /* whoever waited has gone */
         } else if (c->order == ORDER_HOLD && coordinator_all(c, ANSWER_HELD)) {
                 memset(c->stop, 0, sizeof(c->stop));
                 raise_stop(c);
                 coordinator_give(c, now, ORDER_STOP);
         } else if (c->order == ORDER_STOP && coordinator_all(c, ANSWER_PAUSED)) {
                 c->abort = false;
+                c->growing = true;
                 coordinator_give(c, now, ORDER_FREEZE);
         } else if (c->order == ORDER_STOP && !planted(PLANTED_STOPS_ONCE) && raise_stop(c)) {
                 coordinator_give(c, now, ORDER_STOP);

@@ -62,6 +62,7 @@ struct coordinator {
         enum message_kind order;        /* what all nodes of the generation are told now, */
         uint64_t since;                 /* since when */
         uint64_t last, said;            /* the latest call, and when the order was said last */
+        bool growing;                   /* FREEZE to VERDICT: nobody was lost when it began */
         bool abort;                     /* the engine cannot be drained */
         bool settled;                   /* VERDICT: everybody has; waits for the membership */
         bool recovered;                 /* VERDICT: of an earlier run of this daemon; members' tags count its steps */
@@ -84,7 +85,7 @@ struct coordinator {
         struct reporter *node;          /* by address */
         uint32_t top;                   /* nodes known are below it */
         uint32_t n;
-        struct message_member seat[LIMIT_WORLD];        /* everybody whom a node reports */
+        struct message_member seat[LIMIT_SEATS];        /* everybody whom a node reports */
         struct membership membership;
 };
 

@@ -155,7 +155,7 @@ static void make(struct coordinator *c, uint64_t now) {
                 c->set = wanted;
         }
         c->lost = 0;
-        c->abort = false;
+        c->abort = c->growing = false;
         c->empty_since = 0;
         for (uint32_t i = 0; i < c->n; i++)
                 c->seat[i].in = membership_find(&c->membership, c->seat[i].request.member) != NULL;
@@ -194,6 +194,10 @@ void form_fill_order(struct coordinator *c, struct message *order) {
 static void advance_settled(struct coordinator *c, uint64_t now) {
         enum membership_event event;
 
+        if (c->growing && c->membership.state != MEMBERSHIP_FORMED) {
+                loss_begin(c, now);     /* somebody was lost meanwhile, and nobody has heard of it */
+                return;
+        }
         if (c->hold && c->membership.state != MEMBERSHIP_BROKEN)
                 return;
         c->membership.busy = false;

@@ -107,7 +107,7 @@ static void note_member(struct coordinator *c, uint64_t now, const struct messag
         struct message_member *seat = member_find(c, reported->request.member);
 
         if (seat == NULL) {
-                if (c->n == LIMIT_WORLD)
+                if (c->n == LIMIT_SEATS)
                         return;
                 seat = &c->seat[c->n++];
                 seat->refused = false;

@@ -19,7 +19,7 @@ void take_over(struct coordinator *c, uint64_t now) {
         c->round = 1;
         c->begun = c->since = now;
         c->order = ORDER_COLLECT;
-        c->abort = c->settled = c->recording = c->recovered = false;
+        c->growing = c->abort = c->settled = c->recording = c->recovered = false;
         c->loss = (struct membership_loss){ 0 };
         c->current = c->comm = (struct generation){ 0 };
         c->set = c->lost = c->links = c->empty_since = 0;

@@ -45,7 +45,7 @@ static bool set_valid(const struct message *message, uint32_t node) {
 bool message_valid(const struct message *message) {
         if ((unsigned)message->kind >= N_MESSAGE_KINDS || message->from >= LIMIT_NODES || message->to >= LIMIT_NODES)
                 return false;
-        if (message->n_members > LIMIT_WORLD || message->n_gone > LIMIT_WORLD || message->world > LIMIT_WORLD ||
+        if (message->n_members > LIMIT_SEATS || message->n_gone > LIMIT_WORLD || message->world > LIMIT_WORLD ||
             message->n_tracks > LIMIT_TRACKS)
                 return false;
         if ((unsigned)message->end >= N_JOB_ENDS)

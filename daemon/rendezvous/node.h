@@ -90,7 +90,7 @@ struct node {
         uint32_t n, n_gone;
         uint64_t stop[LIMIT_TRACKS];
         struct track track[LIMIT_TRACKS];
-        struct message_member member[LIMIT_WORLD];
+        struct message_member member[LIMIT_SEATS];
         struct message_gone gone[LIMIT_WORLD];          /* lost since the node has entered its generation */
 };
 

@@ -8,7 +8,7 @@ void node_recover(struct node *node, uint64_t now, struct generation generation,
         node->phase = NODE_SETTLED;
         node->answer = ANSWER_SETTLED;
         node->term = generation.term;
-        node->round = 1;                /* of the coordinator's verdict, see coordinator_recover() */
+        node->round = 1;                /* less than the one of whatever the coordinator says next */
         node->coordinator = node->config.address;
         node->contact = now;
         node->generation = node->comm = generation;

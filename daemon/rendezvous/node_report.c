@@ -149,11 +149,20 @@ static void refuse_here(const struct node *node, const struct membership_request
                                          .end = ended ? node->end : JOB_END_REFUSED });
 }
 
+/* Whether it is the newer process of a member that is here: there will be no more members for its sake. */
+static bool follows(const struct node *node, const struct membership_request *request) {
+        for (uint32_t i = 0; i < node->n && request->identity != 0; i++)
+                if (node->member[i].request.identity == request->identity &&
+                    node->member[i].request.instance < request->instance)
+                        return true;
+        return false;
+}
+
 void node_join(struct node *node, uint64_t now, const struct membership_request *request, const struct tag *tag) {
         node_wake(node, now);
         if (find(node, request->member) != NULL)
                 return;
-        if (node->phase == NODE_ENDED || node->n == LIMIT_WORLD) {
+        if (node->phase == NODE_ENDED || node->n == LIMIT_SEATS || (node->n == LIMIT_WORLD && !follows(node, request))) {
                 refuse_here(node, request);
                 return;
         }
