@@ -242,16 +242,18 @@ void job_break(struct job *job, enum job_end end) {
         refuse_fresh(job, end);
         refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
                    "%s; leave the job and join it anew", job->loss_text);
-        list_for_each_safe(plan, spare, &job->plans, link)
+        list_for_each_safe(plan, spare, &job->plans, link) {
+                plan->left = false;
                 plan_break(plan, &refusal);
+        }
 }
 
-/* Steps that everybody has given all of are to be committed, whoever holds them back. */
+/* Steps that have begun and that everybody has given all of are to be committed, whichever operator holds them back. */
 static void release_full(struct job *job) {
         struct plan *plan;
 
         list_for_each(plan, &job->plans, link)
-                if (plan->state == STEP_OPEN && plan->n_full == plan->reference->n_buckets) {
+                if (plan->state == STEP_OPEN && !plan->wanted && !plan->left && plan->n_full == plan->reference->n_buckets) {
                         plan->released = true;
                         job->machine.due = true;
                 }

@@ -21,7 +21,8 @@ static void resume_step(struct plan *plan, uint64_t from, uint64_t now) {
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                 if (plan->bucket[b].state == BUCKET_WAITING && plan->bucket[b].n_ready > 0)
                         plan->bucket[b].since = now;
-        step_release(plan);
+        if (!step_held(plan))
+                step_release(plan);
 }
 
 void job_pause(struct job *job) {

@@ -291,11 +291,17 @@ void machine_recover(struct job *job, const struct membership_request *request, 
         run(job);
 }
 
-void machine_return(struct job *job, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request) {
+void machine_return(struct job *job, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request,
+                    bool history) {
         struct machine *machine = &job->machine;
+        const struct generation *generation = &machine->coordinator->current;
+        struct tag tag = { 0 };
 
+        if (history)
+                tag = (struct tag){ .incarnation = job->incarnation, .term = generation->term,
+                                    .generation = generation->number, .step = 1 };
         coordinator_return(machine->coordinator, clock_now(), rank, slot, id, request);
-        node_return(machine->node, clock_now(), request, rank, slot, &(struct tag){ 0 });
+        node_return(machine->node, clock_now(), request, rank, slot, &tag);
         run(job);
 }
 

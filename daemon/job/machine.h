@@ -68,6 +68,8 @@ void machine_quiet(struct job *job, uint32_t track);
 /* A job that comes from a former daemon. `first`: the id of the first of its places, the others follow. */
 void machine_recover(struct job *job, const struct membership_request *request, uint32_t generation, uint32_t world,
                      uint64_t first, uint64_t expected);
-void machine_return(struct job *job, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request);
+/* `history`: it knows of committed steps, so it has a state, which a newcomer has not. */
+void machine_return(struct job *job, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request,
+                    bool history);
 void machine_recount(struct job *job, uint32_t generation);
 void machine_forget(struct job *job, uint32_t rank);

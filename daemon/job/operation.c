@@ -443,6 +443,21 @@ static bool is_held(const struct job *job) {
         return true;
 }
 
+/* Why an operation came to nothing: a loss, the end of the job, or, while it runs, that it is about to grow. */
+static void why_void(const struct job *job, struct refusal *ret) {
+        const struct membership_loss *loss = &job->loss;
+
+        if (job->state == JOB_LOST)
+                refuse_for(ret, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid, "%s; leave the job and join it anew",
+                           job->loss_text);
+        else if (job->state == JOB_REPLACING)
+                refuse_for(ret, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid, "%s; call again in the next generation",
+                           job->loss_text);
+        else
+                refuse(ret, WIRE__CODE__VOID_RETRY, "job '%s' takes in a new member; call again in the next generation",
+                       job->name);
+}
+
 /* False: the generation is over. */
 static bool begin(struct job *job) {
         struct operation *operation = &job->operation;
@@ -470,8 +485,10 @@ int operation_call(struct member *member, uint32_t request, const struct operati
                 *refusal = operation->refusal;
                 return (int)refusal->code;
         }
-        if (operation->n_calls == 0 && !begin(job))
-                return member_check(member, refusal);
+        if (operation->n_calls == 0 && !begin(job)) {
+                why_void(job, refusal);
+                return job->passed_on ? 0 : (int)refusal->code;
+        }
         if (operation->n_calls++ == 0)
                 operation->first = *call;
         member->operation.call = *call;
@@ -511,17 +528,12 @@ void operation_cancel(struct job *job) {
 }
 
 void operation_voided(struct job *job) {
-        const struct membership_loss *loss = &job->loss;
         struct refusal refusal;
 
         if (job->operation.differs)
                 refusal = job->operation.refusal;
-        else if (job->state == JOB_LOST)
-                refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid, "%s; leave the job and join it anew",
-                           job->loss_text);
         else
-                refuse_for(&refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid, "%s; call again in the next generation",
-                           job->loss_text);
+                why_void(job, &refusal);
         if (!job->passed_on)    /* its members call again at the next daemon */
                 refuse_pending(job, &refusal);
 }
@@ -536,7 +548,9 @@ void operation_carry_out(struct job *job) {
         if (!quiet)
                 return;
         machine_quiet(job, TRACK_OPERATION);
-        operation->n_calls = 0;         /* also if it was only wanted, and is over without a word */
+        if (operation->n_calls > 0)     /* it was only wanted: to the machine it is over without a word */
+                operation_voided(job);
+        operation->n_calls = 0;
 }
 
 void operation_restart(struct job *job) {

@@ -385,7 +385,7 @@ void step_opened(struct plan *plan) {
 void step_cancel(struct plan *plan) {
         struct backend *backend = plan->job->table->config.backend;
 
-        plan->quiet = plan->left || plan->tasks == 0;
+        plan->quiet = !plan->left && plan->tasks == 0;
         plan->job->machine.due |= plan->quiet;
         if (plan->left)
                 return;                 /* it is the next daemon's as it is */

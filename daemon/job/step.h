@@ -28,7 +28,8 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
 /* Whether some bucket of the open step has been given to the backend. */
 bool step_begun(const struct plan *plan);
 
-/* Whether an operator holds the open step back: nothing more of it is launched for now. */
+/* Whether nothing more of the open step is launched for now: an operator holds it back, the machine does, or it is left to the
+ * next daemon. */
 bool step_held(const struct plan *plan);
 /* Launches what was held back. */
 void step_release(struct plan *plan);

@@ -121,13 +121,17 @@ static int convert(struct job *job, const struct job_rejoin *rejoin, struct refu
                 return -ENOMEM;
         for (uint32_t i = 0; i < n; i++)
                 wish[i] = m->member[i].request;
+        for (uint32_t i = 0; i < n; i++)
+                machine_gone(job, wish[i].member, WIRE__CAUSE__RESTARTED);
         r = begin(job, rejoin, refusal);
-        for (uint32_t i = 0; i < n && r == 0; i++) {
+        for (uint32_t i = 0; i < n; i++) {
                 struct member *member = job_member(job, wish[i].member);
 
-                machine_gone(job, member->id, WIRE__CAUSE__RESTARTED);
                 wish[i].member = member->id = ++job->table->next_member;
-                if (take_along(job, &wish[i], rejoin, &why) != 0)
+                if (r != 0)
+                        refuse(&why, WIRE__CODE__QUOTA, "job '%s' cannot be taken back after a restart of gradsyncd; join it again",
+                               job->name);
+                if (r != 0 || take_along(job, &wish[i], rejoin, &why) != 0)
                         job_answer_join(member, &why);
         }
         free(wish);
@@ -228,7 +232,7 @@ static void take_place(struct job *job, const struct job_rejoin *rejoin) {
                 takeover->generation = job->generation = rejoin->generation;
                 machine_recount(job, rejoin->generation);
         }
-        machine_return(job, rejoin->join.membership.rank, slot, rejoin->stable, &request);
+        machine_return(job, rejoin->join.membership.rank, slot, rejoin->stable, &request, rejoin->history);
         takeover->ended |= rejoin->ended;
         takeover->part[request.rank] = (struct returned){
                 .here = true,

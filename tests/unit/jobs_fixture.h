@@ -80,6 +80,10 @@ static void on_regenerated(struct member *member, const struct membership_loss *
         hear("generation %u %u;", member->job->generation, member->rank);
 }
 
+static void on_resumed(struct member *member) {
+        hear("resumed %u;", member->rank);
+}
+
 static void on_stall(struct job *job, const struct job_wait *wait, const char *text) {
         hear("stall %u;", wait->member->rank);
 }
@@ -90,7 +94,8 @@ static void on_evict(struct member *member, const struct refusal *refusal) {
 
 static const struct jobs_events events = {
         .joined = on_joined, .refused = on_refused, .plan_agreed = on_agreed, .operation_done = on_operation,
-        .result = on_result, .outcome = on_outcome, .lost = on_lost, .flush = on_flush, .regenerated = on_regenerated, .stall = on_stall, .evict = on_evict,
+        .result = on_result, .outcome = on_outcome, .lost = on_lost, .flush = on_flush,
+        .regenerated = on_regenerated, .resumed = on_resumed, .stall = on_stall, .evict = on_evict,
 };
 
 static void leave_loop(void *data) {

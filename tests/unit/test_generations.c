@@ -1,88 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the job layer makes of its machine's decisions where several things are open at once: growth, losses, newer processes. */
-#include "jobs_fixture.h"
-
-#include "job/private.h"
-#include "job/step.h"
-
-#define GRACE (3600 * USEC_PER_SEC)
-
-/* 2 to 3 members, who form with 2. */
-static struct job_join elastic(struct fixture *f) {
-        return (struct job_join){
-                .name = "j", .uid = 1000, .pid = getpid(), .program = "t", .request = 7, .token = &f->token,
-                .owner = f, .owner_members = &f->members,
-                .membership = { .min_world = 2, .max_world = 3, .grace = GRACE, .adapts = true },
-        };
-}
-
-static void join(struct fixture *f) {
-        struct job_join join = elastic(f);
-
-        assert_int_equal(jobs_join(f->jobs, &join, &f->refusal), 0);
-        pass(f);
-}
-
-static void form(struct fixture *f) {
-        join(f);
-        join(f);
-        assert_heard("joined 0;joined 1;");
-}
-
-/* One bucket of one parameter. */
-static void bring(struct fixture *f, struct member *member, uint32_t ordinal) {
-        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
-        Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
-        Wire__PlanBuckets buckets = WIRE__PLAN_BUCKETS__INIT;
-        Wire__Param param = WIRE__PARAM__INIT, *param_list = &param;
-        Wire__Bucket bucket = WIRE__BUCKET__INIT, *bucket_list = &bucket;
-        uint64_t bytes;
-        int fd;
-
-        begin.generation = member->job->generation;
-        begin.plan = params.plan = buckets.plan = ordinal;
-        begin.params = begin.buckets = 1;
-        begin.arena_bytes = 2 * 4096;
-        begin.diagnosis_bytes = 4096;
-        begin.reduce = WIRE__REDUCE__AVG;
-        param.name = (char *)"a";
-        param.dtype = bucket.dtype = WIRE__DTYPE__F32;
-        bucket.offset = 4096;
-        bucket.bytes = bucket.payload = 4;
-        params.n_param = buckets.n_bucket = 1;
-        params.param = &param_list;
-        buckets.bucket = &bucket_list;
-        assert_int_equal(plan_begin(member, &begin, &f->refusal), 0);
-        assert_int_equal(plan_params(member, &params, &f->refusal), 0);
-        assert_int_equal(plan_buckets(member, &buckets, &f->refusal), 0);
-        assert_int_equal(plan_commit(member, ordinal, &fd, &bytes, &f->refusal), 0);
-        assert_int_equal(plan_mapped(member, ordinal, 9, &f->refusal), 0);
-}
-
-static void agree(struct fixture *f, uint32_t world, uint32_t ordinal) {
-        for (uint32_t rank = 0; rank < world; rank++)
-                bring(f, f->member[rank], ordinal);
-        heard[0] = '\0';
-}
-
-static int ready(struct fixture *f, uint32_t rank, uint32_t plan, uint64_t step) {
-        Wire__Ready message = WIRE__READY__INIT;
-
-        message.generation = f->member[rank]->job->generation;
-        message.plan = plan;
-        message.step = step;
-        return step_ready(f->member[rank], &message, &f->refusal);
-}
-
-static int barrier(struct fixture *f, uint32_t rank, uint64_t sequence) {
-        return operation_call(f->member[rank], 11, &(struct operation_request){ .sequence = sequence,
-                              .kind = WIRE__OPERATION_KIND__BARRIER }, &f->refusal);
-}
-
-static void end_tasks(struct fixture *f) {
-        while (f->fake.n_tasks > 0)
-                fake_end_one(&f->fake);
-}
+#include "elastic_fixture.h"
 
 /* A step may need another plan's step, and an operation, before it can be complete: growth waits for all of that, and holds
  * none of it up. */
@@ -203,6 +121,28 @@ static void a_newer_process_takes_the_wish_for_a_rank(void **state) {
         assert_heard("joined 0;joined 1;");
 }
 
+/* In a job that can have no further member. */
+static void a_newer_process_takes_a_rank_of_a_full_job(void **state) {
+        struct fixture *f = *state;
+        struct job_join join = elastic(f);
+
+        join.membership.min_world = join.membership.max_world = LIMIT_WORLD;
+        join.membership.has_rank = true;
+        for (uint32_t rank = 0; rank < LIMIT_WORLD; rank++) {
+                join.membership.rank = rank;
+                join.membership.identity = 1 + rank;
+                join.membership.instance = 1;
+                assert_int_equal(jobs_join(f->jobs, &join, &f->refusal), 0);
+        }
+        assert_int_equal(jobs_join(f->jobs, &join, &f->refusal), WIRE__CODE__JOB_FULL);
+        join.membership.rank = 7;
+        join.membership.identity = 8;
+        join.membership.instance = 2;
+        assert_int_equal(jobs_join(f->jobs, &join, &f->refusal), 0);
+        assert_heard("refused 7 7 34;");
+        assert_int_equal(newest(f)->rank, 7);
+}
+
 /* A member took memory away while the backend was reading it; by then everybody had given all. */
 static void a_complete_step_without_its_memory_is_void(void **state) {
         struct fixture *f = *state;
@@ -242,6 +182,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(tracks_are_used_again, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_newer_process_takes_the_rank, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_newer_process_takes_the_wish_for_a_rank, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_newer_process_takes_a_rank_of_a_full_job, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_complete_step_without_its_memory_is_void, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_complete_step_of_a_lost_member_can_be_void, setup, teardown),
         };

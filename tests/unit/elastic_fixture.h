@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs of the job layer that go on after losses: 2 to 3 members, plans of one bucket, and operations. */
+#pragma once
+
+#include "jobs_fixture.h"
+
+#include "job/private.h"
+#include "job/step.h"
+
+#define GRACE (3600 * USEC_PER_SEC)
+
+/* 2 to 3 members, who form with 2. */
+static inline struct job_join elastic(struct fixture *f) {
+        return (struct job_join){
+                .name = "j", .uid = 1000, .pid = getpid(), .program = "t", .request = 7, .token = &f->token,
+                .owner = f, .owner_members = &f->members,
+                .membership = { .min_world = 2, .max_world = 3, .grace = GRACE, .adapts = true },
+        };
+}
+
+static inline void join(struct fixture *f) {
+        struct job_join join = elastic(f);
+
+        assert_int_equal(jobs_join(f->jobs, &join, &f->refusal), 0);
+        pass(f);
+}
+
+static inline void form(struct fixture *f) {
+        join(f);
+        join(f);
+        assert_heard("joined 0;joined 1;");
+}
+
+/* One bucket of one parameter. */
+static inline void bring(struct fixture *f, struct member *member, uint32_t ordinal) {
+        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
+        Wire__PlanBuckets buckets = WIRE__PLAN_BUCKETS__INIT;
+        Wire__Param param = WIRE__PARAM__INIT, *param_list = &param;
+        Wire__Bucket bucket = WIRE__BUCKET__INIT, *bucket_list = &bucket;
+        uint64_t bytes;
+        int fd;
+
+        begin.generation = member->job->generation;
+        begin.plan = params.plan = buckets.plan = ordinal;
+        begin.params = begin.buckets = 1;
+        begin.arena_bytes = 2 * 4096;
+        begin.diagnosis_bytes = 4096;
+        begin.reduce = WIRE__REDUCE__AVG;
+        param.name = (char *)"a";
+        param.dtype = bucket.dtype = WIRE__DTYPE__F32;
+        bucket.offset = 4096;
+        bucket.bytes = bucket.payload = 4;
+        params.n_param = buckets.n_bucket = 1;
+        params.param = &param_list;
+        buckets.bucket = &bucket_list;
+        assert_int_equal(plan_begin(member, &begin, &f->refusal), 0);
+        assert_int_equal(plan_params(member, &params, &f->refusal), 0);
+        assert_int_equal(plan_buckets(member, &buckets, &f->refusal), 0);
+        assert_int_equal(plan_commit(member, ordinal, &fd, &bytes, &f->refusal), 0);
+        assert_int_equal(plan_mapped(member, ordinal, 9, &f->refusal), 0);
+}
+
+static inline void agree(struct fixture *f, uint32_t world, uint32_t ordinal) {
+        for (uint32_t rank = 0; rank < world; rank++)
+                bring(f, f->member[rank], ordinal);
+        heard[0] = '\0';
+}
+
+static inline int ready(struct fixture *f, uint32_t rank, uint32_t plan, uint64_t step) {
+        Wire__Ready message = WIRE__READY__INIT;
+
+        message.generation = f->member[rank]->job->generation;
+        message.plan = plan;
+        message.step = step;
+        return step_ready(f->member[rank], &message, &f->refusal);
+}
+
+static inline int barrier(struct fixture *f, uint32_t rank, uint64_t sequence) {
+        return operation_call(f->member[rank], 11, &(struct operation_request){ .sequence = sequence,
+                              .kind = WIRE__OPERATION_KIND__BARRIER }, &f->refusal);
+}
+
+static inline void end_tasks(struct fixture *f) {
+        while (f->fake.n_tasks > 0)
+                fake_end_one(&f->fake);
+}
+
+/* Who has come last. */
+static inline struct member *newest(struct fixture *f) {
+        return list_entry(f->members.prev, struct member, owner_link);
+}

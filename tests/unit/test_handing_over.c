@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job that is handed from one daemon to the next: what the first leaves alone, and who comes to the second in which order. */
+#include "elastic_fixture.h"
+
+#include "job/takeover.h"
+
+static void all_return(struct fixture *f, uint32_t world) {
+        for (uint32_t rank = 0; rank < world; rank++)
+                f->member[rank]->returns = true;
+}
+
+/* A job with a step that is left stays until the table goes. */
+static int teardown_left(void **state) {
+        struct fixture *f = *state;
+
+        while (f->fake.n_tasks > 0)
+                fake_end_one(&f->fake);
+        jobs_suspend(f->jobs);
+        while (!list_empty(&f->members))
+                member_gone(list_entry(f->members.next, struct member, owner_link), WIRE__CAUSE__SHUTDOWN);
+        pass(f);
+        jobs_free(f->jobs);
+        assert_int_equal(f->fake.n_arenas, 0);
+        accounts_free(f->accounts);
+        loop_free(f->loop);
+        free(f);
+        return 0;
+}
+
+/* No bucket of it had been begun when the daemon was told to stop, so none must be: the next daemon relies on that. */
+static void what_was_paused_is_left_as_it_is(void **state) {
+        struct fixture *f = *state;
+
+        form(f);
+        all_return(f, 2);
+        agree(f, 2, 0);
+        job_pause(f->member[0]->job);
+        assert_int_equal(ready(f, 0, 0, 1), 0);
+        assert_int_equal(ready(f, 1, 0, 1), 0);
+        jobs_drain(f->jobs);
+        assert_int_equal(f->fake.submitted, 0);
+        assert_false(jobs_busy(f->jobs));
+}
+
+static void what_was_held_is_left_as_it_is(void **state) {
+        struct fixture *f = *state;
+
+        form(f);
+        all_return(f, 2);
+        agree(f, 2, 0);
+        jobs_hold(f->jobs, true);
+        assert_int_equal(ready(f, 0, 0, 1), 0);
+        assert_int_equal(ready(f, 1, 0, 1), 0);
+        jobs_drain(f->jobs);
+        assert_int_equal(f->fake.submitted, 0);
+        assert_false(jobs_busy(f->jobs));
+}
+
+/* It became complete while the daemon waited for another one. */
+static void what_is_left_is_not_begun_at_the_end(void **state) {
+        struct fixture *f = *state;
+
+        form(f);
+        all_return(f, 2);
+        agree(f, 2, 0);
+        agree(f, 2, 1);
+        assert_int_equal(ready(f, 0, 0, 1), 0);
+        assert_int_equal(ready(f, 0, 1, 1), 0);
+        jobs_drain(f->jobs);
+        assert_int_equal(ready(f, 1, 0, 1), 0);
+        jobs_end(f->jobs);
+        assert_int_equal(f->fake.submitted, 0);
+        assert_heard("");
+}
+
+/* The next daemon's members decide what follows. */
+static void a_loss_meanwhile_makes_no_generation(void **state) {
+        struct fixture *f = *state;
+        struct job_join wish = elastic(f);
+
+        wish.membership.grace = 0;
+        for (unsigned i = 0; i < 3; i++)
+                assert_int_equal(jobs_join(f->jobs, &wish, &f->refusal), 0);
+        pass(f);
+        all_return(f, 3);
+        agree(f, 3, 0);
+        assert_int_equal(ready(f, 0, 0, 1), 0);
+        jobs_drain(f->jobs);
+        member_gone(f->member[2], WIRE__CAUSE__EXITED);
+        pass(f);
+        assert_heard("");
+        assert_int_equal(ready(f, 0, 0, 1), 0);
+}
+
+static void who_is_too_few_then_hears_it(void **state) {
+        struct fixture *f = *state;
+        struct job_join wish = elastic(f);
+
+        wish.membership.max_world = 2;
+        wish.membership.grace = 0;
+        for (unsigned i = 0; i < 2; i++)
+                assert_int_equal(jobs_join(f->jobs, &wish, &f->refusal), 0);
+        pass(f);
+        all_return(f, 2);
+        agree(f, 2, 0);
+        assert_int_equal(ready(f, 0, 0, 1), 0);
+        jobs_drain(f->jobs);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        pass(f);
+        assert_heard("void 1;lost 1;");
+}
+
+/* A member of generation 3, as it tells the next daemon. */
+static struct member *come_back(struct fixture *f, uint32_t rank, uint32_t max_world, bool history) {
+        struct job_rejoin rejoin = {
+                .join = elastic(f), .generation = 3, .world = 2, .stable = 1 + rank, .wait = 3600 * USEC_PER_SEC,
+                .history = history,
+        };
+        struct member *member;
+
+        rejoin.join.returns = true;
+        rejoin.join.membership.max_world = max_world;
+        rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
+        assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal), 0);
+        f->member[rank] = member;
+        return member;
+}
+
+/* A new process came first, and asked for what this job has not. */
+static void who_came_too_early_is_turned_away(void **state) {
+        struct fixture *f = *state;
+        struct job_join fresh = elastic(f);
+
+        assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
+        come_back(f, 0, 2, true);
+        assert_heard("refused 0 7 20;");
+        assert_int_equal(takeover_told(f->member[0], &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 1, 2, true), &f->refusal), 0);
+        pass(f);
+        assert_heard("resumed 0;resumed 1;");
+}
+
+/* … or waits, until there is a place. */
+static void who_came_too_early_waits(void **state) {
+        struct fixture *f = *state;
+        struct job_join fresh = elastic(f);
+
+        assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 0, 3, true), &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 1, 3, true), &f->refusal), 0);
+        pass(f);
+        assert_heard("generation 4 0;generation 4 1;joined 2;");
+}
+
+/* One came back, a new process took the other place, and then the first was lost before the new one had its state. */
+static void nobody_has_a_state_any_more(void **state) {
+        struct fixture *f = *state;
+        struct job_join fresh = elastic(f);
+        struct member *old = come_back(f, 0, 2, true);
+
+        fresh.membership.max_world = 2;
+        assert_int_equal(takeover_told(old, &f->refusal), 0);
+        assert_true(takeover_forget(old->job, 1));
+        assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
+        pass(f);
+        assert_heard("generation 4 0;joined 1;");
+        member_gone(old, WIRE__CAUSE__EXITED);
+        assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
+        pass(f);
+        assert_heard("refused 0 7 35;lost 0;");
+}
+
+#define TEST(name, end) cmocka_unit_test_setup_teardown(name, setup, end)
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                TEST(what_was_paused_is_left_as_it_is, teardown_left),
+                TEST(what_was_held_is_left_as_it_is, teardown_left),
+                TEST(what_is_left_is_not_begun_at_the_end, teardown_left),
+                TEST(a_loss_meanwhile_makes_no_generation, teardown_left),
+                TEST(who_is_too_few_then_hears_it, teardown),
+                TEST(who_came_too_early_is_turned_away, teardown),
+                TEST(who_came_too_early_waits, teardown),
+                TEST(nobody_has_a_state_any_more, teardown),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
