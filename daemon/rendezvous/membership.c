@@ -19,10 +19,9 @@
  * A spare waits for a vacant place also where the world cannot grow. While the job forms it is taken in when the last call has
  * passed: until then its place may still be asked for by one who waits for nothing else.
  */
-#include "rendezvous/membership.h"
+#include "rendezvous/membership_private.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "gradsync.pb-c.h"
@@ -56,365 +55,19 @@ uint32_t membership_vacant(const struct membership *m) {
         return n;
 }
 
-int membership_check(const char *name, const struct membership_request *request, struct refusal *refusal) {
-        if (request->has_rank && request->rank >= request->max_world)
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': rank %u was asked for in a world of %u; ranks go from 0 to %u",
-                              name, request->rank, request->max_world, request->max_world - 1);
-        if (request->has_slot && request->slot >= request->max_world)
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': local rank %u was asked for in a world of %u", name,
-                              request->slot, request->max_world);
-        if (request->spare && (request->has_rank || request->has_slot))
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': a spare takes the place that becomes vacant; leave its rank and local rank out", name);
-        if (request->spare && !request->adapts)
-                return refuse(refusal, WIRE__CODE__UNSUPPORTED,
-                              "job '%s': this client's library is too old for a spare; use the one of the daemon's release", name);
-        return 0;
-}
-
-static int check_size(const struct membership *m, const struct membership_request *request,
-                      struct refusal *refusal) {
-        int r = membership_check(m->name, request, refusal);
-
-        if (r != 0)
-                return r;
-        if (m->n + m->n_waiting > 0 && (request->min_world != m->min_world || request->max_world != m->max_world))
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s' is being formed for %u to %u members (pid %d came first), this "
-                              "member asks for %u to %u: give all of them the same world size",
-                              m->name, m->min_world, m->max_world, m->member[0].request.pid,
-                              request->min_world, request->max_world);
-        return 0;
-}
-
-static int check_place(const struct membership *m, const struct membership_request *request,
-                       struct refusal *refusal) {
-        for (uint32_t i = 0; i < m->n; i++) {
-                const struct membership_request *other = &m->member[i].request;
-
-                if (request->has_rank && other->has_rank && request->rank == other->rank)
-                        return refuse_for(
-                                refusal, WIRE__CODE__RANK_TAKEN, other->rank, other->pid,
-                                "job '%s': rank %u is held by pid %d; give each member its own rank", m->name,
-                                other->rank, other->pid);
-                if (request->has_slot && other->has_slot && request->slot == other->slot &&
-                    request->host == other->host)
-                        return refuse(refusal, WIRE__CODE__RANK_TAKEN,
-                                      "job '%s': local rank %u is held by pid %d; give each member of this "
-                                      "host its own local rank",
-                                      m->name, other->slot, other->pid);
-        }
-        return 0;
-}
-
-/* A rank that was asked for in a job that has formed is taken, even if its holder did not ask for it. */
-static int refuse_formed(const struct membership *m, const struct membership_request *request,
-                         struct refusal *refusal) {
-        if (request->has_rank && request->rank < m->n)
-                return refuse_for(refusal, WIRE__CODE__RANK_TAKEN, request->rank,
-                                  m->member[request->rank].request.pid,
-                                  "job '%s' has formed with %u members and its rank %u is held by pid %d",
-                                  m->name, m->n, request->rank, m->member[request->rank].request.pid);
-        return refuse(refusal, WIRE__CODE__JOB_FULL,
-                      "job '%s' has formed with %u members and takes no more; rank 0 is pid %d. Join as a spare to wait for a place",
-                      m->name, m->n, m->member[0].request.pid);
-}
-
-static bool any_explicit(const struct membership *m) {
-        for (uint32_t i = 0; i < m->n; i++)
-                if (m->member[i].request.has_rank)
-                        return true;
-        return false;
-}
-
-static bool all_adapt(const struct membership *m) {
-        for (uint32_t i = 0; i < m->n; i++)
-                if (!m->member[i].lost && !m->member[i].request.adapts)
-                        return false;
-        return true;
-}
-
-/* The place that is kept for this one: its own, the rank or local rank it asks for, else the first. Where a restored place
- * was is not known: it may be anybody's. */
-static struct membership_member *find_vacant(struct membership *m, const struct membership_request *request, uint64_t now) {
-        for (uint32_t i = 0; i < m->n && request->identity != 0; i++)
-                if (m->member[i].lost && m->member[i].request.identity == request->identity &&
-                    (!request->has_rank || request->rank == i))
-                        return &m->member[i];
-        for (uint32_t i = 0; i < m->n; i++) {
-                struct membership_member *place = &m->member[i];
-
-                if (!place->lost || (request->has_rank && request->rank != place->rank))
-                        continue;
-                if (now < place->expected && !request->has_rank)
-                        continue;
-                if (request->has_rank || !request->has_slot || request->slot == place->slot || place->slot == UINT32_MAX)
-                        return place;
-        }
-        return NULL;
-}
-
 uint32_t membership_fitting(const struct membership *m) {
         uint32_t room = m->n < m->max_world ? m->max_world - m->n : 0;
 
-        if (any_explicit(m) || !all_adapt(m))
+        if (places_any_explicit(m) || !places_all_adapt(m))
                 return 0;
         return m->n_waiting < room ? m->n_waiting : room;
-}
-
-static bool can_grow(const struct membership *m, const struct membership_request *request) {
-        return m->n + m->n_waiting < m->max_world && request->adapts && !request->has_rank && all_adapt(m) &&
-               !any_explicit(m);
-}
-
-/* Behind the others, until the next generation. */
-static int join_waiting(struct membership *m, const struct membership_request *request, uint64_t now,
-                        struct refusal *refusal) {
-        int r = check_size(m, request, refusal);
-
-        if (r != 0)
-                return r;
-        if (m->n + m->n_waiting == LIMIT_WORLD)
-                return refuse(refusal, WIRE__CODE__JOB_FULL,
-                              "job '%s' has %u members, and %u processes wait for a place: no more can", m->name, m->n, m->n_waiting);
-        m->member[m->n + m->n_waiting++] = (struct membership_member){
-                .request = *request,
-                .id = request->member,
-                .deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX,
-                .fresh = true,
-        };
-        return 0;
-}
-
-/* Where somebody cannot go on in another generation, no place ever becomes vacant. */
-static int join_behind(struct membership *m, const struct membership_request *request, uint64_t now,
-                       struct refusal *refusal) {
-        if (can_grow(m, request) || (request->spare && all_adapt(m)))
-                return join_waiting(m, request, now, refusal);
-        return refuse_formed(m, request, refusal);
-}
-
-/* The lowest local rank of a host that none of the first n members has. */
-static uint32_t free_slot(const struct membership *m, uint32_t n, uint32_t host) {
-        bool taken[LIMIT_WORLD + 1] = { false };
-        uint32_t slot = 0;
-
-        for (uint32_t i = 0; i < n; i++)
-                if (m->member[i].request.host == host && m->member[i].slot <= LIMIT_WORLD)
-                        taken[m->member[i].slot] = true;
-        while (taken[slot])
-                slot++;
-        return slot;
-}
-
-/* The rank goes to the newcomer; the local rank too, on the same host. */
-static void take_place(struct membership *m, struct membership_member *place, const struct membership_request *request,
-                       uint64_t deadline) {
-        bool elsewhere = request->host != place->request.host;
-
-        place->request = *request;
-        place->deadline = deadline;
-        place->lost = false;
-        place->fresh = true;
-        if (elsewhere) {
-                place->slot = UINT32_MAX;
-                place->slot = request->has_slot ? request->slot : free_slot(m, m->n, request->host);
-        }
-}
-
-static int join_vacant(struct membership *m, const struct membership_request *request, uint64_t now,
-                       struct refusal *refusal) {
-        struct membership_member *place;
-        int r = check_size(m, request, refusal);
-
-        if (r != 0)
-                return r;
-        place = find_vacant(m, request, now);
-        if (place == NULL)
-                return join_behind(m, request, now, refusal);
-        if (!request->adapts)
-                return refuse(refusal, WIRE__CODE__UNSUPPORTED,
-                              "job '%s' replaces a lost member, which this client's library is too old for; use the one of "
-                              "the daemon's release",
-                              m->name);
-        take_place(m, place, request, request->timeout > 0 ? now + request->timeout : UINT64_MAX);
-        return 0;
-}
-
-/* Those who wait for nothing else come before the spares. */
-static int join_first(struct membership *m, const struct membership_request *request, uint64_t now,
-                      struct refusal *refusal) {
-        struct membership_member *member = &m->member[m->n];
-        int r = check_size(m, request, refusal);
-
-        if (r == 0)
-                r = check_place(m, request, refusal);
-        if (r == 0 && m->n > 0 && m->n == m->max_world)
-                r = refuse(refusal, WIRE__CODE__JOB_FULL,
-                           "job '%s' has all of its %u members; the first is pid %d. Join as a spare to wait for a place", m->name,
-                           m->n, m->member[0].request.pid);
-        if (r == 0 && m->n + m->n_waiting == LIMIT_WORLD)
-                r = refuse(refusal, WIRE__CODE__JOB_FULL, "job '%s' has %u members and %u spares: no more can come", m->name, m->n,
-                           m->n_waiting);
-        if (r != 0)
-                return r;
-        memmove(member + 1, member, m->n_waiting * sizeof(*member));
-        m->n++;
-        *member = (struct membership_member){
-                .request = *request,
-                .id = request->member,
-                .deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX,
-        };
-        return 0;
-}
-
-/* The last call of who makes the world large enough; of a spare it may be longer: see gradsync_join(). */
-static uint64_t longest_call(const struct membership *m, uint64_t longest) {
-        for (uint32_t i = m->n; i < m->n + m->n_waiting; i++)
-                if (m->member[i].request.last_call > longest)
-                        longest = m->member[i].request.last_call;
-        return longest;
-}
-
-static int join_forming(struct membership *m, const struct membership_request *request, uint64_t now,
-                        struct refusal *refusal) {
-        bool first = m->n + m->n_waiting == 0;
-        int r = request->spare ? join_waiting(m, request, now, refusal) : join_first(m, request, now, refusal);
-
-        if (r != 0)
-                return r;
-        if (first)
-                m->grace = request->grace;
-        m->min_world = request->min_world;
-        m->max_world = request->max_world;
-        if (m->n + m->n_waiting >= m->min_world && m->last_call == UINT64_MAX)
-                m->last_call = now + longest_call(m, request->last_call);
-        return 0;
-}
-
-/* A newer process of the same identity takes the place of the older one, which is removed; an older one is refused. */
-static int fence(struct membership *m, const struct membership_request *request, uint64_t now, struct refusal *refusal) {
-        for (uint32_t i = 0; i < m->n + m->n_waiting && request->identity != 0; i++) {
-                const struct membership_request *other = &m->member[i].request;
-
-                if (m->member[i].lost || other->identity != request->identity)
-                        continue;
-                if (other->instance >= request->instance)
-                        return refuse_for(refusal, WIRE__CODE__STALE, m->member[i].rank, other->pid,
-                                          "job '%s': pid %d is the same or a newer process of this member; end this one", m->name,
-                                          other->pid);
-                m->fenced = other->member;
-                membership_remove(m, other->member, WIRE__CAUSE__SUPERSEDED, now);
-                return 0;
-        }
-        return 0;
-}
-
-int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,
-                    struct refusal *refusal) {
-        int r;
-
-        m->fenced = 0;
-        if (request->incarnation < m->incarnation)
-                return refuse(refusal, WIRE__CODE__STALE,
-                              "job '%s' is in incarnation %llu, this process belongs to %llu: it was "
-                              "restarted meanwhile",
-                              m->name, (unsigned long long)m->incarnation,
-                              (unsigned long long)request->incarnation);
-        r = fence(m, request, now, refusal);
-        if (r != 0)
-                return r;
-        if (m->state == MEMBERSHIP_REPLACING)
-                return join_vacant(m, request, now, refusal);
-        if (m->state == MEMBERSHIP_FORMED)
-                return join_behind(m, request, now, refusal);
-        if (m->state != MEMBERSHIP_FORMING)
-                return refuse_formed(m, request, refusal);
-        return join_forming(m, request, now, refusal);
-}
-
-/* Whether a's place is on an earlier device than b's: below 0; on the same one: 0. */
-static int by_device(const struct membership_member *a, const struct membership_member *b) {
-        if (a->request.host != b->request.host)
-                return a->request.host < b->request.host ? -1 : 1;
-        if (a->request.device != b->request.device)
-                return a->request.device < b->request.device ? -1 : 1;
-        return 0;
-}
-
-static int by_slot(const void *left, const void *right) {
-        const struct membership_member *a = left, *b = right;
-        uint32_t slot_a = a->request.has_slot ? a->request.slot : UINT32_MAX;
-        uint32_t slot_b = b->request.has_slot ? b->request.slot : UINT32_MAX;
-
-        if (by_device(a, b) != 0)
-                return by_device(a, b);
-        if (slot_a != slot_b)
-                return slot_a < slot_b ? -1 : 1;
-        return a->request.member < b->request.member ? -1 : a->request.member > b->request.member;
-}
-
-static int by_rank(const void *left, const void *right) {
-        const struct membership_member *a = left, *b = right;
-
-        return a->rank < b->rank ? -1 : a->rank > b->rank;
-}
-
-static void assign_ranks(struct membership *m) {
-        bool taken[LIMIT_WORLD] = { false };
-        uint32_t next = 0;
-
-        for (uint32_t i = 0; i < m->n; i++)
-                if (m->member[i].request.has_rank)
-                        taken[m->member[i].request.rank] = true;
-        qsort(m->member, m->n, sizeof(m->member[0]), by_slot);
-        for (uint32_t i = 0; i < m->n; i++) {
-                struct membership_member *member = &m->member[i];
-
-                if (member->request.has_rank) {
-                        member->rank = member->request.rank;
-                        continue;
-                }
-                while (taken[next])
-                        next++;
-                member->rank = next++;
-        }
-        qsort(m->member, m->n, sizeof(m->member[0]), by_rank);
-}
-
-/* The lowest local rank of this member's host that nobody has asked for and no earlier member has. */
-static uint32_t assign_slot(const struct membership *m, uint32_t index) {
-        bool taken[LIMIT_WORLD + 1] = { false };
-        uint32_t slot = 0;
-
-        for (uint32_t i = 0; i < m->n; i++) {
-                if (m->member[i].request.host != m->member[index].request.host)
-                        continue;
-                if (m->member[i].request.has_slot)
-                        taken[m->member[i].request.slot] = true;
-                else if (i < index)
-                        taken[m->member[i].slot] = true;
-        }
-        while (taken[slot])
-                slot++;
-        return slot;
-}
-
-static void assign_slots(struct membership *m) {
-        for (uint32_t i = 0; i < m->n; i++) {
-                struct membership_member *member = &m->member[i];
-
-                member->slot = member->request.has_slot ? member->request.slot : assign_slot(m, i);
-        }
 }
 
 /* Whether the job can form once the last call has passed. */
 static bool is_enough(const struct membership *m) {
         uint32_t all = m->n + m->n_waiting;
 
-        return all > 0 && all >= (any_explicit(m) ? m->max_world : m->min_world);
+        return all > 0 && all >= (places_any_explicit(m) ? m->max_world : m->min_world);
 }
 
 static void take_spares(struct membership *m) {
@@ -428,8 +81,7 @@ static bool form(struct membership *m, uint64_t now) {
         if (m->state != MEMBERSHIP_FORMING || (!complete && (now < m->last_call || !is_enough(m))))
                 return false;
         take_spares(m);
-        assign_ranks(m);
-        assign_slots(m);
+        places_assign(m);
         m->state = MEMBERSHIP_FORMED;
         m->generation++;
         return true;
@@ -456,7 +108,7 @@ static void name_missing(const struct membership *m, char *text, size_t size) {
         for (uint32_t i = 0; i < m->n; i++)
                 if (m->member[i].request.has_rank)
                         taken[m->member[i].request.rank] = true;
-        if (!any_explicit(m)) {
+        if (!places_any_explicit(m)) {
                 snprintf(text, size, "%u missing", m->n + m->n_waiting < m->max_world ? m->max_world - m->n - m->n_waiting : 0);
                 return;
         }
@@ -487,76 +139,16 @@ static bool any_kept(const struct membership *m, uint64_t now) {
 }
 
 static bool can_close_ranks(const struct membership *m) {
-        return m->n - membership_vacant(m) >= m->min_world && !any_explicit(m);
-}
-
-/* Who comes later stands behind the others of its device. On one device nobody else's rank changes. */
-static void order(struct membership *m) {
-        for (uint32_t i = 1; i < m->n; i++) {
-                struct membership_member moving = m->member[i];
-                uint32_t at = i;
-
-                if (by_device(&moving, &m->member[i - 1]) >= 0)
-                        continue;
-                for (; at > 0 && by_device(&moving, &m->member[at - 1]) < 0; at--)
-                        m->member[at] = m->member[at - 1];
-                m->member[at] = moving;
-        }
-        for (uint32_t i = 0; i < m->n; i++)
-                m->member[i].rank = i;
-}
-
-/* Those who stay close ranks. What waits moves up behind them. */
-static void close_ranks(struct membership *m) {
-        uint32_t n = 0;
-
-        for (uint32_t i = 0; i < m->n; i++) {
-                if (m->member[i].lost)
-                        continue;
-                m->member[n] = m->member[i];
-                if (m->member[n].id == 0)       /* restored, and its holder was lost before it could tell */
-                        m->member[n].id = m->member[n].request.member;
-                m->member[n].rank = n;
-                m->member[n++].fresh = false;
-        }
-        memmove(&m->member[n], &m->member[m->n], m->n_waiting * sizeof(m->member[0]));
-        m->n = n;
-}
-
-/* As many as there is room for. */
-static void take_waiting(struct membership *m) {
-        uint32_t fitting = membership_fitting(m);
-
-        for (uint32_t i = 0; i < fitting; i++) {
-                struct membership_member *member = &m->member[m->n];
-
-                member->slot = free_slot(m, m->n, member->request.host);
-                member->rank = m->n++;
-                member->fresh = false;
-        }
-        m->n_waiting -= fitting;
-}
-
-/* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they stay. */
-static void regenerate(struct membership *m) {
-        uint32_t before = m->n;
-
-        close_ranks(m);
-        if (m->n < before || membership_fitting(m) > 0) {
-                take_waiting(m);
-                order(m);
-        }
-        m->state = MEMBERSHIP_FORMED;
-        m->generation++;
+        return m->n - membership_vacant(m) >= m->min_world && !places_any_explicit(m);
 }
 
 /* The first who waits takes the place, if anybody does. */
-static void fill(struct membership *m, struct membership_member *place) {
+void membership_fill(struct membership *m, struct membership_member *place) {
         const struct membership_member *waiting = &m->member[m->n];
 
         if (m->n_waiting == 0)
                 return;
-        take_place(m, place, &waiting->request, waiting->deadline);
+        places_take(m, place, &waiting->request, waiting->deadline);
         take_out(m, m->n);
 }
 
@@ -564,7 +156,7 @@ static void fill(struct membership *m, struct membership_member *place) {
 static void fill_forgotten(struct membership *m, uint64_t now) {
         for (uint32_t i = 0; i < m->n; i++)
                 if (m->member[i].lost && now >= m->member[i].expected)
-                        fill(m, &m->member[i]);
+                        membership_fill(m, &m->member[i]);
 }
 
 /* The end of replacing: a new generation, or none ever. */
@@ -578,7 +170,7 @@ static enum membership_event replace(struct membership *m, uint64_t now) {
                 m->state = MEMBERSHIP_BROKEN;
                 return MEMBERSHIP_HAS_BROKEN;
         }
-        regenerate(m);
+        places_regenerate(m);
         return MEMBERSHIP_HAS_FORMED;
 }
 
@@ -587,13 +179,13 @@ static enum membership_event grow(struct membership *m) {
         if (!m->boundary || membership_fitting(m) == 0)
                 return MEMBERSHIP_NOTHING;
         m->loss = (struct membership_loss){ 0 };
-        regenerate(m);
+        places_regenerate(m);
         return MEMBERSHIP_HAS_FORMED;
 }
 
 /* Who waits for a place that there will never be: the job has formed with somebody who cannot go on in another generation. */
 static bool in_vain(const struct membership *m, uint32_t index) {
-        return m->state == MEMBERSHIP_FORMED && index >= m->n && !all_adapt(m);
+        return m->state == MEMBERSHIP_FORMED && index >= m->n && !places_all_adapt(m);
 }
 
 static void refuse_fresh(const struct membership *m, uint32_t index, struct refusal *refusal) {
@@ -630,7 +222,7 @@ static enum membership_event expire_fresh(struct membership *m, uint64_t now, ui
                 } else {
                         member->fresh = false;
                         member->lost = true;
-                        fill(m, member);
+                        membership_fill(m, member);
                 }
                 return MEMBERSHIP_EXPIRED;
         }
@@ -709,9 +301,9 @@ static void lose(struct membership *m, struct membership_member *member, uint32_
         member->lost = true;
         member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
         if (cause != WIRE__CAUSE__SUPERSEDED)
-                fill(m, member);
+                membership_fill(m, member);
         m->busy = true;
-        m->state = all_adapt(m) && any_survivor(m) && can_go_on(m, now) ? MEMBERSHIP_REPLACING : MEMBERSHIP_BROKEN;
+        m->state = places_all_adapt(m) && any_survivor(m) && can_go_on(m, now) ? MEMBERSHIP_REPLACING : MEMBERSHIP_BROKEN;
 }
 
 static void lose_further(struct membership *m, struct membership_member *member, uint32_t cause, uint64_t now) {
@@ -720,7 +312,7 @@ static void lose_further(struct membership *m, struct membership_member *member,
                 member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
         member->fresh = false;
         if (cause != WIRE__CAUSE__SUPERSEDED)
-                fill(m, member);
+                membership_fill(m, member);
 }
 
 bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, uint64_t now) {
@@ -751,71 +343,4 @@ bool membership_end(struct membership *m, uint32_t cause) {
         m->state = MEMBERSHIP_BROKEN;
         m->loss = (struct membership_loss){ .cause = cause };
         return true;
-}
-
-void membership_recover(struct membership *m, const struct membership_request *request, uint32_t generation, uint32_t n,
-                        uint64_t first, uint64_t expected) {
-        membership_init(m, m->name, request->incarnation);
-        m->state = MEMBERSHIP_REPLACING;
-        m->generation = generation;
-        m->min_world = request->min_world;
-        m->max_world = request->max_world;
-        m->grace = request->grace;
-        m->n = n;
-        m->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
-        for (uint32_t rank = 0; rank < n; rank++)
-                m->member[rank] = (struct membership_member){
-                        .request = { .member = first + rank, .min_world = request->min_world,
-                                     .max_world = request->max_world, .adapts = true },
-                        .rank = rank,
-                        .slot = rank,
-                        .lost = true,
-                        .expected = expected,
-                        .kept = expected + request->grace,
-                };
-}
-
-void membership_return(struct membership *m, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request) {
-        struct membership_member *place = &m->member[rank];
-
-        place->request = *request;
-        place->slot = slot;
-        place->id = id;
-        place->deadline = UINT64_MAX;
-        place->lost = place->fresh = false;
-        place->expected = 0;
-}
-
-void membership_forget(struct membership *m, uint32_t rank, uint64_t now) {
-        struct membership_member *place = &m->member[rank];
-
-        if (!place->lost || place->expected == 0)
-                return;
-        place->expected = 0;
-        place->kept = now + m->grace;
-        fill(m, place);
-}
-
-void membership_restore(struct membership *m, uint32_t generation, uint32_t world, const struct membership_member *member,
-                        uint32_t n, uint64_t now) {
-        m->generation = generation;
-        m->n = world;
-        m->n_waiting = 0;
-        m->state = MEMBERSHIP_FORMED;
-        for (uint32_t rank = 0; rank < world; rank++)
-                m->member[rank] = (struct membership_member){ .rank = rank, .lost = true, .slot = UINT32_MAX,
-                                                              .request.host = UINT32_MAX };
-        for (uint32_t i = 0; i < n; i++) {
-                m->min_world = member[i].request.min_world;
-                m->max_world = member[i].request.max_world;
-                m->grace = member[i].request.grace;
-                m->member[member[i].rank] = member[i];
-        }
-        for (uint32_t rank = 0; rank < world; rank++)
-                if (m->member[rank].lost) {
-                        m->member[rank].kept = now + m->grace;
-                        m->loss = (struct membership_loss){ .rank = rank, .cause = WIRE__CAUSE__EXITED };
-                        m->state = MEMBERSHIP_REPLACING;
-                        m->busy = true;
-                }
 }

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which member has which rank and local rank: when the job forms, when somebody takes a place over, and in the next
+ * generation.
+ */
+#include "rendezvous/membership_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool places_any_explicit(const struct membership *m) {
+        for (uint32_t i = 0; i < m->n; i++)
+                if (m->member[i].request.has_rank)
+                        return true;
+        return false;
+}
+
+bool places_all_adapt(const struct membership *m) {
+        for (uint32_t i = 0; i < m->n; i++)
+                if (!m->member[i].lost && !m->member[i].request.adapts)
+                        return false;
+        return true;
+}
+
+/* The lowest local rank of a host that none of the first n members has. */
+static uint32_t free_slot(const struct membership *m, uint32_t n, uint32_t host) {
+        bool taken[LIMIT_WORLD + 1] = { false };
+        uint32_t slot = 0;
+
+        for (uint32_t i = 0; i < n; i++)
+                if (m->member[i].request.host == host && m->member[i].slot <= LIMIT_WORLD)
+                        taken[m->member[i].slot] = true;
+        while (taken[slot])
+                slot++;
+        return slot;
+}
+
+/* The rank goes to the newcomer; the local rank too, on the same host. */
+void places_take(struct membership *m, struct membership_member *place, const struct membership_request *request,
+                       uint64_t deadline) {
+        bool elsewhere = request->host != place->request.host;
+
+        place->request = *request;
+        place->deadline = deadline;
+        place->lost = false;
+        place->fresh = true;
+        if (elsewhere) {
+                place->slot = UINT32_MAX;
+                place->slot = request->has_slot ? request->slot : free_slot(m, m->n, request->host);
+        }
+}
+
+/* Whether a's place is on an earlier device than b's: below 0; on the same one: 0. */
+static int by_device(const struct membership_member *a, const struct membership_member *b) {
+        if (a->request.host != b->request.host)
+                return a->request.host < b->request.host ? -1 : 1;
+        if (a->request.device != b->request.device)
+                return a->request.device < b->request.device ? -1 : 1;
+        return 0;
+}
+
+static int by_slot(const void *left, const void *right) {
+        const struct membership_member *a = left, *b = right;
+        uint32_t slot_a = a->request.has_slot ? a->request.slot : UINT32_MAX;
+        uint32_t slot_b = b->request.has_slot ? b->request.slot : UINT32_MAX;
+
+        if (by_device(a, b) != 0)
+                return by_device(a, b);
+        if (slot_a != slot_b)
+                return slot_a < slot_b ? -1 : 1;
+        return a->request.member < b->request.member ? -1 : a->request.member > b->request.member;
+}
+
+static int by_rank(const void *left, const void *right) {
+        const struct membership_member *a = left, *b = right;
+
+        return a->rank < b->rank ? -1 : a->rank > b->rank;
+}
+
+static void assign_ranks(struct membership *m) {
+        bool taken[LIMIT_WORLD] = { false };
+        uint32_t next = 0;
+
+        for (uint32_t i = 0; i < m->n; i++)
+                if (m->member[i].request.has_rank)
+                        taken[m->member[i].request.rank] = true;
+        qsort(m->member, m->n, sizeof(m->member[0]), by_slot);
+        for (uint32_t i = 0; i < m->n; i++) {
+                struct membership_member *member = &m->member[i];
+
+                if (member->request.has_rank) {
+                        member->rank = member->request.rank;
+                        continue;
+                }
+                while (taken[next])
+                        next++;
+                member->rank = next++;
+        }
+        qsort(m->member, m->n, sizeof(m->member[0]), by_rank);
+}
+
+/* The lowest local rank of this member's host that nobody has asked for and no earlier member has. */
+static uint32_t assign_slot(const struct membership *m, uint32_t index) {
+        bool taken[LIMIT_WORLD + 1] = { false };
+        uint32_t slot = 0;
+
+        for (uint32_t i = 0; i < m->n; i++) {
+                if (m->member[i].request.host != m->member[index].request.host)
+                        continue;
+                if (m->member[i].request.has_slot)
+                        taken[m->member[i].request.slot] = true;
+                else if (i < index)
+                        taken[m->member[i].slot] = true;
+        }
+        while (taken[slot])
+                slot++;
+        return slot;
+}
+
+static void assign_slots(struct membership *m) {
+        for (uint32_t i = 0; i < m->n; i++) {
+                struct membership_member *member = &m->member[i];
+
+                member->slot = member->request.has_slot ? member->request.slot : assign_slot(m, i);
+        }
+}
+
+/* Who comes later stands behind the others of its device. On one device nobody else's rank changes. */
+static void order(struct membership *m) {
+        for (uint32_t i = 1; i < m->n; i++) {
+                struct membership_member moving = m->member[i];
+                uint32_t at = i;
+
+                if (by_device(&moving, &m->member[i - 1]) >= 0)
+                        continue;
+                for (; at > 0 && by_device(&moving, &m->member[at - 1]) < 0; at--)
+                        m->member[at] = m->member[at - 1];
+                m->member[at] = moving;
+        }
+        for (uint32_t i = 0; i < m->n; i++)
+                m->member[i].rank = i;
+}
+
+/* Those who stay close ranks. What waits moves up behind them. */
+static void close_ranks(struct membership *m) {
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < m->n; i++) {
+                if (m->member[i].lost)
+                        continue;
+                m->member[n] = m->member[i];
+                if (m->member[n].id == 0)       /* restored, and its holder was lost before it could tell */
+                        m->member[n].id = m->member[n].request.member;
+                m->member[n].rank = n;
+                m->member[n++].fresh = false;
+        }
+        memmove(&m->member[n], &m->member[m->n], m->n_waiting * sizeof(m->member[0]));
+        m->n = n;
+}
+
+/* As many as there is room for. */
+static void take_waiting(struct membership *m) {
+        uint32_t fitting = membership_fitting(m);
+
+        for (uint32_t i = 0; i < fitting; i++) {
+                struct membership_member *member = &m->member[m->n];
+
+                member->slot = free_slot(m, m->n, member->request.host);
+                member->rank = m->n++;
+                member->fresh = false;
+        }
+        m->n_waiting -= fitting;
+}
+
+/* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they stay. */
+void places_regenerate(struct membership *m) {
+        uint32_t before = m->n;
+
+        close_ranks(m);
+        if (m->n < before || membership_fitting(m) > 0) {
+                take_waiting(m);
+                order(m);
+        }
+        m->state = MEMBERSHIP_FORMED;
+        m->generation++;
+}
+
+/* Ranks and local ranks of a job that forms. */
+void places_assign(struct membership *m) {
+        assign_ranks(m);
+        assign_slots(m);
+}
