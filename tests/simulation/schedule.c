@@ -517,6 +517,7 @@ static void deliver(const struct event *event) {
         case EVENT_TICK:
                 if (p->has_node)
                         node_tick(&p->node, w.now);
+                p->coordinator.hold = p->candidate && rnd(4) == 0;      /* its daemon lets no generation begin just now */
                 if (p->candidate)
                         coordinator_tick(&p->coordinator, w.now);
                 at(HEARTBEAT / 2, EVENT_TICK, event->proc, 0, 0, 0);
