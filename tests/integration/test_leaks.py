@@ -35,7 +35,9 @@ def cycle(served, number):
     else:
         own = crew.peers[0].register(Own(64 * PAGE))
         crew.peers[0].plan_send(own.place(small_plan(2, elements=5000, ordinal=1), 64))
-        crew.peers[0].silent()
+        for frame in crew.peers[0].silent():
+            for fd in frame.fds:
+                os.close(fd)
         own.close()
     crew.close()
     wait_until(lambda: served.holdings()["jobs"] == 1, "the end of the job")
@@ -54,8 +56,10 @@ def test_attaching_and_detaching_leaves_nothing(serve):
     served.settled()
     before = served.daemon.memory("RssAnon")
     maps = served.daemon.maps().count("\n")
+    own = len(os.listdir("/proc/self/fd"))
     for number in range(CYCLES):
         cycle(served, number)
+    assert len(os.listdir("/proc/self/fd")) == own      # or what follows in this process would fail for that
     served.settled()
     tidied(served, before)
     assert served.daemon.maps().count("\n") <= maps + 4
