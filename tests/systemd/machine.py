@@ -166,6 +166,13 @@ class Machine:
         assert pid > 0, f"{unit} has no process: {self.systemctl('status', unit, check=False).stdout}"
         return pid
 
+    def follows(self, unit, before):
+        """Whether a service is active with another main process than this one. Both are asked for at once: between two
+        questions a manager may hear that the process has ended."""
+        lines = self.systemctl("show", "--property=ActiveState,MainPID", unit).stdout.split()
+        fields = dict(line.split("=") for line in lines)
+        return fields["ActiveState"] == "active" and int(fields["MainPID"]) not in (0, before)
+
     def host_pid(self, pid):
         """The number that a process of the machine has here."""
         namespace = os.readlink(f"/proc/{self.leader}/ns/pid")

@@ -29,7 +29,7 @@ def next_daemon(machine, end):
     wait_until(lambda: does_steps(machine), "steps at this daemon")
     before = machine.main_pid(SERVICE)
     end()
-    wait_until(lambda: machine.active(SERVICE) == "active" and machine.main_pid(SERVICE) != before, "another daemon")
+    wait_until(lambda: machine.follows(SERVICE, before), "another daemon")
     wait_until(lambda: does_steps(machine), "steps at the next daemon")
 
 
