@@ -8,11 +8,16 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-/* A step is open, and somebody waits; it is complete, and committed: the job is about to grow. */
-static void about_to_grow(struct fixture *f) {
+/* A step is open, somebody comes and waits, and the step is complete. */
+static void complete_while_somebody_waits(struct fixture *f) {
         assert_int_equal(ready(f, 0, 0, 1), 0);
         join(f);
         assert_int_equal(ready(f, 1, 0, 1), 0);
+}
+
+/* … and committed: the job is about to grow. */
+static void about_to_grow(struct fixture *f) {
+        complete_while_somebody_waits(f);
         end_tasks(f);
         assert_heard("bucket 0;committed 1;");
 }
@@ -133,9 +138,7 @@ static void an_operation_beside_a_complete_step_is_answered(void **state) {
 
         form(f);
         agree(f, 2, 0);
-        assert_int_equal(ready(f, 0, 0, 1), 0);
-        join(f);
-        assert_int_equal(ready(f, 1, 0, 1), 0);
+        complete_while_somebody_waits(f);
         assert_int_equal(barrier(f, 0, 0), 0);
         assert_int_equal(barrier(f, 1, 0), 0);
         assert_heard("");
@@ -153,9 +156,7 @@ static void such_an_operation_is_answered_after_a_loss(void **state) {
 
         form(f);
         agree(f, 2, 0);
-        assert_int_equal(ready(f, 0, 0, 1), 0);
-        join(f);
-        assert_int_equal(ready(f, 1, 0, 1), 0);
+        complete_while_somebody_waits(f);
         assert_int_equal(barrier(f, 0, 0), 0);
         member_gone(f->member[1], WIRE__CAUSE__EXITED);
         assert_heard("refused 0 11 10;");
@@ -181,9 +182,7 @@ static void one_goes_on_and_one_is_wanted(struct fixture *f) {
         form(f);
         agree(f, 2, 0);
         agree(f, 2, 1);
-        assert_int_equal(ready(f, 0, 0, 1), 0);
-        join(f);
-        assert_int_equal(ready(f, 1, 0, 1), 0);
+        complete_while_somebody_waits(f);
         assert_int_equal(ready(f, 0, 1, 1), 0);
         assert_int_equal(ready(f, 1, 1, 1), 0);
         assert_int_equal(f->fake.n_tasks, 1);

@@ -1,53 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Spares of a membership: who waits, who gets a place, when, and who is told that there will be none. */
-#include "unit.h"
-
-#include <string.h>
-
-#include "gradsync.pb-c.h"
-#include "rendezvous/membership.h"
-
-#define GRACE 1000
 #define CALL 50
 
-static struct membership m;
-static struct refusal refusal;
-static uint64_t gone;
+#include "membership_fixture.h"
 
-static struct membership_request request(uint64_t member, uint32_t min, uint32_t max) {
-        return (struct membership_request){ .member = member, .pid = (int32_t)member + 100, .min_world = min, .max_world = max,
-                                            .grace = GRACE, .last_call = CALL, .adapts = true };
-}
-
-static struct membership_request ranked(uint64_t member, uint32_t world, uint32_t rank) {
-        struct membership_request r = request(member, world, world);
-
-        r.has_rank = true;
-        r.rank = rank;
-        return r;
-}
+#include <string.h>
 
 static struct membership_request spare(uint64_t member, uint32_t min, uint32_t max) {
         struct membership_request r = request(member, min, max);
 
         r.spare = true;
         return r;
-}
-
-static int join(struct membership_request r, uint64_t now) {
-        return membership_join(&m, &r, now, &refusal);
-}
-
-static enum membership_event tick(uint64_t now) {
-        return membership_tick(&m, now, &gone, &refusal);
-}
-
-/* Members 1 … world, with the ranks 0 … world-1; asked for or not. */
-static void form(uint32_t min, uint32_t world, bool ranks) {
-        membership_init(&m, "j", 0);
-        for (uint32_t i = 0; i < world; i++)
-                assert_int_equal(join(ranks ? ranked(i + 1, world, i) : request(i + 1, min, world), 0), 0);
-        assert_int_equal(tick(0), MEMBERSHIP_HAS_FORMED);
 }
 
 static void lose(uint64_t member, uint32_t cause, uint64_t now) {
