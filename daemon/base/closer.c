@@ -69,6 +69,7 @@ struct closer {
         pthread_t thread[THREADS];
         unsigned n_threads, n_ended, n_busy, n_ready;
         bool stop;
+        struct closer *abandoned;       /* the one that was abandoned before this one */
 };
 
 /* What threads may still use, to the end of the process: found here by whoever looks for leaks. */
@@ -311,6 +312,7 @@ static void abandon(struct closer *closer) {
         list_for_each(lane, &closer->lanes, link)
                 list_for_each(entry, &lane->entries, lane_link)
                         charge_release(&entry->charge);
+        closer->abandoned = abandoned;
         abandoned = closer;
 }
 
