@@ -20,14 +20,12 @@ static int manager = -1;
 
 static int set_up(void **state) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
-        char name[64];
+        socklen_t size = sizeof(address) - 1;           /* a zero stays behind the name */
 
-        /* An abstract address: nothing to remove. */
-        snprintf(name, sizeof(name), "gs-notify-%d", (int)getpid());
-        memcpy(address.sun_path + 1, name, strlen(name));
+        /* An abstract address of the kernel's choice: nothing to remove, and nobody else's. */
         manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (bind(manager, (struct sockaddr *)&address,
-                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))) < 0)
+        if (bind(manager, (struct sockaddr *)&address, sizeof(sa_family_t)) < 0 ||
+            getsockname(manager, (struct sockaddr *)&address, &size) < 0)
                 return -1;
         address.sun_path[0] = '@';
         setenv("NOTIFY_SOCKET", address.sun_path, 1);
@@ -103,9 +101,10 @@ static void an_unusable_address_is_ignored(void **state) {
 }
 
 static void the_watchdog_is_fed_twice_as_often(void **state) {
-        char pid[16];
+        char pid[16], other[16];
 
         snprintf(pid, sizeof(pid), "%d", (int)getpid());
+        snprintf(other, sizeof(other), "%d", (int)getpid() + 1);
         assert_int_equal(notify_watchdog_interval(), 0);
         setenv("WATCHDOG_USEC", "3000000", 1);
         setenv("WATCHDOG_PID", pid, 1);
@@ -113,18 +112,22 @@ static void the_watchdog_is_fed_twice_as_often(void **state) {
         setenv("WATCHDOG_USEC", "3s", 1);
         assert_int_equal(notify_watchdog_interval(), 0);
         setenv("WATCHDOG_USEC", "3000000", 1);
-        setenv("WATCHDOG_PID", "1", 1);         /* meant for somebody else */
+        setenv("WATCHDOG_PID", other, 1);       /* meant for somebody else */
         assert_int_equal(notify_watchdog_interval(), 0);
         unsetenv("WATCHDOG_USEC");
         unsetenv("WATCHDOG_PID");
 }
 
-static void say_passed(const char *count) {
+static void say_passed_to(pid_t whom, const char *count) {
         char pid[16];
 
-        snprintf(pid, sizeof(pid), "%d", (int)getpid());
+        snprintf(pid, sizeof(pid), "%d", (int)whom);
         setenv("LISTEN_PID", pid, 1);
         setenv("LISTEN_FDS", count, 1);
+}
+
+static void say_passed(const char *count) {
+        say_passed_to(getpid(), count);
 }
 
 /* Puts a socket where the service manager would. */
@@ -161,8 +164,7 @@ static void without_sockets_there_is_none(void **state) {
         char error[256] = "";
 
         assert_int_equal(notify_listen_fd(error, sizeof(error)), -ENOENT);
-        setenv("LISTEN_PID", "1", 1);
-        setenv("LISTEN_FDS", "1", 1);
+        say_passed_to(getpid() + 1, "1");
         assert_int_equal(notify_listen_fd(error, sizeof(error)), -ENOENT);
         assert_string_equal(error, "");
 }

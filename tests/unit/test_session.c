@@ -5,8 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -240,12 +243,22 @@ static void fds_come_only_where_they_belong(void **state) {
 
 static void a_pidfd_of_somebody_else_is_refused(void **state) {
         struct fixture *f = *state;
-        int fd = (int)syscall(SYS_pidfd_open, getppid(), 0);
+        pid_t pid = fork();
+        int fd;
 
+        if (pid == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                for (;;)
+                        pause();
+        }
+        assert_true(pid > 0);
+        fd = (int)syscall(SYS_pidfd_open, pid, 0);
         assert_true(fd >= 0);
         hello(f, 0, fd);
         assert_ends(f, WIRE__CODE__INVALID);
         assert_int_equal(fcntl(fd, F_GETFD), -1);
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
 static void an_own_pidfd_is_kept(void **state) {
