@@ -12,7 +12,7 @@ SERVICE = "gradsyncd@cpu.service"
 def watched(machine):
     """The host's number of the daemon's main process, which the manager watches closely."""
     machine.write("/etc/systemd/system/gradsyncd@.service.d/watchdog.conf",
-                  "[Service]\nWatchdogSec=5s\nRestartSec=100ms\n")
+                  "[Service]\nWatchdogSec=10s\nRestartSec=100ms\n")
     machine.systemctl("daemon-reload")
     machine.systemctl("start", SERVICE)
     return machine.host_pid(machine.main_pid(SERVICE))
