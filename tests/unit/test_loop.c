@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -131,8 +132,9 @@ static void a_source_may_free_itself(void **state) {
 
 static void a_file_cannot_be_a_source(void **state) {
         struct world *world = *state;
-        int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+        int fd = memfd_create("file", MFD_CLOEXEC);        /* of a file system without poll(), which FUSE has */
 
+        assert_true(fd >= 0);
         assert_int_equal(loop_io_new(world->loop, fd, LOOP_READ, fail_on_io, world, &world->io), -EPERM);
         assert_null(world->io);
         close(fd);
