@@ -7,6 +7,7 @@ the namespaces of the machine's first process. That process says itself when it 
 The machine's control groups are below one that is made for it and removed with it, and systemd-nspawn sees
 this system's files through a mount of them, because it wants its / to be one, which it is not in a chroot.
 """
+import contextlib
 import ctypes
 import json
 import os
@@ -54,7 +55,8 @@ class Inside(harness.Program):
         children = pathlib.Path(f"/proc/{self.pid}/task/{self.pid}/children")
         if self.process.poll() is None:
             for child in children.read_text("ascii").split():
-                os.kill(int(child), signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):   # it may be ending just now
+                    os.kill(int(child), signal.SIGKILL)
             self.resume()               # it stops itself when the program is stopped
             self.wait()
         super().destroy()
