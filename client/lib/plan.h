@@ -101,6 +101,8 @@ void step_regenerate(struct gradsync_plan *plan);
 void step_resume(struct gradsync_plan *plan);
 /* or the others have committed this step, and this member has not got its results. */
 void step_skip(struct gradsync_plan *plan, uint64_t number);
+/* The state that all members have now is to be taken as one without this step, which was committed: it is void here. */
+void step_forget(struct gradsync_plan *plan);
 /* Number of the step that follows the open one. */
 uint64_t step_next(const struct gradsync_plan *plan, bool committed);
 /* Whether the job has lost a member, but this step was begun before and ends by its own outcome, which the notice of the

@@ -92,6 +92,16 @@ void step_skip(struct gradsync_plan *plan, uint64_t number) {
         job_interrupt(plan->job, 0, 0, skipped);
 }
 
+/* The trainer would apply a result to a state that others have without it, or that has it already. */
+void step_forget(struct gradsync_plan *plan) {
+        struct step *step = &plan->step;
+
+        plan->renewed = false;
+        plan->least = step_next(plan, true);
+        step->outcome = WIRE__OUTCOME__VOID;
+        loss_set(&step->loss, 0, 0, "this member had not finished it when the state was synchronised");
+}
+
 uint64_t step_next(const struct gradsync_plan *plan, bool committed) {
         uint64_t number = plan->step.number + committed;
 

@@ -131,6 +131,13 @@ static void reopen_steps(struct gradsync_job *job) {
                         step_begin(plan, step_next(plan, false));
 }
 
+/* Steps that were committed before the generation of the synchronisation, and whose finish() has not come yet. */
+static void forget_steps(struct gradsync_job *job) {
+        for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+                if (plan->renewed && plan->step.generation < job->sync.generation)
+                        step_forget(plan);
+}
+
 static int conclude(struct gradsync_job *job, uint64_t *step) {
         const struct sync *sync = &job->sync;
         const struct sync_entry *from = &sync->all[sync->source];
@@ -141,6 +148,7 @@ static int conclude(struct gradsync_job *job, uint64_t *step) {
         *step = from->step;
         job->tag = from->tag.generation > 0 ? from->tag : (struct tag){ sync->generation, 0 };
         job->history = true;
+        forget_steps(job);
         if (job->generation != sync->generation && job->newcomer)  /* there are others now, who do not have it */
                 return job_leave(job, GRADSYNC_VOID_RETRY);
         job->behind = false;

@@ -623,7 +623,8 @@ struct gradsync_info {
  *                hold now. Or it is over: then the next call returns MEMBER_LOST
  *   VOID_BEHIND  the same, and somebody is new, in the lost member's place or because the job has grown (lost_pid is 0
  *                then): call gradsync_sync_state() first
- * If the step was committed before the loss, it returns OK.
+ * If the step was committed before the loss, it returns OK, unless the state has been synchronised in between: that state may
+ * be one without the step, so it returns VOID_RETRY.
  */
 int gradsync_finish(struct gradsync_plan *plan, struct gradsync_info *info);
 
@@ -657,7 +658,9 @@ int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int
  *   UNSUPPORTED         the daemon's staging memory is too small for so many members
  *   VOID_RETRY          a member was lost before all had come; contents of the output are undefined. The job is in a new
  *                       generation: call it again, if all others do
- *   VOID_BEHIND         the same, and somebody has taken the lost member's place: call gradsync_sync_state() first
+ *   VOID_BEHIND         the same, and somebody has taken the lost member's place: call gradsync_sync_state() first. In the middle of a
+ *                       step call gradsync_finish() before that, for each plan of which parameters are marked: it tells whether
+ *                       the step is committed, or to be computed again
  */
 
 /* Returns when all members have called it. */
@@ -687,7 +690,8 @@ struct gradsync_state {
  * but for one of them, who sends. A process that is new in the job has none, whatever it has read from a checkpoint, unless
  * nobody has one: then, if all say the same `step` above 0, they have read the same checkpoint and nothing is sent; else
  * rank 0's state is taken. Losses meanwhile are dealt with inside the call: it starts again with those who are there, and a
- * member that had begun to receive has no state until it has received all of one.
+ * member that had begun to receive has no state until it has received all of one. Steps that were marked before a change of
+ * members and not finished before this call are to be computed again, by all.
  *   MEMBER_LOST         the job is over, or no member is left whose state is whole: restart from a checkpoint
  *   OPERATION_MISMATCH  the members' buffers differ
  */

@@ -184,6 +184,34 @@ def test_synchronised_before_the_next_step(team):
     assert it.step() == [2, 2, 2]
 
 
+@pytest.mark.parametrize("finished", [False, True], ids=["by-nobody", "by-one"])
+def test_synchronised_before_a_committed_step_is_finished(team, finished):
+    """All have marked all, so the step is committed; who has not taken it by finish() when the state is synchronised must not
+    apply it to that state any more: the newcomer's is without it, or the state that came has it already."""
+    it = team()
+    it.step()
+    it.bring()
+    wait_until(lambda: it.status()["step"] == 2, "the commit")
+    value = 1
+    if finished:
+        assert fields(ask(it.members[0], "finish"))["step"] == "2"
+        ask(it.members[0], f"state {it.state} {(value := 7)}")
+    it.kill(2)
+    it.replace(2)
+    for each in it.members[:2]:
+        name, _, rest = each.ask("barrier").partition(" ")
+        assert name == "VOID_BEHIND" and "sync_state" in rest, (name, rest)
+    it.members[0].say(f"sync {1 + finished}")
+    it.members[1].say("sync 1")
+    it.members[2].say("sync 0")
+    for each in it.members:
+        assert each.line() == f"OK step={1 + finished} value={value} strange=0"
+    for each in it.members[finished:2]:
+        name, _, rest = each.ask("finish").partition(" ")
+        assert name == "VOID_RETRY" and "synchronised" in rest, (name, rest)
+    assert it.step() == [3, 3, 3]
+
+
 def test_two_lost_at_once(team):
     it = team()
     it.step()
