@@ -273,7 +273,7 @@
  *
  * and any call on a job or its plans, except leave(), and except finish() of a step whose outcome is known:
  *
- *   MEMBER_LOST     the job is over: it has lost a member whose place nobody took, or one has left
+ *   MEMBER_LOST     the job is over: it has lost a member whose place nobody took, or one has left whom it cannot do without
  *
  *
  * VERSIONS
@@ -457,15 +457,16 @@ int gradsync_join(struct gradsync *gs, const struct gradsync_join_options *optio
 
 /*
  * Gives the membership up; waits for the daemon's last access to this member's memory. The job and its plans are gone then,
- * also if the result is an error, except for AGAIN, INTERRUPTED, STATE, INVALID and FORKED. The other members' job is over:
- * between steps they hear MEMBER_LOST ("left"), a step that is open is void for them. Works on a job that has lost a
- * member.
+ * also if the result is an error, except for AGAIN, INTERRUPTED, STATE, INVALID and FORKED. A step that is open is void for the
+ * other members. They go on without this one, or their job is over and they hear MEMBER_LOST ("left"): see LOSSES. Works on a
+ * job that has lost a member.
  *   STATE        another thread is in a call on this job, or the caller is its stall callback
  *   DAEMON_LOST  the daemon was gone already, and no other one came
  */
 int gradsync_leave(struct gradsync_job *job);
 
-/* Fixed from join to leave. All are 0, or "", for NULL. */
+/* Name and member id are fixed from join to leave; the others change with the generation, of which finish() or a collective
+ * tells by VOID_RETRY or VOID_BEHIND. All are 0, or "", for NULL. */
 uint32_t gradsync_rank(const struct gradsync_job *job);
 uint32_t gradsync_local_rank(const struct gradsync_job *job);
 uint32_t gradsync_world_size(const struct gradsync_job *job);
