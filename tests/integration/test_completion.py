@@ -59,12 +59,14 @@ def test_jobs(complete, daemon, peers):
     served = daemon()
     for name in ("resnet", "resnet two", "bert"):
         peers(Crew(served.socket, name, 1, plan=None))
-    for command in ("status", "top", "trace"):
+    for command in ("status", "top", "trace", "evict", "pause", "resume"):
         assert complete(command, "", socket=served.socket) == ["bert", "resnet", r"resnet\ two"]
         assert complete(command, "b", socket=served.socket) == ["bert"]
     assert complete("-s", served.socket, "status", "re") == ["resnet", r"resnet\ two"]
     assert complete("trace", "-o", "file", "--socket", "=", served.socket, "be") == ["bert"]
     assert complete("status", "bert", "", socket=served.socket) == []       # one job is enough
+    assert complete("evict", "--token", "secret", "be", socket=served.socket) == ["bert"]
+    assert complete("pause", "--token", "be", socket=served.socket) == []   # a secret is no job
     assert complete("doctor", "", socket=served.socket) == []
 
 
@@ -77,7 +79,7 @@ def test_values(complete, scratch):
     assert complete("list", "") == ["clients", "jobs"] and complete("list", "jobs", "") == []
     assert complete("trace", "j", "-o", "tra") == ["trace.json"] and complete("trace", "j", "--output", "=", "tra") == ["trace.json"]
     assert complete("trace", "j", "--output", "=") == ["trace.json"]
-    assert complete("--device", "") == ["cpu"] and complete("top", "-n", "") == []
+    assert complete("--device", "") == ["cpu"] and complete("top", "-n", "") == [] and complete("run", "--restart", "") == []
     assert "bash" in complete("run", "-n", "2", "--", "bas") and complete("run", "-n", "2", "--", "cat", "tra") == ["trace.json"]
 
 

@@ -33,7 +33,7 @@ _gradsyncctl_value() {
                 mapfile -t COMPREPLY < <(compgen -f -- "$current")
                 ;;
         -d | --device) _gradsyncctl_offer <<<cpu ;;
-        -n | --members | --count | -i | --interval | --job | --daemon-arg | --grace | --pause) ;;
+        -n | --members | --count | -i | --interval | --job | --daemon-arg | --restart | --grace | --pause | --token) ;;
         *) return 1 ;;
         esac
 }
@@ -48,7 +48,8 @@ _gradsyncctl_look_back() {
                         [[ ${COMP_WORDS[index + 1]} == = ]] && ((index++))
                         ((++index < COMP_CWORD)) && where=("$word" "${COMP_WORDS[index]}")
                         ;;
-                -o | --output | -n | --count | --members | -i | --interval | --job | --daemon-arg | --grace | --pause)
+                -o | --output | -n | --count | --members | -i | --interval | --job | --daemon-arg | --restart | --grace | --pause | \
+                        --token)
                         [[ ${COMP_WORDS[index + 1]} == = ]] && ((index++))
                         ((index++))
                         ;;
@@ -89,7 +90,7 @@ _gradsyncctl() {
                 case $command in
                 list) _gradsyncctl_offer < <(printf '%s\n' jobs clients) ;;
                 help) _gradsyncctl_offer < <(_gradsyncctl_commands) ;;
-                status | top | trace) _gradsyncctl_offer < <(_gradsyncctl_jobs) ;;
+                status | top | trace | evict | pause | resume) _gradsyncctl_offer < <(_gradsyncctl_jobs) ;;
                 esac
         fi
 }
