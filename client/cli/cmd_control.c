@@ -143,7 +143,7 @@ static int finish(struct link *link, const char *path, const struct order *order
 }
 
 /* What came of one daemon. */
-enum attempt { ATTEMPT_ABSENT, ATTEMPT_UNKNOWN_JOB, ATTEMPT_ENDED };
+enum attempt { ATTEMPT_ABSENT, ATTEMPT_DENIED, ATTEMPT_FAILED, ATTEMPT_UNKNOWN_JOB, ATTEMPT_ENDED };
 
 static enum attempt try_daemon(const char *path, const struct order *order, int *code) {
         Wire__ControlDone done = WIRE__CONTROL_DONE__INIT;
@@ -153,7 +153,12 @@ static enum attempt try_daemon(const char *path, const struct order *order, int 
 
         if (r == LINK_ABSENT) {
                 attempt = ATTEMPT_ABSENT;
-        } else if (r || (r = give(&link, order, &done))) {
+        } else if (r == LINK_DENIED) {
+                attempt = ATTEMPT_DENIED;
+        } else if (r) {
+                cli_complain("%s: %s", path, link.error);
+                attempt = ATTEMPT_FAILED;
+        } else if (give(&link, order, &done)) {
                 cli_complain("%s: %s", path, link.error);
                 *code = CLI_ERROR;
         } else if (!done.found) {
@@ -165,35 +170,56 @@ static enum attempt try_daemon(const char *path, const struct order *order, int 
         return attempt;
 }
 
-static int nobody(const struct places *places) {
-        cli_complain("no daemon is running");
+static int nobody(const struct places *places, const enum attempt *attempts) {
+        bool denied = false;
+
         for (size_t i = 0; i < places->n; i++)
-                fprintf(stderr, "  tried %s\n", places->path[i]);
-        return CLI_NO_DAEMON;
+                denied = denied || attempts[i] == ATTEMPT_DENIED;
+        if (denied)
+                cli_complain("no daemon takes orders from you; gradsyncctl doctor says more");
+        else
+                cli_complain("no daemon is running");
+        for (size_t i = 0; i < places->n; i++)
+                fprintf(stderr, "  tried %s%s\n", places->path[i],
+                        attempts[i] == ATTEMPT_DENIED ? ": permission denied" : "");
+        return denied ? CLI_ERROR : CLI_NO_DAEMON;
+}
+
+/* The job may be at any of these daemons, also behind one that is not for this user, or does not answer. */
+static int try_all(const struct places *places, const struct order *order, enum attempt *attempts) {
+        bool answered = false, failed = false;
+        int code = CLI_OK;
+
+        for (size_t i = 0; i < places->n; i++) {
+                attempts[i] = try_daemon(places->path[i], order, &code);
+                if (attempts[i] == ATTEMPT_ENDED)
+                        return code;
+                failed = failed || attempts[i] == ATTEMPT_FAILED;
+                answered = answered || attempts[i] == ATTEMPT_UNKNOWN_JOB;
+                if ((answered || failed) && places->one)
+                        break;
+        }
+        if (failed)
+                return CLI_ERROR;
+        if (!answered)
+                return nobody(places, attempts);
+        cli_complain("there is no job \"%s\"; gradsyncctl list jobs shows which there are", order->job);
+        return CLI_UNKNOWN_JOB;
 }
 
 static int carry_out(const struct cli *cli, const struct order *order) {
-        enum attempt attempt = ATTEMPT_ABSENT;
         struct places places;
-        bool answered = false;
-        int code = CLI_OK;
 
         if ((order->job ? find_all(cli, &places) : find_one(cli, &places)) < 0) {
                 cli_complain("out of memory");
                 return CLI_ERROR;
         }
-        for (size_t i = 0; i < places.n && attempt != ATTEMPT_ENDED; i++) {
-                attempt = try_daemon(places.path[i], order, &code);
-                answered = answered || attempt != ATTEMPT_ABSENT;
-                if (answered && places.one)
-                        break;
-        }
-        if (!answered) {
-                code = nobody(&places);
-        } else if (attempt != ATTEMPT_ENDED) {
-                cli_complain("there is no job \"%s\"; gradsyncctl list jobs shows which there are", order->job);
-                code = CLI_UNKNOWN_JOB;
-        }
+        _cleanup_(freep) enum attempt *attempts = calloc(places.n, sizeof *attempts);
+        int code = CLI_ERROR;
+        if (attempts)
+                code = try_all(&places, order, attempts);
+        else
+                cli_complain("out of memory");
         places_deinit(&places);
         return code;
 }

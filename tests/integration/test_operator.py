@@ -358,6 +358,26 @@ def test_only_some_may_drain(serve):
 
 
 @needs_root
+def test_a_job_behind_a_daemon_that_is_not_for_this_user(daemon, program, peers, scratch):
+    """On a host with a service that Alice may not use, an order of hers still finds her own daemon's job."""
+    places = {"a-service": daemon(), "b-alices": daemon(uid=ALICE, settings=OPEN)}
+    for name, made in places.items():
+        (scratch / "run/gradsync" / name).mkdir(parents=True)
+        (scratch / "run/gradsync" / name / "socket").symlink_to(made.socket)
+    peers(Crew(places["b-alices"].socket, "hidden", 1, uid=ALICE, plan=None))
+
+    def ordered(*words):
+        made = program("client/cli/gradsyncctl", *words, uid=ALICE, env={"XDG_RUNTIME_DIR": str(scratch / "run"), "TMPDIR": str(scratch)})
+        return made.wait(), made.out + made.err
+    assert ordered("pause", "hidden") == (0, "paused\n")
+    code, said = ordered("pause", "elsewhere")
+    assert code == 4 and 'no job "elsewhere"' in said
+    (scratch / "run/gradsync/b-alices/socket").unlink()
+    code, said = ordered("pause", "hidden")
+    assert code == 1 and "a-service/socket: permission denied" in said and "doctor" in said
+
+
+@needs_root
 def test_whose_daemon_it_is_may_drain_it(daemon, peers):
     made = daemon(uid=ALICE, settings=OPEN)
     assert made.ctl("drain", uid=ALICE).startswith("quiet")
