@@ -253,6 +253,31 @@ static void gauge(FILE *to, const char *name, const char *help, uint64_t value) 
         fprintf(to, "gradsync_%s %" PRIu64 "\n", name, value);
 }
 
+/* Whoever may not know them gets no sample: a zero would be a lie. */
+static void write_refusals(FILE *to, const Wire__StatusDaemon *daemon) {
+        const struct {
+                const char *resource;
+                protobuf_c_boolean known;
+                uint64_t n;
+        } quotas[] = {
+                { "clients", daemon->has_refused_clients, daemon->refused_clients },
+                { "connects", daemon->has_refused_connects, daemon->refused_connects },
+                { "jobs", daemon->has_refused_jobs, daemon->refused_jobs },
+                { "arenas", daemon->has_refused_arenas, daemon->refused_arenas },
+                { "fds", daemon->has_refused_fds, daemon->refused_fds },
+                { "bytes", daemon->has_refused_bytes, daemon->refused_bytes },
+        };
+
+        head(to, "quota_rejections", "counter", "Requests that were refused because of a limit of their uid.");
+        for (size_t i = 0; i < COUNT(quotas); i++)
+                if (quotas[i].known)
+                        fprintf(to, "gradsync_quota_rejections_total{resource=\"%s\"} %" PRIu64 "\n", quotas[i].resource,
+                                quotas[i].n);
+        head(to, "auth_failures", "counter", "Connections, joins and orders of somebody who may not.");
+        if (daemon->has_denied)
+                fprintf(to, "gradsync_auth_failures_total %" PRIu64 "\n", daemon->denied);
+}
+
 static void write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
         head(to, "build", "info", "The daemon.");
         fputs("gradsync_build_info{version=\"", to);
@@ -275,15 +300,7 @@ static void write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
         write_seconds(to, daemon->loop_cpu_us);
         fputs("gradsync_cpu_seconds_total{thread=\"worker\"} ", to);
         write_seconds(to, daemon->worker_cpu_us);
-        head(to, "quota_rejections", "counter",
-             "Requests that were refused because of a limit of their uid.");
-        fprintf(to, "gradsync_quota_rejections_total{resource=\"clients\"} %" PRIu64 "\n",
-                daemon->refused_clients);
-        fprintf(to, "gradsync_quota_rejections_total{resource=\"jobs\"} %" PRIu64 "\n", daemon->refused_jobs);
-        fprintf(to, "gradsync_quota_rejections_total{resource=\"arenas\"} %" PRIu64 "\n",
-                daemon->refused_arenas);
-        fprintf(to, "gradsync_quota_rejections_total{resource=\"bytes\"} %" PRIu64 "\n",
-                daemon->refused_bytes);
+        write_refusals(to, daemon);
 }
 
 static bool superseded(const struct metrics_job *jobs, size_t n_jobs, size_t index) {

@@ -25,7 +25,7 @@ struct account {
 struct accounts {
         struct list list;
         uint64_t limits[ACCOUNT_SLOTS];
-        uint64_t total[ACCOUNT_SLOTS], refused[ACCOUNT_SLOTS];
+        uint64_t total[ACCOUNT_SLOTS], refused[ACCOUNT_SLOTS], noted[ACCOUNT_REFUSALS];
 };
 
 static const struct {
@@ -99,6 +99,14 @@ uint64_t accounts_total(const struct accounts *accounts, enum account_slot slot)
 
 uint64_t accounts_refused(const struct accounts *accounts, enum account_slot slot) {
         return accounts->refused[slot];
+}
+
+void accounts_note(struct accounts *accounts, enum account_refusal refusal) {
+        accounts->noted[refusal]++;
+}
+
+uint64_t accounts_noted(const struct accounts *accounts, enum account_refusal refusal) {
+        return accounts->noted[refusal];
 }
 
 int charge_take(struct charge *charge, struct accounts *accounts, uid_t uid, enum account_slot slot,

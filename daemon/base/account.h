@@ -19,6 +19,12 @@ enum account_slot {
         ACCOUNT_SLOTS,
 };
 
+enum account_refusal {          /* that have no charge */
+        ACCOUNT_TOO_FAST,       /* connections */
+        ACCOUNT_DENIED,         /* whatever the caller may not */
+        ACCOUNT_REFUSALS,
+};
+
 struct accounts;
 struct account;
 
@@ -35,6 +41,9 @@ uint64_t accounts_used(const struct accounts *accounts, uid_t uid, enum account_
 uint64_t accounts_total(const struct accounts *accounts, enum account_slot slot);
 /* Charges refused since the start. */
 uint64_t accounts_refused(const struct accounts *accounts, enum account_slot slot);
+/* Counts such a refusal. */
+void accounts_note(struct accounts *accounts, enum account_refusal refusal);
+uint64_t accounts_noted(const struct accounts *accounts, enum account_refusal refusal);
 
 /* 0; QUOTA (positive) with *refusal filled, naming the uid, the slot, what is used, the limit and the configuration key to
  * raise; or -ENOMEM. *charge must be empty. */

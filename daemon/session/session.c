@@ -207,6 +207,8 @@ void session_send(struct session *session, uint16_t type, uint32_t request, int 
 void session_send_refused(struct session *session, uint32_t request, const struct refusal *refusal) {
         Wire__Refused refused = WIRE__REFUSED__INIT;
 
+        if (refusal->code == WIRE__CODE__DENIED)
+                accounts_note(session->sessions->config.accounts, ACCOUNT_DENIED);
         refused.has_code = true;
         refused.code = (Wire__Code)refusal->code;
         refused.text = (char *)refusal->text;

@@ -59,6 +59,19 @@ static unsigned visible_clients(const struct answer *answer) {
         return n;
 }
 
+/* Of all uids. */
+static void tell_refusals(const struct accounts *accounts, Wire__StatusDaemon *row) {
+        row->has_refused_clients = row->has_refused_jobs = row->has_refused_arenas = row->has_refused_bytes =
+                row->has_refused_fds = row->has_refused_connects = row->has_denied = true;
+        row->refused_clients = accounts_refused(accounts, ACCOUNT_CLIENTS);
+        row->refused_jobs = accounts_refused(accounts, ACCOUNT_JOBS);
+        row->refused_arenas = accounts_refused(accounts, ACCOUNT_ARENAS);
+        row->refused_bytes = accounts_refused(accounts, ACCOUNT_BYTES);
+        row->refused_fds = accounts_refused(accounts, ACCOUNT_FDS);
+        row->refused_connects = accounts_noted(accounts, ACCOUNT_TOO_FAST);
+        row->denied = accounts_noted(accounts, ACCOUNT_DENIED);
+}
+
 static void send_daemon(const struct answer *answer) {
         const struct sessions_config *config = &answer->sessions->config;
         const struct backend_ops *ops = config->backend->ops;
@@ -84,12 +97,8 @@ static void send_daemon(const struct answer *answer) {
         row.loop_cpu_us = clock_thread_cpu();
         row.worker_cpu_us = ops->cpu_us(config->backend);
         row.complete = answer->viewer == NULL || session_is_operator(answer->viewer);
-        row.has_refused_clients = row.has_refused_jobs = row.has_refused_arenas = row.has_refused_bytes =
-                row.complete;
-        row.refused_clients = row.complete ? accounts_refused(config->accounts, ACCOUNT_CLIENTS) : 0;
-        row.refused_jobs = row.complete ? accounts_refused(config->accounts, ACCOUNT_JOBS) : 0;
-        row.refused_arenas = row.complete ? accounts_refused(config->accounts, ACCOUNT_ARENAS) : 0;
-        row.refused_bytes = row.complete ? accounts_refused(config->accounts, ACCOUNT_BYTES) : 0;
+        if (row.complete)
+                tell_refusals(config->accounts, &row);
         row.has_draining = true;
         row.draining = config->jobs->held || config->jobs->draining;
         row.has_open = answer->viewer != NULL && session_may_drain(answer->viewer);

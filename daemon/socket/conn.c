@@ -395,6 +395,7 @@ static int start(struct conn *conn, struct refusal *refusal) {
 static int check_uid(const struct conns *conns, const struct session_peer *peer, struct refusal *refusal) {
         if (peer->uid != CONN_NOBODY || conns->allow_nobody || geteuid() == CONN_NOBODY)
                 return 0;
+        accounts_note(conns->accounts, ACCOUNT_DENIED);
         return refuse(refusal, WIRE__CODE__DENIED,
                       "uid %u (nobody) stands for whoever has no uid of its own here, so it may not connect; run "
                       "the program under a uid of its own, or set allow_nobody in section [daemon] of the "
@@ -424,6 +425,7 @@ static void turn_away(int sock, const struct session_peer *peer, const struct re
 static int check_pace(struct conns *conns, const struct session_peer *peer, struct refusal *refusal) {
         if (pace_admits(&conns->pace, peer->uid, conns->connects_per_uid, clock_now()))
                 return 0;
+        accounts_note(conns->accounts, ACCOUNT_TOO_FAST);
         return refuse(refusal, WIRE__CODE__QUOTA,
                       "uid %u has opened more than %" PRIu64 " connections within a second: keep one open, or raise "
                       "connects_per_uid in section [limits] of the daemon's configuration", (unsigned)peer->uid,

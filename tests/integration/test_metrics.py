@@ -150,7 +150,28 @@ def test_void_steps_and_refusals(daemon, peers):
     assert found["gradsync_job_state"][series(job="broken", uid=str(os.geteuid()), gradsync_job_state="lost")] == 1
     if os.geteuid() == 0:
         assert found["gradsync_quota_rejections_total"] == {series(resource=what): 3.0 * (what == "jobs")
-                                                            for what in ("clients", "jobs", "arenas", "bytes")}
+                                                            for what in ("clients", "connects", "jobs", "arenas", "fds", "bytes")}
+
+
+@needs_root
+def test_refusals_are_told_to_operators_only(daemon, peers):
+    """Who is refused for its descriptors, its haste, or its token, is counted; others get no number instead of a wrong one."""
+    served = daemon(settings={"socket_mode": "0666"})
+    peers(Crew(served.socket, "private", 1, uid=ALICE, plan=None, token="hers"))
+    stranger = peers(Peer(served.socket, ALICE))
+    assert stranger.refusal(stranger.join_send("private", 1, token="other")).code == "DENIED"
+    served.change(fds_per_uid=2, connects_per_uid=5, socket_mode="0666")
+    seen = []                           # both clients have sockets: the next one is too much, then too fast
+    while not seen or "connects_per_uid" not in seen[-1]:
+        seen.append(peers(Peer(served.socket, ALICE, hello=False)).refusal().text)
+    assert all("fds_per_uid" in text for text in seen[:-1]), seen
+    told = parse(served.ctl("metrics"))
+    quotas = told["gradsync_quota_rejections_total"]
+    assert (quotas[series(resource="fds")], quotas[series(resource="connects")]) == (len(seen) - 1, 1)
+    assert told["gradsync_auth_failures_total"] == {(): 1}
+    told = parse(served.ctl("metrics", uid=BOB))
+    assert "gradsync_quota_rejections_total" not in told and "gradsync_auth_failures_total" not in told
+    assert told["gradsync_clients"] == {(): 0}
 
 
 def test_nonfinite_values_have_words(served, peers):
