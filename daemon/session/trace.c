@@ -189,6 +189,7 @@ int on_trace(struct session *session, struct request *request, const ProtobufCMe
                 if (record->job == UINT32_MAX)
                         break;
                 from = record->job + 1;
+                after = 0;
         }
         session_send(session, WIRE__MESSAGE_TYPE__TRACE_END, request->id, -1, &end.base);
         return 0;

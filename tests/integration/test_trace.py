@@ -243,6 +243,21 @@ def test_a_record_outlives_its_job(daemon, peers, trace):
     assert len(trace(served, "first").steps()) == 3     # the oldest record has been pushed out
 
 
+def test_jobs_of_one_name_one_after_the_other(daemon, peers, trace):
+    """Nothing of a later one is missing, however much there was of those before."""
+    served = daemon()
+    for steps in (5, 3, 7):
+        crew = Crew(served.socket, "again", 1)
+        crew.go(steps)
+        crew.leave()
+        crew.close()
+    watcher = peers(Peer(served.socket, program="watcher"))
+    harness.wait_until(lambda: "STATUS_JOB" not in watcher.status(), "the end of the jobs")
+    found = trace(served, "again")
+    assert len(found.processes) == 3
+    assert [sum(event["pid"] == job for event in found.steps()) for job in sorted(found.processes)] == [5, 3, 7]
+
+
 def test_who_asks_and_does_not_read(serve):
     """Pieces that pile up unread cost the asker its connection, and nobody else anything."""
     served = serve()
