@@ -316,6 +316,9 @@ int member_check(const struct member *member, struct refusal *refusal) {
 
         if (job->state == JOB_FORMING)
                 return refuse(refusal, WIRE__CODE__STATE, "job '%s' has not formed yet", job->name);
+        if (member->state == MEMBER_JOINING)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "job '%s': pid %d has no place in it yet; wait for the answer to its join", job->name, (int)member->pid);
         if (job->state == JOB_REPLACING)
                 return refuse_for(refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid,
                                   "%s; call again in the next generation", job->loss_text);

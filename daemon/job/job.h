@@ -244,8 +244,8 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
 void member_gone(struct member *member, uint32_t cause);
 /* One sentence about a loss, for people. */
 const char *cause_text(uint32_t cause);
-/* 0, or MEMBER_LOST with the loss in *refusal, if the job cannot go on; STATE while it forms; VOID_RETRY while a lost
- * member is replaced. */
+/* 0, or MEMBER_LOST with the loss in *refusal, if the job cannot go on; STATE while it forms, or the member waits for a place in
+ * it: it has no rank then; VOID_RETRY while a lost member is replaced. */
 int member_check(const struct member *member, struct refusal *refusal);
 
 static inline uint32_t job_world(const struct job *job) {

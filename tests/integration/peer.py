@@ -179,7 +179,7 @@ def small_plan(buckets=1, elements=256, ordinal=0, **options):
 class Peer:
     """One connection, at the level of frames."""
 
-    def __init__(self, path, uid=None, hello=True, program="peer", pidfd=False):
+    def __init__(self, path, uid=None, hello=True, program="peer", pidfd=False, minor=0):
         self.sock = connect(path, uid)
         self.requests = itertools.count(1)
         self.early = []                 # notices that came while something else was awaited
@@ -188,7 +188,7 @@ class Peer:
         self.sequence = itertools.count(0)
         if hello:
             fds = [os.pidfd_open(os.getpid())] if pidfd else []
-            self.welcome = self.ask("HELLO", "WELCOME", fds=fds, minor=0, program=program, library="peer",
+            self.welcome = self.ask("HELLO", "WELCOME", fds=fds, minor=minor, program=program, library="peer",
                                     pid=os.getpid())
             for fd in fds:
                 os.close(fd)
