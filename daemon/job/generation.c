@@ -81,6 +81,21 @@ static void free_lost(struct job *job) {
                         job_free_member(member);
 }
 
+/* The first plan that the others still have, or else their next one: who comes later counts on from there. */
+static uint32_t first_plan(const struct job *job) {
+        uint32_t first = UINT32_MAX, next = 0;
+        const struct member *member;
+        const struct plan *plan;
+
+        list_for_each(plan, &job->plans, link)
+                if (!plan->dropped && !plan->failed && plan->ordinal < first)
+                        first = plan->ordinal;
+        list_for_each(member, &job->members, link)
+                if (member->state == MEMBER_ACTIVE && member->next_plan > next)
+                        next = member->next_plan;
+        return first != UINT32_MAX ? first : next;
+}
+
 /* Nothing is void after a restart of the daemon: the sequence of operations goes on, too. */
 static bool resume(struct job *job) {
         if (job->takeover == NULL || !job->takeover->resumed)
@@ -106,6 +121,7 @@ static void reformed(struct job *job, uint32_t before) {
         bool fresh[LIMIT_WORLD];
         struct plan *plan, *spare;
         struct member *member;
+        uint32_t first;
         bool resumed;
 
         if (job->takeover != NULL)
@@ -124,18 +140,21 @@ static void reformed(struct job *job, uint32_t before) {
         take_places(job);
         note_regenerated(job, before, fresh);
         free_lost(job);
+        first = first_plan(job);
         job_record_members(job);
         operation_restart(job);
         resumed = resume(job);
         job->state = JOB_RUNNING;
         log_formed(job, "goes on");
         for (uint32_t rank = 0; rank < job->world; rank++)
-                if (fresh[rank])
+                if (fresh[rank]) {
+                        job->rank[rank]->next_plan = first;
                         events->joined(job->rank[rank]);
-                else if (resumed)
+                } else if (resumed) {
                         events->resumed(job->rank[rank]);
-                else
+                } else {
                         events->regenerated(job->rank[rank], &job->loss, job->loss_text);
+                }
         job->takeover = takeover_free(job->takeover);
         list_for_each_safe(plan, spare, &job->plans, link)
                 plan_resume(plan);

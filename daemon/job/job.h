@@ -113,6 +113,7 @@ struct member {
         uint64_t joined;                /* clock_now() */
         uint64_t noticed;               /* clock_now() at which its session began to end; 0: it has not */
         uint32_t plans;                 /* parts it holds */
+        uint32_t next_plan;             /* ordinal; of the plans before it, it has only those that it holds */
         uint64_t last_step;             /* last committed step it took part in */
         void *owner;                    /* the session; NULL once the member is gone */
         struct staging staging;

@@ -127,11 +127,15 @@ void plan_release(struct plan *plan, uint32_t rank) {
         member_of(plan, rank)->plans--;
 }
 
-/* Nobody holds a part of it, and whoever should hear that it failed has heard it. */
+/* Nobody holds a part of it, and whoever should hear that it failed has heard it. Who came to the job later may have begun
+ * behind it. */
 static bool plan_over(const struct plan *plan) {
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
-                if (plan->part[rank].state != PART_DROPPED)
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++) {
+                const struct plan_part *part = &plan->part[rank];
+
+                if (part->state != PART_DROPPED && (part->state != PART_NONE || plan->ordinal >= member_of(plan, rank)->next_plan))
                         return false;
+        }
         return true;
 }
 
@@ -173,6 +177,8 @@ static int fail_for(struct plan *plan, struct member *member, const struct refus
                 plan_release(plan, member->rank);
                 plan->part[member->rank].state = PART_NONE;
                 plan->dropped = dropped;
+                if (plan_over(plan))
+                        plan_free(plan);
                 return (int)refusal->code;
         }
         plan_fail(plan, refusal);
@@ -223,6 +229,8 @@ int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refus
         if (part->state != PART_NONE)
                 return refuse(refusal, WIRE__CODE__STATE, "plan %u of job '%s' exists on rank %u already",
                               begin->plan, job->name, member->rank);
+        if (begin->plan >= member->next_plan)
+                member->next_plan = begin->plan + 1;
         part->state = PART_DESCRIBING;
         part->timeout = clock_from_ms(begin->timeout_ms);
         part->deadline = begin->timeout_ms > 0 ? clock_now() + part->timeout : UINT64_MAX;
@@ -682,6 +690,15 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
         return n;
 }
 
+/* What is compared with was brought by those who are gone, and nobody who stays has been compared with it. */
+static void forget_reference(struct plan *plan) {
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                if (plan->part[rank].state == PART_COMPLETE || plan->part[rank].state == PART_MAPPED)
+                        return;
+        if (!plan->agreed && !plan->failed)
+                plan->reference = description_free(plan->reference);
+}
+
 void plan_move(struct plan *plan, uint32_t before, const int64_t *from) {
         struct plan_part *old = plan->part;
         uint32_t world = job_world(plan->job);
@@ -701,12 +718,24 @@ void plan_move(struct plan *plan, uint32_t before, const int64_t *from) {
         plan->reference_rank = reference >= 0 ? (uint32_t)reference : 0;
         memset(old, 0, before * sizeof(*old));
         memcpy(old, moved, world * sizeof(*old));
+        forget_reference(plan);
+}
+
+static bool is_held(const struct plan *plan) {
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                if (plan->part[rank].state != PART_NONE && plan->part[rank].state != PART_DROPPED)
+                        return true;
+        return false;
 }
 
 void plan_resume(struct plan *plan) {
         struct refusal refusal;
         int r = 0;
 
+        if (plan_over(plan) || (!plan->agreed && !plan->failed && !is_held(plan))) {
+                plan_free(plan);
+                return;
+        }
         if (plan->agreed || plan->failed || plan->dropped || !all_mapped(plan))
                 return;
         r = agree(plan, &refusal);
@@ -715,6 +744,8 @@ void plan_resume(struct plan *plan) {
                            plan->job->name, plan->ordinal);
         if (r > 0)
                 plan_fail(plan, &refusal);
+        if (plan_over(plan))
+                plan_free(plan);
 }
 
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {

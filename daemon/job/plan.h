@@ -104,7 +104,8 @@ void plan_release(struct plan *plan, uint32_t rank);            /* the part of a
 /* The job is in a new generation: the part of new rank r is that of the former rank from[r], or of nobody if that is
  * negative. `before` is the number of former ranks. */
 void plan_move(struct plan *plan, uint32_t before, const int64_t *from);
-/* After that, when everybody has heard of the generation: agrees, if only members that are gone were missing. */
+/* After that, when everybody has heard of the generation: agrees, if only members that are gone were missing; frees what
+ * only they had, or had still to free. */
 void plan_resume(struct plan *plan);
 struct plan *plan_free(struct plan *plan);
 /* Members without whom the plan is not agreed, or the step not complete. */

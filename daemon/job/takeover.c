@@ -225,6 +225,7 @@ static void take_place(struct job *job, const struct job_rejoin *rejoin) {
         member->client = rejoin->join.client;
         member->returns = rejoin->join.returns;
         member->joined = clock_now();
+        member->next_plan = rejoin->next_plan;
         member->owner = rejoin->join.owner;
         snprintf(member->program, sizeof(member->program), "%s", rejoin->join.program);
         list_append(rejoin->join.owner_members, &member->owner_link);

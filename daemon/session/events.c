@@ -7,17 +7,6 @@
 #include "job/takeover.h"
 #include "session/private.h"
 
-/* The ordinal of the first plan that the others still have; a member that comes later counts on from there. */
-static uint32_t first_plan(const struct job *job) {
-        const struct plan *plan;
-        uint32_t first = UINT32_MAX;
-
-        list_for_each(plan, &job->plans, link)
-                if (!plan->dropped && !plan->failed && plan->ordinal < first)
-                        first = plan->ordinal;
-        return first == UINT32_MAX ? 0 : first;
-}
-
 static void joined(struct member *member) {
         struct session *session = member->owner;
         Wire__Joined message = WIRE__JOINED__INIT;
@@ -34,7 +23,7 @@ static void joined(struct member *member) {
         message.world = job_world(member->job);
         message.member = member->stable;
         message.incarnation = member->job->incarnation;
-        message.first_plan = first_plan(member->job);
+        message.first_plan = member->next_plan;
         message.has_first_plan = message.first_plan > 0;
         message.has_history = message.history = member->job->last_step > 0 || member->job->history;
         session_send(session, WIRE__MESSAGE_TYPE__JOINED, member->join_request, -1, &message.base);

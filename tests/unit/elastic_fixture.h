@@ -31,8 +31,8 @@ static inline void form(struct fixture *f) {
         assert_heard("joined 0;joined 1;");
 }
 
-/* One bucket of one parameter. */
-static inline void bring(struct fixture *f, struct member *member, uint32_t ordinal) {
+/* One bucket of one parameter. What the last message of the description is answered. */
+static inline int commit_named(struct fixture *f, struct member *member, uint32_t ordinal, const char *name) {
         Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
         Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
         Wire__PlanBuckets buckets = WIRE__PLAN_BUCKETS__INIT;
@@ -47,7 +47,7 @@ static inline void bring(struct fixture *f, struct member *member, uint32_t ordi
         begin.arena_bytes = 2 * 4096;
         begin.diagnosis_bytes = 4096;
         begin.reduce = WIRE__REDUCE__AVG;
-        param.name = (char *)"a";
+        param.name = (char *)(uintptr_t)name;
         param.dtype = bucket.dtype = WIRE__DTYPE__F32;
         bucket.offset = 4096;
         bucket.bytes = bucket.payload = 4;
@@ -57,7 +57,11 @@ static inline void bring(struct fixture *f, struct member *member, uint32_t ordi
         assert_int_equal(plan_begin(member, &begin, &f->refusal), 0);
         assert_int_equal(plan_params(member, &params, &f->refusal), 0);
         assert_int_equal(plan_buckets(member, &buckets, &f->refusal), 0);
-        assert_int_equal(plan_commit(member, ordinal, &fd, &bytes, &f->refusal), 0);
+        return plan_commit(member, ordinal, &fd, &bytes, &f->refusal);
+}
+
+static inline void bring(struct fixture *f, struct member *member, uint32_t ordinal) {
+        assert_int_equal(commit_named(f, member, ordinal, "a"), 0);
         assert_int_equal(plan_mapped(member, ordinal, 9, &f->refusal), 0);
 }
 

@@ -175,6 +175,91 @@ static void a_complete_step_of_a_lost_member_can_be_void(void **state) {
         assert_heard("generation 2 0;joined 1;");
 }
 
+static unsigned plans_of(const struct job *job) {
+        const struct list *link;
+        unsigned n = 0;
+
+        for (link = job->plans.next; link != &job->plans; link = link->next)
+                n++;
+        return n;
+}
+
+/* What a member had brought alone goes with it: those who come to the plan later are compared with each other. */
+static void a_plan_is_not_compared_with_that_of_who_is_gone(void **state) {
+        struct fixture *f = *state;
+
+        form(f);
+        assert_int_equal(commit_named(f, f->member[1], 0, "wrong"), 0);
+        assert_int_equal(plan_mapped(f->member[1], 0, 9, &f->refusal), 0);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        join(f);
+        assert_heard("generation 2 0;joined 1;");
+        agree(f, 2, 0);
+        assert_int_equal(ready(f, 0, 0, 1), 0);
+        assert_int_equal(ready(f, 1, 0, 1), 0);
+        end_tasks(f);
+        assert_heard("bucket 0;committed 1;");
+}
+
+/* … but with that of who has stayed. */
+static void a_plan_is_compared_with_that_of_who_has_stayed(void **state) {
+        struct fixture *f = *state;
+
+        form(f);
+        assert_int_equal(commit_named(f, f->member[1], 0, "right"), 0);
+        assert_int_equal(commit_named(f, f->member[0], 0, "right"), 0);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        join(f);
+        assert_heard("generation 2 0;joined 1;");
+        assert_int_equal(commit_named(f, f->member[1], 0, "wrong"), WIRE__CODE__PLAN_MISMATCH);
+        assert_int_equal(f->refusal.rank, 1);
+}
+
+/* The others have had plans, and have none now. */
+static void who_comes_later_counts_plans_as_the_others_do(void **state) {
+        struct fixture *f = *state;
+
+        form(f);
+        agree(f, 2, 0);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(plan_drop(f->member[rank], 0, &f->refusal), 0);
+        assert_int_equal(commit_named(f, f->member[0], 1, "a"), 0);
+        assert_int_equal(commit_named(f, f->member[1], 1, "b"), WIRE__CODE__PLAN_MISMATCH);     /* and it ends */
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        assert_int_equal(plan_mapped(f->member[0], 1, 9, &f->refusal), WIRE__CODE__PLAN_MISMATCH);
+        join(f);
+        assert_heard("generation 2 0;joined 1;");
+        assert_int_equal(f->member[1]->next_plan, 2);
+        agree(f, 2, 2);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        join(f);
+        assert_int_equal(f->member[1]->next_plan, 2);
+        assert_int_equal(plans_of(f->member[0]->job), 1);
+}
+
+/* A member is lost that the others would have waited for before a plan is gone. */
+static void a_plan_that_only_the_lost_had_is_freed(void **state) {
+        struct fixture *f = *state;
+        struct job *job;
+
+        form(f);
+        job = f->member[0]->job;
+        for (uint32_t ordinal = 0; ordinal < 3 * LIMIT_PLANS; ordinal += 2) {
+                agree(f, 2, ordinal);
+                assert_int_equal(plan_drop(f->member[0], ordinal, &f->refusal), 0);
+                assert_int_equal(commit_named(f, f->member[1], ordinal + 1, "a"), 0);
+                member_gone(f->member[1], WIRE__CAUSE__EXITED);
+                heard[0] = '\0';
+                join(f);
+                assert_ptr_equal(f->member[1]->job, job);
+                assert_int_equal(plans_of(job), 0);
+                agree(f, 2, ordinal + 1);
+                for (uint32_t rank = 0; rank < 2; rank++)
+                        assert_int_equal(plan_drop(f->member[rank], ordinal + 1, &f->refusal), 0);
+                assert_int_equal(plans_of(job), 0);
+        }
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(growth_waits_until_nothing_is_open, setup, teardown),
@@ -185,6 +270,10 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(a_newer_process_takes_a_rank_of_a_full_job, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_complete_step_without_its_memory_is_void, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_complete_step_of_a_lost_member_can_be_void, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_plan_is_not_compared_with_that_of_who_is_gone, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_plan_is_compared_with_that_of_who_has_stayed, setup, teardown),
+                cmocka_unit_test_setup_teardown(who_comes_later_counts_plans_as_the_others_do, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_plan_that_only_the_lost_had_is_freed, setup, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
