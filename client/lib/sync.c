@@ -28,9 +28,9 @@ static int begin(struct gradsync_job *job, const struct gradsync_state *state, u
         *sync = (struct sync){ .mine = { .tag = job->tag, .step = step, .digest = digest(state, n), .history = job->history } };
         for (uint32_t i = 0; i < n; i++)
                 sync->mine.bytes += state[i].bytes;
-        sync->all = calloc(job->world, sizeof(*sync->all));
+        sync->all = calloc(job->most, sizeof(*sync->all));      /* another thread may let the world grow before all have been asked */
         if (sync->all == NULL)
-                return fail(GRADSYNC_NO_MEMORY, "no memory to gather the state of %u members", job->world);
+                return fail(GRADSYNC_NO_MEMORY, "no memory to gather the state of %u members", job->most);
         return GRADSYNC_OK;
 }
 
