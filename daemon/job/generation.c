@@ -37,6 +37,8 @@ static void take_places(struct job *job) {
                 member->has_rank = true;
                 member->local_rank = member->next.slot;
                 member->stable = member->next.stable;
+                if (member->stable > job->last_id)
+                        job->last_id = member->stable;
                 member->state = MEMBER_ACTIVE;
                 member->next.told = false;
                 job->rank[member->rank] = member;

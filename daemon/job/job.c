@@ -108,12 +108,20 @@ struct job *job_free(struct job *job) {
         return NULL;
 }
 
+/* What members bring from a former daemon counts in their own job only: others are none of their business. */
+uint64_t job_next_id(struct job *job) {
+        uint64_t id = ++job->table->last_id;
+
+        job->last_id = job->last_id < id ? id : job->last_id + 1;
+        return job->last_id;
+}
+
 int job_add(struct job *job, const struct job_join *join, struct refusal *refusal) {
         struct membership_request request = join->membership;
         struct member *member;
         int r;
 
-        request.member = ++job->table->next_member;
+        request.member = job_next_id(job);
         request.pid = (int32_t)join->pid;
         member = calloc(1, sizeof(*member));
         if (member == NULL)

@@ -144,6 +144,7 @@ struct job {
         uint32_t next_world;
         struct membership_loss loss;    /* the first one of this generation, or of the one before; all 0: it has grown */
         bool catching_up;               /* no step of this generation has been complete yet */
+        uint64_t last_id;               /* of its members, and of those that it had elsewhere: the highest */
         struct list members;            /* in order of arrival */
         struct member **rank;           /* by rank, once formed */
         struct list plans;
@@ -192,7 +193,7 @@ struct jobs {
         struct list memories;           /* registered ones of all members */
         struct records ended;           /* what jobs that are gone have left */
         uint32_t next_job;
-        uint64_t next_member;
+        uint64_t last_id;               /* given here, in any job */
         struct task_owner **slot;
         uint32_t n_slots;
         struct loop_timer *tick;

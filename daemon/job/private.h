@@ -20,6 +20,8 @@ void job_record_members(struct job *job);
 int job_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, struct refusal *refusal);
 
 struct member *job_member(const struct job *job, uint64_t id);
+/* One that no member of this job has, or has had as far as it is known. */
+uint64_t job_next_id(struct job *job);
 void job_free_member(struct member *member);
 /* A join that came to nothing: the refusal is the end of the member. */
 void job_answer_join(struct member *member, const struct refusal *refusal);

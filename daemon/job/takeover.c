@@ -20,7 +20,7 @@
 #define MOST_WAIT (UINT64_C(3600) * USEC_PER_SEC)
 #define MOST_NUMBERS (1u << 17) /* of results that are told to one member at once: as many fit its queue */
 #define MOST_EMPTY (UINT64_C(60) * USEC_PER_SEC)
-#define MOST_ID (UINT64_C(1) << 48) /* of a member: ours are counted from the highest on */
+#define MOST_ID (UINT64_C(1) << 48) /* of a member: those of its job that come later are counted from the highest on */
 
 struct takeover *takeover_free(struct takeover *takeover) {
         if (takeover == NULL)
@@ -55,7 +55,7 @@ static int add_absent(struct job *job, uint32_t rank) {
                 return -ENOMEM;
         member->job = job;
         member->state = MEMBER_LOST;
-        member->id = ++job->table->next_member;
+        member->id = job_next_id(job);
         member->rank = member->local_rank = rank;
         member->has_rank = true;
         list_init(&member->owner_link);
@@ -69,7 +69,6 @@ static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusa
         const struct jobs_config *config = &job->table->config;
         uint64_t wait = rejoin->wait < MOST_WAIT ? rejoin->wait : MOST_WAIT, now = clock_now();
         size_t size = sizeof(struct takeover) + rejoin->world * sizeof(struct returned);
-        uint64_t first = job->table->next_member + 1;
         struct takeover *takeover = calloc(1, size);
         int r;
 
@@ -85,7 +84,8 @@ static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusa
         }
         takeover->generation = rejoin->generation;
         takeover->deadline = now + wait;
-        machine_recover(job, &rejoin->join.membership, rejoin->generation, rejoin->world, first, takeover->deadline);
+        machine_recover(job, &rejoin->join.membership, rejoin->generation, rejoin->world, job->rank[0]->id,
+                        takeover->deadline);
         job->takeover = takeover;
         job->state = JOB_REPLACING;
         job->generation = rejoin->generation;
@@ -127,7 +127,7 @@ static int convert(struct job *job, const struct job_rejoin *rejoin, struct refu
         for (uint32_t i = 0; i < n; i++) {
                 struct member *member = job_member(job, wish[i].member);
 
-                wish[i].member = member->id = ++job->table->next_member;
+                wish[i].member = member->id = job_next_id(job);
                 if (r != 0)
                         refuse(&why, WIRE__CODE__QUOTA, "job '%s' cannot be taken back after a restart of gradsyncd; join it again",
                                job->name);
@@ -216,8 +216,8 @@ static void take_place(struct job *job, const struct job_rejoin *rejoin) {
         request.pid = (int32_t)rejoin->join.pid;
         request.has_rank = rejoin->asked_rank;
         request.has_slot = rejoin->asked_slot;
-        if (rejoin->stable > job->table->next_member)
-                job->table->next_member = rejoin->stable;
+        if (rejoin->stable > job->last_id)
+                job->last_id = rejoin->stable;
         member->state = MEMBER_ACTIVE;
         member->stable = rejoin->stable;
         member->local_rank = slot;

@@ -172,6 +172,31 @@ static void take_waiting(struct membership *m) {
         m->n_waiting -= fitting;
 }
 
+static bool has_id(const struct membership *m, uint32_t except, uint64_t id) {
+        for (uint32_t i = 0; i < m->n; i++)
+                if (i != except && m->member[i].id == id)
+                        return true;
+        return false;
+}
+
+/* Who came while a former daemon's members were on their way may have got a number that one of them then had brought as its
+ * id. Nobody has been told of it yet. */
+static void tell_apart(struct membership *m) {
+        uint64_t highest = 0;
+
+        for (uint32_t i = 0; i < m->n + m->n_waiting; i++) {
+                const struct membership_member *member = &m->member[i];
+
+                if (member->id > highest)
+                        highest = member->id;
+                if (member->request.member > highest)
+                        highest = member->request.member;
+        }
+        for (uint32_t i = 0; i < m->n; i++)
+                if (m->member[i].id == m->member[i].request.member && has_id(m, i, m->member[i].id))
+                        m->member[i].id = ++highest;
+}
+
 /* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they stay. */
 void places_regenerate(struct membership *m) {
         uint32_t before = m->n;
@@ -181,6 +206,7 @@ void places_regenerate(struct membership *m) {
                 take_waiting(m);
                 order(m);
         }
+        tell_apart(m);
         m->state = MEMBERSHIP_FORMED;
         m->generation++;
 }

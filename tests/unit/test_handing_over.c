@@ -170,6 +170,28 @@ static void nobody_has_a_state_any_more(void **state) {
         assert_heard("refused 0 7 35;lost 0;");
 }
 
+/* What a member claims to have been is its own job's affair. */
+static void a_claimed_id_is_nothing_to_other_jobs(void **state) {
+        struct fixture *f = *state;
+        struct job_rejoin rejoin = { .join = elastic(f), .generation = 3, .world = 2, .stable = (UINT64_C(1) << 48) - 1,
+                                     .wait = 3600 * USEC_PER_SEC };
+        struct job_join other = elastic(f);
+        struct member *claims;
+
+        assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &claims, &f->refusal), 0);
+        other.name = "other";
+        other.uid = 1001;
+        assert_int_equal(jobs_join(f->jobs, &other, &f->refusal), 0);
+        assert_int_equal(jobs_join(f->jobs, &other, &f->refusal), 0);
+        pass(f);
+        assert_heard("joined 0;joined 1;");
+        assert_true(f->member[1]->stable < 100);
+        other = elastic(f);
+        assert_int_equal(jobs_join(f->jobs, &other, &f->refusal), 0);
+        assert_true(newest(f)->id > rejoin.stable);
+        assert_true(takeover_forget(claims->job, 1));
+}
+
 #define TEST(name, end) cmocka_unit_test_setup_teardown(name, setup, end)
 
 int main(void) {
@@ -182,6 +204,7 @@ int main(void) {
                 TEST(who_came_too_early_is_turned_away, teardown),
                 TEST(who_came_too_early_waits, teardown),
                 TEST(nobody_has_a_state_any_more, teardown),
+                TEST(a_claimed_id_is_nothing_to_other_jobs, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

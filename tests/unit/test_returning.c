@@ -115,6 +115,19 @@ static void newcomers_alone_are_not_the_job(void **state) {
         assert_int_equal(tick(1), MEMBERSHIP_HAS_BROKEN);
 }
 
+/* … and none of them has the id of another. */
+static void a_newcomer_with_the_number_of_a_holder_gets_another_id(void **state) {
+        recover(3, 3, 3);
+        come_back(0, true, 49);
+        assert_int_equal(newcomer(50, true, 2, 1), 0);
+        come_back(1, true, 50);
+        assert_int_equal(tick(1), MEMBERSHIP_HAS_FORMED);
+        assert_int_equal(m.member[0].id, 49);
+        assert_int_equal(m.member[1].id, 50);
+        assert_int_equal(m.member[2].request.member, 50);
+        assert_int_equal(m.member[2].id, 51);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(all_come_back),
@@ -123,6 +136,7 @@ int main(void) {
                 cmocka_unit_test(a_newcomer_with_a_rank_takes_the_place_at_once),
                 cmocka_unit_test(a_newcomer_without_one_waits_for_the_holder),
                 cmocka_unit_test(newcomers_alone_are_not_the_job),
+                cmocka_unit_test(a_newcomer_with_the_number_of_a_holder_gets_another_id),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }
