@@ -433,11 +433,13 @@ static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         if (r != 0)
                 return r;
         plan->bucket = calloc(n, sizeof(*plan->bucket));
-        if (plan->bucket == NULL)
-                return -ENOMEM;
-        r = jobs_slot_take(plan->job->table, &plan->owner);
-        if (r < 0)
+        r = plan->bucket != NULL ? jobs_slot_take(plan->job->table, &plan->owner) : -ENOMEM;
+        if (r < 0) {
+                free(plan->bucket);
+                plan->bucket = NULL;
+                charge_release(&plan->charge);  /* the next generation may try again */
                 return r;
+        }
         plan->kept = state_add(plan->job->table->state, &(struct state_key){ plan->job->uid, plan->job->name,
                                plan->job->incarnation, plan->ordinal }, plan->reference, most);
         if (plan->job->state == JOB_RUNNING)
