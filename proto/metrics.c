@@ -278,6 +278,40 @@ static void write_refusals(FILE *to, const Wire__StatusDaemon *daemon) {
                 fprintf(to, "gradsync_auth_failures_total %" PRIu64 "\n", daemon->denied);
 }
 
+/* Under the names that Prometheus has for processes of any kind. */
+static void write_process(FILE *to, const Wire__StatusDaemon *daemon) {
+        const struct {
+                const char *name, *type, *suffix, *help;
+                protobuf_c_boolean known;
+                uint64_t value;
+        } rows[] = {
+                { "start_time_seconds", "gauge", "", "When the daemon started, in seconds since 1970.",
+                  daemon->has_process_start_time, daemon->process_start_time * 1000000 },
+                { "cpu_seconds", "counter", "_total", "CPU time of the daemon.", daemon->has_process_cpu_us,
+                  daemon->process_cpu_us },
+                { "resident_memory_bytes", "gauge", "", "Resident memory, which includes what it has of the members' arenas.",
+                  daemon->has_process_resident_bytes, daemon->process_resident_bytes },
+                { "virtual_memory_bytes", "gauge", "", "Address space.", daemon->has_process_virtual_bytes,
+                  daemon->process_virtual_bytes },
+                { "open_fds", "gauge", "", "Open file descriptors.", daemon->has_process_open_fds, daemon->process_open_fds },
+                { "max_fds", "gauge", "", "The limit of open file descriptors.", daemon->has_process_max_fds,
+                  daemon->process_max_fds },
+        };
+
+        for (size_t i = 0; i < COUNT(rows); i++) {
+                const char *name = rows[i].name;
+
+                if (!rows[i].known)
+                        continue;
+                fprintf(to, "# TYPE process_%s %s\n# HELP process_%s %s\nprocess_%s%s ", name, rows[i].type, name,
+                        rows[i].help, name, rows[i].suffix);
+                if (strstr(name, "_seconds") != NULL)
+                        write_seconds(to, rows[i].value);
+                else
+                        fprintf(to, "%" PRIu64 "\n", rows[i].value);
+        }
+}
+
 static void write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
         head(to, "build", "info", "The daemon.");
         fputs("gradsync_build_info{version=\"", to);
@@ -301,6 +335,7 @@ static void write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
         fputs("gradsync_cpu_seconds_total{thread=\"worker\"} ", to);
         write_seconds(to, daemon->worker_cpu_us);
         write_refusals(to, daemon);
+        write_process(to, daemon);
 }
 
 static bool superseded(const struct metrics_job *jobs, size_t n_jobs, size_t index) {

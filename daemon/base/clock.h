@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Monotonic time in microseconds. Wall-clock time is used nowhere in the daemon. Header only. */
+/* Monotonic time in microseconds. Nothing in the daemon is decided by wall-clock time. Header only. */
 #pragma once
 
 #include <stdint.h>
@@ -24,4 +24,18 @@ static inline uint64_t clock_thread_cpu(void) {
         struct timespec now;
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
         return (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* CPU time of all threads of the process. */
+static inline uint64_t clock_process_cpu(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+        return (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
+}
+
+/* Seconds since 1970, as the host's clock has them now: to be shown to people. */
+static inline uint64_t clock_wall(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        return now.tv_sec > 0 ? (uint64_t)now.tv_sec : 0;
 }

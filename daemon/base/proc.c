@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -114,6 +116,23 @@ bool proc_exiting(pid_t pid) {
         if (fields == NULL || sscanf(fields, "%c %*d %*d %*d %*d %*d %u", &state, &flags) != 2)
                 return true;
         return state == 'Z' || state == 'X' || (flags & PF_EXITING) != 0;
+}
+
+void proc_usage(struct proc_usage *ret) {
+        unsigned long size, resident;
+        struct rlimit limit;
+        struct stat st;
+        char text[256];
+
+        *ret = (struct proc_usage){ 0 };
+        if (read_small("/proc/self/statm", text, sizeof(text)) && sscanf(text, "%lu %lu", &size, &resident) == 2) {
+                ret->size = (uint64_t)size * (uint64_t)sysconf(_SC_PAGESIZE);
+                ret->resident = (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
+        }
+        if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+                ret->max_fds = limit.rlim_cur;
+        if (stat("/proc/self/fd", &st) == 0)
+                ret->open_fds = (uint64_t)st.st_size;
 }
 
 int proc_peer_pidfd(int sock) {

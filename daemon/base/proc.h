@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* "running", "sleeping" (also for waiting on a device), "stopped", "traced", "zombie" or "gone"; never NULL. Reads
@@ -15,6 +16,14 @@ const char *proc_state_threads(pid_t pid);
 
 /* Whether it is on its way out: gone, a zombie, or the kernel is taking it down at this moment. */
 bool proc_exiting(pid_t pid);
+
+/* What this process uses. 0 stands for what the kernel does not tell; the count of open descriptors needs Linux 6.2. */
+struct proc_usage {
+        uint64_t resident, size;        /* bytes of memory, and of address space */
+        uint64_t open_fds, max_fds;
+};
+
+void proc_usage(struct proc_usage *ret);
 
 /* A pidfd of the process at the other end of a connected Unix socket, from the kernel (SO_PEERPIDFD). -ENOTSUP (and the
  * like) where the kernel has no such thing: then the client sends its own, to be checked with proc_pidfd_is(). */

@@ -21,7 +21,7 @@ struct sessions {
         struct sessions_config config;
         struct list list;
         unsigned n;
-        uint64_t next_id, started;
+        uint64_t next_id, started, start_time;          /* clock_now(), clock_wall() */
         struct codec codec;             /* one message at a time is unpacked, on one thread */
         uint8_t frame[FRAME_MAX];
         struct report report;

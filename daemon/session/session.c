@@ -24,6 +24,7 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
                 return -ENOMEM;
         sessions->config = *config;
         sessions->started = clock_now();
+        sessions->start_time = clock_wall();
         list_init(&sessions->list);
         r = codec_init(&sessions->codec);
         if (r < 0) {

@@ -72,6 +72,20 @@ static void tell_refusals(const struct accounts *accounts, Wire__StatusDaemon *r
         row->denied = accounts_noted(accounts, ACCOUNT_DENIED);
 }
 
+static void tell_process(Wire__StatusDaemon *row) {
+        struct proc_usage usage;
+
+        proc_usage(&usage);
+        row->has_process_cpu_us = row->has_process_max_fds = true;
+        row->has_process_resident_bytes = row->has_process_virtual_bytes = usage.size > 0;
+        row->has_process_open_fds = usage.open_fds > 0;
+        row->process_cpu_us = clock_process_cpu();
+        row->process_resident_bytes = usage.resident;
+        row->process_virtual_bytes = usage.size;
+        row->process_open_fds = usage.open_fds;
+        row->process_max_fds = usage.max_fds;
+}
+
 static void send_daemon(const struct answer *answer) {
         const struct sessions_config *config = &answer->sessions->config;
         const struct backend_ops *ops = config->backend->ops;
@@ -96,6 +110,9 @@ static void send_daemon(const struct answer *answer) {
         row.arena_bytes = accounts_total(config->accounts, ACCOUNT_BYTES);
         row.loop_cpu_us = clock_thread_cpu();
         row.worker_cpu_us = ops->cpu_us(config->backend);
+        row.has_process_start_time = true;
+        row.process_start_time = answer->sessions->start_time;
+        tell_process(&row);
         row.complete = answer->viewer == NULL || session_is_operator(answer->viewer);
         if (row.complete)
                 tell_refusals(config->accounts, &row);

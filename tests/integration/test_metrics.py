@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metrics: the text that `gradsyncctl metrics` and the metrics socket give out, taken apart by the rules of OpenMetrics."""
 import os
+import pathlib
 import re
+import resource
 import socket
 import stat
+import time
 
 import pytest
 
@@ -217,8 +220,24 @@ def test_the_socket_says_the_same(served, peers):
     first, second = parse(fetch(served.metrics)), parse(served.ctl("metrics"))
     assert set(first) == set(second)
     for name in first:
-        if "cpu" not in name and "uptime" not in name:
+        if "cpu" not in name and "uptime" not in name and not name.startswith("process_"):
             assert first[name] == second[name], name
+
+
+def test_the_process(served):
+    """Under the names, and with the meanings, that collectors know."""
+    found = parse(served.ctl("metrics"))
+    words = pathlib.Path(f"/proc/{served.pid}/stat").read_text().rpartition(")")[2].split()
+    boot = int(re.search(r"^btime (\d+)$", pathlib.Path("/proc/stat").read_text(), re.M)[1])
+    begin = boot + int(words[19]) / os.sysconf("SC_CLK_TCK")
+    assert begin - 2 <= found["process_start_time_seconds"][()] <= time.time()
+    assert 0 < found["process_resident_memory_bytes"][()] < found["process_virtual_memory_bytes"][()]
+    assert found["process_max_fds"][()] == resource.prlimit(served.pid, resource.RLIMIT_NOFILE)[0]
+    if os.stat("/proc/self/fd").st_size:
+        assert abs(found["process_open_fds"][()] - len(served.fds())) <= 2      # the connection that asked is gone now
+    before = found["process_cpu_seconds_total"][()]
+    threads = sum(found["gradsync_cpu_seconds_total"].values())
+    assert 0 < threads <= parse(served.ctl("metrics"))["process_cpu_seconds_total"][()] and before > 0
 
 
 def http(text):
