@@ -27,6 +27,7 @@ void check_socket(const struct checkup *checkup, struct report *report) {
                    *source ? ")" : "", checkup->error);
         switch (checkup->result) {
         case LINK_ABSENT:
+        case LINK_GONE:
                 if (checkup->places.source == FIND_SOCKET_OPTION ||
                     checkup->places.source == FIND_SOCKET_VARIABLE)
                         fix = say("start it: gradsyncd --device %s --socket %s", device, checkup->path);

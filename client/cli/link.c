@@ -127,6 +127,8 @@ static enum link_result refused(struct link *link, const Wire__Refused *refusal)
 
         if (refusal->code == WIRE__CODE__VERSION)
                 return fail(link, LINK_VERSION, "%s", text);
+        if (refusal->code == WIRE__CODE__DAEMON_LOST)
+                return fail(link, LINK_GONE, "%s", text);
         return fail(link, refusal->code == WIRE__CODE__DENIED ? LINK_DENIED : LINK_REFUSED, "%s", text);
 }
 
@@ -135,7 +137,7 @@ static enum link_result receive_packet(struct link *link, int64_t deadline, stru
                 *packet = (struct fdpass_packet){ .data = link->buffer };
                 int n = fdpass_receive(link->fd, packet, 1);
                 if (n == -ECONNRESET || (n == 1 && packet->size == 0 && !packet->error))
-                        return fail(link, LINK_BROKEN, "the daemon has hung up");
+                        return fail(link, LINK_GONE, "the daemon has hung up");
                 if (n == 1 && packet->error)
                         return fail(link, LINK_BROKEN, "the daemon sent a packet that breaks the protocol");
                 if (n == 1)

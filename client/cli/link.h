@@ -15,7 +15,8 @@ enum link_result {
         LINK_ABSENT,  /* nothing there, or nobody listens */
         LINK_DENIED,  /* there, but not for this user */
         LINK_SILENT,  /* it did not answer in time */
-        LINK_BROKEN,  /* it hung up, or spoke something else */
+        LINK_GONE,    /* it has ended meanwhile, or is about to */
+        LINK_BROKEN,  /* it spoke something else */
         LINK_VERSION, /* it speaks another version */
         LINK_REFUSED, /* it refused the request */
         LINK_FAILED,  /* this side: memory, descriptors */

@@ -53,9 +53,10 @@ static int nobody(const struct cli *cli, const struct places *places, const stru
         return CLI_NO_DAEMON;
 }
 
-/* Whether a failure is worth a word although others answered. */
+/* Whether a failure is worth a word although others answered. A daemon that ends while it is asked is as one that had
+ * ended before. */
 static bool notable(enum link_result result) {
-        return result != LINK_OK && result != LINK_ABSENT && result != LINK_DENIED;
+        return result != LINK_OK && result != LINK_ABSENT && result != LINK_GONE && result != LINK_DENIED;
 }
 
 static int judge(const struct cli *cli, const char *job, const struct places *places,

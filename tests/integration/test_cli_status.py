@@ -286,6 +286,25 @@ def test_a_daemon_that_does_not_answer(daemon, ctl):
     assert made.out == "" and f"(pid {served.pid}) has not answered" in made.err
 
 
+class Ending(FakeDaemon):
+    """Hangs up on whoever has said something."""
+
+    def _talk(self, client):
+        client.recv(wire.FRAME_MAX)
+
+
+def test_a_daemon_that_ends_meanwhile(fake, ctl, scratch):
+    """It is as if it had ended before: what watches it ends in the same way, whenever it looks."""
+    stopping = fake(refuse=("DAEMON_LOST", "gradsyncd is stopping"))
+    ending = Ending(scratch / "ending")
+    try:
+        for served, why in ((stopping, "gradsyncd is stopping"), (ending, "the daemon has hung up")):
+            made = ctl(socket=served.path, code=3)
+            assert made.out == "" and "no daemon is running" in made.err and f"{served.path}: {why}" in made.err, made.err
+    finally:
+        ending.close()
+
+
 def test_other_versions(fake, ctl):
     assert "version 2 of the protocol" in ctl(socket=fake("a", major=2).path, code=1).err
     refused = fake("b", refuse=("VERSION", "this daemon speaks 9.0 only"))
