@@ -367,9 +367,9 @@ class Daemon:
             found.append(re.sub(r":\[\d+\]$", "", target))
         return sorted(found)
 
-    def memory(self, key="RssAnon"):
-        """Bytes of one line of /proc/PID/status."""
-        return memory_of(self.pid, key)
+    def anonymous(self):
+        """Bytes of its anonymous memory."""
+        return anonymous_of(self.pid)
 
     def maps(self):
         return pathlib.Path(f"/proc/{self.pid}/maps").read_text()
@@ -428,8 +428,8 @@ def process_state(pid):
     return text[text.rindex(")") + 2]
 
 
-def memory_of(pid, key):
-    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(key + ":"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError(f"no {key} in /proc/{pid}/status")
+def anonymous_of(pid):
+    """Bytes of anonymous memory of a process, by its page tables: RssAnon in /proc/PID/status is a sum of counters of which many a
+    kernel leaves out what the CPUs, or the threads, have not handed in yet, and that may be megabytes."""
+    text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(re.search(r"^Anonymous: +(\d+) kB$", text, re.M)[1]) * 1024

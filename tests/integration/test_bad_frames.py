@@ -456,7 +456,7 @@ def test_a_peer_that_never_reads(serve, build):
             served.go(5)                # time for the daemon to read, if it still does
     assert sent < 200000, "no back-pressure"
     if not sanitized(build):
-        assert served.daemon.memory("RssAnon") < 20 << 20
+        assert served.daemon.anonymous() < 20 << 20
     flood.sock.setblocking(True)
     ends = 0
     while ends < sent:

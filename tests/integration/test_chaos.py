@@ -208,7 +208,7 @@ def test_clients_without_manners(serve, build, seed):
     served.daemon.change(**settings)
     served.go()
     if not sanitized(build):
-        assert served.daemon.memory("RssAnon") < 20 << 20
+        assert served.daemon.anonymous() < 20 << 20
     for each in wild:
         each.close()
     served.settled()

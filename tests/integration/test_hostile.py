@@ -95,11 +95,11 @@ def test_the_daemon_does_not_grow(serve, attack, build):
     served = serve(settings=SERVED)
     over(served, attack(served, *(f"{name}={max(count // 4, 10)}" for name, count in ATTACKS.items())))
     served.settled()
-    before, maps = served.daemon.memory("RssAnon"), served.daemon.maps().count("\n")
+    before, maps = served.daemon.anonymous(), served.daemon.maps().count("\n")
     over(served, attack(served, *(f"{name}={count}" for name, count in ATTACKS.items())))
     served.settled()
     assert not sanitized(build)
-    wait_until(lambda: served.daemon.memory("RssAnon") <= before + GROWTH, "free memory to be given back")
+    wait_until(lambda: served.daemon.anonymous() <= before + GROWTH, "free memory to be given back")
     assert served.daemon.maps().count("\n") <= maps + 4
 
 

@@ -11,7 +11,7 @@ import tempfile
 
 import pytest
 
-from harness import memory_of, sanitized, wait_until
+from harness import anonymous_of, sanitized, wait_until
 from peer import PAGE, Arena, Crew, Own, Plan, small_plan
 
 CYCLES = int(os.environ.get("GRADSYNC_TEST_CYCLES", "300"))
@@ -45,7 +45,7 @@ def cycle(served, number):
 
 def tidied(served, before):
     """What the daemon holds for nobody goes back to the system a moment after it has become free."""
-    wait_until(lambda: served.daemon.memory("RssAnon") <= before + SLACK, "free memory to be given back")
+    wait_until(lambda: served.daemon.anonymous() <= before + SLACK, "free memory to be given back")
 
 
 @pytest.mark.heavy
@@ -54,7 +54,7 @@ def test_attaching_and_detaching_leaves_nothing(serve):
     for number in range(40):            # allocator, name caches and the like settle
         cycle(served, number)
     served.settled()
-    before = served.daemon.memory("RssAnon")
+    before = served.daemon.anonymous()
     maps = served.daemon.maps().count("\n")
     own = len(os.listdir("/proc/self/fd"))
     for number in range(CYCLES):
@@ -63,7 +63,7 @@ def test_attaching_and_detaching_leaves_nothing(serve):
     served.settled()
     tidied(served, before)
     assert served.daemon.maps().count("\n") <= maps + 4
-    assert served.daemon.memory("RssAnon") < ANONYMOUS
+    assert served.daemon.anonymous() < ANONYMOUS
 
 
 def both(members, command, codes=("OK",)):
@@ -107,11 +107,11 @@ def test_the_library_leaves_nothing_in_its_process(serve, member):
                  pathlib.Path(f"/proc/{each.pid}/maps").read_text().count("\n")) for each in members]
 
     go(20)
-    before, anonymous = holdings(), [memory_of(each.pid, "RssAnon") for each in members]
+    before, anonymous = holdings(), [anonymous_of(each.pid) for each in members]
     go(CYCLES)
     assert holdings() == before
     for each, weight in zip(members, anonymous):
-        assert memory_of(each.pid, "RssAnon") <= weight + SLACK
+        assert anonymous_of(each.pid) <= weight + SLACK
 
 
 @pytest.mark.heavy
@@ -127,13 +127,14 @@ def test_steps_of_the_library_leave_nothing(serve, member):
     both(members, "plan")
     both(members, "steps 1000")
     pids = [served.daemon.pid, *(each.pid for each in members)]
-    before = [memory_of(pid, "RssAnon") for pid in pids]
+    before = [anonymous_of(pid) for pid in pids]
     for each in members:
         each.say(f"steps {STEPS}")
     for each in members:
         assert each.line(3600).startswith("OK")
-    for pid, weight in zip(pids, before):
-        assert memory_of(pid, "RssAnon") <= weight + SLACK
+    tidied(served, before[0])
+    for pid, weight in zip(pids[1:], before[1:]):
+        assert anonymous_of(pid) <= weight + SLACK
     both(members, "leave")
     both(members, "close")
 
@@ -143,7 +144,7 @@ def test_small_steps_leave_nothing(serve):
     served = serve()
     crew = served.crew("steady", 2)
     crew.go(2000)
-    before = served.daemon.memory("RssAnon")
+    before = served.daemon.anonymous()
     peers, plans = crew.peers, crew.plans[0]
     for _ in range(STEPS):
         for peer, plan in zip(peers, plans):
@@ -151,7 +152,7 @@ def test_small_steps_leave_nothing(serve):
         for peer, plan in zip(peers, plans):
             assert peer.outcome(plan)[0] == "COMMITTED"
     tidied(served, before)
-    assert served.daemon.memory("RssAnon") < ANONYMOUS
+    assert served.daemon.anonymous() < ANONYMOUS
     job = served.daemon.job("steady")
     assert job["step"] == 2000 + STEPS
 
@@ -170,7 +171,7 @@ def test_operations_leave_nothing(serve):
                 peer.expect("OPERATION_DONE", request)
 
     go(500)
-    before = served.daemon.memory("RssAnon")
+    before = served.daemon.anonymous()
     go(STEPS // 4)
     tidied(served, before)
     for memory in memories:
@@ -186,7 +187,7 @@ def test_anonymous_memory_with_much_going_on(serve):
     large = [(f"some.module.{number}.weight", [4], number % 500) for number in range(20000)]
     served.crew("large", 2, lambda ordinal: Plan(large, ordinal))
     served.go()
-    assert served.daemon.memory("RssAnon") < ANONYMOUS
+    assert served.daemon.anonymous() < ANONYMOUS
 
 
 # -- who touches first
@@ -359,7 +360,7 @@ def test_arenas_are_charged_to_their_members(group, serve, build, program):
     for memory in memories:
         memory.close()
     if not sanitized(build):
-        assert served.daemon.memory("RssAnon") < ANONYMOUS
+        assert served.daemon.anonymous() < ANONYMOUS
 
 
 def blocks_grow_with_members_only(served):

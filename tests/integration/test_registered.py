@@ -584,7 +584,7 @@ def test_pages_punched_all_the_time(serve, build, registered, buckets, bucket):
         crew.peers[0].fds = crew.peers[0].early[0].fds
         agree(crew.peers, plans, sent)
         room, own = plans[0].bytes, None
-    anonymous = served.daemon.memory("RssAnon")
+    anonymous = served.daemon.anonymous()
     puncher = Puncher(fd, room)
     try:
         refusal = steps_until_hangup(crew, plans)
@@ -592,7 +592,7 @@ def test_pages_punched_all_the_time(serve, build, registered, buckets, bucket):
         puncher.stop()
     assert refusal is not None and "holes were punched" in refusal.text, refusal
     assert os.fstat(fd).st_blocks * 512 <= min(2 * bucket, 8 * MIB)
-    assert sanitized(build) or served.daemon.memory("RssAnon") <= anonymous + MIB
+    assert sanitized(build) or served.daemon.anonymous() <= anonymous + MIB
     assert crew.peers[1].expect("LOST").rank == 0
     served.go()
     crew.close()
