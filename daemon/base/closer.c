@@ -336,12 +336,12 @@ struct closer *closer_free(struct closer *closer) {
 static int charge(struct closer *closer, struct entry *entry, uid_t uid, struct refusal *refusal) {
         int r = charge_take(&entry->charge, closer->accounts, uid, ACCOUNT_FDS, 1, refusal);
 
-        if (r > 0) {
-                entry->overdrawn = true;
-                entry->lane->overdrawn++;
-                charge_force(&entry->charge, closer->accounts, uid, ACCOUNT_FDS, 1);
-        }
-        return r > 0 ? r : 0;
+        if (r <= 0)
+                return 0;
+        entry->overdrawn = true;
+        entry->lane->overdrawn++;
+        charge_force(&entry->charge, closer->accounts, uid, ACCOUNT_FDS, 1);
+        return entry->lane->overdrawn > CLOSER_SLACK ? r : 0;
 }
 
 int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusal) {
@@ -375,7 +375,7 @@ int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusa
 bool closer_is_overdrawn(const struct closer *closer, uid_t uid) {
         const struct lane *lane = find(closer, uid);
 
-        return lane != NULL && lane->overdrawn > 0;
+        return lane != NULL && lane->overdrawn > CLOSER_SLACK;
 }
 
 static void set_timer(struct closer *closer, long ns) {

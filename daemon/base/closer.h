@@ -15,13 +15,17 @@
 
 struct closer;
 
+/* Beyond the quota: what is refused because its sender has enough has come all the same, and is soon closed. More than that waits for
+ * something. */
+#define CLOSER_SLACK 16u
+
 typedef int (*closer_close_fn)(int fd);         /* close(2), but in tests */
 
 int closer_new(struct loop *loop, struct accounts *accounts, closer_close_fn fn, struct closer **ret);
 /* Waits for threads only for a moment: what hangs is left to the end of the process. NULL is fine. */
 struct closer *closer_free(struct closer *closer);
 
-/* Takes the fd, in any case. 0, or QUOTA with *refusal: its sender has too many, and must not go on sending. */
+/* Takes the fd, in any case. 0, or QUOTA with *refusal: its sender has far too many, and must not go on sending. */
 int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusal);
 /* Whether that was said of this user, and is still so. */
 bool closer_is_overdrawn(const struct closer *closer, uid_t uid);
