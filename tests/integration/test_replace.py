@@ -23,6 +23,7 @@ class Team:
     def __init__(self, member, served, world=3, ranks=True, least=None, come=None, state=100000, open_options=""):
         self.start, self.served, self.world, self.state, self.open_options = member, served, world, state, open_options
         self.options = f"name=team min={least or world} max={world}"
+        self.last_call = 1 if (come or world) < world else 600000       # ms; all of those who come are there in the beginning
         self.ranks = ranks
         self.members = [self.fresh() for _ in range(come or world)]
         for rank, each in enumerate(self.members):
@@ -39,7 +40,7 @@ class Team:
             assert rest == "step=0 value=1 strange=0", "rank 0 decides where nobody has a state"
 
     def join_line(self, rank):
-        return f"join {self.options} last_call=1" + (f" rank={rank}" if self.ranks else "")
+        return f"join {self.options} last_call={self.last_call}" + (f" rank={rank}" if self.ranks else "")
 
     def fresh(self):
         made = self.start(self.served)
