@@ -15,7 +15,7 @@ class Served:
         self.healthy = adopt(Crew(daemon.socket, "healthy", 2,
                                   lambda ordinal: small_plan(3, ordinal=ordinal)))
         self.healthy.go(3)
-        self.before = wait_until(self._steady, "holdings that stay")
+        self.before = self.steady()
 
     @property
     def path(self):
@@ -63,10 +63,13 @@ class Served:
         return {"fds": self.daemon.fds(), "clients": told.clients, "jobs": told.jobs, "arenas": told.arenas,
                 "bytes": told.arena_bytes}
 
-    def _steady(self):
-        """What it holds, if it is the same twice: a datagram to the service manager takes a socket for a moment."""
-        first = self.holdings()
-        return first if first == self.holdings() else None
+    def steady(self):
+        """What it holds, once it is the same twice: a datagram to the service manager takes a socket for a moment."""
+        def same():
+            first = self.holdings()
+            return first if first == self.holdings() else None
+
+        return wait_until(same, "holdings that stay")
 
     def settled(self):
         """Closes everything else, and waits until the daemon holds what it held at first."""

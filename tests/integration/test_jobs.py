@@ -398,7 +398,7 @@ def test_all_file_descriptors_are_charged(serve):
     """What one user can make the daemon hold is what the limit says, by the kernel's own count."""
     limit = 40
     served = serve(settings={"fds_per_uid": limit, "socket_mode": "0666"})
-    before = len(served.daemon.fds())
+    before = len(served.before["fds"])
     peer = served.peer(uid=ALICE, pidfd=True)
     peer.joined(peer.join_send("greedy", 1))
     ordinal = 0
@@ -410,7 +410,7 @@ def test_all_file_descriptors_are_charged(serve):
         except Refused as refused:
             assert refused.code == "QUOTA" and "fds_per_uid" in refused.text, refused
             break
-    assert len(served.daemon.fds()) - before == limit
+    assert len(served.steady()["fds"]) - before == limit
     served.peer(uid=BOB)                # another user's is another account
     served.go()
 

@@ -279,6 +279,8 @@ def test_a_silent_caller_gets_the_text(served):
 def test_callers_that_hold_on_cost_nothing_else(served, peers):
     """More callers than are served at a time, none of which ends: jobs go on, and the next caller gets its turn."""
     crew = peers(Crew(served.socket, "busy", 2))
+    served.wait_notice(lambda text: "2 clients" in text)        # a datagram to the manager takes a socket for a moment
+    crew.peers[0].status()
     before = served.fds()
     held = []
     for _ in range(30):

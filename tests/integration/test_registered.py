@@ -415,7 +415,7 @@ def test_quota(serve):
     crew = served.crew("quota", 1, plan=None)
     peer = crew.peers[0]
     own = Own(PAGE)
-    before = served.holdings()
+    before = served.steady()
     handles = [peer.register(own).handle for _ in range(10)]                    # the healthy job has two
     refusal = peer.refusal(peer.send("REGISTER", fds=[own.fd], job=peer.job, bytes=PAGE))
     assert refusal.code == "QUOTA" and "arenas_per_uid" in refusal.text
@@ -424,7 +424,7 @@ def test_quota(serve):
     wait_until(lambda: served.daemon.fds().count("/memfd:own (deleted)") == 10, "an end of what was refused")
     for handle in handles:
         peer.ask("UNREGISTER", "UNREGISTERED", job=peer.job, memory=handle)
-    assert served.holdings() == before
+    assert served.steady() == before
     peer.register(own)
     crew.leave()
     crew.close()
@@ -525,7 +525,7 @@ def test_pages_of_small_buckets(serve):
             crew.peers[0].outcome(plans[0])
             own.punch()
             steps += 1
-    except (AssertionError, BrokenPipeError):
+    except (AssertionError, BrokenPipeError, ConnectionResetError):
         pass
     assert 16 < steps < 32
     assert "holes were punched" in crew.peers[0].hangup().text
@@ -563,7 +563,7 @@ def steps_until_hangup(crew, plans):
         except Refused as refused:
             peer.hangup()
             return refused
-        except (Hangup, BrokenPipeError):
+        except (Hangup, BrokenPipeError, ConnectionResetError):
             return peer.hangup()
     raise AssertionError("nobody has looked for 500 steps")
 
