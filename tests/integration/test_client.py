@@ -797,7 +797,7 @@ def test_a_stall_is_told_to_the_members(daemon, member):
     members[1].stop()                   # before the step is open
     ask(members[0], "ready")
     members[0].say("finish")
-    served.wait_log(r"for rank 1 \(pid")
+    served.wait_log(rf"for rank 1 \(pid {members[1].pid}, stopped\): bucket 0")  # not of a plan that came late
     members[1].resume()
     ask(members[1], "ready 1")
     ask(members[1], "finish")

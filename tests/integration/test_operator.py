@@ -439,9 +439,7 @@ def test_nobody_may_not_connect(serve):
     stranger = served.peer(uid=NOBODY, hello=False)
     reason = stranger.hangup()
     assert reason.code == "DENIED" and "65534" in reason.text and "allow_nobody" in reason.text, reason
-    served.daemon.config.write_text("[daemon]\nsocket_mode = 0666\nallow_nobody = yes\n")
-    served.daemon.signal(signal.SIGHUP)
-    served.daemon.wait_log("configuration reloaded")
+    served.daemon.change(**OPEN, allow_nobody="yes")
     assert served.peer(uid=NOBODY).welcome
     with pytest.raises(Refused):
         order(served.peer(uid=NOBODY), "DRAIN")
