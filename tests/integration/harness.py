@@ -228,9 +228,9 @@ class Member(Program):
         super().__init__(build / MEMBER, *arguments, socket=socket_path, **options)
 
 
-# A loss is the end, and tests connect as fast as they like, and speak as late as a slow machine lets them, unless
-# they are about that.
-USUAL = {"rejoin_grace": "0", "connects_per_uid": 1000000, "handshake_timeout": "60s"}
+# A loss is the end, and tests connect as fast as they like, and speak as late as a slow machine lets them, without a
+# notice that somebody is late, unless they are about that.
+USUAL = {"rejoin_grace": "0", "connects_per_uid": 1000000, "handshake_timeout": "60s", "stall_notice": "1h"}
 
 
 class Daemon:
