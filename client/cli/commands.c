@@ -61,7 +61,8 @@ static const struct command commands[] = {
           "      --job NAME        name of the job (run-PID)\n"
           "      --private         start a private daemon even if another is reachable\n"
           "      --daemon-arg ARG  pass ARG to the private daemon; may be repeated\n"
-          "      --restart K       start a process that fails again, up to K times each; the others wait for it\n"
+          "      --restart K       start a process that fails again, up to K times each, as long as none has\n"
+          "                        ended; the others wait for it\n"
           "      --keep-going      when a process fails, let the others go on\n"
           "      --grace SECS      time between SIGTERM and SIGKILL (10)\n",
           cmd_run },

@@ -233,12 +233,32 @@ static void member_restart(struct run *run, unsigned rank, const char *how) {
                 stop_members(run, SIGTERM, code);
 }
 
+/* The lowest rank but this one that has ended and is not started again, or -1. The world is as large as it was when the job
+ * began: without that one nobody who comes anew would ever have a job. */
+static int ended_for_good(const struct run *run, unsigned but) {
+        for (unsigned i = 0; i < run->n_members; i++)
+                if (i != but && run->member[i].pidfd < 0)
+                        return (int)i;
+        return -1;
+}
+
+/* A failure that is not made good: what is told of it, and of what follows. */
+static void member_given_up(struct run *run, const struct run_member *member, const char *how, int gone) {
+        const char *then = run->options->keep_going || run->options->members == 1 ? "" : "; the others are stopped";
+        char why[160] = "";
+
+        if (member->restarts < run->options->restarts)
+                snprintf(why, sizeof why, "; not started again, because rank %d has ended and the job cannot have all its "
+                         "members any more", gone);
+        else if (member->restarts > 0)
+                snprintf(why, sizeof why, " after %lu restart%s", member->restarts, member->restarts == 1 ? "" : "s");
+        cli_complain("rank %u (pid %d) %s%s%s", member->rank, member->pid, how, why, then);
+}
+
 static void member_failed(struct run *run, const struct run_member *member, const siginfo_t *info) {
         bool by_signal = info->si_code != CLD_EXITED;
         int result = by_signal ? 128 + info->si_status : info->si_status;
-        const char *then =
-                run->options->keep_going || run->options->members == 1 ? "" : "; the others are stopped";
-
+        int gone = ended_for_good(run, member->rank);
         char how[96];
 
         if (run->stopping)
@@ -247,11 +267,11 @@ static void member_failed(struct run *run, const struct run_member *member, cons
                 snprintf(how, sizeof how, "was killed by signal %d (%s)", info->si_status, strsignal(info->si_status));
         else
                 snprintf(how, sizeof how, "ended with status %d", info->si_status);
-        if (member->restarts < run->options->restarts) {
+        if (member->restarts < run->options->restarts && gone < 0) {
                 member_restart(run, member->rank, how);
                 return;
         }
-        cli_complain("rank %u (pid %d) %s%s", member->rank, member->pid, how, then);
+        member_given_up(run, member, how, gone);
         if (run->options->keep_going)
                 run->result = run->result ? run->result : result;
         else

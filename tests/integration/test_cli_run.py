@@ -80,6 +80,19 @@ def pending_signals(pid):
     return int(re.search(r"^ShdPnd:\s*(\w+)", text, re.MULTILINE)[1], 16)
 
 
+def pidfds(pid):
+    """The processes of which a process holds a pidfd."""
+    found = set()
+    for path in pathlib.Path(f"/proc/{pid}/fdinfo").iterdir():
+        try:
+            match = re.search(r"^Pid:\s*(\d+)", path.read_text(), re.MULTILINE)
+        except OSError:
+            continue
+        if match:
+            found.add(int(match[1]))
+    return found
+
+
 def lines_of(text, rank):
     return [line[len(f"[{rank}] "):] for line in text.splitlines() if line.startswith(f"[{rank}] ")]
 
@@ -356,6 +369,49 @@ def test_a_private_daemon_that_ends_is_started_again(runner, build):
     assert made.wait() == 1
     assert made.err.count("started again as pid") == len(pids) - 1, made.err
     assert f"the private daemon (pid {pids[-1]}) was killed by signal 9 (Killed), and is not started again" in made.err
+    runner.nothing_left()
+
+
+# -- started again
+
+def test_restarts_are_used_up(runner):
+    """Each failure says how often it was made good; the last one, that it is not."""
+    made = runner.run("--restart", "2", "-n", "2", "sh", "-c", 'if [ $GRADSYNC_RANK = 1 ]; then exit 7; fi; exec sleep 1000', code=7)
+    told = made.err.splitlines()
+    assert len(told) == 3, made.err
+    for count, line in enumerate(told[:2], 1):
+        assert re.fullmatch(rf"gradsyncctl: rank 1 \(pid \d+\) ended with status 7; started again \({count} of 2\)", line)
+    assert re.fullmatch(r"gradsyncctl: rank 1 \(pid \d+\) ended with status 7 after 2 restarts; the others are stopped", told[2])
+
+
+def test_nobody_is_started_again_once_one_has_ended(runner):
+    """The job cannot have all its members any more: whoever came would wait for the one that has ended."""
+    fifo = runner.scratch / "go"
+    os.mkfifo(fifo)
+    script = f"echo $$; case $GRADSYNC_RANK in 0) exit 0;; 1) exec sleep 1000;; esac; read go < {fifo}; kill -9 $$"
+    made = runner.start("--restart", "5", "-n", "3", "sh", "-c", script)
+    pids = {int(line[1]): int(line.split()[1]) for line in (made.line() for _ in range(3))}
+    wait_until(lambda: pids[0] not in pidfds(made.pid), "the end of rank 0, noticed")
+    with open(fifo, "w", encoding="ascii") as go:
+        go.write("go\n")
+    assert made.wait() == 128 + signal.SIGKILL
+    assert made.err == (f"gradsyncctl: rank 2 (pid {pids[2]}) was killed by signal 9 (Killed); not started again, because rank 0 has ended "
+                        "and the job cannot have all its members any more; the others are stopped\n")
+    runner.nothing_left()
+
+
+def test_a_failure_for_good_counts_as_an_end(runner):
+    """With --keep-going: rank 0 has used up its restarts, so rank 1 has nobody to come back to."""
+    fifo = runner.scratch / "go"
+    os.mkfifo(fifo)
+    script = f"if [ $GRADSYNC_RANK = 0 ]; then exit 3; fi; read go < {fifo}; exit 4"
+    made = runner.start("--restart", "1", "--keep-going", "-n", "2", "sh", "-c", script)
+    wait_until(lambda: "after 1 restart\n" in made.err, "rank 0 given up")
+    with open(fifo, "w", encoding="ascii") as go:
+        go.write("go\n")
+    assert made.wait() == 3
+    assert re.search(r"rank 1 \(pid \d+\) ended with status 4; not started again, because rank 0 has ended and the job cannot have all "
+                     r"its members any more\n$", made.err), made.err
     runner.nothing_left()
 
 
