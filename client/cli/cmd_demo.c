@@ -169,7 +169,7 @@ int cmd_demo(struct cli *cli, int argc, char **argv) {
         demo.options.command = command;
         demo.run.options = &demo.options;
         demo.run.member = members;
-        unsetenv("GRADSYNC_REJOIN_GRACE"); /* the demo's own, see above */
+        setenv("GRADSYNC_REJOIN_GRACE", "", 1); /* the demo's own, see above */
         if (run_take_over_signals(&demo.run) < 0) {
                 cli_complain("cannot prepare: %s", strerror(errno));
                 return CLI_ERROR;

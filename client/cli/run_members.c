@@ -13,6 +13,11 @@
 
 #include "run.h"
 
+/* For how long the place of a lost member is kept. It is us who know whether somebody will come for it: nobody, unless processes are
+ * started again. Then he will; but until he joins, a trainer may have to load a framework from a slow file system. If he does not
+ * come after all, we end the others ourselves. */
+#define RESTART_GRACE_S 120
+
 static void set_number(const char *name, unsigned long value) {
         char text[24];
 
@@ -47,8 +52,8 @@ _Noreturn static void become(const struct run *run, unsigned rank, const int out
         setenv("GRADSYNC_JOB", run->job, 1);
         setenv("GRADSYNC_SOCKET", run->socket, 1);
         set_number("GRADSYNC_WORLD_SIZE", run->options->members);
-        if (!getenv("GRADSYNC_REJOIN_GRACE") && !run->options->restarts)
-                setenv("GRADSYNC_REJOIN_GRACE", "0", 1); /* nobody will come instead of a lost member */
+        if (!getenv("GRADSYNC_REJOIN_GRACE"))
+                set_number("GRADSYNC_REJOIN_GRACE", run->options->restarts ? RESTART_GRACE_S : 0);
         set_number("GRADSYNC_RANK", rank);
         set_number("GRADSYNC_LOCAL_RANK", rank);
         execvp(run->options->command[0], run->options->command);

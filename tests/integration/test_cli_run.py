@@ -374,6 +374,15 @@ def test_a_private_daemon_that_ends_is_started_again(runner, build):
 
 # -- started again
 
+@pytest.mark.parametrize("restart", [0, 1])
+def test_how_long_a_place_is_kept(runner, restart):
+    """Nobody comes without a restart; with one he may be slow. Whoever has set it knows better, also that the daemon is to say."""
+    tell = 'echo "${GRADSYNC_REJOIN_GRACE-not set}"'
+    for env, kept in (({}, "120" if restart else "0"), ({"GRADSYNC_REJOIN_GRACE": "7.5"}, "7.5"), ({"GRADSYNC_REJOIN_GRACE": ""}, "")):
+        made = runner.run("--restart", restart, "-n", "1", "sh", "-c", tell, env=env)
+        assert lines_of(made.out, 0) == [kept]
+
+
 def test_restarts_are_used_up(runner):
     """Each failure says how often it was made good; the last one, that it is not."""
     made = runner.run("--restart", "2", "-n", "2", "sh", "-c", 'if [ $GRADSYNC_RANK = 1 ]; then exit 7; fi; exec sleep 1000', code=7)

@@ -552,6 +552,24 @@ def test_a_training_job_survives_kills(program, build, victims):
     assert run(list(victims)) == (undisturbed, len(victims))
 
 
+@pytest.mark.heavy
+def test_run_has_the_place_kept(daemon, program, build):
+    """The daemon itself would keep none."""
+    served = daemon(settings={"rejoin_grace": "0"})
+    made = program(harness.CTL, "run", "--socket", served.socket, "-n", "2", "--restart", "1", build / harness.DIGITS, "--json", "--epochs",
+                   EPOCHS)
+    killed, ends = False, set()
+    while (line := made.line()) is not None:
+        event = json.loads(line.partition(" ")[2])
+        if event["event"] == "end":
+            ends.add(event["hash"])
+        if event["event"] == "epoch" and not killed:
+            kill_rank(made.pid, 1)
+            killed = True
+    assert made.wait() == 0, made.err
+    assert len(ends) == 1 and made.err.count("; started again (1 of 1)") == 1
+
+
 def kill_rank(parent, rank):
     """Kills the living process of this rank among the children of `parent`, which may have to come first."""
     def living():
