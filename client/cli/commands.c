@@ -106,14 +106,20 @@ void cli_command_help(const struct command *command, FILE *to) {
 }
 
 int cmd_help(struct cli *cli, int argc, char **argv) {
-        bool help = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+        static const struct option longs[] = { CLI_COMMON_LONG, { 0 } };
+        int option, r;
 
-        if (argc > 2)
+        optind = 0;
+        opterr = 0;
+        while ((option = getopt_long(argc, argv, ":" CLI_COMMON_SHORT, longs, NULL)) >= 0)
+                if ((r = cli_common_option(cli, option, argv)))
+                        return r - 1;
+        if (argc - optind > 1)
                 return cli_usage_error(cli, "help takes one command at most");
-        if (argc > 1) {
-                const struct command *command = cli_command_find(help ? "help" : argv[1]);
+        if (optind < argc) {
+                const struct command *command = cli_command_find(argv[optind]);
                 if (!command)
-                        return cli_usage_error(cli, "there is no command \"%s\"", argv[1]);
+                        return cli_usage_error(cli, "there is no command \"%s\"", argv[optind]);
                 cli_command_help(command, stdout);
                 return CLI_OK;
         }
@@ -121,7 +127,8 @@ int cmd_help(struct cli *cli, int argc, char **argv) {
                "Shows and drives gradsync, the gradient synchronisation service.\n\n");
         for (size_t i = 0; i < array_size(commands); i++)
                 printf("  %-8s %s\n", commands[i].name, commands[i].summary);
-        printf("\n%s  -V, --version         show the version\n\n"
+        printf("\n%s  -V, --version         show the version; before the command only\n\n"
+               "The others may stand before or behind the command, and so may --json and --watch where a command has them.\n\n"
                "Exit status: 0 fine, 1 error, 2 wrong usage, 3 daemon not running, 4 unknown job.\n",
                common_help);
         return CLI_OK;

@@ -34,57 +34,58 @@ static int finish(int code) {
         return code ? code : CLI_ERROR;
 }
 
-/* The options that may stand before the command; returns the index of the first word behind them. */
-static int global_options(struct cli *cli, int argc, char **argv) {
-        int i = 1;
+/* The options in front of the command, or of the bare status. They are read to find where it stands; what they mean is up to the
+ * command, which reads them again. 0 to go on, else 1 + the exit code. */
+static int leading_options(struct cli *cli, int argc, char **argv, bool *ret_help) {
+        static const struct option longs[] = {
+                CLI_COMMON_LONG,
+                { "json", no_argument, NULL, 'j' },
+                { "watch", optional_argument, NULL, 'w' },
+                { "version", no_argument, NULL, 'V' },
+                { 0 },
+        };
+        int option, r;
 
-        while (i < argc) {
-                const char *arg = argv[i];
-                const char **value = NULL;
-
-                if (strcmp(arg, "--socket") == 0 || strcmp(arg, "-s") == 0 ||
-                    strncmp(arg, "--socket=", 9) == 0)
-                        value = &cli->socket;
-                else if (strcmp(arg, "--device") == 0 || strcmp(arg, "-d") == 0 ||
-                         strncmp(arg, "--device=", 9) == 0)
-                        value = &cli->device;
-                else
-                        break;
-                if (arg[1] == '-' && arg[8] == '=') {
-                        *value = arg + 9;
-                        i++;
-                } else if (i + 1 < argc) {
-                        *value = argv[i + 1];
-                        i += 2;
-                } else {
-                        break; /* the command's own parser says what is missing */
+        *ret_help = false;
+        opterr = 0;
+        while ((option = getopt_long(argc, argv, "+:" CLI_COMMON_SHORT "jw::V", longs, NULL)) >= 0) {
+                if (option == 'V') {
+                        version();
+                        return 1 + CLI_OK;
+                } else if (option == '?' && optopt && !strchr(argv[optind - 1], '=')) {
+                        return cli_refuse_option(cli, "option -%c cannot stand in front of the command; is it one of a command? "
+                                                 "Those stand behind it", optopt);
+                } else if (option == '?') {
+                        return cli_refuse_option(cli, "option %s cannot stand in front of the command; is it one of a command? "
+                                                 "Those stand behind it", argv[optind - 1]);
+                } else if (option == CLI_OPT_HELP) {
+                        *ret_help = true;
+                } else if (option != 'j' && option != 'w' && (r = cli_common_option(cli, option, argv))) {
+                        return r;
                 }
         }
-        return i;
+        return 0;
 }
 
 int main(int argc, char **argv) {
         struct cli cli = { 0 };
-        const struct command *command;
+        bool help;
 
         setup(&cli);
-        int first = global_options(&cli, argc, argv);
-        const char *word = first < argc ? argv[first] : NULL;
-
-        if (word && (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)) {
-                version();
-                return finish(CLI_OK);
-        }
-        if (word && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0))
+        int r = leading_options(&cli, argc, argv, &help), at = optind;
+        if (r)
+                return finish(r - 1);
+        char *word = at < argc ? argv[at] : NULL;
+        if (!word && help)
                 return finish(cmd_help(&cli, 1, argv));
-        if (!word || word[0] == '-') {
-                command = cli_command_find("status"); /* the bare command, perhaps with options of status */
-                first--;
-        } else {
-                command = cli_command_find(word);
-        }
+        const struct command *command = cli_command_find(word ? word : "status");
         if (!command)
                 return cli_usage_error(&cli, "there is no command \"%s\"", word);
         cli.command = command->name;
-        return finish(command->run(&cli, argc - first, argv + first));
+        if (!word)
+                return finish(command->run(&cli, argc, argv));
+        /* The options in front of it follow it. */
+        memmove(argv + 2, argv + 1, (size_t)(at - 1) * sizeof *argv);
+        argv[1] = word;
+        return finish(command->run(&cli, argc - 1, argv + 1));
 }

@@ -347,6 +347,32 @@ def test_wrong_usage(ctl, arguments):
     assert made.out == "" and made.err.startswith("gradsyncctl: ") and "gradsyncctl help" in made.err
 
 
+def test_options_in_front_of_the_command(fake, ctl, scratch):
+    """They mean what they mean behind it: no word that follows them is taken for a job."""
+    served = fake(answer=[("STATUS_JOB", wire.pb.StatusJob(job=1, name="status", state="running", world=1))])
+    for front, words, behind in ((["--json"], ["status"], ["--json"]), (["-j"], ["list", "jobs"], ["--json"]),
+                                 (["--json"], ["list", "clients"], ["-j"]), (["--json", "-s", served.path], ["status", "status"], ["--json"]),
+                                 (["--js"], ["status"], ["-j"])):
+        told = json.loads(ctl(*front, *words, socket=served.path).out)
+        assert told == json.loads(ctl(*words, *behind, socket=served.path).out)
+        assert told["schema_version"] == 1
+    for front in (["-js", served.path], ["-j", f"-s{served.path}"], ["--json", f"--socket={served.path}"], ["-j", "--sock", served.path]):
+        assert json.loads(ctl(*front, "list", "jobs").out)["jobs"][0]["name"] == "status"
+    assert ctl("-s", scratch / "nowhere", "help").out == ctl("help").out
+    assert ctl("--help", "list").out == ctl("-s", "/x", "list", "--help").out == ctl("help", "list").out
+    assert ctl("-s", "/x", "--help").out == ctl("--help").out and ctl("-j", "-V").out == ctl("--version").out
+
+
+@pytest.mark.parametrize("arguments, told", [
+    (["--json", "resnet"], 'there is no command "resnet"'), (["-n", "2", "top"], "option -n cannot stand in front of the command"),
+    (["--token", "x", "evict", "job", "0"], "option --token cannot stand in front of the command"),
+    (["--json", "run", "-n", "1", "true"], "option --json is unknown"), (["--socket"], "option --socket needs a value"),
+    (["--json=yes", "status"], "option --json=yes cannot stand")], ids=lambda each: " ".join(each) if isinstance(each, list) else "")
+def test_what_cannot_stand_in_front_is_told(ctl, arguments, told):
+    made = ctl(*arguments, code=2)
+    assert made.out == "" and made.err.startswith(f"gradsyncctl: {told}"), made.err
+
+
 def test_help(ctl):
     overview = ctl("--help").out
     assert overview == ctl("help").out
