@@ -52,7 +52,9 @@ static const struct command commands[] = {
           "\n"
           "  -n, --members N       number of trainers, 3 to 8 (3)\n"
           "      --pause SECS      wait between the two trainings, and leave the stopped one so much longer\n"
-          "  -j, --json            no story, but one JSON document of what was measured\n",
+          "  -j, --json            no story, but one JSON document of what was measured\n"
+          "  -d, --device DEVICE   the device of that daemon\n"
+          "  -h, --help            show this\n",
           cmd_demo },
         { "run", "-n N -- CMD [ARG…]", "Start N processes as one job",
           "Uses the daemon that is reachable, else a private one that ends with the job.\n"
@@ -86,7 +88,7 @@ static const struct command commands[] = {
           "\n"
           "      --no-wait         do not wait for that\n",
           cmd_drain },
-        { "help", "[COMMAND]", "Explain a command", "", cmd_help },
+        { "help", "[COMMAND]", "Explain a command", "  -h, --help            show this\n", cmd_help },
 };
 
 const struct command *cli_command_find(const char *name) {
@@ -102,7 +104,8 @@ void cli_command_help(const struct command *command, FILE *to) {
         if (*command->help)
                 fprintf(to, "%s%s", command->help[0] == ' ' ? "\n" : "", command->help);
         fputs(strstr(command->help, "  -") ? "" : "\n", to);
-        fputs(common_help, to);
+        if (!strstr(command->help, "--help")) /* else it tells itself which of them mean something here */
+                fputs(common_help, to);
 }
 
 int cmd_help(struct cli *cli, int argc, char **argv) {

@@ -55,6 +55,12 @@ def test_options_are_those_of_the_help(complete, program):
     assert complete("--ver") == ["--version"] and complete("--so") == ["--socket"] and complete("top", "--co") == ["--count"]
 
 
+def test_options_without_an_effect_are_not_offered(complete):
+    """demo has a daemon of its own, of this device; help has none."""
+    assert complete("demo", "--") == ["--device", "--help", "--json", "--members", "--pause"]
+    assert complete("help", "--") == ["--help"]
+
+
 def test_jobs(complete, daemon, peers):
     served = daemon()
     for name in ("resnet", "resnet two", "bert"):
