@@ -239,8 +239,10 @@ static int make(struct gradsync_job *job, const struct gradsync_plan_options *op
 
         if (plan == NULL) {
                 r = plan_new(job, options, &plan);
-                if (r != GRADSYNC_OK)
+                if (r != GRADSYNC_OK) {
+                        params_deinit(&job->params); /* else nothing would get them out of registered memory again */
                         return r;
+                }
                 job->planning = plan;
         }
         r = job->gs->standalone ? negotiate_alone(plan) : negotiate_until_known(plan);

@@ -267,8 +267,8 @@ static int check_unused(const struct gradsync_memory *memory) {
         if (used)
                 return fail(GRADSYNC_STATE, "job '%s': gradients of a plan lie in this memory; free the plan first", job->name);
         if (lies_in(&job->params, memory))
-                return fail(GRADSYNC_STATE, "job '%s': parameters of the next plan were placed in this memory; make the plan and free "
-                            "it first", job->name);
+                return fail(GRADSYNC_STATE, "job '%s': parameters of the next plan were placed in this memory; call gradsync_plan() "
+                            "first, and free the plan", job->name);
         return GRADSYNC_OK;
 }
 

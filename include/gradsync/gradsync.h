@@ -479,7 +479,8 @@ const char *gradsync_job_name(const struct gradsync_job *job);
 
 /*
  * Registers the next parameter of the plan that is to be made; its number is the count of those before. A scalar has ndim
- * 0 and no shape. At most 65536 parameters of 8 dimensions each. Sends nothing.
+ * 0 and no shape. At most 65536 parameters of 8 dimensions each. Sends nothing. The list that this makes ends with gradsync_plan(),
+ * which takes it whether or not the plan can be made.
  *   INVALID      the name is no name or is there already; the shape has a 0 or cannot be counted; the type is unknown
  *   STATE        a plan of this job is being made
  */
@@ -505,7 +506,7 @@ int gradsync_register(struct gradsync_job *job, int fd, uint64_t offset, uint64_
 /*
  * Takes the memory back: gradsync has no access to it any more when this returns OK, and no mapping if gradsync made it. NULL
  * is fine.
- *   STATE        a plan has parameters in it, or the next one is to have some: free the plan first
+ *   STATE        a plan has parameters in it: free the plan first; or the next one is to have some: call gradsync_plan() first
  */
 int gradsync_unregister(struct gradsync_memory *memory);
 /* Where the range is mapped in this process. NULL for NULL. */
@@ -529,8 +530,12 @@ struct gradsync_plan_options {
 /*
  * Makes a plan of the registered parameters; waits until all members have made the same one (at most the time-out of the
  * join). Maps the memory of the gradients and makes all of it present, charged to this process's memory cgroup. On success
- * the list of registered parameters is empty again and *plan is freed by gradsync_plan_free(), leave or close. If members
- * disagree or time runs out, or memory is short, the list is empty as well; all members may then try another plan.
+ * *plan is freed by gradsync_plan_free(), leave or close.
+ *
+ * The list of registered parameters is empty again when the call has returned anything but AGAIN and INTERRUPTED: a plan that cannot be
+ * made takes its list with it, and memory in which parameters of it were placed can be unregistered. If members disagree or time runs
+ * out, or memory is short, all members may then try another plan. (The list stays if the call is refused before it looks at it: an
+ * argument is wrong, another thread is in a call on this job, the job or the connection is over.)
  *   STATE          no parameter is registered, or one lies where a parameter of another plan does
  *   INVALID        the reduction is not defined for a parameter's type; the limits, or gaps in registered memory, make too many
  *                  buckets (16384); two parameters overlap in registered memory

@@ -256,8 +256,7 @@ static int do_plan(char *out, size_t size) {
         options.first_bucket_bytes = (uint64_t)number_of("first", (int64_t)options.first_bucket_bytes);
         options.bucket_bytes = (uint64_t)number_of("bucket", (int64_t)options.bucket_bytes);
         r = gradsync_plan_with(JOB, &options, &plan);
-        if (r != GRADSYNC_OK && r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED && r != GRADSYNC_INVALID &&
-            r != GRADSYNC_STATE)
+        if (r != GRADSYNC_OK && r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED)
                 forget(&registered[job_slot]);
         if (r != GRADSYNC_OK)
                 return r;

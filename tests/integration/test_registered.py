@@ -867,12 +867,19 @@ def test_wrong_calls(daemon, build, program, scratch, alone):
     refused = ask(each, "plan", "STATE")
     assert 'parameters "a" and "b" of another plan overlap at byte 64' in refused or \
         'parameters "b" and "a" of another plan overlap' in refused
+    ask(each, "unregister 1")                       # the plan that could not be has no parameter in it any more
     ask(each, "leave")
     ask(each, "join name=again world=1" if not alone else "join")
     ask(each, "register 2 16384")
     ask(each, "param_at 2 0 a f32 32")
     ask(each, "param_at 2 64 b f32 32")
     assert 'parameters "a" and "b" overlap at byte 64' in ask(each, "plan", "INVALID")
+    ask(each, "param_at 2 0 a f32 16")              # nor are their names taken
+    ask(each, "param_at 2 64 b i32 32")
+    assert 'the avg of i32' in ask(each, "plan", "INVALID")
+    ask(each, "unregister 2")
+    ask(each, "param a f32 16")
+    assert fields(ask(each, "plan"))["params"] == "1"
 
 
 def test_alone(program, scratch):
