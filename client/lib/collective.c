@@ -165,7 +165,16 @@ static void copy(struct gradsync_job *job, void (*how)(const struct gradsync_job
 /* The daemon counts an operation that has failed, but not one that it would not even begin. */
 static bool counted(int result) {
         return result != GRADSYNC_INVALID && result != GRADSYNC_STATE && result != GRADSYNC_STALE &&
-               result != GRADSYNC_VOID_RETRY;
+               result != GRADSYNC_VOID_RETRY && result != REQUEST_BROKEN;
+}
+
+uint64_t job_operations(const struct gradsync_job *job, bool *ret_failed) {
+        const struct collective *c = &job->collective;
+        bool answered = c->phase == COLLECTIVE_CHUNKS && c->request.id != 0 && c->request.answered &&
+                        c->generation == job->generation && counted(c->request.result);
+
+        *ret_failed = answered ? c->request.result != GRADSYNC_OK : job->operation_failed;
+        return job->sequence + answered;
 }
 
 static int run_chunk(struct gradsync_job *job, uint64_t bytes) {
@@ -255,6 +264,8 @@ static int advance_once(struct gradsync_job *job) {
                 return REQUEST_BROKEN;
         if (r == GRADSYNC_OK && c->phase == COLLECTIVE_MAPPED) {
                 r = say_mapped(job);
+                if (r == GRADSYNC_OK && c->connection != job->gs->link.connection)
+                        return REQUEST_BROKEN;  /* the daemon that follows has not been told of it */
                 if (r == GRADSYNC_OK) {
                         job->staging_agreed = true;
                         c->phase = COLLECTIVE_CHUNKS;

@@ -166,6 +166,12 @@ void job_forget(struct gradsync_job *job) {
         free(job);
 }
 
+/* Here and not in the caller's thread, which may come when the daemon has gone: whoever has left does not come back. */
+static int take_left(struct request *request, const ProtobufCMessage *message, struct fdpass_packet *packet) {
+        ((struct gradsync_job *)((char *)request - offsetof(struct gradsync_job, request)))->joined = false;
+        return GRADSYNC_OK;
+}
+
 /* The daemon may be gone already: the job is over then, and the caller hears of it. */
 static int ask_leave(struct gradsync_job *job) {
         Wire__Leave leave = WIRE__LEAVE__INIT;
@@ -173,7 +179,7 @@ static int ask_leave(struct gradsync_job *job) {
         leave.has_job = true;
         leave.job = job->handle;
         return request_call(job->gs, &job->request, WIRE__MESSAGE_TYPE__LEAVE, &leave.base,
-                            WIRE__MESSAGE_TYPE__LEFT, NULL, NEVER);
+                            WIRE__MESSAGE_TYPE__LEFT, take_left, NEVER);
 }
 
 /* After a restart of the daemon it is enough that it knows this member again. */

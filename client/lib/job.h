@@ -147,6 +147,10 @@ int job_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t 
 int job_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out, uint64_t bytes, uint32_t root,
                   const char *name);
 
+/* Operations that have ended in this generation, and whether the last of them failed: with one whose answer is here, and which
+ * its caller has not come for yet. */
+uint64_t job_operations(const struct gradsync_job *job, bool *ret_failed);
+
 /* generation.c */
 /* The generation is at its end; whether another one follows is not known yet. */
 void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text);

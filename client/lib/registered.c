@@ -189,13 +189,27 @@ static int offer_alone(struct gradsync_memory *memory) {
         return r == 0 ? GRADSYNC_OK : refuse_memory(memory->job, r, text);
 }
 
+/* Before something is asked of the daemon about it. What was asked before is still waited for. */
+static int begin_asking(struct gradsync_memory *memory) {
+        int r = memory->request.id != 0 ? GRADSYNC_OK : rejoin_wait(memory->job);
+
+        if (memory->request.id == 0)
+                memory->connection = memory->job->gs->link.connection;
+        return r;
+}
+
+/* An answer of a daemon that has gone is none: the one that follows was told what held before the question. */
+static int end_asking(const struct gradsync_memory *memory, int r) {
+        return r == GRADSYNC_OK && memory->connection != memory->job->gs->link.connection ? REQUEST_BROKEN : r;
+}
+
 static int offer_until_known(struct gradsync_memory *memory) {
         int r;
 
         do {
-                r = memory->request.id != 0 ? GRADSYNC_OK : rejoin_wait(memory->job);
+                r = begin_asking(memory);
                 if (r == GRADSYNC_OK)
-                        r = offer(memory);
+                        r = end_asking(memory, offer(memory));
         } while (r == REQUEST_BROKEN);
         return r;
 }
@@ -280,13 +294,13 @@ static int withdraw(struct gradsync_memory *memory) {
         if (job->gs->standalone)
                 return GRADSYNC_OK;
         do {
-                r = memory->request.id != 0 ? GRADSYNC_OK : rejoin_wait(job);
+                r = begin_asking(memory);
                 message.has_job = message.has_memory = true;
                 message.job = job->handle;
                 message.memory = memory->handle;
                 if (r == GRADSYNC_OK)
-                        r = request_call(job->gs, &memory->request, WIRE__MESSAGE_TYPE__UNREGISTER, &message.base,
-                                         WIRE__MESSAGE_TYPE__UNREGISTERED, NULL, NEVER);
+                        r = end_asking(memory, request_call(job->gs, &memory->request, WIRE__MESSAGE_TYPE__UNREGISTER,
+                                                            &message.base, WIRE__MESSAGE_TYPE__UNREGISTERED, NULL, NEVER));
         } while (r == REQUEST_BROKEN);
         return r;
 }

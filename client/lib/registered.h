@@ -21,6 +21,7 @@ struct gradsync_memory {
         bool touched;                   /* all pages of the range are there */
         uint32_t handle;                /* with the daemon */
         struct request request;         /* register, unregister */
+        uint32_t connection;            /* on which that was asked */
         int fd;                         /* while it is being registered: how the caller is recognised. The caller's */
         int kept;                       /* a copy, for the daemon that may follow; -1: none */
         struct request again;           /* registers it there */

@@ -124,6 +124,7 @@ static void memory_refused(struct request *request) {
 
 static void fill_in(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         const struct wish *wish = &job->wish;
+        bool failed;
 
         rejoin->job = (char *)(uintptr_t)job->name;
         rejoin->has_incarnation = rejoin->has_generation = rejoin->has_rank = rejoin->has_local_rank = true;
@@ -145,8 +146,8 @@ static void fill_in(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         rejoin->has_instance = wish->instance >= 0;
         rejoin->instance = (uint64_t)(wish->instance >= 0 ? wish->instance : 0);
         rejoin->wait_ms = rejoin_wait_ms(job->gs);
-        rejoin->operations = job->sequence;
-        rejoin->has_operation_failed = rejoin->operation_failed = job->operation_failed;
+        rejoin->operations = job_operations(job, &failed);
+        rejoin->has_operation_failed = rejoin->operation_failed = failed;
         rejoin->next_plan = job->planning != NULL && job->planning->phase != PLAN_AGREED
                                     ? job->planning->ordinal
                                     : job->next_plan;
