@@ -320,7 +320,7 @@ int gradsync_plan_free(struct gradsync_plan *plan) {
                 if (job->rejoin.plan == plan)
                         job->rejoin.plan = plan->next;
                 plan_free(plan);
-        } else if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED) {
+        } else if (plan->request.id == 0) { /* refused, or not even sent: a daemon that follows has to know of the plan */
                 plan->drop = false;
         }
         return job_leave(job, r);
