@@ -288,6 +288,11 @@ static bool same_call(const struct collective *c, const struct call *call) {
                c->root == call->root && c->in == call->in && c->out == call->out && c->bytes == call->bytes;
 }
 
+/* In any other one it is void, whatever it asks for. */
+static uint32_t generation_of(const struct gradsync_job *job, const struct call *call) {
+        return call->generation == NEWEST ? job->generation : call->generation == CALLERS ? job->told : call->generation;
+}
+
 static void begin(struct gradsync_job *job, const struct call *call) {
         struct collective *c = &job->collective;
 
@@ -302,7 +307,7 @@ static void begin(struct gradsync_job *job, const struct call *call) {
         c->in = call->in;
         c->out = call->out;
         c->bytes = call->bytes;
-        c->generation = call->generation == NEWEST ? job->generation : call->generation == CALLERS ? job->told : call->generation;
+        c->generation = generation_of(job, call);
         c->rank = job->rank;
         c->world = job->world;
         c->at = c->chunk = 0;
@@ -344,7 +349,7 @@ static int check(const struct gradsync_job *job, const struct call *call) {
         if (call->bytes > LIMIT_ARENA)
                 return fail(GRADSYNC_INVALID, "job '%s': %s of %llu bytes is too large", job->name,
                             operation_name(call->kind), (unsigned long long)call->bytes);
-        if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= job->world)
+        if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= job->world && generation_of(job, call) == job->generation)
                 return fail(GRADSYNC_INVALID, "job '%s': broadcast from rank %u of %u", job->name, call->root,
                             job->world);
         if (call->reduce != 0 && !reduce_valid(call->reduce, call->dtype))

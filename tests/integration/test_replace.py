@@ -585,3 +585,16 @@ def kill_rank(parent, rank):
                 return int(pid)
         return None
     os.kill(wait_until(living, f"rank {rank}"), signal.SIGKILL)
+
+
+def test_a_broadcast_from_a_rank_that_is_no_more(team):
+    """Who did not know that the world has become smaller is told so, not that he asked for what does not exist."""
+    it = team(SHORT, ranks=False, least=2)
+    it.kill(0)
+    stay = it.members[1:]
+    wait_until(lambda: all(ask(each, "dispatch") == "" and " world=2 " in ask(each, "place") for each in stay), "the smaller world")
+    for each in stay:
+        assert "is void" in ask(each, "broadcast 100 2", "VOID_RETRY")
+    for each in stay:
+        assert "rank 2 of 2" in ask(each, "broadcast 100 2", "INVALID")
+    assert all("right" in rest for rest in together(stay, "broadcast 100 1"))
