@@ -108,3 +108,26 @@ def test_staging_memory_is_told_of(alone, end):
     back(served, [made])
     assert "right" in ask(made, "poll broadcast 100000 0")
     assert "right" in ask(made, "poll allgather 100000")
+
+
+def test_a_plan_whose_end_was_not_said(alone):
+    """The socket is full, the daemon goes, and the one that follows knows of the plan until it hears of its end."""
+    served, made = alone
+    for i in range(3000):
+        ask(made, f"param p{i} f32 16")
+    ask(made, "poll plan first=64 bucket=64")
+    ask(made, "slot 1")
+    ask(made, "param other f32 16")
+    ask(made, "poll plan")
+    with served.at_once():
+        ask(made, "slot 0")
+        ask(made, "ready")              # more than the socket holds
+        ask(made, "slot 1")
+        ask(made, "plan_free", "AGAIN")
+        assert served.program.kill() == -signal.SIGKILL
+        served.start()
+    back(served, [made])
+    ask(made, "poll plan_free")
+    assert len(served.job("job")["plans"]) == 1
+    ask(made, "slot 0")
+    ask(made, "poll finish", "VOID_RETRY")
