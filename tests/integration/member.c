@@ -25,6 +25,7 @@
 #include <gradsync/gradsync.h>
 
 #include "kinds.h"
+#include "values.h"
 
 #define SLOTS 8
 #define WORDS 2048
@@ -71,30 +72,6 @@ static uint32_t index_at(int i) {
 static void answer(int r, const char *details) {
         printf("%s %s\n", gradsync_result_name(r), r == GRADSYNC_OK || *details ? details : gradsync_error());
         fflush(stdout);
-}
-
-static size_t dtype_bytes(unsigned dtype) {
-        static const size_t bytes[] = { 0, 4, 8, 2, 2, 4, 8, 1 };
-
-        return bytes[dtype & 7];
-}
-
-static unsigned dtype_of(const char *name) {
-        static const char *const names[] = { "", "f32", "f64", "f16", "bf16", "i32", "i64", "u8" };
-
-        for (unsigned i = 1; i < 8; i++)
-                if (strcmp(name, names[i]) == 0)
-                        return i;
-        return (unsigned)strtoul(name, NULL, 0);
-}
-
-static unsigned reduce_of(const char *name) {
-        static const char *const names[] = { "", "avg", "sum", "min", "max", "prod" };
-
-        for (unsigned i = 1; i < 6; i++)
-                if (strcmp(name, names[i]) == 0)
-                        return i;
-        return (unsigned)strtoul(name, NULL, 0);
 }
 
 static void on_stall(void *data, struct gradsync_job *job, const struct gradsync_stall *stall) {
@@ -267,42 +244,6 @@ static int do_plan(char *out, size_t size) {
         snprintf(out, size, "params=%u buckets=%u bytes=%" PRIu64, gradsync_plan_params(plan),
                  gradsync_plan_buckets(plan), gradsync_plan_bytes(plan));
         return r;
-}
-
-static void store(void *at, unsigned dtype, uint64_t i, double value) {
-        float f = (float)value;
-        uint32_t bits;
-
-        switch (dtype) {
-        case GRADSYNC_F32: ((float *)at)[i] = f; break;
-        case GRADSYNC_F64: ((double *)at)[i] = value; break;
-        case GRADSYNC_BF16:
-                memcpy(&bits, &f, 4);
-                ((uint16_t *)at)[i] = (uint16_t)(bits >> 16);
-                break;
-        case GRADSYNC_I32: ((int32_t *)at)[i] = (int32_t)value; break;
-        case GRADSYNC_I64: ((int64_t *)at)[i] = (int64_t)value; break;
-        case GRADSYNC_U8: ((uint8_t *)at)[i] = (uint8_t)value; break;
-        default: abort();
-        }
-}
-
-static double load(const void *at, unsigned dtype, uint64_t i) {
-        uint32_t bits;
-        float f;
-
-        switch (dtype) {
-        case GRADSYNC_F32: return ((const float *)at)[i];
-        case GRADSYNC_F64: return ((const double *)at)[i];
-        case GRADSYNC_BF16:
-                bits = (uint32_t)((const uint16_t *)at)[i] << 16;
-                memcpy(&f, &bits, 4);
-                return f;
-        case GRADSYNC_I32: return ((const int32_t *)at)[i];
-        case GRADSYNC_I64: return (double)((const int64_t *)at)[i];
-        case GRADSYNC_U8: return ((const uint8_t *)at)[i];
-        default: abort();
-        }
 }
 
 static void fill(double base, uint32_t first, uint32_t end) {
@@ -602,6 +543,39 @@ static int do_sync(char *out, size_t size) {
         return r;
 }
 
+static int two_syncs[2]; /* a pipe */
+
+static void *sync_in_thread(void *data) {
+        uint64_t step = 0;
+        uint8_t r = (uint8_t)gradsync_sync_state(JOB, &(struct gradsync_state){ data, 8 }, 1, &step);
+
+        if (write(two_syncs[1], &r, 1) != 1)
+                abort();
+        return NULL;
+}
+
+/* sync_twice: by two threads; what the first that is back was told. sync_other: waits for the second. */
+static int do_sync_other(char *out, size_t size) {
+        uint8_t r;
+
+        if (read(two_syncs[0], &r, 1) != 1)
+                abort();
+        snprintf(out, size, "%s", gradsync_result_name(r));
+        return GRADSYNC_OK;
+}
+
+static int do_sync_twice(char *out, size_t size) {
+        static uint64_t state[2];
+        pthread_t thread;
+
+        if (pipe(two_syncs) < 0)
+                abort();
+        for (unsigned i = 0; i < 2; i++)
+                if (pthread_create(&thread, NULL, sync_in_thread, &state[i]) != 0 || pthread_detach(thread) != 0)
+                        abort();
+        return do_sync_other(out, size);
+}
+
 /* place: what can change with the generation */
 static int do_place(char *out, size_t size) {
         snprintf(out, size, "rank=%u world=%u generation=%u member=%" PRIu64, gradsync_rank(JOB),
@@ -777,6 +751,7 @@ static int do_facts(char *out, size_t size) {
 /* Every call on what a child has inherited, in one word each. */
 static void child_calls(char *out, size_t size) {
         struct gradsync_job *job = NULL;
+        uint64_t step = 0;
         const int results[] = {
                 gradsync_ready(PLAN, 0),
                 gradsync_absent(PLAN, 0),
@@ -791,6 +766,7 @@ static void child_calls(char *out, size_t size) {
                 gradsync_barrier(JOB),
                 gradsync_broadcast(JOB, out, 1, 0),
                 gradsync_allreduce(JOB, out, 1, GRADSYNC_U8, GRADSYNC_SUM),
+                gradsync_sync_state(JOB, NULL, 0, &step),
                 gradsync_leave(JOB),
                 gradsync_join(gs, NULL, &job),
                 gradsync_dispatch(gs),
@@ -902,6 +878,8 @@ static const struct command {
         { "threads", do_threads },
         { "state", do_state },
         { "sync", do_sync },
+        { "sync_twice", do_sync_twice },
+        { "sync_other", do_sync_other },
         { "place", do_place },
         { "barrier", do_barrier },
         { "broadcast", do_broadcast },
