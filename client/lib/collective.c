@@ -359,23 +359,19 @@ static int check(const struct gradsync_job *job, const struct call *call) {
 }
 
 /* Calls of no bytes are left out by every member alike, so nothing is sent for them. */
-static int collective(struct gradsync_job *job, const struct call *call, const char *name) {
-        struct collective *c;
-        int r = job_enter(job, name);
+static int perform(struct gradsync_job *job, const struct call *call) {
+        struct collective *c = &job->collective;
+        int r = check(job, call);
 
-        if (r != GRADSYNC_OK)
-                return r;
-        c = &job->collective;
-        r = check(job, call);
         if (r == GRADSYNC_OK && c->phase != COLLECTIVE_IDLE && !same_call(c, call))
                 r = fail(
                         GRADSYNC_STATE,
                         "job '%s': a %s is under way; call it again with the same arguments until it has finished",
                         job->name, operation_name(c->kind));
         if (r != GRADSYNC_OK || (call->bytes == 0 && call->kind != WIRE__OPERATION_KIND__BARRIER))
-                return job_leave(job, r);
+                return r;
         if (job->gs->standalone)
-                return job_leave(job, alone(call));
+                return alone(call);
         if (c->phase == COLLECTIVE_IDLE)
                 begin(job, call);
         r = c->phase == COLLECTIVE_VOID ? GRADSYNC_VOID_RETRY : advance(job);
@@ -385,13 +381,15 @@ static int collective(struct gradsync_job *job, const struct call *call, const c
         }
         if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED)
                 c->phase = COLLECTIVE_IDLE;
-        return job_leave(job, r);
+        return r;
 }
 
 /* Of a generation that the caller does not know of it is void, so that he comes to know. */
 static int public_collective(struct gradsync_job *job, struct call *call, const char *name) {
+        int r = job_enter(job, name);
+
         call->generation = CALLERS;
-        return collective(job, call, name);
+        return r != GRADSYNC_OK ? r : job_leave(job, perform(job, call));
 }
 
 int gradsync_barrier(struct gradsync_job *job) {
@@ -400,18 +398,19 @@ int gradsync_barrier(struct gradsync_job *job) {
         return public_collective(job, &call, "gradsync_barrier");
 }
 
-int job_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes, const char *name) {
+int job_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes) {
         struct call call = { .kind = WIRE__OPERATION_KIND__ALLGATHER, .in = in, .out = out, .bytes = bytes, .generation = NEWEST };
+        int r = job_check(job);
 
-        return collective(job, &call, name);
+        return r != GRADSYNC_OK ? r : perform(job, &call);
 }
 
-int job_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out, uint64_t bytes, uint32_t root,
-                  const char *name) {
+int job_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out, uint64_t bytes, uint32_t root) {
         struct call call = { .kind = WIRE__OPERATION_KIND__BROADCAST, .root = root, .in = in, .out = out, .bytes = bytes,
                              .generation = generation };
+        int r = job_check(job);
 
-        return collective(job, &call, name);
+        return r != GRADSYNC_OK ? r : perform(job, &call);
 }
 
 int gradsync_broadcast(struct gradsync_job *job, void *data, size_t bytes, uint32_t root) {

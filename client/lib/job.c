@@ -123,6 +123,7 @@ void job_free(struct gradsync_job *job) {
         if (job->staging_fd >= 0)
                 close(job->staging_fd);
         params_deinit(&job->params);
+        sync_end(job);
         free(job);
 }
 
@@ -160,6 +161,7 @@ void job_forget(struct gradsync_job *job) {
                 registered_forget(memory);
         }
         params_deinit(&job->params);
+        sync_end(job);
         free(job->request.text);
         free(job->collective.request.text);
         free(job->rejoin.request.text);

@@ -58,12 +58,15 @@ struct collective {                     /* one call, which may take many operati
         struct request request;
 };
 
+#define SYNC_HISTORY 1u                 /* it knows that somebody has had a state */
+#define SYNC_TORN 2u                    /* its buffers are in part another member's */
+
 struct sync_entry {                     /* what each member says of its state */
         struct tag tag;                 /* generation 0: none */
         uint64_t step;                  /* as the trainer counts */
         uint64_t digest;                /* of the number and sizes of its buffers */
         uint64_t bytes;                 /* of all of them */
-        uint64_t history;               /* 1: it knows that somebody has had a state */
+        uint64_t flags;                 /* SYNC_… */
 };
 
 struct sync {                           /* a gradsync_sync_state() that is under way */
@@ -128,6 +131,7 @@ struct gradsync_job {
         struct collective collective;
         struct sync sync;
         bool history;                   /* some member of this job has had a state */
+        bool torn;                      /* a part of one has been received, and the rest has not */
         struct stall stall;
         bool telling;                   /* the stall callback runs, in this thread: */
         pthread_t teller;
@@ -143,9 +147,11 @@ int job_check(const struct gradsync_job *job);
 /* collective.c: as their public namesakes, for gradsync_sync_state(). The first begins whether or not the caller knows of the
  * generation. The second is void if that is not `generation` any more; on rank `root` it sends `in`, elsewhere `out`
  * receives, or nothing if that is NULL. */
-int job_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes, const char *name);
-int job_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out, uint64_t bytes, uint32_t root,
-                  const char *name);
+int job_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes);
+int job_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out, uint64_t bytes, uint32_t root);
+
+/* sync.c: what a gradsync_sync_state() that is under way has gathered goes. */
+void sync_end(struct gradsync_job *job);
 
 /* Operations that have ended in this generation, and whether the last of them failed: with one whose answer is here, and which
  * its caller has not come for yet. */

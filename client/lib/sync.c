@@ -25,16 +25,17 @@ static uint64_t digest(const struct gradsync_state *state, uint32_t n) {
 static int begin(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, uint64_t step) {
         struct sync *sync = &job->sync;
 
-        *sync = (struct sync){ .mine = { .tag = job->tag, .step = step, .digest = digest(state, n), .history = job->history } };
+        *sync = (struct sync){ .mine = { .tag = job->tag, .step = step, .digest = digest(state, n) } };
+        sync->mine.flags = (job->history ? SYNC_HISTORY : 0) | (job->torn ? SYNC_TORN : 0);
         for (uint32_t i = 0; i < n; i++)
                 sync->mine.bytes += state[i].bytes;
-        sync->all = calloc(job->most, sizeof(*sync->all));      /* another thread may let the world grow before all have been asked */
+        sync->all = calloc(job->most, sizeof(*sync->all));      /* the world may grow before all have been asked */
         if (sync->all == NULL)
                 return fail(GRADSYNC_NO_MEMORY, "no memory to gather the state of %u members", job->most);
         return GRADSYNC_OK;
 }
 
-static void end(struct gradsync_job *job) {
+void sync_end(struct gradsync_job *job) {
         free(job->sync.all);
         job->sync.all = NULL;
 }
@@ -55,20 +56,29 @@ static int check_sizes(const struct gradsync_job *job, const struct sync_entry *
         return GRADSYNC_OK;
 }
 
-/* Nobody has a state of this job: all come from the same checkpoint, or rank 0 decides. */
+static int no_state(const struct gradsync_job *job) {
+        return fail(GRADSYNC_MEMBER_LOST, "job '%s': no up-to-date rank is left: restart from a checkpoint", job->name);
+}
+
+/* Nobody has a state of this job: all come from the same checkpoint, or rank 0 decides, or the first after it whose state is
+ * all its own. */
 static int decide_fresh(struct gradsync_job *job) {
         struct sync *sync = &job->sync;
-        bool same = sync->all[0].step > 0;
+        const struct sync_entry *all = sync->all;
+        bool same = all[0].step > 0;
 
+        sync->source = sync->world;
         for (uint32_t rank = 0; rank < sync->world; rank++) {
-                same = same && sync->all[rank].step == sync->all[0].step;
-                if (sync->all[rank].history != 0)
-                        return fail(GRADSYNC_MEMBER_LOST,
-                                    "job '%s': no up-to-date rank is left: restart from a checkpoint", job->name);
+                if ((all[rank].flags & SYNC_HISTORY) != 0)
+                        return no_state(job);
+                same = same && all[rank].step == all[0].step && (all[rank].flags & SYNC_TORN) == 0;
+                if (sync->source == sync->world && (all[rank].flags & SYNC_TORN) == 0)
+                        sync->source = rank;
         }
-        sync->source = 0;
+        if (sync->source == sync->world)
+                return no_state(job);
         sync->transfer = !same;
-        sync->receive = !same && sync->rank != 0;
+        sync->receive = !same && sync->rank != sync->source;
         return GRADSYNC_OK;
 }
 
@@ -98,7 +108,7 @@ static int gather(struct gradsync_job *job) {
 
         if (sync->gathered)
                 return GRADSYNC_OK;
-        r = job_allgather(job, &sync->mine, sync->all, sizeof(sync->mine), call_name);
+        r = job_allgather(job, &sync->mine, sync->all, sizeof(sync->mine));
         if (r != GRADSYNC_OK)
                 return r;
         sync->generation = job->collective.generation;
@@ -116,8 +126,9 @@ static int transfer(struct gradsync_job *job, const struct gradsync_state *state
 
         for (; sync->transfer && sync->at < n; sync->at++) {
                 void *data = state[sync->at].data;
-                int r = job_broadcast(job, sync->generation, data, sync->receive ? data : NULL, state[sync->at].bytes, sync->source, call_name);
+                int r = job_broadcast(job, sync->generation, data, sync->receive ? data : NULL, state[sync->at].bytes, sync->source);
 
+                job->torn |= sync->receive && state[sync->at].bytes > 0 && job->collective.at > 0;
                 if (r != GRADSYNC_OK)
                         return r;
         }
@@ -141,22 +152,23 @@ static void forget_steps(struct gradsync_job *job) {
 static int conclude(struct gradsync_job *job, uint64_t *step) {
         const struct sync *sync = &job->sync;
         const struct sync_entry *from = &sync->all[sync->source];
-        int r = job_enter(job, call_name);
+        int r = job_check(job);
 
         if (r != GRADSYNC_OK)
                 return r;
         *step = from->step;
         job->tag = from->tag.generation > 0 ? from->tag : (struct tag){ sync->generation, 0 };
         job->history = true;
+        job->torn = false;
         forget_steps(job);
         if (job->generation != sync->generation && job->newcomer)  /* there are others now, who do not have it */
-                return job_leave(job, GRADSYNC_VOID_RETRY);
+                return GRADSYNC_VOID_RETRY;
         job->behind = false;
         if (job->generation != sync->generation)
-                return job_leave(job, GRADSYNC_OK);
+                return GRADSYNC_OK;
         job->told = sync->generation;
         reopen_steps(job);
-        return job_leave(job, GRADSYNC_OK);
+        return GRADSYNC_OK;
 }
 
 static int check(const struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, const uint64_t *step) {
@@ -168,11 +180,10 @@ static int check(const struct gradsync_job *job, const struct gradsync_state *st
         return GRADSYNC_OK;
 }
 
-int gradsync_sync_state(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, uint64_t *step) {
-        int r = check(job, state, n, step);
+/* One call as far as other threads are concerned, for they would have a part in what is known of the members. */
+static int synchronise(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, uint64_t *step) {
+        int r;
 
-        if (r != GRADSYNC_OK || job->gs->standalone)
-                return r;
         do {
                 r = job->sync.all == NULL ? begin(job, state, n, *step) : GRADSYNC_OK;
                 if (r == GRADSYNC_OK)
@@ -183,7 +194,17 @@ int gradsync_sync_state(struct gradsync_job *job, const struct gradsync_state *s
                         r = conclude(job, step);
                 if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                         return r;
-                end(job);
+                sync_end(job);
         } while (r == GRADSYNC_VOID_RETRY || r == GRADSYNC_VOID_BEHIND);
         return r;
+}
+
+int gradsync_sync_state(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, uint64_t *step) {
+        int r = check(job, state, n, step);
+
+        if (r == GRADSYNC_OK)
+                r = job_enter(job, call_name);
+        if (r != GRADSYNC_OK)
+                return r;
+        return job_leave(job, job->gs->standalone ? GRADSYNC_OK : synchronise(job, state, n, step));
 }

@@ -695,9 +695,10 @@ struct gradsync_state {
  * Newest is the state with the latest commit that this job has made; whoever has it already neither sends nor receives,
  * but for one of them, who sends. A process that is new in the job has none, whatever it has read from a checkpoint, unless
  * nobody has one: then, if all say the same `step` above 0, they have read the same checkpoint and nothing is sent; else
- * rank 0's state is taken. Losses meanwhile are dealt with inside the call: it starts again with those who are there, and a
- * member that had begun to receive has no state until it has received all of one. Steps that were marked before a change of
- * members and not finished before this call are to be computed again, by all.
+ * rank 0's state is taken, or, if that one is lost meanwhile, the first one's that has not begun to receive it. Losses meanwhile
+ * are dealt with inside the call: it starts again with those who are there, and a member that had begun to receive has no
+ * state until it has received all of one. Steps that were marked before a change of members and not finished before this
+ * call are to be computed again, by all. It is one collective: for one thread at a time, like the others.
  *   MEMBER_LOST         the job is over, or no member is left whose state is whole: restart from a checkpoint
  *   OPERATION_MISMATCH  the members' buffers differ
  */

@@ -580,7 +580,7 @@ def test_calls_in_a_child(daemon, member):
     for _ in range(2):
         text = ask(members[0], "fork")
         calls, found = text.split(" fd=")[0].split(), fields(text)
-        assert len(calls) == 16 and set(calls) == {"FORKED"}, text
+        assert len(calls) == 17 and set(calls) == {"FORKED"}, text
         assert (found["fd"], found["open"], found["status"]) == ("-1", "OK", "0"), text
         step(members)                               # the parent has noticed nothing
 

@@ -598,3 +598,53 @@ def test_a_broadcast_from_a_rank_that_is_no_more(team):
     for each in stay:
         assert "rank 2 of 2" in ask(each, "broadcast 100 2", "INVALID")
     assert all("right" in rest for rest in together(stay, "broadcast 100 1"))
+
+
+def test_the_state_is_synchronised_by_one_thread(member, daemon):
+    """A second thread is told so, and the first goes on."""
+    first, second = pair(member, daemon())
+    assert ask(first, "sync_twice") == "STATE"
+    assert ask(second, "sync_twice") == "STATE"
+    for each in (first, second):
+        assert ask(each, "sync_other") == "OK"
+
+
+def torn(member, served, options):
+    """Three members, by rank, none of whom has had a state; rank 0 is lost when the others have a part of its."""
+    members = [member(served) for _ in range(3)]
+    for rank, each in enumerate(members):
+        ask(each, "open nonblocking=1")
+        each.say("poll join name=torn last_call=1 " + options.format(rank=rank))
+    for each in members:
+        assert each.line().startswith("OK ")
+    members.sort(key=lambda each: int(fields(ask(each, "place"))["rank"]))
+    for rank, each in enumerate(members):
+        ask(each, f"state 1000000 {rank + 1}")
+    for each in members[:2]:
+        each.say("poll sync 0")
+    while served.job("torn")["operations"] < 4:
+        with served.at_once():          # in each call rank 2 goes on by one operation, and so nobody goes further
+            ask(members[2], "sync 0", "AGAIN")
+    members[0].kill()
+    members[2].say("poll sync 0")
+    return members
+
+
+def test_half_a_first_state_is_no_state(member, daemon):
+    """Whoever had begun to receive is nobody to receive from, although he is rank 0 now."""
+    members = torn(member, daemon(settings={**SHORT, "staging_bytes": "64KiB"}), "min=2 max=3")
+    for each in members[1:]:
+        line = each.line()
+        assert line.startswith("MEMBER_LOST ") and "no up-to-date rank is left: restart from a checkpoint" in line, line
+
+
+def test_a_first_state_of_the_one_who_has_all_of_his(member, daemon):
+    served = daemon(settings={**GRACE, "staging_bytes": "64KiB"})
+    members = torn(member, served, "world=3 rank={rank}")
+    new = member(served)
+    ask(new, "open")
+    ask(new, "join name=torn world=3 rank=0")
+    ask(new, "state 1000000 77")
+    assert ask(new, "sync 0") == "step=0 value=77 strange=0"
+    for each in members[1:]:
+        assert each.line().startswith("OK step=0 value=77 strange=0"), "what the one has who has lost nothing"
