@@ -78,6 +78,7 @@ static const struct {
         uint32_t field;
         size_t limit;
 } repeat_limits[] = {
+        { &wire__joined__descriptor, 10, LIMIT_PLANS },         /* plan */
         { &wire__plan_params__descriptor, 3, LIMIT_CHUNK },     /* param */
         { &wire__plan_buckets__descriptor, 3, LIMIT_CHUNK },    /* bucket */
         { &wire__param__descriptor, 3, LIMIT_DIMS },            /* shape */

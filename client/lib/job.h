@@ -120,7 +120,8 @@ struct gradsync_job {
         struct gradsync_memory *memories;       /* registered ones */
         struct gradsync_memory *registering;    /* the one that is being registered */
         struct params params;           /* registered for the next plan */
-        uint32_t next_plan;
+        uint32_t next_plan;             /* the ordinal of the next one; of those behind it, where they do not follow: */
+        uint32_t later_plan[LIMIT_PLANS], n_later, later;
         struct gradsync_plan *plans;    /* agreed ones */
         struct gradsync_plan *planning; /* the one that is being made, or agreed but not yet taken by the caller */
         struct memory staging;

@@ -150,6 +150,18 @@ static int wish_make(struct wish *wish, const struct gradsync_join_options *opti
         return r != GRADSYNC_OK ? r : wish_check(wish);
 }
 
+/* Others may have freed some in between: the ordinals of this member's plans are those of the plans that are left. */
+static void take_plans(struct gradsync_job *job, const Wire__Joined *joined) {
+        job->next_plan = joined->first_plan;
+        job->n_later = job->later = 0;
+        if (joined->n_plan == 0)
+                return;
+        job->next_plan = joined->plan[0];
+        for (size_t i = 1; i < joined->n_plan; i++)
+                job->later_plan[job->n_later++] = joined->plan[i];
+        job->later_plan[job->n_later++] = joined->next_plan;
+}
+
 static int take_joined(struct request *request, const ProtobufCMessage *message,
                        struct fdpass_packet *packet) {
         struct gradsync_job *job =
@@ -165,7 +177,7 @@ static int take_joined(struct request *request, const ProtobufCMessage *message,
         job->local_rank = joined->local_rank;
         job->world = joined->world;
         job->member = joined->member;
-        job->next_plan = joined->first_plan;
+        take_plans(job, joined);
         job->history = joined->history;
         job->joined = true;
         return GRADSYNC_OK;

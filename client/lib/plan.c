@@ -86,7 +86,8 @@ static int plan_new(struct gradsync_job *job, const struct gradsync_plan_options
         }
         plan->params = job->params;
         job->params = (struct params){ 0 };
-        plan->ordinal = job->next_plan++;
+        plan->ordinal = job->next_plan;
+        job->next_plan = job->later < job->n_later ? job->later_plan[job->later++] : job->next_plan + 1;
         plan->connection = job->gs->link.connection;
         set_deadline(plan);
         *ret = plan;

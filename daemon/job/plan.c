@@ -723,7 +723,7 @@ void plan_move(struct plan *plan, uint32_t before, const int64_t *from) {
         forget_reference(plan);
 }
 
-static bool is_held(const struct plan *plan) {
+bool plan_is_held(const struct plan *plan) {
         for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
                 if (plan->part[rank].state != PART_NONE && plan->part[rank].state != PART_DROPPED)
                         return true;
@@ -734,7 +734,7 @@ void plan_resume(struct plan *plan) {
         struct refusal refusal;
         int r = 0;
 
-        if (plan_over(plan) || (!plan->agreed && !plan->failed && !is_held(plan))) {
+        if (plan_over(plan) || (!plan->agreed && !plan->failed && !plan_is_held(plan))) {
                 plan_free(plan);
                 return;
         }

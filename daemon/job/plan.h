@@ -107,7 +107,11 @@ void plan_move(struct plan *plan, uint32_t before, const int64_t *from);
 /* After that, when everybody has heard of the generation: agrees, if only members that are gone were missing; frees what
  * only they had, or had still to free. */
 void plan_resume(struct plan *plan);
+/* Whether some member has a part of it. */
+bool plan_is_held(const struct plan *plan);
 struct plan *plan_free(struct plan *plan);
+/* The plans of a job that its members still have, by ascending ordinals, and the ordinal of their next one. How many there are. */
+uint32_t job_list_plans(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next);
 /* Members without whom the plan is not agreed, or the step not complete. */
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
 /* Share of its time that the member was blocked, as its library says; negative if not known. */

@@ -10,6 +10,7 @@
 static void joined(struct member *member) {
         struct session *session = member->owner;
         Wire__Joined message = WIRE__JOINED__INIT;
+        uint32_t list[LIMIT_PLANS], next, n;
 
         if (session == NULL)
                 return;
@@ -25,6 +26,13 @@ static void joined(struct member *member) {
         message.incarnation = member->job->incarnation;
         message.first_plan = member->next_plan;
         message.has_first_plan = message.first_plan > 0;
+        n = job_list_plans(member->job, list, &next);
+        if (n > 0 && next != list[0] + n) {
+                message.n_plan = n;
+                message.plan = list;
+                message.has_next_plan = true;
+                message.next_plan = next;
+        }
         message.has_history = message.history = member->job->last_step > 0 || member->job->history;
         session_send(session, WIRE__MESSAGE_TYPE__JOINED, member->join_request, -1, &message.base);
 }

@@ -609,6 +609,40 @@ def test_the_state_is_synchronised_by_one_thread(member, daemon):
         assert ask(each, "sync_other") == "OK"
 
 
+def other_plan(members, slot, name):
+    for each in members:
+        ask(each, f"slot {slot}")
+        ask(each, f"param {name} f32 50")
+    together(members, "plan")
+
+
+def test_a_successor_makes_the_plans_that_are_left(team):
+    """The others have freed one between two, and the last one: who comes later knows nothing of either."""
+    it = team()
+    for slot, name in enumerate(["freed", "left", "last"], 1):
+        other_plan(it.members, slot, name)
+    for slot in (1, 3):
+        for each in it.members:
+            ask(each, f"slot {slot}")
+        together(it.members, "plan_free")
+    for each in it.members:
+        ask(each, "slot 0")
+    stay = [it.members[0], it.members[2]]
+    it.bring(stay)
+    for each in stay:
+        each.say("finish")
+    victim = it.kill(1)
+    new = it.replace(1)
+    void_behind(stay, 1, victim.pid)
+    together(it.members, "sync 0")
+    other_plan([new], 2, "left")
+    other_plan(it.members, 4, "next")
+    for slot in (0, 2, 4):
+        for each in it.members:
+            ask(each, f"slot {slot}")
+        it.step()
+
+
 def torn(member, served, options):
     """Three members, by rank, none of whom has had a state; rank 0 is lost when the others have a part of its."""
     members = [member(served) for _ in range(3)]
