@@ -194,11 +194,31 @@ static int check_minor(const struct gradsync *gs, const struct wish *wish) {
         return GRADSYNC_OK;
 }
 
+static void set_deadline(struct gradsync_job *job) {
+        uint64_t ms = job->wish.join_ms;
+
+        job->deadline = ms == 0 ? NEVER : clock_after_ms(ms + ANSWER_GRACE_MS);
+}
+
+/* One that has gone is waited for as long as that takes: the time of the join begins anew with the daemon that follows. */
+static int wait_daemon(struct gradsync *gs, struct gradsync_job *job) {
+        int r = GRADSYNC_OK;
+
+        if (job->request.id != 0)
+                return r;
+        while (r == GRADSYNC_OK && gs->link.failed == 0 && gs->link.state != LINK_UP)
+                r = context_wait(gs, NEVER);
+        set_deadline(job);
+        return r == GRADSYNC_OK && gs->link.failed != 0 ? link_failure(&gs->link) : r;
+}
+
 /* Sent once, by the first call; a call that goes on after an interruption only waits. */
 static int ask(struct gradsync *gs, struct gradsync_job *job, const struct wish *wish) {
         Wire__Join join = WIRE__JOIN__INIT;
-        int r = check_minor(gs, wish);
+        int r = wait_daemon(gs, job);
 
+        if (r == GRADSYNC_OK)
+                r = check_minor(gs, wish);
         if (r != GRADSYNC_OK)
                 return r;
         join.job = job->name;
@@ -259,7 +279,6 @@ static int job_new(struct gradsync *gs, const struct wish *wish, struct gradsync
         job->staging_fd = -1;
         job->most = wish->max_world;
         job->timeout_ms = wish->timeout_ms;
-        job->deadline = wish->join_ms == 0 ? NEVER : clock_after_ms(wish->join_ms + ANSWER_GRACE_MS);
         job->next = gs->jobs;
         gs->jobs = job;
         *ret = job;
