@@ -63,6 +63,7 @@ struct collective {                     /* one call, which may take many operati
 
 struct sync_entry {                     /* what each member says of its state */
         struct tag tag;                 /* generation 0: none */
+        uint64_t plans;                 /* digest of how many steps of each plan are in it */
         uint64_t step;                  /* as the trainer counts */
         uint64_t digest;                /* of the number and sizes of its buffers */
         uint64_t bytes;                 /* of all of them */

@@ -22,10 +22,27 @@ static uint64_t digest(const struct gradsync_state *state, uint32_t n) {
         return hash;
 }
 
+static uint64_t mix(uint64_t x) {
+        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+        return x ^ x >> 31;
+}
+
+/* In any order of the plans, and without those of which no step was finished. */
+static uint64_t digest_plans(const struct gradsync_job *job) {
+        uint64_t sum = 0;
+
+        for (const struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+                if (step_next(plan, false) > 1)
+                        sum += mix((uint64_t)plan->ordinal << 48 ^ step_next(plan, false));
+        return sum;
+}
+
 static int begin(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, uint64_t step) {
         struct sync *sync = &job->sync;
 
         *sync = (struct sync){ .mine = { .tag = job->tag, .step = step, .digest = digest(state, n) } };
+        sync->mine.plans = digest_plans(job);
         sync->mine.flags = (job->history ? SYNC_HISTORY : 0) | (job->torn ? SYNC_TORN : 0);
         for (uint32_t i = 0; i < n; i++)
                 sync->mine.bytes += state[i].bytes;
@@ -44,6 +61,12 @@ static int compare_tags(const struct tag *a, const struct tag *b) {
         if (a->generation != b->generation)
                 return a->generation < b->generation ? -1 : 1;
         return a->commits < b->commits ? -1 : a->commits > b->commits;
+}
+
+/* Threads may finish steps of several plans in another order than those of other members do. Who has not made his plans yet has
+ * what he received. */
+static bool same_state(const struct sync_entry *a, const struct sync_entry *b) {
+        return compare_tags(&a->tag, &b->tag) == 0 && (a->plans == b->plans || a->plans == 0 || b->plans == 0);
 }
 
 static int check_sizes(const struct gradsync_job *job, const struct sync_entry *all) {
@@ -97,8 +120,8 @@ static int decide(struct gradsync_job *job) {
                 return decide_fresh(job);
         job->history = true;
         for (uint32_t rank = 0; rank < sync->world; rank++)
-                sync->transfer |= compare_tags(&all[rank].tag, &all[sync->source].tag) != 0;
-        sync->receive = compare_tags(&sync->mine.tag, &all[sync->source].tag) != 0;
+                sync->transfer |= !same_state(&all[rank], &all[sync->source]);
+        sync->receive = !same_state(&sync->mine, &all[sync->source]);
         return GRADSYNC_OK;
 }
 

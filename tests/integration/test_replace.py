@@ -682,3 +682,23 @@ def test_a_first_state_of_the_one_who_has_all_of_his(member, daemon):
     assert ask(new, "sync 0") == "step=0 value=77 strange=0"
     for each in members[1:]:
         assert each.line().startswith("OK step=0 value=77 strange=0"), "what the one has who has lost nothing"
+
+
+def test_states_with_as_many_steps_of_other_plans(team):
+    """Two have finished one committed step each, but not the same: only one of their states can go on."""
+    it = team()
+    other_plan(it.members, 1, "other")
+    for slot in (0, 1):
+        for each in it.members:
+            ask(each, f"slot {slot}")
+        it.bring()
+    stay = [it.members[0], it.members[2]]
+    for slot, each in enumerate(stay):
+        ask(each, f"slot {slot}")
+        ask(each, "finish")
+        ask(each, f"state 100000 {slot + 10}")
+    it.kill(1)
+    new = it.replace(1)
+    other_plan([new], 1, "other")
+    together(stay, "barrier", "VOID_BEHIND")
+    assert set(together(it.members, "sync 0")) == {"step=0 value=10 strange=0"}
