@@ -126,7 +126,8 @@
  * a process that joins the job by the same name, and by the same rank if ranks were asked for; it gets the rank and the
  * member id of the lost one. The others wait for it within finish(), or within a collective. Then the job is in its next
  * generation, with the same ranks, and finish() returns VOID_BEHIND: all call gradsync_sync_state(), which gives the new
- * member the state of the others, and compute the step again. If nobody comes in time, those who are left close ranks and
+ * member the state of the others, and compute the step again. (The new process makes the plans that the others have then, in the
+ * order in which they made them.) If nobody comes in time, those who are left close ranks and
  * finish() returns VOID_RETRY: rank and world size may have changed. That needs at least min_world of them, and nobody who
  * has asked for a rank; otherwise the job is over: finish() returns VOID_RETRY, and all further calls MEMBER_LOST.
  *
