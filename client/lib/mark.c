@@ -16,8 +16,12 @@ static int begin_mark(struct gradsync_plan *plan, uint32_t param, enum mark mark
         int r = plan_check_param(plan, param, call);
 
         *ret_count = false;
-        if (r != GRADSYNC_OK || step->outcome == WIRE__OUTCOME__VOID || step_outcome_due(plan))
+        if (r != GRADSYNC_OK)
                 return r;
+        if (step->outcome == WIRE__OUTCOME__VOID || step_outcome_due(plan)) {
+                step->touched |= !plan->accumulating;   /* finish() is to tell that this was dropped */
+                return GRADSYNC_OK;
+        }
         r = job_check(plan->job);
         if (r != GRADSYNC_OK || plan->accumulating)
                 return r;
@@ -115,8 +119,8 @@ int gradsync_accumulate(struct gradsync_plan *plan, bool on) {
         if (r == GRADSYNC_OK && on && step_open(plan))
                 r = fail(
                         GRADSYNC_STATE,
-                        "job '%s', step %llu: %u parameters are marked already; accumulation starts between steps",
-                        plan->job->name, (unsigned long long)plan->step.number, plan->step.marked);
+                        "job '%s', step %llu: parameters are marked already; accumulation starts between steps",
+                        plan->job->name, (unsigned long long)plan->step.number);
         if (r == GRADSYNC_OK)
                 plan->accumulating = on;
         return plan_leave(plan, r);

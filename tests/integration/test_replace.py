@@ -213,6 +213,27 @@ def test_synchronised_before_a_committed_step_is_finished(team, finished):
     assert it.step() == [3, 3, 3]
 
 
+def test_marked_after_the_change_and_finished_after_the_synchronisation(team):
+    """Marks of a step that is void already are dropped in silence. That is told by finish(), whenever the state was synchronised,
+    as it is to who had marked before the change: a trainer does not know when its library has heard."""
+    it = team()
+    it.step()
+    stay = it.members[:2]
+    ask(stay[0], "fill 1")
+    ask(stay[0], "ready")
+    it.kill(2)
+    it.replace(2)
+    for each in stay:
+        name, _, _ = each.ask("barrier").partition(" ")
+        assert name == "VOID_BEHIND"
+    ask(stay[1], "ready")
+    assert together(it.members, "sync 1") == ["step=1 value=1 strange=0"] * 3
+    for each in stay:
+        name, _, rest = each.ask("finish").partition(" ")
+        assert name == "VOID_RETRY", (name, rest)
+    assert it.step() == [2, 2, 2], "and the newcomer, which has marked nothing, is told nothing"
+
+
 def test_two_lost_at_once(team):
     it = team()
     it.step()
