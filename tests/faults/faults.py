@@ -2,9 +2,10 @@
 """
 Faults against a training job, in an order that a seed decides, and a checker that trusts nobody's word.
 
-The trainers (trainer.c) know each sum beforehand and log what they commit. This driver starts them again when they die,
-makes the faults, and in the end compares: every step that anybody committed was right, and every member's state is what
-applying each step number exactly once gives. A hang is a time of more than 2 s (--hang) without a committed step in which nobody was stopped by us.
+The trainers (trainer.c) train two plans, know each sum beforehand and log what they commit. This driver starts them again when
+they die, makes the faults, and in the end compares: every plan's step that anybody committed was right, and every member's state
+is, for each plan, what applying each step number exactly once gives. A step is committed when both plans' are, and void when
+one of them was, or the collective in it. A hang is a time of more than 2 s (--hang) without a committed step in which nobody was stopped by us.
 """
 
 import argparse
@@ -22,7 +23,9 @@ import time
 
 HOSTILE = pathlib.Path(__file__).resolve().parents[1] / "integration/hostile.py"
 MOST = 10 ** 9
+PLANS = 2                           # of trainer.c
 MANY = 200                          # faults: fewer say little about shares
+GIVE_UP = 3                         # hangs without a step in between
 NO_DAEMON = 3                       # exit status of trainer.c that began while there was none
 FLOODER, HOG = 65533, 65532         # uids of the hostile clients: not the trainers', whose quota they would use up
 
@@ -76,7 +79,8 @@ class Trainer:
         self.log = rig.directory / f"rank{rank}.log"
         self.at = 0                     # how much of the log has been read
         self.rest = ""
-        self.step, self.open, self.whole = 0, False, False
+        self.steps = [0] * PLANS        # that its state has, by plan
+        self.open, self.whole = set(), False
         self.result = None
         self.lives = 0
         self.start()
@@ -86,7 +90,8 @@ class Trainer:
                "GRADSYNC_WORLD_SIZE": str(self.rig.world)}
         self.process = subprocess.Popen([self.rig.build / "tests/faults/fault_trainer", str(self.rig.target), self.log],
                                         env=env, stdin=subprocess.DEVNULL)
-        self.whole = self.open = self.doomed = False
+        self.whole = self.doomed = False
+        self.open = set()               # plans of which something is marked
         self.lives += 1
 
     def read(self):
@@ -103,13 +108,18 @@ class Trainer:
             self.take(stamp, word, arguments, line)
 
     def take(self, stamp, word, arguments, line):
-        if word == "commit":
-            self.step, self.whole, self.open = int(arguments[0]), True, False
-            self.rig.committed(self, self.step, stamp)
+        if word in ("commit", "state"):
+            before, step, plan = min(self.steps), int(arguments[0]), int(arguments[1])
+            self.steps[plan] = step
+            if word == "commit":
+                self.whole = True
+                self.open.discard(plan)
+                if min(self.steps) > before:
+                    self.rig.committed(self, min(self.steps), stamp)
         elif word == "open":
-            self.open = True
+            self.open.add(int(arguments[1]))
         elif word == "void":
-            self.open = False
+            self.open.clear()
         elif word == "wrong":
             self.rig.wrong.append(f"rank {self.rank}: {line}")
         elif word == "end":
@@ -129,6 +139,7 @@ class Rig:
         self.socket = str(self.directory / "socket")
         self.commits, self.newest = 0, 0.0      # the newest step, and when it was
         self.last = now()                       # since when nothing was committed, as far as that is somebody's fault
+        self.stuck = 0                          # hangs since the newest step
         self.waiting = []                       # faults not recovered from
         self.recovery = {}
         self.wrong, self.hangs, self.in_open, self.done = [], 0, 0, 0
@@ -186,6 +197,7 @@ class Rig:
             self.waiting.remove(fault)
         if step > self.commits:
             self.commits, self.newest, self.last = step, stamp, max(self.last, stamp)
+            self.stuck = 0
 
     def look(self):
         """Reads the logs, starts the dead again, notices hangs."""
@@ -203,8 +215,11 @@ class Rig:
             raise Fault("gradsyncd has ended: " + (self.directory / "daemon.log").read_text()[-2000:])
         if now() - self.last > self.options.hang and not self.finished():
             self.hangs += 1
+            self.stuck += 1
             self.last = now()
             self.tell_hang()
+            if self.stuck == GIVE_UP:
+                raise Fault(f"given up: the job does not go on after step {self.commits}")
 
     def tell_hang(self):
         job = next((job for job in self.status()["jobs"] if job["name"] == "faults"), {})
@@ -370,20 +385,21 @@ def quantiles(times):
 
 
 def replay(rig):
-    """Members that lost nobody else's state have applied each step once: their chains are the replay's."""
+    """Members that lost nobody else's state have applied each step once: their chains are the replay's, for each plan."""
     problems = []
     for trainer in rig.trainers:
-        at = None                       # the step that its state is of
+        at = [None] * PLANS             # the steps that its state is of
         for _, word, arguments, _ in filter(None, map(parsed, trainer.log.read_text(encoding="utf-8").splitlines())):
             if word == "begin":
-                at = None
+                at = [None] * PLANS
             elif word in ("commit", "state"):
-                step = int(arguments[0])
-                if word == "commit" and at is not None and step != at + 1:
-                    problems.append(f"rank {trainer.rank} committed step {step} after {at}")
-                if int(arguments[1], 16) != rig.chain(step):
-                    problems.append(f"rank {trainer.rank}: the state after step {step} is not that of {step} steps applied once")
-                at = step
+                step, plan = int(arguments[0]), int(arguments[1])
+                if word == "commit" and at[plan] is not None and step != at[plan] + 1:
+                    problems.append(f"rank {trainer.rank} committed step {step} of plan {plan} after {at[plan]}")
+                if int(arguments[2], 16) != rig.chain(step):
+                    problems.append(f"rank {trainer.rank}: the state of plan {plan} after step {step} is not that of {step} steps "
+                                    "applied once")
+                at[plan] = step
     return problems
 
 

@@ -5,9 +5,14 @@
  *
  *     trainer STEPS LOG
  *
- * It appends to LOG, a line each, with CLOCK_MONOTONIC nanoseconds: "begin PID", "open STEP" when the first gradient of a step
- * is marked, "commit STEP HASH", "void STEP", "state STEP HASH" when it was taken from others, "wrong STEP …", "end HASH". Its
- * state is a chain of hashes over the steps that it has applied, so that a step applied twice, or not at all, shows in the end.
+ * It trains two plans, whose steps are both part of each step of the training, in an order that changes from step to step, with a
+ * collective in the middle of some: so it hears of a loss from either plan, or from the collective, while the other plan has
+ * marked nothing, or something, or all, and is committed already.
+ *
+ * It appends to LOG, a line each, with CLOCK_MONOTONIC nanoseconds: "begin PID", "open STEP PLAN" when the first gradient of a
+ * plan's step is marked, "commit STEP PLAN HASH", "void STEP" when some of the step was void, "state STEP PLAN HASH" for each plan
+ * when the state was synchronised, "wrong STEP …", "end STEP". Its state is a chain of hashes for each plan, over the steps that it
+ * has applied, so that a step applied twice, or not at all, shows in the end.
  * On SIGUSR1 it leaves a child behind, which holds copies of all it has open, and dies. Without a daemon it ends with 3.
  */
 #include <gradsync/gradsync.h>
@@ -21,18 +26,42 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PARAMS 4u
+#define PLANS 2u
+#define PARAMS 3u /* at most, of a plan */
+#define PIECE 100u /* elements of a collective */
 
-static const uint64_t elements[PARAMS] = { 5000, 64, 70000, 3 };
-static const char *const names[PARAMS] = { "embedding", "norm", "dense", "bias" };
+static const struct model {
+        unsigned n;
+        uint64_t elements[PARAMS];
+        const char *names[PARAMS];
+} model[PLANS] = {
+        { 2, { 5000, 300 }, { "embedding", "positions" } },
+        { 3, { 64, 70000, 3 }, { "norm", "dense", "bias" } },
+};
+
+/* What a step consists of, by its number: "a" marks all of the first plan, "A" finishes it, "b" and "B" are the second one's,
+ * "*" is a collective. */
+static const char *const orders[] = { "abAB", "aA*bB", "a*bBA", "ba*AB", "bBaA", "b*aA*B", "ab*BA" };
+
+enum { ALLREDUCE, BROADCAST, BARRIER, COLLECTIVES };
+
+struct learner {
+        struct gradsync_plan *plan;
+        uint64_t marked; /* number of the step of which something is marked; 0: none */
+};
+
+struct progress { /* of one plan: the state */
+        uint64_t step;
+        uint64_t chain; /* of what has been applied */
+};
 
 struct trainer {
         struct gradsync *gs;
         struct gradsync_job *job;
-        struct gradsync_plan *plan;
+        struct learner learner[PLANS];
+        struct progress progress[PLANS];
         FILE *log;
-        uint64_t target, step;
-        uint64_t chain; /* of what has been applied: the state */
+        uint64_t target;
         volatile uint64_t sink;
 };
 
@@ -97,17 +126,23 @@ static void compute(struct trainer *t, unsigned rounds) {
                 t->sink = t->sink * UINT64_C(6364136223846793005) + i;
 }
 
-static void verify(struct trainer *t, uint64_t step) {
+static unsigned kind_of(unsigned plan, unsigned param) {
+        return plan * PARAMS + param;
+}
+
+static void verify(struct trainer *t, unsigned plan, uint64_t step) {
         uint32_t world = gradsync_world_size(t->job);
 
-        for (unsigned p = 0; p < PARAMS; p++) {
-                const float *gradient = gradsync_gradient(t->plan, p);
+        for (unsigned p = 0; p < model[plan].n; p++) {
+                const float *gradient = gradsync_gradient(t->learner[plan].plan, p);
 
-                for (uint64_t i = 0; i < elements[p]; i++) {
-                        if (gradient[i] == sum(step, p, i, world))
+                for (uint64_t i = 0; i < model[plan].elements[p]; i++) {
+                        float right = sum(step, kind_of(plan, p), i, world);
+
+                        if (gradient[i] == right)
                                 continue;
-                        note(t, "wrong %" PRIu64 " %s[%" PRIu64 "] is %g instead of %g", step, names[p], i, gradient[i],
-                             sum(step, p, i, world));
+                        note(t, "wrong %" PRIu64 " %s[%" PRIu64 "] is %g instead of %g", step, model[plan].names[p], i, gradient[i],
+                             right);
                         return;
                 }
         }
@@ -121,58 +156,144 @@ static void die_behind_a_child(void) {
         raise(SIGKILL);
 }
 
-static int train_step(struct trainer *t) {
+/* Steps of the training that are in the state as a whole. */
+static uint64_t done(const struct trainer *t) {
+        return t->progress[0].step < t->progress[1].step ? t->progress[0].step : t->progress[1].step;
+}
+
+static void mark(struct trainer *t, unsigned plan, uint64_t step) {
+        struct learner *learner = &t->learner[plan];
         uint32_t rank = gradsync_rank(t->job);
-        uint64_t step = t->step + 1;
-        int r;
 
-        for (unsigned p = PARAMS; p-- > 0;) {
-                float *gradient = gradsync_gradient(t->plan, p);
+        for (unsigned p = model[plan].n; p-- > 0;) {
+                float *gradient = gradsync_gradient(learner->plan, p);
 
-                for (uint64_t i = 0; i < elements[p]; i++)
-                        gradient[i] = value(step, p, i, rank);
-                compute(t, 100000);
-                check(t, "ready", gradsync_ready(t->plan, p));
-                if (p == PARAMS - 1)
-                        note(t, "open %" PRIu64, step);
+                for (uint64_t i = 0; i < model[plan].elements[p]; i++)
+                        gradient[i] = value(step, kind_of(plan, p), i, rank);
+                compute(t, 80000);
+                check(t, "ready", gradsync_ready(learner->plan, p));
+                if (learner->marked == 0)
+                        note(t, "open %" PRIu64 " %u", step, plan);
+                learner->marked = step;
                 if (asked_to_die)
                         die_behind_a_child();
         }
-        UNINTERRUPTED(r, gradsync_finish(t->plan, NULL));
+}
+
+/* The outcome of what is marked. OK: it is in the state now. */
+static int finish(struct trainer *t, unsigned plan) {
+        struct progress *progress = &t->progress[plan];
+        struct learner *learner = &t->learner[plan];
+        uint64_t step = learner->marked;
+        int r;
+
+        UNINTERRUPTED(r, gradsync_finish(learner->plan, NULL));
+        learner->marked = 0;
         if (r != GRADSYNC_OK)
                 return r;
-        verify(t, step);
-        t->chain = chained(t->chain, step);
-        t->step = step;
-        note(t, "commit %" PRIu64 " %016" PRIx64, step, t->chain);
+        verify(t, plan, step);
+        progress->chain = chained(progress->chain, step);
+        progress->step = step;
+        note(t, "commit %" PRIu64 " %u %016" PRIx64, step, plan, progress->chain);
+        return r;
+}
+
+/* Something that all members can tell the result of. */
+static int talk(struct trainer *t, uint64_t step) {
+        uint32_t rank = gradsync_rank(t->job), world = gradsync_world_size(t->job), root = (uint32_t)(step % world);
+        unsigned kind = step / 8 % COLLECTIVES;
+        float piece[PIECE];
+        int r;
+
+        for (unsigned i = 0; i < PIECE; i++)
+                piece[i] = value(step, kind, i, rank);
+        if (kind == ALLREDUCE)
+                UNINTERRUPTED(r, gradsync_allreduce(t->job, piece, PIECE, GRADSYNC_F32, GRADSYNC_SUM));
+        else if (kind == BROADCAST)
+                UNINTERRUPTED(r, gradsync_broadcast(t->job, piece, sizeof(piece), root));
+        else
+                UNINTERRUPTED(r, gradsync_barrier(t->job));
+        for (unsigned i = 0; i < PIECE && r == GRADSYNC_OK; i++) {
+                float right = kind == ALLREDUCE ? sum(step, kind, i, world) : value(step, kind, i, kind == BROADCAST ? root : rank);
+
+                if (piece[i] == right)
+                        continue;
+                note(t, "wrong %" PRIu64 " collective %u: [%u] is %g instead of %g", step, kind, i, piece[i], right);
+                break;
+        }
+        return r;
+}
+
+/* What is missing of a step: after a void one, a plan may have its part already. */
+static int train_step(struct trainer *t, uint64_t step) {
+        const char *order = orders[step % (sizeof(orders) / sizeof(*orders))];
+        int r = GRADSYNC_OK;
+
+        for (; *order != '\0' && r == GRADSYNC_OK; order++) {
+                unsigned plan = *order == 'b' || *order == 'B';
+                bool has_it = t->progress[plan].step == step;
+
+                if (*order == '*')
+                        r = talk(t, step);
+                else if (!has_it && (*order == 'A' || *order == 'B'))
+                        r = finish(t, plan);
+                else if (!has_it)
+                        mark(t, plan, step);
+        }
         return r;
 }
 
 static void synchronise(struct trainer *t) {
-        const struct gradsync_state state = { &t->chain, sizeof(t->chain) };
+        const struct gradsync_state state = { t->progress, sizeof(t->progress) };
+        uint64_t step = done(t);
         int r;
 
-        UNINTERRUPTED(r, gradsync_sync_state(t->job, &state, 1, &t->step));
+        UNINTERRUPTED(r, gradsync_sync_state(t->job, &state, 1, &step));
         check(t, "sync_state", r);
-        note(t, "state %" PRIu64 " %016" PRIx64, t->step, t->chain);
+        for (unsigned plan = 0; plan < PLANS; plan++)
+                note(t, "state %" PRIu64 " %u %016" PRIx64, t->progress[plan].step, plan, t->progress[plan].chain);
+        if (step != done(t))
+                note(t, "wrong %" PRIu64 " state of it is said to be of step %" PRIu64, done(t), step);
+}
+
+/* A call has told of a change of the members. Each plan of which something is marked has an outcome of its own, before the state is
+ * synchronised (what is committed counts) or after that (it does not): both are right, if all members do the same. */
+static void settle(struct trainer *t, uint64_t step, int r) {
+        bool behind = r == GRADSYNC_VOID_BEHIND;
+
+        if (behind && step / 2 % 2 == 0) {
+                synchronise(t);
+                behind = false;
+        }
+        for (unsigned plan = 0; plan < PLANS; plan++) {
+                if (t->learner[plan].marked == 0)
+                        continue;
+                r = finish(t, plan);
+                behind |= r == GRADSYNC_VOID_BEHIND;
+                if (r != GRADSYNC_OK && r != GRADSYNC_VOID_RETRY && r != GRADSYNC_VOID_BEHIND)
+                        check(t, "finish", r);
+        }
+        if (behind)
+                synchronise(t);
 }
 
 static void train(struct trainer *t) {
-        bool done = false;
+        bool finished = false;
 
         synchronise(t);
-        while (!done) {
-                bool last = t->step == t->target;
+        while (!finished) {
+                bool last = done(t) == t->target;
+                uint64_t step = done(t) + 1;
                 int r;
 
-                UNINTERRUPTED(r, last ? gradsync_barrier(t->job) : train_step(t));
-                if (r == GRADSYNC_VOID_BEHIND || r == GRADSYNC_VOID_RETRY)
-                        note(t, "void %" PRIu64, t->step + 1);
-                else
-                        check(t, "finish", r);
-                if (r == GRADSYNC_VOID_BEHIND)
-                        synchronise(t);
-                done = last && r == GRADSYNC_OK;
+                UNINTERRUPTED(r, last ? gradsync_barrier(t->job) : train_step(t, step));
+                if (r == GRADSYNC_VOID_BEHIND || r == GRADSYNC_VOID_RETRY) {
+                        note(t, "void %" PRIu64, step);
+                        settle(t, step, r);
+                } else {
+                        check(t, "step", r);
+                }
+                finished = last && r == GRADSYNC_OK;
         }
 }
 
@@ -185,13 +306,16 @@ static void set_up(struct trainer *t) {
         check(t, "open", r);
         UNINTERRUPTED(r, gradsync_join(t->gs, NULL, &t->job));
         check(t, "join", r);
-        for (unsigned p = 0; p < PARAMS; p++)
-                check(t, names[p], gradsync_param(t->job, names[p], GRADSYNC_F32, 1, &elements[p]));
         options.reduce = GRADSYNC_SUM;
         options.first_bucket_bytes = 1;
         options.bucket_bytes = 1;
-        UNINTERRUPTED(r, gradsync_plan_with(t->job, &options, &t->plan));
-        check(t, "plan", r);
+        for (unsigned plan = 0; plan < PLANS; plan++) {
+                for (unsigned p = 0; p < model[plan].n; p++)
+                        check(t, model[plan].names[p],
+                              gradsync_param(t->job, model[plan].names[p], GRADSYNC_F32, 1, &model[plan].elements[p]));
+                UNINTERRUPTED(r, gradsync_plan_with(t->job, &options, &t->learner[plan].plan));
+                check(t, "plan", r);
+        }
 }
 
 int main(int argc, char **argv) {
@@ -207,7 +331,7 @@ int main(int argc, char **argv) {
         note(&t, "begin %d", (int)getpid());
         set_up(&t);
         train(&t);
-        note(&t, "end %016" PRIx64, t.chain);
+        note(&t, "end %" PRIu64, done(&t));
         check(&t, "leave", gradsync_leave(t.job));
         gradsync_close(t.gs);
         fclose(t.log);
