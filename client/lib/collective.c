@@ -183,7 +183,7 @@ static int run_chunk(struct gradsync_job *job, uint64_t bytes) {
         uint64_t stride = scattered(c->kind) ? align_up(bytes) : bytes;
         int r;
 
-        if (c->generation != job->generation)
+        if (c->request.id == 0 && c->generation != job->generation)     /* else its answer tells: it may have come in time */
                 return GRADSYNC_VOID_RETRY;
         if (c->chunk == 0 && bytes > 0) {
                 copy(job, copy_in, bytes, stride);

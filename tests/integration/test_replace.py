@@ -494,8 +494,8 @@ def test_a_place_that_is_not_vacant(team):
     assert it.step() == [1, 1, 1]
 
 
-def test_without_blocking(team):
-    it = team()
+def replaced_without_blocking(it):
+    """After a step: rank 1 is another one now, on a handle that does not block."""
     it.step()
     it.kill(1)
     made = it.start(it.served)
@@ -511,6 +511,36 @@ def test_without_blocking(team):
     assert ask(made, "poll sync 0").startswith("step=1 value=1 strange=0")
     for each in stay:
         each.line()
+    return made
+
+
+def test_a_collective_that_was_done_before_the_loss(team):
+    """A caller with a loop of its own may read of the end of its collective and of a new generation at once: the collective has
+    happened, as for the others."""
+    it = team()
+    made = replaced_without_blocking(it)
+    assert made.ask("allgather 64").startswith("AGAIN ")
+    assert together([it.members[0], it.members[2]], "allgather 64") == ["right"] * 2
+    it.kill(2)
+    it.replace(2)
+    ask(made, "dispatch")
+    assert fields(ask(made, "place"))["generation"] == "3"
+    assert made.ask("allgather 64") == "OK right"
+    for each, how in ((it.members[0], ""), (made, "poll ")):
+        assert each.ask(how + "barrier").startswith("VOID_BEHIND ")
+    for each, how in zip(it.members, ("", "poll ", "")):
+        each.say(how + "sync 1")
+    for each in it.members:
+        assert each.line().startswith("OK step=1 value=1 strange=0")
+    for each, how in zip(it.members, ("", "poll ", "")):
+        each.say(how + "allgather 100")
+    for each in it.members:
+        assert each.line().startswith("OK right")
+
+
+def test_without_blocking(team):
+    it = team()
+    made = replaced_without_blocking(it)
     it.bring()
     for each in it.members:
         each.say("poll finish" if each is made else "finish")
