@@ -278,6 +278,32 @@ def test_a_caller_with_a_loop_of_its_own(daemon, member):
     together(members, "poll finish")
 
 
+@pytest.mark.parametrize("end_daemon", [stop, kill])
+@pytest.mark.parametrize("taken", [0, 1], ids=["by-nobody", "by-one"])
+def test_an_answer_that_was_read_but_not_taken(daemon, member, end_daemon, taken):
+    """The collective has ended, and callers with loops of their own have not called again: they count it when they do, and so
+    does the daemon that follows."""
+    served = daemon()
+    members = [member(served) for _ in range(2)]
+    together(members, "open nonblocking=1")
+    for rank, each in enumerate(members):
+        each.say(f"poll join name=job world=2 rank={rank}")
+    assert all(each.line().startswith("OK ") for each in members)
+    served.ctl("pause", "job")
+    for each in members:
+        assert each.ask("barrier").startswith("AGAIN ")
+    served.ctl("resume", "job")
+    wait_until(lambda: not served.job("job")["waiting_for"], "the end of the barrier")
+    for each in members:
+        ask(each, "dispatch")
+    together(members[:taken], "poll barrier")
+    end_daemon(served)
+    served.start()
+    wait_until(lambda: together(members, "dispatch") and (served.job("job") or {}).get("state") == "running", "the return")
+    together(members[taken:], "poll barrier")
+    assert all(rest.startswith("right") for rest in together(members, "poll allgather 64"))
+
+
 def test_a_signal_while_there_is_no_daemon(daemon, crew):
     served = daemon()
     members = crew(served)
