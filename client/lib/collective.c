@@ -358,6 +358,12 @@ static int check(const struct gradsync_job *job, const struct call *call) {
         return GRADSYNC_OK;
 }
 
+/* Refused for a loss that has not been told: gradsyncd tells it to all when nothing is done in the job any more. The caller hears of
+ * it then, so that his next call has the same to say. */
+static bool ends_the_job(const struct gradsync_job *job, int r) {
+        return r == GRADSYNC_MEMBER_LOST && !job->lost.known && job->gs->minor >= FRAME_MINOR_1;
+}
+
 /* Calls of no bytes are left out by every member alike, so nothing is sent for them. */
 static int perform(struct gradsync_job *job, const struct call *call) {
         struct collective *c = &job->collective;
@@ -375,7 +381,7 @@ static int perform(struct gradsync_job *job, const struct call *call) {
         if (c->phase == COLLECTIVE_IDLE)
                 begin(job, call);
         r = c->phase == COLLECTIVE_VOID ? GRADSYNC_VOID_RETRY : advance(job);
-        if (r == GRADSYNC_VOID_RETRY) {
+        if (r == GRADSYNC_VOID_RETRY || ends_the_job(job, r)) {
                 c->phase = COLLECTIVE_VOID;
                 r = end_void(job);
         }

@@ -6,6 +6,9 @@ import signal
 
 import pytest
 
+import harness
+import wire
+from fake import FakeDaemon
 from harness import wait_until
 from test_client import ask, fields
 
@@ -131,3 +134,38 @@ def test_a_plan_whose_end_was_not_said(alone):
     assert len(served.job("job")["plans"]) == 1
     ask(made, "slot 0")
     ask(made, "poll finish", "VOID_RETRY")
+
+
+class Ending(FakeDaemon):
+    """Refuses an operation because of a loss, and tells the loss to all only then, as a daemon does when nothing is done in the job
+    any more."""
+
+    def __init__(self, path):
+        self.operations = 0
+        super().__init__(path)
+
+    def _talk(self, client):
+        while data := client.recv(wire.FRAME_MAX):
+            head, _ = wire.parse(data)
+            if head.type == wire.pb.HELLO:
+                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=1, instance=1, device="cpu", version="0.1.0"))
+            elif head.type == wire.pb.JOIN:
+                self._send(client, head, "JOINED", wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=2, member=1))
+            elif head.type == wire.pb.OPERATION:
+                self.operations += 1
+                self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value("MEMBER_LOST"), text="rank 1 is gone"))
+                client.send(wire.frame("LOST", wire.pb.Lost(job=1, generation=1, rank=1, pid=77, cause=wire.pb.EXITED, text="it exited")))
+
+
+def test_refused_before_the_loss_is_told(program, scratch):
+    """The call returns when the loss is known, and each one behind it says the same of its own knowledge."""
+    ending = Ending(scratch / "ending")
+    each = program(harness.MEMBER, socket=ending.path)
+    ask(each, "open")
+    ask(each, "join name=ending world=2 rank=0")
+    for command in ("barrier", "barrier", "allreduce 1 f32 sum"):
+        text = ask(each, command, "MEMBER_LOST")
+        assert "rank 1 (pid 77)" in text and "it exited" in text, text
+    assert ending.operations == 1
+    each.kill()
+    ending.close()
