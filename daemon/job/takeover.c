@@ -336,7 +336,7 @@ static bool is_empty(const struct job *job) {
 }
 
 bool takeover_busy(const struct job *job) {
-        if (job->takeover == NULL)
+        if (job->takeover == NULL || job->state == JOB_LOST)    /* to that one nobody comes back any more */
                 return false;
         if (is_empty(job) && is_expecting(job))
                 return true;
@@ -359,7 +359,7 @@ bool takeover_forget(struct job *job, uint32_t rank) {
 void takeover_check(struct job *job, uint64_t now) {
         struct refusal refusal;
 
-        if (job->takeover == NULL)
+        if (job->takeover == NULL || job->state == JOB_LOST)
                 return;
         if (is_empty(job) && !is_expecting(job))
                 job_settle_later(job);

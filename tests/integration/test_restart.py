@@ -443,6 +443,24 @@ def test_untouched(daemon, pair, peers, said):
     go(new, 1)
 
 
+@pytest.mark.parametrize("newer", [{"incarnation": 1}, {"generation": 9}])
+def test_what_a_newer_job_has_ended_is_not_waited_for(serve, newer):
+    """One member is back and another one is awaited when a newer job takes the name: nobody comes back to the old one, so it is
+    gone with the last who is in it, and counts towards no quota."""
+    served = serve()
+    made = Returning(served.path)
+    place = {"job": "old", "incarnation": 0, "generation": 3, "rank": 0, "local_rank": 0, "world": 2, "member": 1, "min_world": 2,
+             "max_world": 2, "wait_ms": 3600000}
+    made.ask("REJOIN", "REJOINED", **place)
+    newest = Returning(served.path)
+    request = newest.send("REJOIN", **{**place, **newer, "world": 1, "min_world": 1, "max_world": 1, "wait_ms": 0})
+    newest.expect("REJOINED", request)
+    assert made.expect("LOST").cause == wire.pb.SUPERSEDED
+    made.close()
+    newest.close()
+    served.settled()
+
+
 @pytest.mark.parametrize("orderly", [[False, False], [True, False]])
 def test_begun(daemon, pair, peers, orderly):
     """All had brought a bucket, and not all have heard of an orderly end: what the daemon did with it is not known."""
