@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every request in every state: whatever a client says, and whenever, it gets one answer, or goes with a reason, and nobody else
+notices."""
+import pytest
+
+import wire
+from harness import wait_until
+from states import ANSWERS, ONLY_MINOR_1, STATES, WAITS, Scene, ask, requests
+
+CELLS = [(name, minor) for name in STATES for minor in (1, 0) if minor or name not in ONLY_MINOR_1]
+
+
+class Stage:
+    """One state, made again whenever a request has changed something."""
+
+    def __init__(self, served, name, minor):
+        self.served, self.name, self.minor = served, name, minor
+        self.scene = self.goes_on = None
+        self.dropped = 0
+
+    def make(self):
+        if self.scene is None:
+            self.scene = Scene(self.served, self.minor)
+            self.goes_on = STATES[self.name](self.scene)
+            self.scene.actor.sync()
+
+    def drop(self):
+        scene, self.scene = self.scene, None
+        scene.close()
+        self.dropped += 1
+        if self.name == "draining" or self.dropped % 16 == 0:
+            forget(self.served)
+
+    def finish(self):
+        """All was refused, so all is as it was."""
+        if self.scene is None:
+            return
+        if self.goes_on and not self.scene.actor.gone:
+            self.goes_on()
+        self.drop()
+
+    def others_go(self, request, kind):
+        """What waits for others is answered when there are none any more."""
+        scene = self.scene
+        for peer in scene.peers:
+            if peer is not scene.actor:
+                peer.close()
+
+        def told():
+            scene.actor.sync()
+            return scene.actor.gone or request not in scene.actor.asked
+        wait_until(told, f"an answer to {kind}")
+
+
+def judge(stage, kind, request, answers):
+    """Whether the request was refused, and nothing else happened."""
+    actor = stage.scene.actor
+    if actor.gone:
+        assert actor.reason is not None, f"{stage.name}: {kind}: closed without a reason"
+        return False
+    mine = [frame for frame in answers if request and frame.request == request]
+    if ANSWERS[kind] is not None and kind not in WAITS:
+        assert len(mine) == 1, f"{stage.name}: {kind} has no answer"
+    if kind in WAITS - {"JOIN"} and not mine:
+        stage.others_go(request, kind)
+    actor.settle_asked(request)
+    if request == stage.scene.request:
+        return False                    # what follows of a refused plan is ignored
+    return len(mine) == 1 and mine[0].kind == "REFUSED"
+
+
+def forget(served):
+    """Jobs that are waited for after a restart, in which nobody is: an operator need not wait. And nothing is held back."""
+    witness = served.healthy.peers[0]
+
+    def order(**fields):
+        request = witness.send("CONTROL", **fields)
+        while witness.receive().request != request:
+            pass
+
+    def alone():
+        order(verb=wire.pb.RESUME)
+        jobs = [job for job in witness.status()["STATUS_JOB"] if job.name != "healthy"]
+        for job in jobs:
+            for rank in range(job.world):
+                order(verb=wire.pb.EVICT, job=job.name, rank=rank)
+        return not jobs
+
+    wait_until(alone, "the end of all other jobs")
+
+
+@pytest.mark.parametrize("name, minor", CELLS, ids=[f"{name}-{minor}" for name, minor in CELLS])
+def test_every_request(serve, name, minor):
+    served = serve(settings={"jobs_per_uid": 64})
+    stage = Stage(served, name, minor)
+    stage.make()
+    for number in range(len(requests(stage.scene))):
+        stage.make()
+        kind, fields = requests(stage.scene)[number]
+        try:
+            request = ask(stage.scene, kind, fields)
+            refused = judge(stage, kind, request, stage.scene.actor.sync())
+        except AssertionError as problem:
+            raise AssertionError(f"{name}, minor {minor}: {kind} {fields}: {problem}") from problem
+        if not refused:
+            stage.drop()
+    stage.finish()
+    served.go(1)
+    forget(served)
