@@ -199,17 +199,6 @@ int on_leave(struct session *session, struct request *request, const ProtobufCMe
         return 0;
 }
 
-/* A plan is one request in several frames, so it is refused once. */
-static int refuse_plan(struct session *session, const struct request *request, int r) {
-        if (r > 0)
-                session->refused_plan = request->id;
-        return r;
-}
-
-static bool refused_before(const struct session *session, const struct request *request) {
-        return request->id != 0 && request->id == session->refused_plan;
-}
-
 /* Plans can also be made while a lost member is replaced. */
 static struct member *session_planning(struct session *session, uint32_t job, struct request *request) {
         struct member *member = session_member(session, job, &request->refusal);

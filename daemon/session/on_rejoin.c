@@ -91,10 +91,16 @@ static int check_fd(const struct request *request, struct refusal *refusal) {
 
 int on_rejoin_plan(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__RejoinPlan *plan = CAST(Wire__RejoinPlan, message);
-        struct member *member = session_member(session, plan->job, &request->refusal);
-        int r = member == NULL ? (int)request->refusal.code : check_fd(request, &request->refusal);
+        struct member *member;
+        int r;
 
-        return r != 0 ? r : takeover_plan(member, plan, &request->fds[0], &request->refusal);
+        if (refused_before(session, request))
+                return 0;
+        member = session_member(session, plan->job, &request->refusal);
+        r = member == NULL ? (int)request->refusal.code : check_fd(request, &request->refusal);
+        if (r == 0)
+                r = takeover_plan(member, plan, &request->fds[0], &request->refusal);
+        return refuse_plan(session, request, r);
 }
 
 int on_rejoin_staging(struct session *session, struct request *request, const ProtobufCMessage *message) {

@@ -74,6 +74,17 @@ int session_check_job(const struct session *session, const char *job, uint32_t m
 /* Says of a request for a rank, which is set, that it comes from this process of that rank. INVALID if the rank was not asked for. */
 int session_identify(struct membership_request *who, const char *job, bool asked, uint64_t instance,
                      struct refusal *refusal);
+/* A plan is one request in several frames, so it is refused once. */
+static inline int refuse_plan(struct session *session, const struct request *request, int r) {
+        if (r > 0)
+                session->refused_plan = request->id;
+        return r;
+}
+
+static inline bool refused_before(const struct session *session, const struct request *request) {
+        return request->id != 0 && request->id == session->refused_plan;
+}
+
 /* The daemon ends, and the client will ask the next one: it is not answered. */
 static inline bool session_waits(const struct session *session) {
         return session->returns && session->sessions->config.jobs->draining;

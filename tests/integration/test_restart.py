@@ -443,6 +443,19 @@ def test_untouched(daemon, pair, peers, said):
     go(new, 1)
 
 
+def test_a_plan_that_comes_back_is_refused_once(daemon, pair, peers):
+    """The memory that ends a description is part of the same request: what was refused before it is not refused again."""
+    served = daemon()
+    old = pair(served)
+    again(served)
+    made = peers(Returning(served.socket))
+    made.rejoin(old[0])
+    request = made.plan_send(small_plan(2), commit=False, arena_bytes=1)
+    made.send("REJOIN_PLAN", request, fds=[old[0].memory[0]], job=made.job, plan=0, step=0, launched=0)
+    heard = [frame.request for frame in made.silent() if frame.kind == "REFUSED"]
+    assert heard == [request]
+
+
 @pytest.mark.parametrize("newer", [{"incarnation": 1}, {"generation": 9}])
 def test_what_a_newer_job_has_ended_is_not_waited_for(serve, newer):
     """One member is back and another one is awaited when a newer job takes the name: nobody comes back to the old one, so it is
