@@ -20,6 +20,7 @@
 #define MOST_WAIT (UINT64_C(3600) * USEC_PER_SEC)
 #define MOST_NUMBERS (1u << 17) /* of results that are told to one member at once: as many fit its queue */
 #define MOST_EMPTY (UINT64_C(60) * USEC_PER_SEC)
+#define MOST_GENERATIONS (UINT32_C(1) << 31) /* those that follow are counted from there on */
 #define MOST_ID (UINT64_C(1) << 48) /* of a member: those of its job that come later are counted from the highest on */
 
 struct takeover *takeover_free(struct takeover *takeover) {
@@ -34,7 +35,7 @@ static int check(const struct job_rejoin *rejoin, struct refusal *refusal) {
         const struct membership_request *wish = &rejoin->join.membership;
         const char *name = rejoin->join.name;
 
-        if (rejoin->generation == 0 || rejoin->generation == UINT32_MAX)
+        if (rejoin->generation == 0 || rejoin->generation >= MOST_GENERATIONS)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s': there is no generation %u", name,
                               rejoin->generation);
         if (rejoin->world == 0 || rejoin->world > wish->max_world || wish->rank >= rejoin->world)

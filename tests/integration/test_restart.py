@@ -456,6 +456,21 @@ def test_a_plan_that_comes_back_is_refused_once(daemon, pair, peers):
     assert heard == [request]
 
 
+def test_the_latest_generation_that_can_come_back(serve):
+    """Generations that follow are counted on from what a member says: there is room for them."""
+    served = serve()
+    made = served.adopt(Returning(served.path))
+    served.others.append(made)
+    world = {"job": "late", "min_world": 1, "max_world": 2}
+    made.ask("REJOIN", "REJOINED", **world, generation=(1 << 31) - 1, rank=0, local_rank=0, world=1, member=1, wait_ms=0)
+    job, = [job for job in made.status()["STATUS_JOB"] if job.name == "late"]
+    made.send("REJOIN_END", job=job.job)
+    assert made.expect("RESUMED").generation == 1 << 31
+    other = served.peer(minor=1)
+    assert other.ask("JOIN", "JOINED", **world).generation == (1 << 31) + 1
+    assert made.expect("NEWGEN").generation == (1 << 31) + 1
+
+
 @pytest.mark.parametrize("newer", [{"incarnation": 1}, {"generation": 9}])
 def test_what_a_newer_job_has_ended_is_not_waited_for(serve, newer):
     """One member is back and another one is awaited when a newer job takes the name: nobody comes back to the old one, so it is
@@ -549,6 +564,7 @@ def test_places_that_cannot_be(daemon, pair, peers):
     again(served)
     liar = peers(Returning(served.socket))
     for changes, code, word in (({"rank": 2}, "INVALID", "rank 2 of 2"), ({"generation": 0}, "INVALID", "generation 0"),
+                                ({"generation": 1 << 31}, "INVALID", "generation 2147483648"),
                                 ({"world": 0}, "INVALID", "rank"), ({"world": 300, "max_world": 300}, "INVALID", "300"),
                                 ({"member": 0}, "INVALID", "member id"), ({"member": 1 << 63}, "INVALID", "member id"),
                                 ({"job": "a/b"}, "INVALID", "name"), ({"min_world": 3}, "INVALID", "3")):

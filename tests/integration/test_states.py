@@ -3,9 +3,8 @@
 notices."""
 import pytest
 
-import wire
 from harness import wait_until
-from states import ANSWERS, ONLY_MINOR_1, STATES, WAITS, Scene, ask, requests
+from states import ANSWERS, ONLY_MINOR_1, STATES, WAITS, Scene, ask, forget, requests
 
 CELLS = [(name, minor) for name in STATES for minor in (1, 0) if minor or name not in ONLY_MINOR_1]
 
@@ -67,26 +66,6 @@ def judge(stage, kind, request, answers):
     if request == stage.scene.request:
         return False                    # what follows of a refused plan is ignored
     return len(mine) == 1 and mine[0].kind == "REFUSED"
-
-
-def forget(served):
-    """Jobs that are waited for after a restart, in which nobody is: an operator need not wait. And nothing is held back."""
-    witness = served.healthy.peers[0]
-
-    def order(**fields):
-        request = witness.send("CONTROL", **fields)
-        while witness.receive().request != request:
-            pass
-
-    def alone():
-        order(verb=wire.pb.RESUME)
-        jobs = [job for job in witness.status()["STATUS_JOB"] if job.name != "healthy"]
-        for job in jobs:
-            for rank in range(job.world):
-                order(verb=wire.pb.EVICT, job=job.name, rank=rank)
-        return not jobs
-
-    wait_until(alone, "the end of all other jobs")
 
 
 @pytest.mark.parametrize("name, minor", CELLS, ids=[f"{name}-{minor}" for name, minor in CELLS])
