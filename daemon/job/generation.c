@@ -122,11 +122,13 @@ static bool resume(struct job *job) {
         return true;
 }
 
-/* Ranks are final. Growth has no cause, and takes nobody's place. */
+/* Ranks are final. Growth has no cause, and takes nobody's place. The rank of a loss that had its next generation already is of
+ * an older world. */
 static void note_regenerated(struct job *job, uint32_t before, const bool *fresh) {
         const struct recovery *recovery = &job->recovery;
         bool grown = job->state == JOB_RUNNING;
-        bool replaced = !grown && before == job_world(job) && recovery->any && fresh[recovery->rank];
+        bool replaced = !grown && before == job_world(job) && recovery->open && recovery->regenerated == 0 &&
+                        fresh[recovery->rank];
 
         recovery_regenerated(&job->recovery, grown ? WIRE__CAUSE__CAUSE_NONE : job->loss.cause,
                              replaced ? (int32_t)job->rank[recovery->rank]->pid : 0, clock_now());

@@ -86,3 +86,29 @@ def test_every_request(serve, name, minor):
     stage.finish()
     served.go(1)
     forget(served)
+
+
+def test_a_loss_in_a_larger_world_before(serve):
+    """The last rank of three was lost, and the others closed ranks; then one of them leaves, and somebody who waits takes his
+    place: he is not the successor of a rank that there is no more."""
+    served = serve()
+    scene = served.adopt(Scene(served, 1))
+    served.others.append(scene)
+    team = [scene.add() for _ in range(3)]
+    for peer, request in [(peer, scene.join(peer, 3, min_world=2, last_call_ms=60000, rejoin_grace_ms=0)) for peer in team]:
+        peer.joined(request)
+    team.sort(key=lambda peer: peer.rank)
+    team.pop().close()
+    for peer in team:
+        peer.generation = peer.expect("NEWGEN").generation
+    scene.agree(team)
+    scene.bring(team[:1])
+    waiting = scene.add()
+    request = scene.join(waiting, 3, min_world=2)
+    waiting.status()
+    team[1].leave()
+    assert team[0].outcome(team[0].plans[0])[0] == "VOID"
+    place = waiting.joined(request)
+    assert (place.rank, place.world) == (1, 2)
+    told, = [job for job in waiting.status()["STATUS_JOB"] if job.name == scene.name]
+    assert (told.lost_rank, told.HasField("lost_successor")) == (2, False)
