@@ -631,7 +631,7 @@ def test_memory_that_cannot_be(daemon, pair, peers, tmp_path):
         refused(made, request, "INVALID", word)
     request = made.plan_send(old[0].plans[0], commit=False)
     refused(made, made.send("REJOIN_PLAN", request, job=made.job, plan=0, step=0, launched=0), "INVALID", "missing")
-    request = made.send("REJOIN_PLAN", request, fds=[old[0].memory[0]], job=made.job, plan=0, step=0, launched=9)
+    request = made.send("REJOIN_PLAN", fds=[old[0].memory[0]], job=made.job, plan=0, step=0, launched=9)
     refused(made, request, "INVALID", "9 of 2")
     made.offer(old[0].plans[0], old[0].memory[0], 0, 0)
     made.plans, made.memory, old[0].plans, old[0].memory = old[0].plans, old[0].memory, {}, {}
