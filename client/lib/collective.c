@@ -358,10 +358,10 @@ static int check(const struct gradsync_job *job, const struct call *call) {
         return GRADSYNC_OK;
 }
 
-/* Refused for a loss that has not been told: gradsyncd tells it to all when nothing is done in the job any more. The caller hears of
- * it then, so that his next call has the same to say. */
+/* Refused for a loss that ends the job, which gradsyncd may tell to all only later, when nothing is done in the job any more. The
+ * caller hears of it then, so that his next call has the same to say. */
 static bool ends_the_job(const struct gradsync_job *job, int r) {
-        return r == GRADSYNC_MEMBER_LOST && !job->lost.known && job->gs->minor >= FRAME_MINOR_1;
+        return r == GRADSYNC_MEMBER_LOST && (job->lost.known || job->gs->minor >= FRAME_MINOR_1);
 }
 
 /* Calls of no bytes are left out by every member alike, so nothing is sent for them. */
