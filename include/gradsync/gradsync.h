@@ -135,6 +135,18 @@
  * marked when the generation changed, so that no change goes unseen. (Not after a gradsync_sync_state() in between.) What
  * is marked in such a step is dropped. The same holds for a collective, if no other call has told of the generation.
  *
+ * Several plans have steps and outcomes of their own: where a training step is made of several, a loss may find one committed and
+ * make another void. So a trainer counts the steps that it has applied of each plan, and keeps these counts with the parameters,
+ * in the state that it synchronises. When a call, of a plan or a collective, has told it of a change of members, it
+ *
+ *   1. calls finish() for each other plan of which it has marked anything that is not finished, and applies what is OK;
+ *   2. calls gradsync_sync_state(), if the first call, or one of these, has returned VOID_BEHIND;
+ *   3. computes what the state lacks of the training step, from a point that follows from the state alone, so that all members, also
+ *      the new one, make the same calls.
+ *
+ * The first two may change places: what was marked is void then, even if it was committed. Without finish() nothing that is marked
+ * of such a plan counts. After VOID_RETRY the next finish() of a plan of which nothing was marked returns that, too.
+ *
  * A job that has formed with fewer than max_world members takes more in later, if nobody has asked for a rank: between steps
  * it goes into a new generation with them, which the others are told of in the same way, by VOID_BEHIND.
  *
@@ -664,10 +676,10 @@ int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int
  *   QUOTA, NO_MEMORY    there is no room for the shared memory
  *   UNSUPPORTED         the daemon's staging memory is too small for so many members
  *   VOID_RETRY          a member was lost before all had come; contents of the output are undefined. The job is in a new
- *                       generation: call it again, if all others do
- *   VOID_BEHIND         the same, and somebody has taken the lost member's place: call gradsync_sync_state() first. In the middle of a
- *                       step call gradsync_finish() before that, for each plan of which parameters are marked: it tells whether
- *                       the step is committed, or to be computed again
+ *                       generation: call it again, if all others do. In the middle of a step call gradsync_finish() before that, for
+ *                       each plan of which parameters are marked: it tells whether the step is committed, or to be computed again
+ *   VOID_BEHIND         the same, and somebody has taken the lost member's place: call gradsync_sync_state() before anything else that
+ *                       involves others, but after gradsync_finish(); see LOSSES
  */
 
 /* Returns when all members have called it. */
