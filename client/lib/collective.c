@@ -44,6 +44,12 @@ static uint64_t chunk_max(const struct gradsync_job *job, unsigned kind) {
         return job->staging.bytes / parts / ARENA_ALIGN * ARENA_ALIGN;
 }
 
+static void close_staging(struct gradsync_job *job) {
+        if (job->staging_fd >= 0)
+                close(job->staging_fd);
+        job->staging_fd = -1;
+}
+
 static int take_staging(struct request *request, const ProtobufCMessage *message,
                         struct fdpass_packet *packet) {
         const Wire__StagingArena *arena = (const Wire__StagingArena *)message;
@@ -53,12 +59,22 @@ static int take_staging(struct request *request, const ProtobufCMessage *message
                 return fail(GRADSYNC_PROTOCOL,
                             "job '%s': gradsyncd sent a staging memory of %llu bytes and %u fds", job->name,
                             (unsigned long long)arena->bytes, packet->n_fds);
-        if (job->gs->link.timer >= 0) {         /* another daemon may ask for it */
-                job->staging_fd = packet->fds[0];
-                packet->n_fds = 0;
-                return memory_map(&job->staging, job->staging_fd, arena->bytes, "the staging memory", job->name);
-        }
-        return memory_map(&job->staging, packet->fds[0], arena->bytes, "the staging memory", job->name);
+        job->staging.bytes = arena->bytes;
+        job->staging_fd = packet->fds[0];
+        packet->n_fds = 0;
+        return GRADSYNC_OK;
+}
+
+/* gradsyncd gives the memory once: a call that could not map it leaves it for the next one. */
+static int map_staging(struct gradsync_job *job) {
+        int r;
+
+        if (job->staging.base != NULL)
+                return GRADSYNC_OK;
+        r = memory_map(&job->staging, job->staging_fd, job->staging.bytes, "the staging memory", job->name);
+        if (r == GRADSYNC_OK && job->gs->link.timer < 0)        /* no other daemon will ask for it */
+                close_staging(job);
+        return r;
 }
 
 /* The first collective of a job that carries data gets the memory for all. */
@@ -72,8 +88,10 @@ static int ask_staging(struct gradsync_job *job) {
 }
 
 static int touch_staging(struct gradsync_job *job) {
-        int r;
+        int r = map_staging(job);
 
+        if (r != GRADSYNC_OK)
+                return r;
         pthread_mutex_unlock(&job->gs->link.lock);
         r = memory_populate(&job->staging, "the staging memory", job->name);
         pthread_mutex_lock(&job->gs->link.lock);
@@ -237,9 +255,7 @@ static void forget_staging(struct gradsync_job *job) {
 
         request_close(job->gs, &c->request);
         memory_unmap(&job->staging);
-        if (job->staging_fd >= 0)
-                close(job->staging_fd);
-        job->staging_fd = -1;
+        close_staging(job);
         c->phase = COLLECTIVE_STAGING;
         c->connection = job->gs->link.connection;
 }
@@ -299,7 +315,7 @@ static void begin(struct gradsync_job *job, const struct call *call) {
         if (call->bytes == 0 || job->staging_agreed)
                 c->phase = COLLECTIVE_CHUNKS;
         else
-                c->phase = job->staging.base == NULL ? COLLECTIVE_STAGING : COLLECTIVE_TOUCH;
+                c->phase = job->staging.bytes == 0 ? COLLECTIVE_STAGING : COLLECTIVE_TOUCH;
         c->kind = call->kind;
         c->dtype = call->dtype;
         c->reduce = call->reduce;

@@ -70,7 +70,7 @@ int job_wait_generation(struct gradsync_job *job) {
         int r = GRADSYNC_OK;
 
         while (job->changing && r == GRADSYNC_OK)
-                r = context_wait(job->gs, NEVER);
+                r = job->gs->link.failed != 0 ? link_failure(&job->gs->link) : context_wait(job->gs, NEVER);
         return r;
 }
 

@@ -39,7 +39,7 @@ struct stall {
 enum collective_phase {
         COLLECTIVE_IDLE,
         COLLECTIVE_STAGING,             /* asks for the staging memory */
-        COLLECTIVE_TOUCH,               /* has mapped it, and faults its pages in */
+        COLLECTIVE_TOUCH,               /* maps it, and faults its pages in */
         COLLECTIVE_MAPPED,              /* says so */
         COLLECTIVE_CHUNKS,
         COLLECTIVE_VOID,                /* failed with its generation; waits for what follows */
@@ -126,7 +126,7 @@ struct gradsync_job {
         struct gradsync_plan *plans;    /* agreed ones */
         struct gradsync_plan *planning; /* the one that is being made, or agreed but not yet taken by the caller */
         struct memory staging;
-        int staging_fd;                 /* kept for the daemon that may follow; -1: none */
+        int staging_fd;                 /* until its mapping, or for the daemon that may follow; -1: none */
         bool staging_agreed;            /* the daemon knows that it is touched */
         uint64_t sequence;
         bool operation_failed;          /* the last one that was counted in it */
@@ -165,7 +165,7 @@ void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const c
 int job_regenerate(struct gradsync_job *job, const Wire__Newgen *message);
 /* The same, and nothing is void. */
 int job_resume(struct gradsync_job *job, const Wire__Resumed *message);
-/* Waits, while the generation is at its end, for what follows. */
+/* Waits, while the generation is at its end, for what follows. Nothing does if the connection has failed: its result then. */
 int job_wait_generation(struct gradsync_job *job);
 /* What a call is told that ended with its generation: VOID_RETRY, or VOID_BEHIND if state has to be synchronised. */
 int job_void_code(const struct gradsync_job *job);

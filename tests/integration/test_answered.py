@@ -2,7 +2,9 @@
 """Answers that have come before the daemon went, and whose calls are repeated after another one has taken the job back: members
 with a loop of their own, which take the answer in one call and learn of it in the next. What an answer has said is
 neither counted twice nor forgotten."""
+import resource
 import signal
+import threading
 
 import pytest
 
@@ -10,13 +12,18 @@ import harness
 import wire
 from fake import FakeDaemon
 from harness import wait_until
-from test_client import ask, fields
+from test_client import ask, fields, join, together
 
 
 def restart(served, end):
     served.signal(end)
     assert served.program.wait() == (0 if end == signal.SIGTERM else -end), served.log
     served.start()
+
+
+def address_space(pid):
+    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
 
 
 def answered(served, member, command):
@@ -138,10 +145,11 @@ def test_a_plan_whose_end_was_not_said(alone):
 
 class Ending(FakeDaemon):
     """Refuses an operation because of a loss, and tells the loss to all only then, as a daemon does when nothing is done in the job
-    any more."""
+    any more; or refuses it with `code`, and goes. It answers when the test lets it."""
 
-    def __init__(self, path):
-        self.operations = 0
+    def __init__(self, path, code="MEMBER_LOST", goes=False):
+        self.operations, self.code, self.goes = 0, code, goes
+        self.may_answer, self.has_told = threading.Event(), threading.Event()
         super().__init__(path)
 
     def _talk(self, client):
@@ -153,19 +161,82 @@ class Ending(FakeDaemon):
                 self._send(client, head, "JOINED", wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=2, member=1))
             elif head.type == wire.pb.OPERATION:
                 self.operations += 1
-                self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value("MEMBER_LOST"), text="rank 1 is gone"))
+                self.may_answer.wait()
+                self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value(self.code), text="rank 1 is gone"))
+                if self.goes:
+                    return
                 client.send(wire.frame("LOST", wire.pb.Lost(job=1, generation=1, rank=1, pid=77, cause=wire.pb.EXITED, text="it exited")))
+                self.has_told.set()
 
 
-def test_refused_before_the_loss_is_told(program, scratch):
-    """The call returns when the loss is known, and each one behind it says the same of its own knowledge."""
+@pytest.mark.parametrize("at_once", [False, True])
+def test_refused_for_a_loss(program, scratch, at_once):
+    """The call returns when the loss is known, also if that has come with the answer, and each one behind it says the same of its own
+    knowledge."""
     ending = Ending(scratch / "ending")
     each = program(harness.MEMBER, socket=ending.path)
     ask(each, "open")
     ask(each, "join name=ending world=2 rank=0")
-    for command in ("barrier", "barrier", "allreduce 1 f32 sum"):
-        text = ask(each, command, "MEMBER_LOST")
-        assert "rank 1 (pid 77)" in text and "it exited" in text, text
+    each.say("barrier")
+    wait_until(lambda: ending.operations == 1, "the operation")
+    if at_once:
+        each.stop()
+    ending.may_answer.set()
+    if at_once:
+        wait_until(ending.has_told.is_set, "both messages to be sent")
+        each.resume()
+    lines = [each.line(), *(each.ask(command) for command in ("barrier", "allreduce 1 f32 sum"))]
+    for line in lines:
+        assert line.startswith("MEMBER_LOST ") and "rank 1 (pid 77)" in line and "it exited" in line, lines
     assert ending.operations == 1
     each.kill()
     ending.close()
+
+
+@pytest.mark.parametrize("code", ["MEMBER_LOST", "VOID_RETRY"])
+def test_the_daemon_goes_before_the_loss_is_told(program, scratch, code):
+    """What follows is said by nobody then: the call returns all the same, and gives up no sooner than the connection."""
+    ending = Ending(scratch / "ending", code, goes=True)
+    ending.may_answer.set()
+    each = program(harness.MEMBER, socket=ending.path)
+    ask(each, "open reconnect=-1")
+    ask(each, "join name=ending world=2 rank=0")
+    for _ in range(2):
+        assert "closed the connection" in ask(each, "barrier", "DAEMON_LOST")
+    each.kill()
+    ending.close()
+
+
+def test_the_daemon_goes_while_a_place_is_kept(daemon, member):
+    """The step is void, which it was before; what follows is said by nobody."""
+    served = daemon(settings={"rejoin_grace": "60s"})
+    members = [member(served) for _ in range(2)]
+    for each in members:
+        ask(each, "open reconnect=-1")
+    join(members)
+    for each in members:
+        ask(each, "param first f32 100")
+    together(members, "plan")
+    ask(members[0], "ready")
+    members[1].kill()
+    wait_until(lambda: served.job("job")["state"] == "replacing", "the loss to be seen")
+    members[0].say("finish")
+    served.expect_clean = False
+    assert served.program.kill() == -signal.SIGKILL
+    assert members[0].line().startswith("VOID_RETRY ")
+    assert "closed the connection" in ask(members[0], "finish", "DAEMON_LOST")
+
+
+def test_staging_memory_that_could_not_be_mapped(daemon, member):
+    """The daemon has given it, and gives it once."""
+    served = daemon(settings={"staging_bytes": "64M"})
+    made = member(served)
+    ask(made, "open reconnect=-1")
+    join([made])
+    was = resource.prlimit(made.pid, resource.RLIMIT_AS)
+    resource.prlimit(made.pid, resource.RLIMIT_AS, (address_space(made.pid) + (32 << 20), was[1]))
+    for _ in range(2):
+        assert "ulimit -v" in ask(made, "broadcast 100000 0", "NO_MEMORY")
+    resource.prlimit(made.pid, resource.RLIMIT_AS, was)
+    for _ in range(2):
+        assert "right" in ask(made, "broadcast 100000 0")
