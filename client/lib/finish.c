@@ -60,14 +60,17 @@ static void begin_waiting(struct gradsync_plan *plan) {
                 plan->waiting_ns = clock_ns();
 }
 
-static void end_waiting(struct gradsync_plan *plan) {
-        uint64_t blocked;
+static void count_waiting(struct gradsync_plan *plan, uint64_t now) {
+        uint64_t blocked = now - plan->waiting_ns;
 
-        if (--plan->waiters > 0)
-                return;
-        blocked = clock_ns() - plan->waiting_ns;
         plan->step.blocked_ns += blocked;
         plan->exposed_ns += blocked;
+        plan->waiting_ns = now;
+}
+
+static void end_waiting(struct gradsync_plan *plan) {
+        if (--plan->waiters == 0)
+                count_waiting(plan, clock_ns());
 }
 
 /* The step is void: waits for what follows the generation. */
@@ -92,19 +95,54 @@ static int wait_once(struct gradsync_plan *plan) {
         return r;
 }
 
-int gradsync_wait(struct gradsync_plan *plan, uint32_t param) {
-        int r = plan_enter(plan, "gradsync_wait");
+/* A thread in gradsync_wait(). It may wake when another one has finished its step, and the next one is open. */
+struct waiter {
+        struct waiter *next;
+        bool ended;
+        int result;                     /* if it has ended: OK or the code of finish() */
+        uint64_t number;                /* of the step */
+};
 
-        if (r != GRADSYNC_OK)
-                return r;
-        r = plan_check_param(plan, param, "gradsync_wait");
+static void begin_wait(struct gradsync_plan *plan, struct waiter *waiter) {
+        *waiter = (struct waiter){ .next = plan->waiter, .number = plan->step.number };
+        plan->waiter = waiter;
+}
+
+static void end_wait(struct gradsync_plan *plan, const struct waiter *waiter) {
+        struct waiter **at = &plan->waiter;
+
+        while (*at != waiter)
+                at = &(*at)->next;
+        *at = waiter->next;
+}
+
+/* finish() is about to return `result`. */
+static void end_waits(struct gradsync_plan *plan, int result) {
+        for (struct waiter *waiter = plan->waiter; waiter != NULL; waiter = waiter->next) {
+                if (waiter->ended)
+                        continue;
+                waiter->ended = true;
+                waiter->result = result;
+        }
+}
+
+static int ended_result(const struct gradsync_plan *plan, const struct waiter *waiter) {
+        if (waiter->result == GRADSYNC_OK)
+                return GRADSYNC_OK;
+        return fail(waiter->result, "job '%s', step %llu is void on all members: gradsync_finish() has said so to another thread",
+                    plan->job->name, (unsigned long long)waiter->number);
+}
+
+static int wait_param(struct gradsync_plan *plan, uint32_t param, const struct waiter *waiter) {
+        int r = GRADSYNC_OK;
+
         while (r == GRADSYNC_OK) {
-                if (plan->step.outcome == WIRE__OUTCOME__VOID) {
-                        r = void_result(plan);
-                        break;
-                }
+                if (waiter->ended)
+                        return ended_result(plan, waiter);
+                if (plan->step.outcome == WIRE__OUTCOME__VOID)
+                        return void_result(plan);
                 if (plan->step.done[plan->layout.bucket_of[param]])
-                        break;
+                        return GRADSYNC_OK;
                 r = step_check_job(plan);
                 if (r == GRADSYNC_OK && plan->step.mark[param] == MARK_NONE)
                         r = fail(GRADSYNC_STATE,
@@ -113,6 +151,21 @@ int gradsync_wait(struct gradsync_plan *plan, uint32_t param) {
                                  plan->params.list[param].name);
                 if (r == GRADSYNC_OK)
                         r = wait_once(plan);
+        }
+        return waiter->ended ? ended_result(plan, waiter) : r;
+}
+
+int gradsync_wait(struct gradsync_plan *plan, uint32_t param) {
+        struct waiter waiter;
+        int r = plan_enter(plan, "gradsync_wait");
+
+        if (r != GRADSYNC_OK)
+                return r;
+        r = plan_check_param(plan, param, "gradsync_wait");
+        if (r == GRADSYNC_OK) {
+                begin_wait(plan, &waiter);
+                r = wait_param(plan, param, &waiter);
+                end_wait(plan, &waiter);
         }
         return plan_leave(plan, r);
 }
@@ -123,6 +176,8 @@ static void conclude(struct gradsync_plan *plan, struct gradsync_info *info) {
         bool committed = step->outcome == WIRE__OUTCOME__COMMITTED;
         uint64_t now = clock_ns();
 
+        if (plan->waiters > 0)
+                count_waiting(plan, now);       /* what comes now is the next step's */
         info->step = step->number;
         info->exposed_s = (double)step->blocked_ns / (double)NSEC_PER_SEC;
         info->elapsed_s = (double)(now - plan->finished_ns) / (double)NSEC_PER_SEC;
@@ -181,6 +236,7 @@ int gradsync_finish(struct gradsync_plan *plan, struct gradsync_info *ret) {
         if (r == GRADSYNC_VOID_RETRY || r == GRADSYNC_VOID_BEHIND)
                 plan->job->told = plan->job->generation;
         if (r == GRADSYNC_OK || r == GRADSYNC_VOID_RETRY || r == GRADSYNC_VOID_BEHIND) {
+                end_waits(plan, r);
                 conclude(plan, &info);
                 if (ret != NULL)
                         options_give(ret, &info, sizeof(info));

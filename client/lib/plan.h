@@ -69,6 +69,7 @@ struct gradsync_plan {
         uint64_t agreed_ns, finished_ns, exposed_ns;
         uint32_t waiters;               /* threads in finish or wait; since when there are any: */
         uint64_t waiting_ns;
+        struct waiter *waiter;          /* finish.c: those in gradsync_wait() */
 };
 
 void plan_free(struct gradsync_plan *plan);     /* local; its job does not know it any more */

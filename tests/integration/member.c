@@ -13,6 +13,7 @@
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -462,6 +463,43 @@ static void *mark_some(void *data) {
         return NULL;
 }
 
+static bool asleep(pid_t thread) {
+        char path[64], state = 0;
+        FILE *file;
+
+        snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
+        file = fopen(path, "re");
+        if (file == NULL || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+                abort();
+        fclose(file);
+        return state == 'S';
+}
+
+/* Comes when the main thread sleeps in finish(). The name is for the test, which looks whether this one sleeps, too. */
+static void *wait_second(void *data) {
+        struct marker *marker = data;
+
+        while (!asleep(getpid()))
+                sched_yield();
+        pthread_setname_np(pthread_self(), "waiter");
+        marker->result = gradsync_wait(PLAN, marker->first);
+        return NULL;
+}
+
+/* finish_waited PARAMETER: another thread waits for it meanwhile. Tells what that one was told; the result is that of finish(). */
+static int do_finish_waited(char *out, size_t size) {
+        struct marker marker = { .first = index_at(1) };
+        pthread_t thread;
+        int r;
+
+        if (pthread_create(&thread, NULL, wait_second, &marker) != 0)
+                abort();
+        r = gradsync_finish(PLAN, NULL);
+        pthread_join(thread, NULL);
+        snprintf(out, size, "wait=%s", gradsync_result_name(marker.result));
+        return r;
+}
+
 /* threads N STEPS: N threads mark what is theirs, some also wait for it; this one finishes */
 static int do_threads(char *out, size_t size) {
         struct marker marker[16];
@@ -870,6 +908,7 @@ static const struct command {
         { "divisor", do_divisor },
         { "wait", do_wait },
         { "finish", do_finish },
+        { "finish_waited", do_finish_waited },
         { "steps", do_steps },
         { "train", do_train },
         { "unused", do_unused },

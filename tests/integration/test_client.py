@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """libgradsync against a real daemon: members driven line by line, each step's numbers known beforehand."""
 import os
+import pathlib
 import re
 import signal
 
@@ -144,6 +145,40 @@ def test_buckets_are_launched_in_order_whatever_the_order_of_ready(daemon, membe
     together(members, "finish")
     for each in members:
         assert ask(each, "check 1.5") == "right"
+
+
+def sleeping_waiter(pid):
+    """Whether a thread of that name sleeps in the process."""
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        if (task / "comm").read_text() == "waiter\n" and process_state(f"{pid}/task/{task.name}") == "S":
+            return True
+    return False
+
+
+@pytest.mark.parametrize("end", ["committed", "void"])
+def test_wait_for_a_step_that_another_thread_finishes(daemon, member, end):
+    """finish() receives what both wait for, and the next step is open before the other thread wakes: it is told of its own step."""
+    served = daemon(settings={"rejoin_grace": "50ms"})
+    members = [member(served) for _ in range(3)]
+    for each in members:
+        ask(each, "open")
+        each.say("join name=job min=2 max=3 last_call=600000")
+    for each in members:
+        assert each.line().startswith("OK ")
+        ask(each, "param a f32 5")
+    together(members, "plan")
+    for each in members[:2]:
+        ask(each, "ready")
+    members[0].say("finish_waited 0")
+    wait_until(lambda: sleeping_waiter(members[0].pid), "both threads to sleep")
+    if end == "committed":
+        ask(members[2], "ready")
+        assert members[0].line() == "OK wait=OK"
+    else:
+        members[2].kill()
+        assert members[0].line() == "VOID_RETRY wait=VOID_RETRY"
+    ask(members[0], "ready")
+    ask(members[0], "ready", "STATE")   # the next step is as it ought to be
 
 
 def test_wait_for_one_parameter(daemon, member):
