@@ -453,6 +453,7 @@ void link_up(struct link *link) {
         if (read(link->timer, &expired, sizeof(expired)) < 0)
                 expired = 0;
         link->state = LINK_UP;
+        link->farewell[0] = '\0';
         link->pending = true;
 }
 

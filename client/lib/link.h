@@ -53,7 +53,7 @@ struct link {
         uint32_t turn;                  /* the futex: changes after each poll */
         int failed;                     /* 0, or the result of every call from now on */
         char why[LINK_TEXT];
-        char farewell[LINK_TEXT];       /* what the daemon said before it hung up */
+        char farewell[LINK_TEXT];       /* what the daemon said before it hung up; stays until the link is up again */
         int farewell_code;
         uint8_t *out, *in;              /* FRAME_MAX and LINK_BATCH × FRAME_MAX bytes */
         struct codec codec;

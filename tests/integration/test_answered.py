@@ -240,3 +240,34 @@ def test_staging_memory_that_could_not_be_mapped(daemon, member):
     resource.prlimit(made.pid, resource.RLIMIT_AS, was)
     for _ in range(2):
         assert "right" in ask(made, "broadcast 100000 0")
+
+
+class Refusing(FakeDaemon):
+    """Takes one client, goes at its first operation, and refuses whoever comes then."""
+
+    def _talk(self, client):
+        while data := client.recv(wire.FRAME_MAX):
+            head, _ = wire.parse(data)
+            if self.refuse:
+                client.send(wire.frame("REFUSED", wire.pb.Refused(code=wire.pb.Code.Value("QUOTA"), text=self.refuse)))
+                return
+            if head.type == wire.pb.HELLO:
+                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=1, instance=1, device="cpu", version="0.1.0"))
+            elif head.type == wire.pb.JOIN:
+                self._send(client, head, "JOINED", wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=2, member=1))
+            elif head.type == wire.pb.OPERATION:
+                self.refuse = "uid 7 has too many connections"
+                return
+
+
+def test_the_daemon_that_follows_refuses(program, scratch):
+    """Nobody is told that no daemon has answered, where one did."""
+    refusing = Refusing(scratch / "refusing")
+    each = program(harness.MEMBER, socket=refusing.path)
+    ask(each, "open reconnect=300")
+    ask(each, "join name=job world=2 rank=0")
+    for _ in range(2):
+        text = ask(each, "barrier", "DAEMON_LOST")
+        assert "uid 7 has too many connections" in text and "no other one has answered" not in text, text
+    each.kill()
+    refusing.close()
