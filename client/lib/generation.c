@@ -22,16 +22,21 @@ void job_interrupt(struct gradsync_job *job, uint32_t rank, int32_t pid, const c
         job->changing = true;
 }
 
+/* What other threads read without the lock. */
+static void set(uint32_t *field, uint32_t value) {
+        __atomic_store_n(field, value, __ATOMIC_RELAXED);
+}
+
 int job_regenerate(struct gradsync_job *job, const Wire__Newgen *message) {
         if (message->generation <= job->generation || message->world < 1 || message->world > job->most ||
             message->rank >= message->world)
                 return fail(GRADSYNC_PROTOCOL, "job '%s': gradsyncd granted rank %u of %u in generation %u after rank %u of %u "
                             "in generation %u", job->name, message->rank, message->world, message->generation, job->rank,
                             job->world, job->generation);
-        job->generation = message->generation;
-        job->rank = message->rank;
-        job->local_rank = message->local_rank;
-        job->world = message->world;
+        set(&job->generation, message->generation);
+        set(&job->rank, message->rank);
+        set(&job->local_rank, message->local_rank);
+        set(&job->world, message->world);
         job->newcomer = message->behind;
         job->behind |= message->behind;  /* until the state has been synchronised */
         job->changing = job->resumed = false;
@@ -58,7 +63,7 @@ int job_resume(struct gradsync_job *job, const Wire__Resumed *message) {
         follow(&job->told, job, message->generation);
         follow(&job->collective.generation, job, message->generation);
         follow(&job->sync.generation, job, message->generation);
-        job->generation = message->generation;
+        set(&job->generation, message->generation);
         job->resumed = true;
         rejoin_end(job, message->operations, message->operation_failed);
         for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)

@@ -232,20 +232,21 @@ int gradsync_leave(struct gradsync_job *job) {
         return context_leave(gs, r);
 }
 
+/* Without the lock: another thread may hold it for long, and may take the next generation meanwhile. */
 uint32_t gradsync_rank(const struct gradsync_job *job) {
-        return job ? job->rank : 0;
+        return job ? __atomic_load_n(&job->rank, __ATOMIC_RELAXED) : 0;
 }
 
 uint32_t gradsync_local_rank(const struct gradsync_job *job) {
-        return job ? job->local_rank : 0;
+        return job ? __atomic_load_n(&job->local_rank, __ATOMIC_RELAXED) : 0;
 }
 
 uint32_t gradsync_world_size(const struct gradsync_job *job) {
-        return job ? job->world : 0;
+        return job ? __atomic_load_n(&job->world, __ATOMIC_RELAXED) : 0;
 }
 
 uint32_t gradsync_generation(const struct gradsync_job *job) {
-        return job ? job->generation : 0;
+        return job ? __atomic_load_n(&job->generation, __ATOMIC_RELAXED) : 0;
 }
 
 uint64_t gradsync_member_id(const struct gradsync_job *job) {

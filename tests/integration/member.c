@@ -475,7 +475,9 @@ static bool asleep(pid_t thread) {
         return state == 'S';
 }
 
-/* Comes when the main thread sleeps in finish(). The name is for the test, which looks whether this one sleeps, too. */
+static bool finished;
+
+/* Comes when the main thread sleeps in finish(), and asks for its place until that returns. The name is for the test, which looks whether this one sleeps, too. */
 static void *wait_second(void *data) {
         struct marker *marker = data;
 
@@ -483,6 +485,9 @@ static void *wait_second(void *data) {
                 sched_yield();
         pthread_setname_np(pthread_self(), "waiter");
         marker->result = gradsync_wait(PLAN, marker->first);
+        while (!__atomic_load_n(&finished, __ATOMIC_RELAXED) &&
+               gradsync_rank(JOB) + gradsync_local_rank(JOB) < 2 * gradsync_world_size(JOB) + gradsync_generation(JOB))
+                sched_yield();
         return NULL;
 }
 
@@ -492,9 +497,11 @@ static int do_finish_waited(char *out, size_t size) {
         pthread_t thread;
         int r;
 
+        __atomic_store_n(&finished, false, __ATOMIC_RELAXED);
         if (pthread_create(&thread, NULL, wait_second, &marker) != 0)
                 abort();
         r = gradsync_finish(PLAN, NULL);
+        __atomic_store_n(&finished, true, __ATOMIC_RELAXED);
         pthread_join(thread, NULL);
         snprintf(out, size, "wait=%s", gradsync_result_name(marker.result));
         return r;
