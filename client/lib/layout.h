@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which bucket each parameter goes to, where it lies in the arena (or in registered memory, where the trainer put it), and in which order buckets are launched. Pure: the same
- * parameters and limits give the same layout on every member, which is what the daemon compares.
+ * Which bucket each parameter goes to, where it lies in the arena (or in registered memory, where the trainer put it), and in
+ * which order buckets are launched. Pure: the same parameters and limits give the same layout on every member, which is what
+ * the daemon compares.
  */
 #pragma once
 

@@ -21,7 +21,8 @@
 
 /* `packet` holds the frame's fds: take them by setting n_fds to 0, else they are closed. A result other than GRADSYNC_OK is
  * the daemon's mistake, in the words of fail_text(), and ends the connection. */
-typedef int (*link_message_fn)(void *owner, const struct frame_header *header, const ProtobufCMessage *message, struct fdpass_packet *packet);
+typedef int (*link_message_fn)(void *owner, const struct frame_header *header, const ProtobufCMessage *message,
+                               struct fdpass_packet *packet);
 /* The socket may have room again, or there is something new to say. */
 typedef void (*link_room_fn)(void *owner);
 /* The connection is gone; another one is wanted. */
@@ -82,8 +83,8 @@ void link_up(struct link *link);
 /* Makes an attempt that is due, takes what has come, says what there is to say. Never waits. */
 void link_tend(struct link *link);
 
-/* GRADSYNC_OK; GRADSYNC_AGAIN if the socket is full, or there is none at the moment (call again when link_wait() has returned); else the link has failed.
- * fd -1: none. It stays the caller's. */
+/* GRADSYNC_OK; GRADSYNC_AGAIN if the socket is full, or there is none at the moment (call again when link_wait() has returned);
+ * else the link has failed. fd -1: none. It stays the caller's. */
 int link_send(struct link *link, uint16_t type, uint32_t request, const ProtobufCMessage *message, int fd);
 
 /* Handles whatever has come. Number of messages; errors are in link->failed. */

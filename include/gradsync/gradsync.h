@@ -200,9 +200,9 @@
  * ready(), absent() and wait() may be called from any threads at once, also for the same plan; a gradient's writes must
  * happen before its ready(). All marks of a step must happen before its finish() begins, and finish() is called by one
  * thread at a time per plan. Calls that only ask (gradient(), rank(), unused(), …) may come from any thread. join(),
- * param(), register(), unregister(), plan(), plan_free(), leave() and collectives belong to one thread at a time per job: a second one gets STATE.
- * Waiting in one thread never delays ready() in another. gradsync_close() must be the last call on a handle, with no other
- * in progress.
+ * param(), register(), unregister(), plan(), plan_free(), leave(), sync_state() and collectives belong to one thread at a time per
+ * job: a second one gets STATE. Waiting in one thread never delays ready() in another. gradsync_close() must be the last call
+ * on a handle, with no other in progress.
  *
  *
  * SIGNALS
@@ -216,8 +216,9 @@
  * FORK
  *
  * Children (data loader workers) inherit no connection and no gradients: in the child, the memory that
- * gradsync_gradient() points to is not there (unless the trainer mapped it himself, without MADV_DONTFORK), the descriptors are closed in the moment of fork(), and every call on a
- * handle of the parent returns FORKED; functions that only ask for a number still answer. gradsync_close() of an inherited
+ * gradsync_gradient() points to is not there (unless the trainer mapped it himself, without MADV_DONTFORK), the descriptors
+ * are closed in the moment of fork(), and every call on a handle of the parent returns FORKED; functions that only ask for a
+ * number still answer. gradsync_close() of an inherited
  * handle frees the child's copy of memory and touches nothing else. A child may open a connection of its own. The daemon
  * notices the end of the trainer although children live on. (This covers fork(); a child made by vfork() or clone() must
  * not use the library before it has called exec().)
@@ -610,7 +611,8 @@ int gradsync_divisor(struct gradsync_plan *plan, uint32_t divisor);
 /*
  * Waits until the parameter's average is there, for optimisers that work while backward still runs. It is provisional: the
  * step can still become void. Waits for the parameter's whole bucket and those before it, whose other parameters another
- * thread must mark meanwhile if they are not marked yet.
+ * thread must mark meanwhile if they are not marked yet. If another thread's finish() ends the step meanwhile, it returns the
+ * outcome of that step.
  *   STATE        the parameter is not marked in this step
  *   VOID_RETRY, VOID_BEHIND   the step is void; call finish()
  */
