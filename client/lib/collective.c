@@ -183,7 +183,7 @@ static void copy(struct gradsync_job *job, void (*how)(const struct gradsync_job
 /* The daemon counts an operation that has failed, but not one that it would not even begin. */
 static bool counted(int result) {
         return result != GRADSYNC_INVALID && result != GRADSYNC_STATE && result != GRADSYNC_STALE &&
-               result != GRADSYNC_VOID_RETRY && result != REQUEST_BROKEN;
+               result != GRADSYNC_VOID_RETRY && result != GRADSYNC_MEMBER_LOST && result != REQUEST_BROKEN;
 }
 
 uint64_t job_operations(const struct gradsync_job *job, bool *ret_failed) {

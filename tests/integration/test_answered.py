@@ -271,3 +271,39 @@ def test_the_daemon_that_follows_refuses(program, scratch):
         assert "uid 7 has too many connections" in text and "no other one has answered" not in text, text
     each.kill()
     refusing.close()
+
+
+class Following(FakeDaemon):
+    """Refuses an operation for a loss and goes; then keeps what members say who come back, and has no place for them."""
+
+    def __init__(self, path):
+        self.instance, self.returned = 0, []
+        super().__init__(path)
+
+    def _talk(self, client):
+        while data := client.recv(wire.FRAME_MAX):
+            head, message = wire.parse(data)
+            if head.type == wire.pb.HELLO:
+                self.instance += 1
+                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=1, instance=self.instance, device="cpu", version="0.1.0"))
+            elif head.type == wire.pb.JOIN:
+                self._send(client, head, "JOINED", wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=2, member=1))
+            elif head.type == wire.pb.OPERATION:
+                self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value("MEMBER_LOST"), text="rank 1 is gone"))
+                return
+            elif head.type == wire.pb.REJOIN:
+                self.returned.append(message)
+                self._send(client, head, "REFUSED", wire.pb.Refused(code=wire.pb.Code.Value("MEMBER_LOST"), text="the job is over"))
+
+
+def test_what_was_refused_for_a_loss_is_not_counted(program, scratch):
+    """It did not begin, and others that come back wait for the answer to the same one."""
+    following = Following(scratch / "following")
+    each = program(harness.MEMBER, socket=following.path)
+    ask(each, "open")
+    ask(each, "join name=job world=2 rank=0")
+    assert "the job is over" in ask(each, "barrier", "MEMBER_LOST")
+    said, = following.returned
+    assert (said.ended, said.operations, said.operation_failed) == (True, 0, False)
+    each.kill()
+    following.close()
