@@ -151,7 +151,7 @@ static enum attempt try_daemon(const char *path, const struct order *order, int 
         struct link link;
         enum link_result r = link_open(&link, path, LINK_TIMEOUT);
 
-        if (r == LINK_ABSENT) {
+        if (r == LINK_ABSENT || r == LINK_GONE) { /* one that ends is as one that had ended: it has not heard the order */
                 attempt = ATTEMPT_ABSENT;
         } else if (r == LINK_DENIED) {
                 attempt = ATTEMPT_DENIED;

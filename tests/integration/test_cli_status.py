@@ -301,6 +301,8 @@ def test_a_daemon_that_ends_meanwhile(fake, ctl, scratch):
         for served, why in ((stopping, "gradsyncd is stopping"), (ending, "the daemon has hung up")):
             made = ctl(socket=served.path, code=3)
             assert made.out == "" and "no daemon is running" in made.err and f"{served.path}: {why}" in made.err, made.err
+            made = ctl("pause", "job", socket=served.path, code=3)
+            assert made.out == "" and "no daemon is running" in made.err and f"tried {served.path}" in made.err, made.err
     finally:
         ending.close()
 
