@@ -13,7 +13,6 @@
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +25,7 @@
 #include <gradsync/gradsync.h>
 
 #include "kinds.h"
+#include "second.h"
 #include "values.h"
 
 #define SLOTS 8
@@ -463,47 +463,11 @@ static void *mark_some(void *data) {
         return NULL;
 }
 
-static bool asleep(pid_t thread) {
-        char path[64], state = 0;
-        FILE *file;
-
-        snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
-        file = fopen(path, "re");
-        if (file == NULL || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
-                abort();
-        fclose(file);
-        return state == 'S';
-}
-
-static bool finished;
-
-/* Comes when the main thread sleeps in finish(), and asks for its place until that returns. The name is for the test, which looks whether this one sleeps, too. */
-static void *wait_second(void *data) {
-        struct marker *marker = data;
-
-        while (!asleep(getpid()))
-                sched_yield();
-        pthread_setname_np(pthread_self(), "waiter");
-        marker->result = gradsync_wait(PLAN, marker->first);
-        while (!__atomic_load_n(&finished, __ATOMIC_RELAXED) &&
-               gradsync_rank(JOB) + gradsync_local_rank(JOB) < 2 * gradsync_world_size(JOB) + gradsync_generation(JOB))
-                sched_yield();
-        return NULL;
-}
-
 /* finish_waited PARAMETER: another thread waits for it meanwhile. Tells what that one was told; the result is that of finish(). */
 static int do_finish_waited(char *out, size_t size) {
-        struct marker marker = { .first = index_at(1) };
-        pthread_t thread;
-        int r;
+        int waited, r = finish_waited(JOB, PLAN, index_at(1), &waited);
 
-        __atomic_store_n(&finished, false, __ATOMIC_RELAXED);
-        if (pthread_create(&thread, NULL, wait_second, &marker) != 0)
-                abort();
-        r = gradsync_finish(PLAN, NULL);
-        __atomic_store_n(&finished, true, __ATOMIC_RELAXED);
-        pthread_join(thread, NULL);
-        snprintf(out, size, "wait=%s", gradsync_result_name(marker.result));
+        snprintf(out, size, "wait=%s", gradsync_result_name(waited));
         return r;
 }
 
