@@ -18,7 +18,7 @@
 #define REQUEST_MAX 4096u             /* bytes of an HTTP request that are looked at */
 #define DISCARDS 16u                  /* times REQUEST_MAX, of what stands behind it */
 #define SILENCE (100 * USEC_PER_MSEC) /* a caller that has said nothing for so long wants the text alone */
-#define PATIENCE (5 * USEC_PER_SEC)   /* for one caller in all */
+#define PATIENCE (5 * USEC_PER_SEC)   /* for a request, and again for the response to be read */
 #define RETRY USEC_PER_SEC            /* after a failure to accept, as when fds are short */
 
 struct caller {
@@ -280,12 +280,12 @@ static void hear(struct caller *caller) {
                 finish(caller);
                 return;
         }
+        if (caller->heard == 0)         /* not with each byte: who sends one now and then would keep its place */
+                loop_timer_arm(caller->timer, PATIENCE);
         caller->heard += (size_t)n;
         caller->request[caller->heard] = '\0';
         if (n == 0 || is_complete(caller))
                 answer(caller);
-        else
-                loop_timer_arm(caller->timer, PATIENCE);
 }
 
 static void ready(void *data, int fd, unsigned events) {

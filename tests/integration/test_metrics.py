@@ -296,6 +296,25 @@ def test_callers_that_hold_on_cost_nothing_else(served, peers):
     harness.wait_until(lambda: served.fds() == before, "the callers' descriptors closed")
 
 
+def test_a_request_that_does_not_end_has_its_time(served):
+    """Byte by byte, each well within the time that a request may take: it is not heard for ever."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.connect(str(served.metrics))
+        caller.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        caller.settimeout(0.5)
+        for _ in range(100):
+            try:
+                caller.sendall(b"y")
+                assert caller.recv(1) == b""
+                break
+            except TimeoutError:
+                continue
+            except (BrokenPipeError, ConnectionResetError):
+                break
+        else:
+            pytest.fail("it is still heard")
+
+
 def test_access(served, daemon, scratch, program):
     assert stat.S_IMODE(served.metrics.stat().st_mode) == 0o600
     other = daemon(settings={"metrics_socket": scratch / "open", "metrics_mode": "0666"})
