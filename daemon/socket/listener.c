@@ -148,20 +148,19 @@ static int bind_own(struct listener *listener, const struct listener_config *con
 }
 
 /* Out of fds: takes the connection with the spare one and closes it, so that the client sees an end instead
- * of silence. */
-static bool shed(struct listener *listener) {
-        int sock;
+ * of silence. 0, or why that did not work: -EAGAIN if nobody waits, for the kernel asks for an fd first. */
+static int shed(struct listener *listener) {
+        int sock, r;
 
         listener->spare = fd_close(listener->spare);
         sock = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+        r = sock < 0 ? -errno : 0;
         if (sock >= 0)
                 closer_hang_up(listener->conns->closer, sock);
         listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        if (sock < 0)
-                return false;           /* nobody waits: the kernel asks for an fd first */
-        if (flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, clock_now()))
-                log_error("no file descriptors left: new clients are turned away; raise LimitNOFILE");
-        return true;
+        if (r != -EAGAIN && flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, clock_now()))
+                log_error("no file descriptors left: new clients are turned away, or wait; raise LimitNOFILE");
+        return r;
 }
 
 static void rested(void *data) {
@@ -176,24 +175,30 @@ static void rest(struct listener *listener) {
                 loop_io_set(listener->io, 0);
 }
 
+/* One connection. 0, or -EAGAIN if nobody waits; *later is set if the next ones had better wait. */
+static int take(struct listener *listener, bool *later) {
+        int sock = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), r = sock < 0 ? -errno : 0;
+
+        if (r == 0)
+                *later = !conn_accept(listener->conns, sock) || *later;
+        if (r == -EINTR || r == -ECONNABORTED)
+                return 0;
+        if (r == -EMFILE || r == -ENFILE) {
+                r = shed(listener);
+                *later = *later || r == 0;
+        }
+        return r;
+}
+
+/* Whoever cannot be taken, for want of memory or with the spare fd gone, too, is told of by the loop again and again. */
 static void incoming(void *data, int fd, unsigned events) {
         struct listener *listener = data;
-        bool turned_away = false;
+        bool later = false;
+        int r = 0;
 
-        for (unsigned i = 0; i < ACCEPTS; i++) {
-                int sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-                if (sock >= 0) {
-                        turned_away = !conn_accept(listener->conns, sock) || turned_away;
-                } else if (errno == EMFILE || errno == ENFILE) {
-                        if (!shed(listener))
-                                break;
-                        turned_away = true;
-                } else if (errno != EINTR && errno != ECONNABORTED) {
-                        break;
-                }
-        }
-        if (turned_away)
+        for (unsigned i = 0; i < ACCEPTS && r == 0; i++)
+                r = take(listener, &later);
+        if (later || (r < 0 && r != -EAGAIN))
                 rest(listener);
 }
 

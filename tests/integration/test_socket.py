@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the daemon listens: what it makes, what it replaces, and what it leaves alone and says so."""
 import os
+import pathlib
+import re
+import resource
 import socket
 import stat
 
@@ -89,3 +92,22 @@ def test_two_daemons_beside_each_other(daemon):
         peer = Peer(made.socket)
         assert peer.welcome.device == label
         peer.close()
+
+
+def test_nobody_is_taken_and_nothing_spins(daemon):
+    """Without even the spare descriptor nobody can be taken, and the socket stays readable: the event thread sleeps all the same,
+    and takes whoever waits when there is room again."""
+    served = daemon()
+    soft, hard = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
+
+    def sleeps():
+        return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)$", pathlib.Path(f"/proc/{served.pid}/status").read_text(), re.M)[1])
+
+    resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (3, hard))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as waiting:
+        waiting.connect(served.socket)
+        before = sleeps()
+        harness.wait_until(lambda: sleeps() >= before + 100, "an event thread that sleeps")
+        served.wait_log("no file descriptors left")
+        resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        Peer(served.socket).close()
