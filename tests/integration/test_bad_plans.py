@@ -445,6 +445,27 @@ def test_plan_timeout_names_the_missing(serve):
     served.go()
 
 
+def test_who_comes_too_late_for_a_plan_hears_it_and_makes_the_next_one(serve):
+    """A member whose own call failed before the daemon heard of it asks with an ordinal that the others have used up: it is told
+    so at once, not after another time-out, and from then on all count alike."""
+    served = serve()
+    crew = served.crew("late", 2, plan=None)
+    early, late = crew.peers
+    plan = small_plan(1)
+    told = early.refusal(early.plan_arena(plan, early.plan_send(plan, timeout_ms=150)))
+    assert told.code == "TIMEOUT", told
+    heard = late.refusal(late.plan_send(small_plan(1)))
+    assert (heard.code, heard.text) == (told.code, told.text), heard
+    plans = [small_plan(1, ordinal=1) for _ in crew.peers]
+    requests = [peer.plan_send(plan) for peer, plan in zip(crew.peers, plans)]
+    mapped = [peer.plan_arena(plan, request) for peer, plan, request in zip(crew.peers, plans, requests)]
+    for peer, request in zip(crew.peers, mapped):
+        peer.expect("PLAN_AGREED", request)
+    crew.plans = [None, plans]
+    crew.go(2, ordinal=1)
+    served.go()
+
+
 def test_plans_up_to_the_limit(serve):
     """A plan of 5,000 parameters and 1,000 buckets goes through its chunks."""
     served = serve()
