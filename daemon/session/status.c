@@ -20,12 +20,22 @@
 
 #define WAITS 64u                       /* named in one answer, per job */
 
+/* One process may be a member of many jobs: it is looked at once in an answer, unless others take its place here. */
+struct looks {
+        struct look {
+                pid_t pid;
+                bool threads;
+                const char *state;      /* NULL: nobody has been looked at */
+        } look[256];
+};
+
 struct answer {
         struct sessions *sessions;
         const struct session *viewer;   /* NULL: somebody who sees all */
         uint64_t now;
         sessions_row_fn row;
         void *data;
+        struct looks *looks;
 };
 
 /* Without a viewer, all is told. */
@@ -344,9 +354,18 @@ static const char *member_state_text(const struct member *member, const char *pr
         return has_plan(member) ? "computing" : "planning";
 }
 
+static const char *process_state_of(const struct answer *answer, pid_t pid, bool threads) {
+        struct look *look = &answer->looks->look[(unsigned)pid % array_size(answer->looks->look)];
+
+        if (look->state == NULL || look->pid != pid || look->threads != threads)
+                *look = (struct look){ .pid = pid, .threads = threads,
+                                       .state = threads ? proc_state_threads(pid) : proc_state(pid) };
+        return look->state;
+}
+
 static void send_member(const struct answer *answer, const struct member *member, bool late) {
         Wire__StatusMember row = WIRE__STATUS_MEMBER__INIT;
-        const char *process_state = late ? proc_state_threads(member->pid) : proc_state(member->pid);
+        const char *process_state = process_state_of(answer, member->pid, late);
 
         row.has_job = row.has_rank = row.has_local_rank = row.has_pid = row.has_uid = row.has_step =
                 row.has_member = row.has_client = true;
@@ -451,8 +470,9 @@ static bool describe(const struct answer *answer, const char *asked) {
 }
 
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data) {
+        struct looks looks = { 0 };
         struct answer answer = { .sessions = sessions, .viewer = NULL, .now = clock_now(), .row = row,
-                                 .data = data };
+                                 .data = data, .looks = &looks };
 
         describe(&answer, NULL);
 }
@@ -471,8 +491,9 @@ static void send_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Status *status = CAST(Wire__Status, message);
         struct reply reply = { .to = session, .request = request->id };
-        struct answer answer = { .sessions = session->sessions, .viewer = session,
-                                 .now = clock_now(), .row = send_reply, .data = &reply };
+        struct looks looks = { 0 };
+        struct answer answer = { .sessions = session->sessions, .viewer = session, .now = clock_now(),
+                                 .row = send_reply, .data = &reply, .looks = &looks };
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
 
         end.has_found = true;
