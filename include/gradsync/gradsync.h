@@ -202,7 +202,7 @@
  * thread at a time per plan. Calls that only ask (gradient(), rank(), unused(), …) may come from any thread. join(),
  * param(), register(), unregister(), plan(), plan_free(), leave(), sync_state() and collectives belong to one thread at a time per
  * job: a second one gets STATE. Waiting in one thread never delays ready() in another. gradsync_close() must be the last call
- * on a handle, with no other in progress.
+ * on a handle, and gradsync_plan_free() on a plan, with no other in progress: a thread that is in wait() has to return first.
  *
  *
  * SIGNALS
