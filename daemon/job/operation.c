@@ -20,10 +20,6 @@
 #include "job/private.h"
 #include "proto/names.h"
 
-static const struct backend_ops *backend_of(const struct job *job) {
-        return job->table->config.backend->ops;
-}
-
 static int check_none(const struct member *member, struct refusal *refusal) {
         if (member->staging.arena == NULL)
                 return 0;
@@ -72,7 +68,7 @@ int staging_attach(struct member *member, struct refusal *refusal) {
         if (staging->arena == NULL || staging->attached)
                 return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no staging memory to map",
                               member->rank, member->job->name);
-        r = backend_of(member->job)->arena_attach(staging->arena, refusal);
+        r = job_backend(member->job)->arena_attach(staging->arena, refusal);
         if (r == 0)
                 staging->attached = true;
         return r;
@@ -84,7 +80,7 @@ void staging_deinit(struct staging *staging) {
         struct member *member = list_entry(staging, struct member, staging);
 
         if (staging->arena != NULL)
-                staging->arena = backend_of(member->job)->arena_free(staging->arena);
+                staging->arena = job_backend(member->job)->arena_free(staging->arena);
         charge_release(&staging->arenas);
         charge_release(&staging->bytes);
         charge_release(&staging->fds);

@@ -10,10 +10,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/proc.h"
 #include "job/private.h"
 #include "job/step.h"
-#include "proto/diagnosis.h"
 
 #define MOST_STEPS (UINT64_C(1) << 62)
 
@@ -32,10 +30,6 @@ struct backend_range plan_range(const struct plan *plan, uint32_t rank, uint32_t
         if (part->place != NULL)
                 return part->place[bucket];
         return (struct backend_range){ .arena = part->arena, .offset = plan->reference->bucket[bucket].offset };
-}
-
-static const struct backend_ops *backend_of(const struct job *job) {
-        return job->table->config.backend->ops;
 }
 
 static struct member *member_of(const struct plan *plan, uint32_t rank) {
@@ -111,7 +105,7 @@ void plan_release(struct plan *plan, uint32_t rank) {
         if (part->state == PART_NONE || part->state == PART_DROPPED)
                 return;
         part->description = description_free(part->description);
-        part->arena = backend_of(plan->job)->arena_free(part->arena);
+        part->arena = job_backend(plan->job)->arena_free(part->arena);
         memory_unclaim(part->claims);
         part->claims = NULL;
         free(part->place);
@@ -377,7 +371,7 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
         if (r < 0)
                 return r;
         part->state = PART_COMPLETE;
-        *ret_fd = backend_of(plan->job)->arena_fd(part->arena);
+        *ret_fd = job_backend(plan->job)->arena_fd(part->arena);
         *ret_bytes = part->description->arena_bytes;
         keep_reference(plan, member->rank);
         return 0;
@@ -568,7 +562,7 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
         part = &plan->part[member->rank];
         if (plan->failed)
                 return answer_failed(plan, member->rank, refusal);
-        r = backend_of(plan->job)->arena_attach(part->arena, refusal);
+        r = job_backend(plan->job)->arena_attach(part->arena, refusal);
         if (r != 0)
                 return r > 0 ? fail_for(plan, member, refusal) : r;
         part->state = PART_MAPPED;
@@ -621,75 +615,6 @@ void plan_expire(struct plan *plan, uint64_t now) {
 void plan_break(struct plan *plan, const struct refusal *refusal) {
         if (!plan->agreed && !plan->failed)
                 plan_fail(plan, refusal);
-}
-
-static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
-        uint64_t since = UINT64_MAX;
-        unsigned n = 0;
-
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
-                if (plan->part[rank].request != 0 && plan->part[rank].mapped < since)
-                        since = plan->part[rank].mapped;
-        if (since == UINT64_MAX)
-                return 0;
-        for (uint32_t rank = 0; rank < job_world(plan->job) && n < max; rank++)
-                if (plan->part[rank].state < PART_MAPPED)
-                        waits[n++] =
-                                (struct job_wait){ .what = "plan", .member = member_of(plan, rank),
-                                                   .plan = plan->ordinal, .parameter = "", .since = since,
-                                                   .process_state = proc_state_threads(member_of(plan, rank)->pid) };
-        return n;
-}
-
-/*
- * The first parameter of the bucket that the member's library has not marked ready. For diagnosis: the page
- * is the member's to write. The marks of a member that has not come to this step yet are those of the step
- * before.
- */
-static const char *missing_parameter(const struct plan *plan, uint32_t rank, uint32_t index) {
-        const struct description_bucket *bucket = &plan->reference->bucket[index];
-        const struct backend_arena *arena = plan->part[rank].arena;
-        uint64_t step;
-
-        backend_of(plan->job)->arena_read(arena, offsetof(struct diagnosis, step), &step, sizeof(step));
-        for (uint32_t i = 0; i < bucket->n; i++) {
-                uint32_t param = plan->reference->order[bucket->first + i];
-                uint8_t bits;
-
-                backend_of(plan->job)->arena_read(arena, DIAGNOSIS_BITMAP + param / 8, &bits, 1);
-                if (step != plan->step + 1 || (bits >> param % 8 & 1) == 0)
-                        return plan->reference->param[param].name;
-        }
-        return "";
-}
-
-/* The first bucket that some members are ready in and others are not. */
-static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
-        uint32_t world = job_world(plan->job);
-        uint32_t index = 0;
-        unsigned n = 0;
-
-        while (index < plan->reference->n_buckets &&
-               (plan->bucket[index].n_ready == 0 || plan->bucket[index].n_ready == world))
-                index++;
-        if (index == plan->reference->n_buckets)
-                return 0;
-        for (uint32_t rank = 0; rank < world && n < max; rank++) {
-                struct plan_part *part = &plan->part[rank];
-                struct member *member = member_of(plan, rank);
-
-                if (part->state == PART_DROPPED ||
-                    (part->state == PART_MAPPED && part->ready[index] == plan->step + 1))
-                        continue;
-                waits[n++] = (struct job_wait){ .what = "step", .member = member,
-                                                .process_state = proc_state_threads(member->pid),
-                                                .plan = plan->ordinal, .bucket = index,
-                                                .parameter = part->state == PART_MAPPED
-                                                                     ? missing_parameter(plan, rank, index) : "",
-                                                .step = plan->step + 1,
-                                                .since = plan->bucket[index].since };
-        }
-        return n;
 }
 
 /* What is compared with was brought by those who are gone, and nobody who stays has been compared with it. */
@@ -748,32 +673,4 @@ void plan_resume(struct plan *plan) {
                 plan_fail(plan, &refusal);
         if (plan_over(plan))
                 plan_free(plan);
-}
-
-unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
-        if (!plan->agreed)
-                return agreement_waits(plan, waits, max);
-        return plan->state == STEP_OPEN && !step_held(plan) ? step_waits(plan, waits, max) : 0;
-}
-
-/* Blocked and whole time in nanoseconds, as the member's library says: it can write what it likes. */
-static bool read_times(const struct plan *plan, uint32_t rank, uint64_t times[2]) {
-        const struct plan_part *part = &plan->part[rank];
-
-        if (!plan->agreed || part->state != PART_MAPPED)
-                return false;
-        backend_of(plan->job)->arena_read(part->arena, 0, times, 2 * sizeof(times[0]));
-        return times[1] > 0 && times[0] <= times[1];
-}
-
-double plan_exposed(const struct plan *plan, uint32_t rank) {
-        uint64_t times[2];
-
-        return read_times(plan, rank, times) ? (double)times[0] / (double)times[1] : -1;
-}
-
-uint64_t plan_exposed_us(const struct plan *plan, uint32_t rank) {
-        uint64_t times[2];
-
-        return read_times(plan, rank, times) ? times[0] / 1000 : 0;
 }

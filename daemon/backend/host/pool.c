@@ -6,7 +6,8 @@
  * Waking costs the waker some microseconds, so the loop thread wakes no more than two workers per task, and none while
  * those awake can take what is left with their next slice: one on another CPU, and the one bound to its own, which starts
  * as soon as the loop thread sleeps, where a wake-up from elsewhere would first have to fetch that CPU out of its idle
- * state. A worker that takes a slice and sees more than those awake will take wakes another one. So a large task has all workers after a few steps, and a stream of small ones causes no system calls.
+ * state. A worker that takes a slice and sees more than those awake will take wakes another one. So a large task has all
+ * workers after a few steps, and a stream of small ones causes no system calls.
  *
  * A worker that has run out of work yields its CPU for a moment before it sleeps. What follows the end of a task, the loop
  * thread, the members, their next buckets, so finds a CPU that is awake; a thread that computes there gets it at once.

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who keeps a plan, or its open step, waiting, and for how long its members were blocked: what people are told. */
+#include "base/proc.h"
+#include "job/plan.h"
+#include "job/private.h"
+#include "job/step.h"
+#include "proto/diagnosis.h"
+
+static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
+        uint64_t since = UINT64_MAX;
+        unsigned n = 0;
+
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                if (plan->part[rank].request != 0 && plan->part[rank].mapped < since)
+                        since = plan->part[rank].mapped;
+        if (since == UINT64_MAX)
+                return 0;
+        for (uint32_t rank = 0; rank < job_world(plan->job) && n < max; rank++)
+                if (plan->part[rank].state < PART_MAPPED)
+                        waits[n++] =
+                                (struct job_wait){ .what = "plan", .member = plan->job->rank[rank],
+                                                   .plan = plan->ordinal, .parameter = "", .since = since,
+                                                   .process_state = proc_state_threads(plan->job->rank[rank]->pid) };
+        return n;
+}
+
+/*
+ * The first parameter of the bucket that the member's library has not marked ready. For diagnosis: the page
+ * is the member's to write. The marks of a member that has not come to this step yet are those of the step
+ * before.
+ */
+static const char *missing_parameter(const struct plan *plan, uint32_t rank, uint32_t index) {
+        const struct description_bucket *bucket = &plan->reference->bucket[index];
+        const struct backend_arena *arena = plan->part[rank].arena;
+        uint64_t step;
+
+        job_backend(plan->job)->arena_read(arena, offsetof(struct diagnosis, step), &step, sizeof(step));
+        for (uint32_t i = 0; i < bucket->n; i++) {
+                uint32_t param = plan->reference->order[bucket->first + i];
+                uint8_t bits;
+
+                job_backend(plan->job)->arena_read(arena, DIAGNOSIS_BITMAP + param / 8, &bits, 1);
+                if (step != plan->step + 1 || (bits >> param % 8 & 1) == 0)
+                        return plan->reference->param[param].name;
+        }
+        return "";
+}
+
+/* The first bucket that some members are ready in and others are not. */
+static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
+        uint32_t world = job_world(plan->job);
+        uint32_t index = 0;
+        unsigned n = 0;
+
+        while (index < plan->reference->n_buckets &&
+               (plan->bucket[index].n_ready == 0 || plan->bucket[index].n_ready == world))
+                index++;
+        if (index == plan->reference->n_buckets)
+                return 0;
+        for (uint32_t rank = 0; rank < world && n < max; rank++) {
+                struct plan_part *part = &plan->part[rank];
+                struct member *member = plan->job->rank[rank];
+
+                if (part->state == PART_DROPPED ||
+                    (part->state == PART_MAPPED && part->ready[index] == plan->step + 1))
+                        continue;
+                waits[n++] = (struct job_wait){ .what = "step", .member = member,
+                                                .process_state = proc_state_threads(member->pid),
+                                                .plan = plan->ordinal, .bucket = index,
+                                                .parameter = part->state == PART_MAPPED
+                                                                     ? missing_parameter(plan, rank, index) : "",
+                                                .step = plan->step + 1,
+                                                .since = plan->bucket[index].since };
+        }
+        return n;
+}
+
+unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
+        if (!plan->agreed)
+                return agreement_waits(plan, waits, max);
+        return plan->state == STEP_OPEN && !step_held(plan) ? step_waits(plan, waits, max) : 0;
+}
+
+/* Blocked and whole time in nanoseconds, as the member's library says: it can write what it likes. */
+static bool read_times(const struct plan *plan, uint32_t rank, uint64_t times[2]) {
+        const struct plan_part *part = &plan->part[rank];
+
+        if (!plan->agreed || part->state != PART_MAPPED)
+                return false;
+        job_backend(plan->job)->arena_read(part->arena, 0, times, 2 * sizeof(times[0]));
+        return times[1] > 0 && times[0] <= times[1];
+}
+
+double plan_exposed(const struct plan *plan, uint32_t rank) {
+        uint64_t times[2];
+
+        return read_times(plan, rank, times) ? (double)times[0] / (double)times[1] : -1;
+}
+
+uint64_t plan_exposed_us(const struct plan *plan, uint32_t rank) {
+        uint64_t times[2];
+
+        return read_times(plan, rank, times) ? times[0] / 1000 : 0;
+}
