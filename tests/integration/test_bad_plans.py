@@ -418,18 +418,23 @@ def test_reductions_that_differ(serve):
     served.go()
 
 
-def test_after_a_mismatch_the_members_can_agree(serve):
-    """The ordinal is spent; the next plan may be a proper one."""
-    served = serve()
-    crew = served.crew("second-thoughts", 2, plan=None)
-    first, second = changed(rename)
-    disagree(crew, [first, second])
+def agree_on_the_next(crew):
+    """A proper plan, after one that was not to be."""
     plans = [small_plan(1, ordinal=1) for _ in crew.peers]
     requests = [peer.plan_send(plan) for peer, plan in zip(crew.peers, plans)]
     mapped = [peer.plan_arena(plan, request) for peer, plan, request in zip(crew.peers, plans, requests)]
     for peer, request in zip(crew.peers, mapped):
         peer.expect("PLAN_AGREED", request)
     crew.plans = [None, plans]
+
+
+def test_after_a_mismatch_the_members_can_agree(serve):
+    """The ordinal is spent; the next plan may be a proper one."""
+    served = serve()
+    crew = served.crew("second-thoughts", 2, plan=None)
+    first, second = changed(rename)
+    disagree(crew, [first, second])
+    agree_on_the_next(crew)
     crew.go(3, ordinal=1)
     served.go()
 
@@ -456,12 +461,7 @@ def test_who_comes_too_late_for_a_plan_hears_it_and_makes_the_next_one(serve):
     assert told.code == "TIMEOUT", told
     heard = late.refusal(late.plan_send(small_plan(1)))
     assert (heard.code, heard.text) == (told.code, told.text), heard
-    plans = [small_plan(1, ordinal=1) for _ in crew.peers]
-    requests = [peer.plan_send(plan) for peer, plan in zip(crew.peers, plans)]
-    mapped = [peer.plan_arena(plan, request) for peer, plan, request in zip(crew.peers, plans, requests)]
-    for peer, request in zip(crew.peers, mapped):
-        peer.expect("PLAN_AGREED", request)
-    crew.plans = [None, plans]
+    agree_on_the_next(crew)
     crew.go(2, ordinal=1)
     served.go()
 

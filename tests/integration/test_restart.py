@@ -256,13 +256,19 @@ def test_left_while_there_is_no_daemon(daemon, crew, end_daemon):
     assert line.startswith("MEMBER_LOST ") and " left after step " in line, line
 
 
-def test_a_caller_with_a_loop_of_its_own(daemon, member):
+def looped(daemon, member):
+    """A daemon, and a job of two members with loops of their own."""
     served = daemon()
     members = [member(served) for _ in range(2)]
     together(members, "open nonblocking=1")
     for rank, each in enumerate(members):
         each.say(f"poll join name=job world=2 rank={rank}")
     assert all(each.line().startswith("OK ") for each in members)
+    return served, members
+
+
+def test_a_caller_with_a_loop_of_its_own(daemon, member):
+    served, members = looped(daemon, member)
     for each in members:
         ask(each, "param weight f32 100")
     together(members, "poll plan")
@@ -283,12 +289,7 @@ def test_a_caller_with_a_loop_of_its_own(daemon, member):
 def test_an_answer_that_was_read_but_not_taken(daemon, member, end_daemon, taken):
     """The collective has ended, and callers with loops of their own have not called again: they count it when they do, and so
     does the daemon that follows."""
-    served = daemon()
-    members = [member(served) for _ in range(2)]
-    together(members, "open nonblocking=1")
-    for rank, each in enumerate(members):
-        each.say(f"poll join name=job world=2 rank={rank}")
-    assert all(each.line().startswith("OK ") for each in members)
+    served, members = looped(daemon, member)
     served.ctl("pause", "job")
     for each in members:
         assert each.ask("barrier").startswith("AGAIN ")
