@@ -47,6 +47,8 @@ enum { CLI_OPT_SOCKET = 's', CLI_OPT_DEVICE = 'd', CLI_OPT_HELP = 'h', CLI_OPT_O
 
 /* Takes an option that the command itself did not know: 0 to go on, else 1 + the exit code to end with. */
 int cli_common_option(struct cli *cli, int option, char **argv);
+/* Takes all options of a command that has none of its own: the same, with `optind` at the first word that is none. */
+int cli_common_options(struct cli *cli, int argc, char **argv);
 
 /* "gradsyncctl: …" on stderr; the second adds where the usage is explained and returns CLI_USAGE. */
 void cli_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -19,15 +19,11 @@ static int show(const struct snapshot *from) {
 }
 
 int cmd_metrics(struct cli *cli, int argc, char **argv) {
-        static const struct option longs[] = { CLI_COMMON_LONG, { 0 } };
         struct observation observation;
-        int option, r;
+        int r = cli_common_options(cli, argc, argv);
 
-        optind = 0;
-        opterr = 0;
-        while ((option = getopt_long(argc, argv, ":" CLI_COMMON_SHORT, longs, NULL)) >= 0)
-                if ((r = cli_common_option(cli, option, argv)))
-                        return r - 1;
+        if (r)
+                return r - 1;
         if (optind < argc)
                 return cli_usage_error(cli, "metrics takes no argument");
         int code = observe(cli, NULL, &observation);

@@ -109,14 +109,10 @@ void cli_command_help(const struct command *command, FILE *to) {
 }
 
 int cmd_help(struct cli *cli, int argc, char **argv) {
-        static const struct option longs[] = { CLI_COMMON_LONG, { 0 } };
-        int option, r;
+        int r = cli_common_options(cli, argc, argv);
 
-        optind = 0;
-        opterr = 0;
-        while ((option = getopt_long(argc, argv, ":" CLI_COMMON_SHORT, longs, NULL)) >= 0)
-                if ((r = cli_common_option(cli, option, argv)))
-                        return r - 1;
+        if (r)
+                return r - 1;
         if (argc - optind > 1)
                 return cli_usage_error(cli, "help takes one command at most");
         if (optind < argc) {
@@ -148,6 +144,18 @@ int cli_common_option(struct cli *cli, int option, char **argv) {
                         return cli_refuse_option(cli, "unknown option -%c", optopt);
                 return cli_refuse_option(cli, "option %s is unknown or takes no value", argv[optind - 1]);
         }
+}
+
+int cli_common_options(struct cli *cli, int argc, char **argv) {
+        static const struct option longs[] = { CLI_COMMON_LONG, { 0 } };
+        int option, r;
+
+        optind = 0;
+        opterr = 0;
+        while ((option = getopt_long(argc, argv, ":" CLI_COMMON_SHORT, longs, NULL)) >= 0)
+                if ((r = cli_common_option(cli, option, argv)))
+                        return r;
+        return 0;
 }
 
 static void complain(const char *format, va_list args) {
