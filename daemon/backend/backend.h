@@ -46,6 +46,7 @@ struct backend_task {
         const struct backend_range *inputs, *outputs;   /* copied by submit() */
         bool statistics;                /* float types: fill the sums below */
         bool watch;                     /* end it when a member is found to have punched holes into an input's arena */
+        void *room;                     /* room() bytes, aligned for any type, the backend's until done() is called; or NULL */
 };
 
 /* Valid during the call that delivers it. */
@@ -102,6 +103,9 @@ struct backend_ops {
         void (*arena_read)(const struct backend_arena *arena, uint64_t offset, void *to, size_t size);
         struct backend_arena *(*arena_free)(struct backend_arena *arena);       /* no task may use it; NULL is fine */
 
+        /* Bytes of memory that tasks with so many inputs, outputs and elements of this dtype, or fewer, need while they are queued; 0:
+         * none, or that there are no such tasks. Whoever has it beforehand and gives it to each of them is never refused with -ENOMEM. */
+        size_t (*room)(const struct backend_task *task);
         /* 1: done before returning, *ret is valid until the next call into the backend (small tasks need no hand-off to a
          * thread). 0: queued, done() will be called. Negative errno: refused, nothing happened. */
         int (*submit)(struct backend *backend, const struct backend_task *task, struct backend_result *ret);

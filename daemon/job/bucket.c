@@ -5,6 +5,51 @@
 
 #include <assert.h>
 #include <stddef.h>
+#include <stdlib.h>
+
+#include "proto/names.h"
+
+#define ALIGNED _Alignof(max_align_t)
+
+static size_t align(size_t bytes) {
+        return (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+}
+
+static size_t absent_bytes(const struct description_bucket *place) {
+        return align((place->n + 7) / 8);
+}
+
+static size_t room_bytes(const struct description_bucket *place, const struct backend *backend, uint32_t world) {
+        return align(backend->ops->room(&(struct backend_task){
+                .dtype = place->dtype,
+                .elements = place->bytes / dtype_size(place->dtype),
+                .n_inputs = world,
+                .n_outputs = world,
+        }));
+}
+
+uint64_t buckets_bytes(const struct description *plan, const struct backend *backend, uint32_t world) {
+        uint64_t bytes = align(plan->n_buckets * sizeof(struct bucket));
+
+        for (uint32_t b = 0; b < plan->n_buckets; b++)
+                bytes += absent_bytes(&plan->bucket[b]) + room_bytes(&plan->bucket[b], backend, world);
+        return bytes;
+}
+
+struct bucket *buckets_new(const struct description *plan, const struct backend *backend, uint32_t world) {
+        struct bucket *bucket = calloc(1, buckets_bytes(plan, backend, world));
+        unsigned char *next = (unsigned char *)bucket + align(plan->n_buckets * sizeof(struct bucket));
+
+        for (uint32_t b = 0; bucket != NULL && b < plan->n_buckets; b++) {
+                size_t room = room_bytes(&plan->bucket[b], backend, world);
+
+                bucket[b].absent = next;
+                next += absent_bytes(&plan->bucket[b]);
+                bucket[b].room = room > 0 ? next : NULL;
+                next += room;
+        }
+        return bucket;
+}
 
 void bucket_set_state(struct bucket *bucket, enum bucket_state state, uint64_t now) {
         assert(state == bucket->state + 1);

@@ -6,6 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend/backend.h"
+#include "job/description.h"
+
 enum bucket_state {
         BUCKET_WAITING,         /* for READY of local members */
         BUCKET_REDUCING,        /* with the backend */
@@ -17,8 +20,14 @@ struct bucket {
         uint32_t n_ready;       /* members whose READY has come */
         bool used;              /* some member used every parameter of it */
         uint64_t since;     /* clock_now() of the last change of state, or of the first READY while waiting */
-        uint8_t *absent;    /* bit i: absent on all members so far; NULL until somebody is absent somewhere */
+        uint8_t *absent;    /* bit i: absent on all members that have said so in this step */
+        void *room;         /* for the backend's task */
 };
+
+/* Those of a plan, in one block (for free()) with all that is needed in its steps, of up to `world` members; that many bytes, and NULL
+ * if there is no memory. */
+uint64_t buckets_bytes(const struct description *plan, const struct backend *backend, uint32_t world);
+struct bucket *buckets_new(const struct description *plan, const struct backend *backend, uint32_t world);
 
 void bucket_set_state(struct bucket *bucket, enum bucket_state state, uint64_t now);
 /* Back to WAITING for the next step, from any state. */

@@ -84,9 +84,6 @@ struct plan *plan_free(struct plan *plan) {
         assert(plan->tasks == 0);
         for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
                 plan_release(plan, rank);
-        if (plan->bucket != NULL)
-                for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
-                        free(plan->bucket[b].absent);
         jobs_slot_give(plan->job->table, &plan->owner);
         state_drop(plan->job->table->state, plan->kept);
         description_free(plan->reference);
@@ -412,8 +409,8 @@ static int take_track(struct plan *plan, struct refusal *refusal) {
 
 static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
-        uint32_t n = plan->reference->n_buckets, most = job_max_world(plan->job);
-        uint64_t bytes = n * sizeof(struct bucket);
+        uint32_t most = job_max_world(plan->job);
+        uint64_t bytes = buckets_bytes(plan->reference, config->backend, most);
         int r;
 
         r = prepare_record(plan->job, refusal);
@@ -426,7 +423,7 @@ static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_BYTES, bytes, refusal);
         if (r != 0)
                 return r;
-        plan->bucket = calloc(n, sizeof(*plan->bucket));
+        plan->bucket = buckets_new(plan->reference, config->backend, most);
         r = plan->bucket != NULL ? jobs_slot_take(plan->job->table, &plan->owner) : -ENOMEM;
         if (r < 0) {
                 free(plan->bucket);

@@ -77,7 +77,7 @@ struct plan {
         double sum_squares;     /* of the results so far */
         uint64_t nonfinite;
         struct charge self;     /* for itself and its parts */
-        struct charge charge;   /* for buckets and ready marks */
+        struct charge charge;   /* for buckets, with what their steps need, and what is kept of them */
 };
 
 struct plan *plan_find(struct job *job, uint32_t ordinal);

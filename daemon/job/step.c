@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The open step of a plan. The hot path of the daemon: one call per READY, nothing allocated unless a
- * parameter is absent. */
+/* The open step of a plan. The hot path of the daemon: one call per READY, nothing allocated. */
 #include "job/step.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -99,7 +96,7 @@ void step_voided(struct plan *plan) {
 
 /* Bits of parameters that no member used, or NULL if each was used by somebody. */
 static const uint8_t *unused_of(const struct bucket *bucket, size_t bytes) {
-        if (bucket->used || bucket->absent == NULL)
+        if (bucket->used)
                 return NULL;
         for (size_t i = 0; i < bytes; i++)
                 if (bucket->absent[i] != 0)
@@ -205,6 +202,7 @@ static int launch(struct plan *plan, uint32_t index, uint64_t now) {
                 .outputs = range,
                 .statistics = true,
                 .watch = true,
+                .room = plan->bucket[index].room,
         }, &result);
         if (r < 0)
                 return r;
@@ -232,11 +230,6 @@ static int note_absent(struct plan *plan, uint32_t index, const ProtobufCBinaryD
                               "plan %u computes the %s, to which an absent parameter contributes nothing "
                               "that is defined",
                               plan->ordinal, reduce_name(plan->reference->reduce));
-        if (bucket->absent == NULL) {
-                bucket->absent = calloc(1, bytes);
-                if (bucket->absent == NULL)
-                        return -ENOMEM;
-        }
         if (bucket->n_ready == 0)
                 memset(bucket->absent, 0xff, bytes);
         for (size_t i = 0; i < bytes; i++)

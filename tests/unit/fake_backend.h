@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A backend for tests of the job and session layers: it reduces nothing, keeps each submitted task until the test lets it end, and enforces
- * the contract: no arena is freed while a task uses it, no id twice, results only for known tasks.
+ * the contract: no arena is freed while a task uses it, no id twice, results only for known tasks, a room for one task at a time.
  */
 #pragma once
 
@@ -13,6 +13,8 @@
 
 #include "backend/backend.h"
 #include "proto/memfd.h"
+
+#define FAKE_ROOM 40u                   /* bytes for each input */
 
 struct backend_arena {
         int fd;
@@ -115,6 +117,11 @@ static void fake_result(struct fake_backend *fake, const struct backend_task *ta
                                         .input_sum_squares = fake->sums, .input_nonfinite = fake->counts };
 }
 
+static size_t fake_room(const struct backend_task *task) {
+        assert(task->elements > 0 && task->n_inputs > 0 && task->n_inputs == task->n_outputs);
+        return task->n_inputs * FAKE_ROOM;
+}
+
 static int fake_submit(struct backend *backend, const struct backend_task *task, struct backend_result *ret) {
         struct fake_backend *fake = (struct fake_backend *)backend;
         struct fake_task *kept = &fake->task[fake->n_tasks];
@@ -129,6 +136,10 @@ static int fake_submit(struct backend *backend, const struct backend_task *task,
                 return 1;
         }
         assert(fake->n_tasks < 64);
+        for (unsigned i = 0; task->room != NULL && i < fake->n_tasks; i++)
+                assert(fake->task[i].task.room != task->room);
+        if (task->room != NULL)
+                memset(task->room, 0x5a, task->n_inputs * FAKE_ROOM);
         fake->n_tasks++;
         kept->task = *task;
         kept->cancelled = false;
@@ -188,6 +199,7 @@ static const struct backend_ops fake_ops = {
         .arena_check = fake_arena_check,
         .arena_read = fake_arena_read,
         .arena_free = fake_arena_free,
+        .room = fake_room,
         .submit = fake_submit,
         .cancel = fake_cancel,
         .workers = fake_workers,

@@ -267,6 +267,66 @@ static void test_no_access_after_cancel(void **state) {
         free(done);
 }
 
+/* ---- rooms ---- */
+
+struct tenant {
+        unsigned char *room;
+        unsigned n;
+};
+
+/* From here on the room is ours again. */
+static void tenant_done(void *owner, const struct backend_result *result) {
+        struct tenant *tenant = owner;
+        assert_false(result->cancelled);
+        assert_true(result->sum_squares > 0);
+        free(tenant->room);
+        tenant->room = NULL;
+        tenant->n++;
+}
+
+/* What a task needs has been allocated beforehand: it is used, for fewer inputs too, and left alone afterwards. */
+static void test_room(void **state) {
+        struct tenant tenant = { 0 };
+        struct backend_config config = { .workers = 2, .done = tenant_done, .owner = &tenant };
+        struct backend *backend;
+        struct member member;
+        struct backend_range ranges[2];
+        struct backend_task task = { .id = 1, .dtype = WIRE__DTYPE__F32, .reduce = WIRE__REDUCE__AVG, .divisor = 2,
+                                     .elements = 1u << 20, .n_inputs = 2, .n_outputs = 2, .inputs = ranges,
+                                     .outputs = ranges, .statistics = true };
+        struct backend_result result;
+        size_t bytes;
+        assert_int_equal(backend_host.open(&config, &backend), 0);
+        member = member_new(backend, 8u << 20);
+        memset(member.map, 0x3f, member.bytes);
+        ranges[0] = (struct backend_range){ member.arena, 0 };
+        ranges[1] = (struct backend_range){ member.arena, 4u << 20 };
+        bytes = backend->ops->room(&task);
+        assert_true(bytes > 0);
+        for (unsigned world = 2; world >= 1; world--) {
+                unsigned char fill[64];
+                task.n_inputs = task.n_outputs = world;
+                assert_true(backend->ops->room(&task) <= bytes);
+                memset(fill, 0xa5, sizeof fill);
+                tenant.room = task.room = malloc(bytes);
+                memset(tenant.room, 0xa5, bytes);
+                assert_int_equal(backend->ops->submit(backend, &task, &result), 0);
+                assert_memory_not_equal(task.room, fill, sizeof fill);
+                while (tenant.room) {
+                        struct pollfd fd = { .fd = backend->ops->fd(backend), .events = POLLIN };
+                        assert_int_equal(poll(&fd, 1, -1), 1);
+                        backend->ops->dispatch(backend);
+                }
+        }
+        assert_int_equal(tenant.n, 2);
+        task.elements = 16;             /* too small to be queued */
+        assert_int_equal(backend->ops->room(&task), 0);
+        task.dtype = 99;
+        assert_int_equal(backend->ops->room(&task), 0);
+        member_free(backend, &member);
+        backend->ops->close(backend);
+}
+
 /* ---- signs of life ---- */
 
 static void wait_answered(struct pool *pool) {
@@ -676,6 +736,7 @@ int main(void) {
                 cmocka_unit_test(test_cancel_queued),
                 cmocka_unit_test(test_cancel_finished),
                 cmocka_unit_test(test_no_access_after_cancel),
+                cmocka_unit_test(test_room),
                 cmocka_unit_test(test_ping),
                 cmocka_unit_test(test_many),
                 cmocka_unit_test(test_arena_accounts),

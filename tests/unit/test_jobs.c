@@ -252,6 +252,35 @@ static void a_step_commits_when_all_buckets_are_done(void **state) {
         assert_int_equal(f->fake.submitted, 6);
 }
 
+/* So that a step cannot fail, or a member be evicted, because there is no memory in the middle of it. */
+static void what_steps_need_is_there_from_the_agreement_on(void **state) {
+        struct fixture *f = *state;
+        const struct plan *plan;
+        const unsigned char *room[2];
+
+        form(f, 2);
+        agree(f, 2);
+        plan = plan_find(f->member[0]->job, 0);
+        assert_int_equal(plan->charge.amount, buckets_bytes(plan->reference, &f->fake.backend, 2));
+        assert_true(plan->charge.amount >= 2 * (sizeof(struct bucket) + 2 * FAKE_ROOM));
+        for (uint64_t step = 1; step <= 2; step++) {
+                for (uint32_t rank = 0; rank < 2; rank++)
+                        for (uint32_t bucket = 0; bucket < 2; bucket++)
+                                assert_int_equal(ready(f, rank, step, bucket), 0);
+                assert_int_equal(f->fake.n_tasks, 2);
+                for (unsigned i = 0; i < 2; i++) {
+                        assert_non_null(f->fake.task[i].task.room);
+                        assert_int_equal((uintptr_t)f->fake.task[i].task.room % _Alignof(max_align_t), 0);
+                        assert_true(step == 1 || room[i] == f->fake.task[i].task.room);
+                        room[i] = f->fake.task[i].task.room;
+                }
+                assert_true(room[1] >= room[0] + 2 * FAKE_ROOM);
+                fake_end_one(&f->fake);
+                fake_end_one(&f->fake);
+        }
+        assert_heard("bucket 0;bucket 1;committed 1;bucket 0;bucket 1;committed 2;");
+}
+
 static void ready_all(struct fixture *f, uint64_t step, uint32_t bucket) {
         for (uint32_t rank = 0; rank < 2; rank++)
                 assert_int_equal(ready(f, rank, step, bucket), 0);
@@ -784,6 +813,7 @@ int main(void) {
                 TEST(what_is_not_in_the_result_has_no_parameter),
                 TEST(a_search_ends_with_its_step),
                 TEST(wrong_readys_are_refused_by_name),
+                TEST(what_steps_need_is_there_from_the_agreement_on),
                 TEST(unused_parameters_are_told),
                 TEST(a_loss_in_a_step_voids_it_after_the_last_access),
                 TEST(a_loss_after_all_were_ready_commits),

@@ -101,11 +101,12 @@ static void host_dispatch(struct backend *backend) {
         pool_take(host->pool, &finished);
         while (!list_empty(&finished)) {
                 struct task *task = list_entry(finished.next, struct task, unfinished);
+                struct task *own = task->in_room ? NULL : task; /* a room is its owner's again from done() on */
                 struct backend_result result;
                 list_remove(&task->unfinished);
                 task_result(task, &result);
                 host->done(host->owner, &result);
-                task_free(task);
+                task_free(own);
         }
 }
 
@@ -154,6 +155,10 @@ static int run_here_middling(struct host *host, const struct backend_task *descr
         uint64_t end = now_ns();
         host->rest_until = end + MIDDLING_REST * (end - start);
         return r;
+}
+
+static size_t host_room(const struct backend_task *description) {
+        return task_traffic(description) > SMALL_TRAFFIC ? task_room(description) : 0;
 }
 
 static int host_submit(struct backend *backend, const struct backend_task *description, struct backend_result *ret) {
@@ -206,6 +211,7 @@ const struct backend_ops backend_host = {
         .arena_check = arena_check,
         .arena_read = arena_read,
         .arena_free = arena_free,
+        .room = host_room,
         .submit = host_submit,
         .cancel = host_cancel,
         .ping = host_ping,

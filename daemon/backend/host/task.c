@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tasks: from the description to kernel calls, and from slices to one result. Memory of a task is one block. */
+/* Tasks: from the description to kernel calls, and from slices to one result. Memory of a task is one block, its own or
+ * the room that its description brings. */
 #include "task.h"
 
 #include <errno.h>
@@ -111,28 +112,38 @@ static int task_set(struct task *task, const struct kernel_set *kernels, const s
         return 0;
 }
 
+size_t task_room(const struct backend_task *description) {
+        if (!is_valid(description))
+                return 0;
+        return block_size(description->n_inputs, description->n_outputs, slice_count(description));
+}
+
 int task_new(const struct kernel_set *kernels, const struct backend_task *description, struct task **ret) {
-        _cleanup_(freep) struct task *task = NULL;
+        _cleanup_(freep) struct task *own = NULL;
+        struct task *task = description->room;
         int r;
         if (!is_valid(description))
                 return -EINVAL;
-        task = malloc(block_size(description->n_inputs, description->n_outputs, slice_count(description)));
+        if (!task)
+                task = own = malloc(task_room(description));
         if (!task)
                 return -ENOMEM;
         r = task_set(task, kernels, description);
         if (r < 0)
                 return r;
-        *ret = pointer_steal(task);
+        task->in_room = !pointer_steal(own);
+        *ret = task;
         return 0;
 }
 
 struct task *task_free(struct task *task) {
-        free(task);
+        if (task && !task->in_room)
+                free(task);
         return NULL;
 }
 
 struct task *task_reusable(void) {
-        return malloc(block_size(LIMIT_WORLD, LIMIT_WORLD, TASK_REUSE_SLICES));
+        return calloc(1, block_size(LIMIT_WORLD, LIMIT_WORLD, TASK_REUSE_SLICES));
 }
 
 int task_reuse(struct task *task, const struct kernel_set *kernels, const struct backend_task *description) {

@@ -20,6 +20,7 @@ struct task {
         size_t element_size, slice_elements;
         unsigned slices;
         bool statistics;
+        bool in_room;                   /* its memory is the room of its description */
         double *sums;                   /* of squares, per slice: of each input, then of the result */
         double *totals;                 /* the same, added up */
         uint64_t *nonfinite;            /* per input */
@@ -34,9 +35,11 @@ struct task {
         bool cancelled;
 };
 
-/* -EINVAL for a description that the contract does not allow, -ENOMEM. */
+/* Bytes of the room of such a task; 0 for a description that the contract does not allow. */
+size_t task_room(const struct backend_task *description);
+/* In the room of the description, if it has one. -EINVAL for a description that the contract does not allow, -ENOMEM. */
 int task_new(const struct kernel_set *kernels, const struct backend_task *description, struct task **ret);
-struct task *task_free(struct task *task);
+struct task *task_free(struct task *task);      /* leaves a room as it is */
 
 #define TASK_REUSE_SLICES 4u
 
