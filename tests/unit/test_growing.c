@@ -113,6 +113,26 @@ static void registered_memory_is_given_back_before_growth(void **state) {
         assert_heard("generation 2 0;joined 1;");
 }
 
+/* What its steps need was allocated before the third member came. */
+static void a_plan_has_room_for_all_who_may_come(void **state) {
+        struct fixture *f = *state;
+        const struct plan *plan;
+
+        form(f);
+        agree(f, 2, 0);
+        plan = plan_find(f->member[0]->job, 0);
+        assert_int_equal(plan->charge.amount, buckets_bytes(plan->reference, &f->fake.backend, 3));
+        about_to_grow(f);
+        pass(f);
+        bring(f, f->member[2], 0);
+        heard[0] = '\0';
+        for (uint32_t rank = 0; rank < 3; rank++)
+                assert_int_equal(ready(f, rank, 0, 2), 0);
+        assert_int_equal(f->fake.task[0].task.n_inputs, 3);
+        end_tasks(f);
+        assert_heard("bucket 0;committed 2;");
+}
+
 static void nobody_is_left_to_grow_with(void **state) {
         struct fixture *f = *state;
 
@@ -219,6 +239,7 @@ int main(void) {
                 TEST(a_member_leaves_before_growth),
                 TEST(too_few_are_left_before_growth),
                 TEST(registered_memory_is_given_back_before_growth),
+                TEST(a_plan_has_room_for_all_who_may_come),
                 TEST(nobody_is_left_to_grow_with),
                 TEST(an_operation_beside_a_complete_step_is_answered),
                 TEST(such_an_operation_is_answered_after_a_loss),
