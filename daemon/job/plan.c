@@ -539,7 +539,10 @@ static void answer_agreed(struct plan *plan, uint32_t rank) {
 static int agree(struct plan *plan, struct refusal *refusal) {
         int r = prepare_buckets(plan, refusal);
 
-        if (r != 0)
+        if (r < 0)
+                return refuse(refusal, WIRE__CODE__NO_MEMORY, "job '%s': gradsyncd has no memory for plan %u: %s",
+                              plan->job->name, plan->ordinal, strerror(-r));
+        if (r > 0)
                 return r;
         plan->agreed = true;
         for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
@@ -654,7 +657,6 @@ bool plan_is_held(const struct plan *plan) {
 
 void plan_resume(struct plan *plan) {
         struct refusal refusal;
-        int r = 0;
 
         if (plan_over(plan) || (!plan->agreed && !plan->failed && !plan_is_held(plan))) {
                 plan_free(plan);
@@ -662,11 +664,7 @@ void plan_resume(struct plan *plan) {
         }
         if (plan->agreed || plan->failed || plan->dropped || !all_mapped(plan))
                 return;
-        r = agree(plan, &refusal);
-        if (r < 0)
-                r = refuse(&refusal, WIRE__CODE__NO_MEMORY, "job '%s': gradsyncd has no memory for plan %u",
-                           plan->job->name, plan->ordinal);
-        if (r > 0)
+        if (agree(plan, &refusal) > 0)
                 plan_fail(plan, &refusal);
         if (plan_over(plan))
                 plan_free(plan);

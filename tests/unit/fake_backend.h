@@ -40,6 +40,7 @@ struct fake_backend {
         const struct backend_arena *punched;    /* what arena_check() finds a hole in */
         int arena_error;                /* what arena_new() fails with */
         int submit_error;               /* and submit() */
+        size_t room;                    /* what room() says; 0: FAKE_ROOM */
         double sums[LIMIT_WORLD];
         uint64_t counts[LIMIT_WORLD];
 };
@@ -119,7 +120,7 @@ static void fake_result(struct fake_backend *fake, const struct backend_task *ta
 
 static size_t fake_room(const struct backend_task *task) {
         assert(task->elements > 0 && task->n_inputs > 0 && task->n_inputs == task->n_outputs);
-        return task->n_inputs * FAKE_ROOM;
+        return task->n_inputs * (fake_current->room > 0 ? fake_current->room : FAKE_ROOM);
 }
 
 static int fake_submit(struct backend *backend, const struct backend_task *task, struct backend_result *ret) {

@@ -7,6 +7,18 @@
 #include "job/private.h"
 #include "job/step.h"
 
+/* For the sanitizers: what cannot be allocated is NULL, as without them. */
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+
+const char *__asan_default_options(void) {
+        return "allocator_may_return_null=1";
+}
+
+const char *__tsan_default_options(void) {
+        return "allocator_may_return_null=1";
+}
+
 static int join(struct fixture *f, uint32_t rank, uint32_t world, uint64_t incarnation) {
         struct job_join join = { .name = "j", .uid = 1000, .pid = getpid(), .program = "t", .request = 7,
                                  .token = &f->token,
@@ -279,6 +291,29 @@ static void what_steps_need_is_there_from_the_agreement_on(void **state) {
                 fake_end_one(&f->fake);
         }
         assert_heard("bucket 0;bucket 1;committed 1;bucket 0;bucket 1;committed 2;");
+}
+
+/* Nobody is evicted for it, and it can be tried again under the next number. */
+static void a_plan_without_memory_for_its_steps_fails_for_all(void **state) {
+        struct fixture *f = *state;
+        int fd;
+
+        accounts_set_limits(f->accounts, (uint64_t[ACCOUNT_SLOTS]){ 10, 4, 8, UINT64_C(1) << 60, 100 });
+        form(f, 2);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(describe(f, rank, 0, "b", &fd), 0);
+        f->fake.room = (size_t)1 << 50;
+        assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
+        assert_int_equal(plan_mapped(f->member[1], 0, 9, &f->refusal), WIRE__CODE__NO_MEMORY);
+        assert_non_null(strstr(f->refusal.text, "no memory for plan 0"));
+        assert_heard("refused 0 9 22;");
+        assert_int_equal(f->fake.n_arenas, 0);
+        f->fake.room = 0;
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(describe(f, rank, 1, "b", &fd), 0);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(plan_mapped(f->member[rank], 1, 9, &f->refusal), 0);
+        assert_heard("agreed 0;agreed 1;");
 }
 
 static void ready_all(struct fixture *f, uint64_t step, uint32_t bucket) {
@@ -814,6 +849,7 @@ int main(void) {
                 TEST(a_search_ends_with_its_step),
                 TEST(wrong_readys_are_refused_by_name),
                 TEST(what_steps_need_is_there_from_the_agreement_on),
+                TEST(a_plan_without_memory_for_its_steps_fails_for_all),
                 TEST(unused_parameters_are_told),
                 TEST(a_loss_in_a_step_voids_it_after_the_last_access),
                 TEST(a_loss_after_all_were_ready_commits),
