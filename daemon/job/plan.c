@@ -207,6 +207,9 @@ int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refus
         if (begin->generation == 0 || begin->generation > job->generation)
                 return refuse(refusal, WIRE__CODE__STALE, "job '%s' is in generation %u, the plan is for %u",
                               job->name, job->generation, begin->generation);
+        if (begin->plan == UINT32_MAX)
+                return refuse(refusal, WIRE__CODE__INVALID, "rank %u of job '%s': %u is no plan's ordinal, none could follow it",
+                              member->rank, job->name, begin->plan);
         if (member->plans >= LIMIT_PLANS)
                 return refuse(refusal, WIRE__CODE__QUOTA,
                               "rank %u of job '%s' has %u live plans, no more are possible; free one",

@@ -213,6 +213,22 @@ static void failed_plans_do_not_pile_up(void **state) {
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_BYTES), before);
 }
 
+/* Ordinals do not wrap. */
+static void the_last_ordinal_is_no_plans(void **state) {
+        struct fixture *f = *state;
+        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+
+        form(f, 1);
+        begin.generation = begin.params = begin.buckets = 1;
+        begin.arena_bytes = begin.diagnosis_bytes = 4096;
+        begin.reduce = WIRE__REDUCE__AVG;
+        begin.plan = UINT32_MAX;
+        assert_int_equal(plan_begin(f->member[0], &begin, &f->refusal), WIRE__CODE__INVALID);
+        begin.plan--;
+        assert_int_equal(plan_begin(f->member[0], &begin, &f->refusal), 0);
+        assert_int_equal(f->member[0]->next_plan, UINT32_MAX);
+}
+
 static void a_time_out_may_be_as_long_as_it_likes(void **state) {
         struct fixture *f = *state;
         Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
@@ -840,6 +856,7 @@ int main(void) {
                 TEST(who_cannot_bring_a_plan_fails_it_for_all),
                 TEST(a_plan_given_up_fails_for_all),
                 TEST(failed_plans_do_not_pile_up),
+                TEST(the_last_ordinal_is_no_plans),
                 TEST(a_time_out_may_be_as_long_as_it_likes),
                 TEST(no_room_for_memory_is_an_answer),
                 TEST(a_step_commits_when_all_buckets_are_done),
