@@ -555,15 +555,17 @@ static int do_sync(char *out, size_t size) {
 static int two_syncs[2]; /* a pipe */
 
 static void *sync_in_thread(void *data) {
+        const struct gradsync_state state[] = { { NULL, 0 }, { NULL, 0 }, { data, 8 } };
         uint64_t step = 0;
-        uint8_t r = (uint8_t)gradsync_sync_state(JOB, &(struct gradsync_state){ data, 8 }, 1, &step);
+        uint8_t r = (uint8_t)gradsync_sync_state(JOB, state, 3, &step);
 
         if (write(two_syncs[1], &r, 1) != 1)
                 abort();
         return NULL;
 }
 
-/* sync_twice: by two threads; what the first that is back was told. sync_other: waits for the second. */
+/* sync_twice: by two threads, with buffers as sync has them after `state 0`; what the first that is back was told. sync_other: waits
+ * for the second. */
 static int do_sync_other(char *out, size_t size) {
         uint8_t r;
 
