@@ -50,7 +50,7 @@ class Unanswering:
 
     def __init__(self):
         self.directory = tempfile.mkdtemp(prefix="gs-fuse-", dir="/tmp")
-        self.device = self.fd = None
+        self.device = self.fd = self.thread = None
         try:
             self.device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
             options = f"fd={self.device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
@@ -112,6 +112,8 @@ class Unanswering:
         """Whoever waits gets an error."""
         self.sent()
         libc.umount2(self.directory.encode(), 1 | MNT_DETACH)   # FORCE: ends what waits
+        if self.thread is not None:
+            self.thread.join()          # or it might read from what gets the number of its descriptor next
         if self.device is not None:
             os.close(self.device)
         self.device = None
