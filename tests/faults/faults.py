@@ -342,8 +342,8 @@ class Rig:
     # --- the whole
 
     def run(self):
-        while (before := self.holdings())["fds"].count("socket") > 1:
-            time.sleep(0.01)            # it has not noticed yet that whoever tried it is gone
+        while (before := self.holdings())["fds"].count("socket") > 1 or before != self.holdings():
+            time.sleep(0.01)            # it has not noticed yet that whoever tried it is gone, or did while it was looked at
         self.trainers = [Trainer(self, rank) for rank in range(self.world)]
         while self.commits < 5:
             self.pause(0.01)
