@@ -463,7 +463,7 @@ def test_the_latest_generation_that_can_come_back(serve):
     made = served.adopt(Returning(served.path))
     served.others.append(made)
     world = {"job": "late", "min_world": 1, "max_world": 2}
-    made.ask("REJOIN", "REJOINED", **world, generation=(1 << 31) - 1, rank=0, local_rank=0, world=1, member=1, wait_ms=0)
+    made.ask("REJOIN", "REJOINED", **world, generation=(1 << 31) - 1, rank=0, local_rank=0, world=1, member=1, wait_ms=60000)
     job, = [job for job in made.status()["STATUS_JOB"] if job.name == "late"]
     made.send("REJOIN_END", job=job.job)
     assert made.expect("RESUMED").generation == 1 << 31
