@@ -491,7 +491,7 @@ def test_interrupted_calls_go_on(daemon, member):
 
 
 def test_nonblocking_members(daemon, member):
-    served = daemon()
+    served = daemon(settings={"staging_bytes": "1MiB"})
     members = [member(served), member(served)]
     for each in members:
         ask(each, "open nonblocking=1")
@@ -513,7 +513,7 @@ def test_nonblocking_members(daemon, member):
         for each in members:
             assert ask(each, "check 1.5") == "right"
     together(members, "poll barrier")
-    assert all(rest.startswith("right") for rest in together(members, "poll broadcast 30000000 1"))
+    assert all(rest.startswith("right") for rest in together(members, "poll broadcast 5000001 1"))
     assert all(rest.startswith("right") for rest in together(members, "poll reduce_scatter 1000001 f32 sum"))
     together(members, "poll plan_free")
     ask(members[0], "poll leave")
@@ -571,10 +571,10 @@ def test_collectives(daemon, member, world):
 @pytest.mark.parametrize("commands", [
     ("barrier", "broadcast 8 0"), ("broadcast 8 0", "broadcast 8 1"), ("broadcast 8 0", "broadcast 16 0"), ("allgather 60", "allgather 61"),
     ("allreduce 4 f32 sum", "allreduce 4 f32 max"), ("allreduce 4 f32 sum", "allreduce 4 i32 sum"),
-    ("reduce_scatter 3 f32 sum", "reduce_scatter 4 f32 sum"), ("broadcast 9000000 0", "broadcast 17000000 0"),
+    ("reduce_scatter 3 f32 sum", "reduce_scatter 4 f32 sum"), ("broadcast 1200000 0", "broadcast 2300000 0"),
 ], ids=lambda pair: "-".join(pair).replace(" ", "_"))
 def test_collectives_that_differ_fail_on_all(daemon, member, commands):
-    served = daemon()
+    served = daemon(settings={"staging_bytes": "1MiB"})
     members = [member(served), member(served)]
     for each in members:
         ask(each, "open")
