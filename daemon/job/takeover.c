@@ -21,6 +21,7 @@
 #define MOST_NUMBERS (1u << 17) /* of results that are told to one member at once: as many fit its queue */
 #define MOST_EMPTY (UINT64_C(60) * USEC_PER_SEC)
 #define MOST_GENERATIONS (UINT32_C(1) << 31) /* those that follow are counted from there on */
+#define MOST_OPERATIONS (UINT64_C(1) << 62)     /* the same of operations */
 #define MOST_ID (UINT64_C(1) << 48) /* of a member: those of its job that come later are counted from the highest on */
 
 struct takeover *takeover_free(struct takeover *takeover) {
@@ -42,6 +43,12 @@ static int check(const struct job_rejoin *rejoin, struct refusal *refusal) {
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s': rank %u of %u, in a job of at most %u, is no place", name,
                               wish->rank, rejoin->world, wish->max_world);
+        if (wish->slot >= wish->max_world)
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': local rank %u, in a job of at most %u, is no place", name,
+                              wish->slot, wish->max_world);
+        if (rejoin->operations >= MOST_OPERATIONS)
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': %" PRIu64 " operations cannot have ended", name,
+                              rejoin->operations);
         if (rejoin->stable == 0 || rejoin->stable >= MOST_ID)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s': %" PRIu64 " is no member id", name,
                               rejoin->stable);

@@ -567,6 +567,8 @@ def test_places_that_cannot_be(daemon, pair, peers):
     for changes, code, word in (({"rank": 2}, "INVALID", "rank 2 of 2"), ({"generation": 0}, "INVALID", "generation 0"),
                                 ({"generation": 1 << 31}, "INVALID", "generation 2147483648"),
                                 ({"world": 0}, "INVALID", "rank"), ({"world": 300, "max_world": 300}, "INVALID", "300"),
+                                ({"local_rank": 2}, "INVALID", "local rank 2"), ({"local_rank": 300}, "INVALID", "local rank 300"),
+                                ({"operations": (1 << 64) - 1}, "INVALID", "operations cannot have ended"),
                                 ({"member": 0}, "INVALID", "member id"), ({"member": 1 << 63}, "INVALID", "member id"),
                                 ({"job": "a/b"}, "INVALID", "name"), ({"min_world": 3}, "INVALID", "3")):
         refused(liar, liar.rejoin_send(old[0], **changes), code, word)
