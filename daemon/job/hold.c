@@ -53,8 +53,7 @@ static void resume_held(struct job *job, uint64_t now) {
                 if (!plan->held)
                         continue;
                 plan->held = false;
-                if (!job->paused)
-                        resume_step(plan, 0, now);
+                resume_step(plan, 0, now);      /* though it goes on later, if the job is paused */
         }
         if (!job->paused)
                 operation_release(job);

@@ -773,6 +773,39 @@ static void what_is_held_is_launched_later(void **state) {
         assert_heard("bucket 1;committed 1;");
 }
 
+/* Neither that of a step which was paused, nor that of one which was held first, and paused before it was released. */
+static void time_that_is_held_is_no_part_of_a_step(void **state) {
+        struct fixture *f = *state;
+        struct plan *plan;
+        uint64_t before;
+        struct job *job;
+
+        form(f, 2);
+        agree(f, 2);
+        job = f->member[0]->job;
+        plan = plan_find(job, 0);
+        assert_int_equal(ready(f, 0, 1, 0), 0);
+        before = plan->opened;
+        job_pause(job);
+        plan->opened -= USEC_PER_SEC;
+        job->paused_at -= USEC_PER_SEC;
+        job_resume(job);
+        assert_true(plan->opened >= before);
+        for (unsigned bucket = 0; bucket < 2; bucket++)
+                assert_int_equal(ready(f, 1, 1, bucket), 0);
+        assert_int_equal(ready(f, 0, 1, 1), 0);
+        fake_end_one(&f->fake);
+        fake_end_one(&f->fake);
+        jobs_hold(f->jobs, true);
+        assert_int_equal(ready(f, 0, 2, 0), 0);
+        before = plan->opened;
+        plan->opened -= USEC_PER_SEC;
+        job_pause(job);
+        jobs_hold(f->jobs, false);
+        job_resume(job);
+        assert_true(plan->opened >= before);
+}
+
 static void what_is_held_and_cannot_start_ends_the_step(void **state) {
         struct fixture *f = *state;
 
@@ -882,6 +915,7 @@ int main(void) {
                 TEST(an_operation_that_waits_for_a_lost_member_fails),
                 TEST(draining_opens_no_new_step),
                 TEST(what_is_held_is_launched_later),
+                TEST(time_that_is_held_is_no_part_of_a_step),
                 TEST(what_is_held_and_cannot_start_ends_the_step),
                 TEST(a_loss_releases_what_is_held_and_complete),
                 TEST(an_evicted_member_is_lost_by_name),
