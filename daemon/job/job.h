@@ -190,7 +190,7 @@ struct jobs_config {
 struct jobs {
         struct jobs_config config;
         struct list list;
-        struct list memories;           /* registered ones of all members */
+        void *claimed;                  /* what plans have of registered memories: memory.c's tree of spans */
         struct records ended;           /* what jobs that are gone have left */
         uint32_t next_job;
         uint64_t last_id;               /* given here, in any job */

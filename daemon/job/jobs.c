@@ -48,7 +48,6 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
                 return -ENOMEM;
         jobs->config = *config;
         list_init(&jobs->list);
-        list_init(&jobs->memories);
         records_init(&jobs->ended);
         jobs->post = calloc(1, sizeof(*jobs->post));
         r = jobs->post != NULL ? loop_timer_new(config->loop, tick, jobs, &jobs->tick) : -ENOMEM;

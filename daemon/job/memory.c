@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Registered memory. Files are told apart by device and inode, so that it does not matter through which descriptor, by which
- * member and how often one was registered. The spans of a claim are sorted, so that two claims are compared in one pass.
+ * member and how often one was registered. What of all files is claimed is kept in one search tree, so that a claim costs the same
+ * however many there are.
  */
 #include "job/memory.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +46,6 @@ static void memory_free(struct memory *memory) {
         charge_release(&memory->arenas);
         charge_release(&memory->space);
         charge_release(&memory->fds);
-        list_remove(&memory->table_link);
         free(memory);
 }
 
@@ -99,7 +100,6 @@ int memory_register(struct member *member, int fd, uint64_t offset, uint64_t byt
         list_init(&memory->claims);
         memory->next = member->memories;
         member->memories = memory;
-        list_append(&member->job->table->memories, &memory->table_link);
         r = charge(memory, refusal);
         if (r == 0)
                 r = adopt(memory, fd, refusal);
@@ -131,6 +131,38 @@ void memories_release(struct member *member) {
                 memory_free(member->memories);
 }
 
+/* All memories of a member, the latest one first. */
+struct known {
+        struct memory **memory;
+        size_t n;
+};
+
+static int list_known(const struct member *member, struct known *known) {
+        struct memory *memory;
+
+        for (memory = member->memories; memory != NULL; memory = memory->next)
+                known->n++;
+        known->memory = malloc((known->n + 1) * sizeof(struct memory *));
+        if (known->memory == NULL)
+                return -ENOMEM;
+        known->n = 0;
+        for (memory = member->memories; memory != NULL; memory = memory->next)
+                known->memory[known->n++] = memory;
+        return 0;
+}
+
+static int by_handle(const void *key, const void *at) {
+        uint32_t handle = *(const uint32_t *)key, other = (*(struct memory *const *)at)->handle;
+
+        return handle > other ? -1 : handle < other;
+}
+
+static struct memory *look_up(const struct known *known, uint32_t handle) {
+        struct memory **found = bsearch(&handle, known->memory, known->n, sizeof(struct memory *), by_handle);
+
+        return found != NULL ? *found : NULL;
+}
+
 /* A bucket of a description that lies in a memory, as a span of its file. */
 struct lying {
         struct memory *memory;
@@ -147,8 +179,8 @@ static int by_place(const void *left, const void *right) {
 }
 
 /* Each of the description's buckets that lies in a memory, sorted. */
-static int find_places(const struct member *member, const struct description *d, struct backend_range *place,
-                       struct lying *lying, uint32_t *ret_n, struct refusal *refusal) {
+static int find_places(const struct member *member, const struct known *known, const struct description *d,
+                       struct backend_range *place, struct lying *lying, uint32_t *ret_n, struct refusal *refusal) {
         uint32_t n = 0;
 
         for (uint32_t b = 0; b < d->n_buckets; b++) {
@@ -157,7 +189,7 @@ static int find_places(const struct member *member, const struct description *d,
 
                 if (bucket->memory == 0)
                         continue;
-                memory = find(member, bucket->memory);
+                memory = look_up(known, bucket->memory);
                 if (memory == NULL)
                         return refuse(refusal, WIRE__CODE__INVALID, "bucket %u lies in memory %u, but rank %u of job '%s' has "
                                       "registered none of that number", b, bucket->memory, member->rank, member->job->name);
@@ -179,86 +211,79 @@ static int find_places(const struct member *member, const struct description *d,
         return 0;
 }
 
-static bool overlap(const struct memory_claim *a, const struct memory_claim *b, struct memory_span *ret) {
-        uint32_t i = 0, j = 0;
+/* For a tree of spans that do not overlap: one that overlaps another one is equal to it. */
+static int by_bytes(const void *left, const void *right) {
+        const struct memory_span *a = left, *b = right;
+        const struct memfd_file *x = &a->claim->memory->file, *y = &b->claim->memory->file;
 
-        while (i < a->n && j < b->n) {
-                const struct memory_span *x = &a->span[i], *y = &b->span[j];
-
-                if (x->start < y->end && y->start < x->end) {
-                        ret->start = x->start > y->start ? x->start : y->start;
-                        ret->end = x->end < y->end ? x->end : y->end;
-                        return true;
-                }
-                if (x->end <= y->start)
-                        i++;
-                else
-                        j++;
-        }
-        return false;
+        if (x->device != y->device)
+                return x->device < y->device ? -1 : 1;
+        if (x->inode != y->inode)
+                return x->inode < y->inode ? -1 : 1;
+        return a->end <= b->start ? -1 : a->start >= b->end;
 }
 
 /* The file may be another user's, too; whose plan it is, is told to its own uid only. */
-static int refuse_overlap(const struct member *member, const struct memory_claim *claim, const struct memory_span *span,
-                          const struct memory *other, struct refusal *refusal) {
+static int refuse_overlap(const struct memory_span *span, const struct memory_span *taken, struct refusal *refusal) {
+        const struct member *member = span->claim->memory->member, *other = taken->claim->memory->member;
+        uint64_t start = span->start > taken->start ? span->start : taken->start;
+        uint64_t end = span->end < taken->end ? span->end : taken->end;
         char owner[LIMIT_NAME + 64] = "another user's plan";
 
-        if (other->member->job->uid == member->job->uid)
-                snprintf(owner, sizeof(owner), "plan %u of rank %u of job '%s'", claim->plan->ordinal, other->member->rank,
-                         other->member->job->name);
+        if (other->job->uid == member->job->uid)
+                snprintf(owner, sizeof(owner), "plan %u of rank %u of job '%s'", taken->claim->plan->ordinal, other->rank,
+                         other->job->name);
         return refuse(refusal, WIRE__CODE__STATE, "bytes %" PRIu64 " to %" PRIu64 " of the file of a registered memory belong to %s; "
-                      "free that one first, or place the parameters elsewhere", span->start, span->end, owner);
+                      "free that one first, or place the parameters elsewhere", start, end, owner);
 }
 
-static int check_others(const struct memory *memory, const struct memory_claim *claim, struct refusal *refusal) {
-        const struct memory *other;
-        const struct memory_claim *made;
-        struct memory_span span;
+static int enter(const struct memory_claim *claim, struct memory_span *span, struct refusal *refusal) {
+        struct memory_span **at;
 
-        list_for_each(other, &memory->member->job->table->memories, table_link) {
-                if (other->file.inode != memory->file.inode || other->file.device != memory->file.device)
-                        continue;
-                list_for_each(made, &other->claims, link)
-                        if (overlap(made, claim, &span))
-                                return refuse_overlap(memory->member, made, &span, other, refusal);
-        }
-        return 0;
+        span->claim = claim;
+        at = tsearch(span, &claim->memory->member->job->table->claimed, by_bytes);
+        if (at == NULL)
+                return -ENOMEM;
+        return *at == span ? 0 : refuse_overlap(span, *at, refusal);
 }
 
-/* The first of these that lie in one memory: makes their claim. Buckets that touch are one span. */
+/* The first of these that lie in one memory: makes their claim, which is on the list also if it fails. Buckets that touch are
+ * one span. */
 static int claim_memory(const struct plan *plan, const struct lying *lying, uint32_t n, struct memory_claim **claims,
                         struct refusal *refusal) {
         struct memory_claim *claim = malloc(sizeof(*claim) + n * sizeof(claim->span[0]));
-        int r;
+        uint32_t spans = 0;
+        int r = 0;
 
         if (claim == NULL)
                 return -ENOMEM;
-        *claim = (struct memory_claim){ .next = *claims, .plan = plan };
+        *claim = (struct memory_claim){ .next = *claims, .plan = plan, .memory = lying->memory };
         for (uint32_t i = 0; i < n; i++)
-                if (claim->n > 0 && claim->span[claim->n - 1].end == lying[i].span.start)
-                        claim->span[claim->n - 1].end = lying[i].span.end;
+                if (spans > 0 && claim->span[spans - 1].end == lying[i].span.start)
+                        claim->span[spans - 1].end = lying[i].span.end;
                 else
-                        claim->span[claim->n++] = lying[i].span;
-        r = check_others(lying->memory, claim, refusal);
-        if (r != 0) {
-                free(claim);
-                return r;
-        }
+                        claim->span[spans++] = lying[i].span;
         list_append(&lying->memory->claims, &claim->link);
         *claims = claim;
-        return 0;
+        while (r == 0 && claim->n < spans) {
+                r = enter(claim, &claim->span[claim->n], refusal);
+                claim->n += r == 0;
+        }
+        return r;
 }
 
 int memory_claim(struct member *member, const struct plan *plan, const struct description *d, struct backend_range *place,
                  struct memory_claim **ret, struct refusal *refusal) {
         _cleanup_(freep) struct lying *lying = malloc(d->n_buckets * sizeof(*lying));
         struct memory_claim *claims = NULL;
+        struct known known = { 0 };
         uint32_t n = 0, some;
         int r;
 
-        if (lying == NULL)
+        if (lying == NULL || list_known(member, &known) < 0)
                 return -ENOMEM;
-        r = find_places(member, d, place, lying, &n, refusal);
+        r = find_places(member, &known, d, place, lying, &n, refusal);
+        free(known.memory);
         for (uint32_t first = 0; r == 0 && first < n; first += some) {
                 some = 1;
                 while (first + some < n && lying[first + some].memory == lying[first].memory)
@@ -279,6 +304,8 @@ void memory_unclaim(struct memory_claim *claims) {
 
                 claims = claim->next;
                 list_remove(&claim->link);
+                for (uint32_t i = 0; i < claim->n; i++)
+                        tdelete(&claim->span[i], &claim->memory->member->job->table->claimed, by_bytes);
                 free(claim);
         }
 }

@@ -21,7 +21,6 @@ struct plan;
 
 struct memory {
         struct memory *next;            /* of its member */
-        struct list table_link;         /* of all jobs: jobs->memories */
         struct member *member;
         uint32_t handle;                /* in its member; from 1 */
         uint64_t offset, bytes;         /* in its file */
@@ -33,14 +32,18 @@ struct memory {
 
 struct memory_span {                    /* of a file */
         uint64_t start, end;
+        const struct memory_claim *claim;
 };
+
+#define MEMORY_SPAN_COST (sizeof(struct memory_span) + 4 * sizeof(void *))      /* with its node in jobs->claimed */
 
 struct memory_claim {                   /* what one plan has of one memory */
         struct list link;               /* memory->claims */
         struct memory_claim *next;      /* of the same part of the plan */
         const struct plan *plan;
-        uint32_t n;
-        struct memory_span span[];      /* ascending */
+        struct memory *memory;
+        uint32_t n;                     /* spans that are in jobs->claimed */
+        struct memory_span span[];
 };
 
 /* Takes the fd if it returns 0; else a code with *refusal, or a negative errno. */

@@ -318,7 +318,7 @@ static uint64_t cost_of(const struct plan *plan, const struct description *d) {
         uint64_t each = sizeof(uint64_t);
 
         if (has_places(plan, d))
-                each += sizeof(struct backend_range) + sizeof(struct memory_claim) + sizeof(struct memory_span);
+                each += sizeof(struct backend_range) + sizeof(struct memory_claim) + MEMORY_SPAN_COST;
         return d->arena_bytes + d->n_buckets * each;
 }
 

@@ -37,7 +37,7 @@ static int teardown_pair(void **state) {
         while (f->fake.n_tasks > 0)
                 fake_end_one(&f->fake);
         pass(f);
-        assert_true(list_empty(&f->jobs->memories));
+        assert_null(f->jobs->claimed);
         return teardown(state);
 }
 
@@ -170,7 +170,7 @@ static void members_have_their_own_places(void **state) {
 
 static void bytes_belong_to_one_plan(void **state) {
         struct fixture *f = *state;
-        uint32_t handle, again, others;
+        uint32_t handle, again, others, another;
         int fd = sealed();
 
         assert_int_equal(enlist(f, 0, dup(fd), 0, &handle), 0);
@@ -186,6 +186,13 @@ static void bytes_belong_to_one_plan(void **state) {
         assert_int_equal(describe(f, 0, 4, again, PAGE, 3 * PAGE), 0);          /* right beside it, on both sides */
         assert_int_equal(describe(f, 0, 5, handle, 16 * PAGE - PAGE + 64, 0), WIRE__CODE__INVALID);
         assert_int_equal(describe(f, 0, 6, 99, 0, PAGE), WIRE__CODE__INVALID);
+        assert_int_equal(enlist(f, 0, sealed(), 0, &another), 0);
+        assert_int_equal(describe(f, 0, 7, another, 4 * PAGE, 8 * PAGE), 0);    /* of another file */
+        assert_int_equal(describe(f, 0, 8, handle, 0, 5 * PAGE - 64), WIRE__CODE__STATE);       /* who failed has freed nothing */
+        assert_int_equal(plan_drop(f->member[0], 0, &f->refusal), 0);
+        assert_int_equal(describe(f, 0, 9, handle, 2 * PAGE, 8 * PAGE), 0);
+        assert_int_equal(describe(f, 0, 10, again, 0, 3 * PAGE), WIRE__CODE__STATE);    /* plan 4 has 7 to 8 */
+        assert_int_equal(describe(f, 0, 11, another, 4 * PAGE, 0), WIRE__CODE__STATE);
 }
 
 /* Who is found to have given pages back goes; the bucket is not reduced, and the step is void. */
