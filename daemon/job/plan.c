@@ -475,11 +475,8 @@ static int check_said(const struct plan *plan, const struct member *member, cons
 
 /* What one member brings back does not concern the others. */
 static int refuse_return(struct plan *plan, const struct member *member, const struct refusal *refusal) {
-        bool dropped = plan->dropped;
-
         plan_release(plan, member->rank);
         plan->part[member->rank].state = PART_NONE;
-        plan->dropped = dropped;
         return (int)refusal->code;
 }
 
