@@ -55,7 +55,8 @@ ODD_BEGIN = {
     "ordinal-skipped": {"plan": 5},
     "ordinal-huge": {"plan": 0xFFFFFFFF},
     "generation-zero": {"generation": 0},
-    "generation-ahead": {"generation": 99},
+    "generation-ahead": {"generation": 2},
+    "generation-far-ahead": {"generation": 99},
 }
 
 

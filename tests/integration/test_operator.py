@@ -350,10 +350,12 @@ def test_pause_and_drain_are_lifted_each_for_itself(serve):
 @needs_root
 def test_only_some_may_drain(serve):
     served = serve(settings=OPEN)
-    served.crew("hers", 1, uid=ALICE)
+    crew = served.crew("hers", 1, uid=ALICE)
     for words in (("drain",), ("drain", "--no-wait"), ("resume",)):
         served.daemon.ctl(*words, uid=ALICE, code=1)
     assert served.daemon.status()["daemon"]["draining"] is False
+    for peer, may in ((crew.peers[0], False), (served.peer(), True)):       # what others have open is not theirs to know
+        assert peer.status()["STATUS_DAEMON"][0].HasField("open") == may
     served.go()
 
 

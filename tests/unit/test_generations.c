@@ -260,6 +260,36 @@ static void a_plan_that_only_the_lost_had_is_freed(void **state) {
         }
 }
 
+/* What was not found out about a void step is looked for again in the next one. */
+static void a_search_in_a_void_step_is_no_burst(void **state) {
+        struct fixture *f = *state;
+
+        form(f);
+        agree(f, 2, 0);
+        f->fake.counts[1] = 3;
+        assert_int_equal(ready(f, 0, 0, 1), 0);
+        assert_int_equal(ready(f, 1, 0, 1), 0);
+        fake_end_one(&f->fake);                         /* the reduction; the search is under way */
+        assert_heard("");
+        f->fake.task[0].punched = 1;
+        fake_end_one(&f->fake);
+        assert_heard("evict 0;");
+        member_gone(f->member[0], WIRE__CAUSE__EVICTED);
+        join(f);
+        assert_heard("void 1;joined 0;generation 2 1;");
+        bring(f, f->member[0], 0);
+        heard[0] = '\0';
+        assert_int_equal(f->member[0]->job->blame.step, 0);
+        assert_int_equal(ready(f, 0, 0, 1), 0);
+        assert_int_equal(ready(f, 1, 0, 1), 0);
+        fake_end_one(&f->fake);
+        assert_heard("");                               /* it is searched before anybody hears of it */
+        f->fake.counts[0] = 1;
+        fake_end_one(&f->fake);
+        assert_heard("bucket 0;committed 1;");
+        assert_string_equal(f->member[0]->job->blame.parameter, "a");
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(growth_waits_until_nothing_is_open, setup, teardown),
@@ -274,6 +304,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(a_plan_is_compared_with_that_of_who_has_stayed, setup, teardown),
                 cmocka_unit_test_setup_teardown(who_comes_later_counts_plans_as_the_others_do, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_plan_that_only_the_lost_had_is_freed, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_search_in_a_void_step_is_no_burst, setup, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

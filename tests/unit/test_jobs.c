@@ -695,8 +695,14 @@ static void an_operation_does_not_wait_for_ever(void **state) {
         assert_heard("stall 1;");
         stall_check(job, now + 62 * USEC_PER_SEC);
         assert_heard("");
+        assert_int_equal(call(f, 1, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_int_equal(call(f, 1, 1, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        heard[0] = '\0';
+        now = clock_now();
+        stall_check(job, now + 61 * USEC_PER_SEC);
+        assert_heard("stall 0;");
         stall_check(job, now + 3601 * USEC_PER_SEC);
-        assert_heard("evict 1;");
+        assert_heard("evict 0;");
 }
 
 static void wrong_operations_are_refused(void **state) {

@@ -122,6 +122,24 @@ static void the_last_call_starts_at_min_and_is_not_extended(void **state) {
         assert_int_equal(m.n, 3);
 }
 
+static void the_last_call_begins_anew_when_too_few_are_left(void **state) {
+        struct membership_request r = request(1, 2, 4);
+        struct refusal refusal;
+        uint64_t gone;
+
+        membership_init(&m, "j", 0);
+        r.last_call = 1000;
+        assert_int_equal(join(r, 0, &refusal), 0);
+        r.member = 2;
+        assert_int_equal(join(r, 100, &refusal), 0);
+        membership_remove(&m, 2, WIRE__CAUSE__CLOSED, 500);
+        assert_true(membership_deadline(&m) == UINT64_MAX);
+        r.member = 3;
+        assert_int_equal(join(r, 2000, &refusal), 0);
+        assert_int_equal(membership_tick(&m, 2999, &gone, &refusal), MEMBERSHIP_NOTHING);
+        assert_int_equal(membership_tick(&m, 3000, &gone, &refusal), MEMBERSHIP_HAS_FORMED);
+}
+
 static void the_wait_ends_and_names_who_is_missing(void **state) {
         struct membership_request r = request(1, 3, 3);
         struct refusal refusal;
@@ -243,6 +261,7 @@ int main(void) {
                 cmocka_unit_test(slots_order_ranks_and_are_unique),
                 cmocka_unit_test(members_must_agree_on_the_world),
                 cmocka_unit_test(the_last_call_starts_at_min_and_is_not_extended),
+                cmocka_unit_test(the_last_call_begins_anew_when_too_few_are_left),
                 cmocka_unit_test(the_wait_ends_and_names_who_is_missing),
                 cmocka_unit_test(an_older_incarnation_is_refused),
                 cmocka_unit_test(the_first_loss_breaks_the_generation),

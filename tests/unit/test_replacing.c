@@ -35,6 +35,27 @@ static void a_successor_inherits_rank_and_id(void **state) {
         assert_null(membership_find(&m, 2));
 }
 
+/* Its former place is another one's wish: the rank that it asks for counts. */
+static void a_newer_process_that_asks_for_another_rank_gets_that(void **state) {
+        struct membership_request r = ranked(1, 3, 0);
+
+        membership_init(&m, "j", 0);
+        r.identity = 5;
+        r.instance = 1;
+        assert_int_equal(join(r, 0), 0);
+        assert_int_equal(join(ranked(2, 3, 1), 0), 0);
+        assert_int_equal(join(ranked(3, 3, 2), 0), 0);
+        assert_int_equal(tick(0), MEMBERSHIP_HAS_FORMED);
+        assert_true(membership_remove(&m, 1, WIRE__CAUSE__EXITED, 10));
+        membership_remove(&m, 2, WIRE__CAUSE__EXITED, 10);
+        r = ranked(4, 3, 1);
+        r.identity = 5;
+        r.instance = 2;
+        assert_int_equal(join(r, 20), 0);
+        assert_int_equal(membership_find(&m, 4)->rank, 1);
+        assert_true(m.member[0].lost);
+}
+
 static void places_that_are_not_vacant_are_refused(void **state) {
         struct membership_request old = ranked(6, 3, 1);
 
@@ -326,6 +347,7 @@ assert_true(life.formed > 30000);        /* else the lives were too dull to prov
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_successor_inherits_rank_and_id),
+                cmocka_unit_test(a_newer_process_that_asks_for_another_rank_gets_that),
                 cmocka_unit_test(places_that_are_not_vacant_are_refused),
                 cmocka_unit_test(who_asks_for_no_rank_gets_the_first_vacant_place),
                 cmocka_unit_test(nobody_comes_and_ranks_are_closed),
