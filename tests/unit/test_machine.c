@@ -107,6 +107,7 @@ static void remember(void) {
 /* All that matters is as it was; only clocks may have moved. */
 static bool unchanged(void) {
         return node.phase == before.phase && node.term == before.term && node.n == before.n && node.held == before.held &&
+               node.stopping == before.stopping &&
                generation_equal(node.generation, before.generation) && generation_equal(node.comm, before.comm) &&
                memcmp(node.track, before.track, sizeof(node.track)) == 0 &&
                memcmp(node.lane, before.lane, sizeof(node.lane)) == 0 && n_acted == 0;
@@ -196,6 +197,18 @@ static void an_order_that_is_old_by_the_own_clock_is_dropped(void **state) {
         m.stamp = node.stamp;
         node_receive(&node, NOW + times.patience + 1, &m);
         assert_int_equal(node.phase, NODE_FROZEN);      /* said again, as an answer to what the node said since */
+}
+
+/* A coordinator that answers what this node has not said yet is no sign of life. */
+static void an_answer_to_what_was_not_said_does_not_count(void **state) {
+        struct message m = order(ORDER_RUN, 9);
+
+        reach(NODE_RUNNING);
+        m.stamp = node.stamp + times.abandon;
+        tell(m);
+        assert_false(node.suspended);
+        node_tick(&node, NOW + times.patience + 1);
+        assert_true(node.suspended);
 }
 
 static void who_was_left_behind_leaves(void **state) {
@@ -447,6 +460,7 @@ int main(void) {
                 cmocka_unit_test(what_is_not_meant_for_a_node_is_dropped),
                 cmocka_unit_test(an_order_is_carried_out_once_and_in_order),
                 cmocka_unit_test(an_order_that_is_old_by_the_own_clock_is_dropped),
+                cmocka_unit_test(an_answer_to_what_was_not_said_does_not_count),
                 cmocka_unit_test(who_was_left_behind_leaves),
                 cmocka_unit_test(a_later_term_begins_anew),
                 cmocka_unit_test(a_verdict_beyond_what_is_prepared_is_refused),
