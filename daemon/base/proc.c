@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "clock.h"
 
 #define THREADS 34u                     /* of a process that are looked at, "." and ".." included */
 #define PF_EXITING 0x4u                 /* a process flag of the kernel, include/linux/sched.h */
@@ -104,6 +105,20 @@ const char *proc_state_threads(pid_t pid) {
         }
         if (threads != NULL)
                 closedir(threads);
+        return state;
+}
+
+void proc_looks_spend(struct proc_looks *looks, uint64_t began) {
+        uint64_t spent = clock_now() - began;
+
+        looks->left -= spent < looks->left ? spent : looks->left;
+}
+
+const char *proc_look(struct proc_looks *looks, pid_t pid) {
+        uint64_t began = clock_now();
+        const char *state = looks->left > 0 ? proc_state_threads(pid) : proc_state(pid);
+
+        proc_looks_spend(looks, began);
         return state;
 }
 

@@ -14,6 +14,15 @@ const char *proc_state(pid_t pid);
  * threads. Looks at a few dozen of them at most. */
 const char *proc_state_threads(pid_t pid);
 
+/* Who looks at many processes in one go has so many microseconds for it: those of a user may be many, with many threads that sleep. */
+struct proc_looks {
+        uint64_t left;
+};
+/* As proc_state_threads(), or, when the time is used up, as proc_state(). */
+const char *proc_look(struct proc_looks *looks, pid_t pid);
+/* Takes off what has passed since clock_now() was `began`. */
+void proc_looks_spend(struct proc_looks *looks, uint64_t began);
+
 /* Whether it is on its way out: gone, a zombie, or the kernel is taking it down at this moment. */
 bool proc_exiting(pid_t pid);
 

@@ -36,9 +36,10 @@ struct job_wait {
         const char *what;               /* "step", "plan", "operation", "join" */
         struct member *member;          /* the one who is missing; NULL for "join": it has not come */
         uint32_t rank;                  /* "join" only */
-        const char *process_state;
         uint32_t plan, bucket;
-        const char *parameter;          /* "" if not known */
+        /* Found out by whoever tells of the wait, for it takes time: proc_look(), plan_wait_parameter(). "": not known. */
+        const char *process_state;
+        const char *parameter;
         uint64_t step;
         uint64_t since;                 /* clock_now() at which the wait began */
 };
@@ -198,6 +199,7 @@ struct jobs {
         uint32_t n_slots;
         struct loop_timer *tick;
         bool ticking;
+        uint32_t unwatched;             /* id of the job with which the next tick begins to look for stalls; 0: any */
         bool draining;
         bool held;                      /* by an operator: no new job, member or step until this is lifted */
         struct machine_post *post;

@@ -14,6 +14,27 @@
 #include "job/step.h"
 
 #define TICK (100 * USEC_PER_MSEC)      /* resolution of join and plan time-outs and of stall notices */
+#define WATCH (2 * USEC_PER_MSEC)       /* of a tick for stalls: all members of a job hear of each */
+
+/* Jobs that stall together are told of it one after the other, so that nobody's results wait behind all of them: with those for whom there
+ * was no time the next tick begins. */
+static void watch_stalls(struct jobs *jobs, uint64_t now) {
+        uint64_t began = clock_now();
+        uint32_t first = jobs->unwatched;
+        struct job *job, *spare;
+
+        jobs->unwatched = 0;
+        for (unsigned round = 0; round < 2; round++)
+                list_for_each_safe(job, spare, &jobs->list, link) {
+                        if ((job->id < first) != (round == 1))
+                                continue;
+                        if (clock_now() - began >= WATCH) {
+                                jobs->unwatched = job->id;
+                                return;
+                        }
+                        stall_check(job, now);
+                }
+}
 
 static void tick(void *data) {
         struct jobs *jobs = data;
@@ -26,11 +47,11 @@ static void tick(void *data) {
                 list_for_each_safe(plan, spare_plan, &job->plans, link)
                         if (!plan->agreed)
                                 plan_expire(plan, now);
-                stall_check(job, now);
                 takeover_check(job, now);
                 if (now >= machine_deadline(job))
                         job_settle_later(job);
         }
+        watch_stalls(jobs, now);
         jobs_watch(jobs);
 }
 

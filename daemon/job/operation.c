@@ -565,7 +565,7 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) 
         for (uint32_t rank = 0; rank < job_world(job) && n < max; rank++)
                 if (!job->rank[rank]->operation.pending)
                         waits[n++] = (struct job_wait){ .what = "operation", .member = job->rank[rank],
-                                                        .parameter = "", .since = job->operation.since,
-                                                        .process_state = proc_state_threads(job->rank[rank]->pid) };
+                                                        .process_state = "", .parameter = "",
+                                                        .since = job->operation.since };
         return n;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who keeps a plan, or its open step, waiting, and for how long its members were blocked: what people are told. */
+#include "base/clock.h"
 #include "base/proc.h"
 #include "job/plan.h"
 #include "job/private.h"
@@ -19,8 +20,8 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
                 if (plan->part[rank].state < PART_MAPPED)
                         waits[n++] =
                                 (struct job_wait){ .what = "plan", .member = plan->job->rank[rank],
-                                                   .plan = plan->ordinal, .parameter = "", .since = since,
-                                                   .process_state = proc_state_threads(plan->job->rank[rank]->pid) };
+                                                   .plan = plan->ordinal, .process_state = "", .parameter = "",
+                                                   .since = since };
         return n;
 }
 
@@ -59,20 +60,27 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
                 return 0;
         for (uint32_t rank = 0; rank < world && n < max; rank++) {
                 struct plan_part *part = &plan->part[rank];
-                struct member *member = plan->job->rank[rank];
 
                 if (part->state == PART_DROPPED ||
                     (part->state == PART_MAPPED && part->ready[index] == plan->step + 1))
                         continue;
-                waits[n++] = (struct job_wait){ .what = "step", .member = member,
-                                                .process_state = proc_state_threads(member->pid),
-                                                .plan = plan->ordinal, .bucket = index,
-                                                .parameter = part->state == PART_MAPPED
-                                                                     ? missing_parameter(plan, rank, index) : "",
-                                                .step = plan->step + 1,
+                waits[n++] = (struct job_wait){ .what = "step", .member = plan->job->rank[rank],
+                                                .plan = plan->ordinal, .bucket = index, .step = plan->step + 1,
+                                                .process_state = "", .parameter = "",
                                                 .since = plan->bucket[index].since };
         }
         return n;
+}
+
+const char *plan_wait_parameter(const struct job_wait *wait, struct proc_looks *looks) {
+        struct plan *plan = wait->step > 0 && looks->left > 0 ? plan_find(wait->member->job, wait->plan) : NULL;
+        uint64_t began = clock_now();
+        const char *name = "";
+
+        if (plan != NULL && plan->part[wait->member->rank].state == PART_MAPPED)
+                name = missing_parameter(plan, wait->member->rank, wait->bucket);
+        proc_looks_spend(looks, began);
+        return name;
 }
 
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {

@@ -14,14 +14,17 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 #include "job/private.h"
 #include "job/step.h"
 #include "proto/names.h"
 
-#define NAMED 16u                       /* members named in one notice */
+#define NAMED 16u                       /* members named in one notice, */
+#define NOTICES 512u                    /* unless these are more than so many frames */
 #define START_PATIENCE 10u              /* times stall_notice */
+#define LOOKS 200u                      /* us for looking at those whom one job waits for */
 
 static bool of_step(const struct job_wait *wait) {
         return strcmp(wait->what, "step") == 0;
@@ -74,6 +77,16 @@ static void tell(struct job *job, const struct job_wait *wait, uint64_t now) {
         job->table->config.events->stall(job, wait, text);
 }
 
+static void look(struct job_wait *wait, struct proc_looks *looks) {
+        wait->parameter = plan_wait_parameter(wait, looks);
+        wait->process_state = proc_look(looks, wait->member->pid);
+}
+
+/* How many of those who are missing are told to all members. */
+static unsigned most_told(const struct job *job) {
+        return job_world(job) < NOTICES / NAMED ? NAMED : NOTICES / job_world(job);
+}
+
 static void give_up(struct job *job, const struct job_wait *wait, uint64_t now) {
         struct refusal refusal;
         char text[700];
@@ -87,11 +100,19 @@ static void give_up(struct job *job, const struct job_wait *wait, uint64_t now) 
         job->table->config.events->evict(wait->member, &refusal);
 }
 
-static void act(struct job *job, const struct job_wait *waits, unsigned n, bool *told, uint64_t now) {
+/* Of what has been told nothing more is found out, tick after tick. */
+static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told, uint64_t now) {
+        struct proc_looks looks = { LOOKS };
+
         for (unsigned i = 0; i < n; i++) {
-                if (!*told)
+                bool over = now - waits[i].since >= job->table->config.step_deadline;
+                bool untold = !*told && i < most_told(job);
+
+                if (untold || over)
+                        look(&waits[i], &looks);
+                if (untold)
                         tell(job, &waits[i], now);
-                if (now - waits[i].since >= job->table->config.step_deadline)
+                if (over)
                         give_up(job, &waits[i], now);
         }
         *told = true;
@@ -112,13 +133,16 @@ static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
 }
 
 static void check_agreement(struct job *job, struct plan *plan, uint64_t now) {
+        struct proc_looks looks = { LOOKS };
         struct job_wait waits[NAMED];
         unsigned n = plan->stall_told ? 0 : plan_waits(plan, waits, NAMED);
 
         if (n == 0 || now - waits[0].since < START_PATIENCE * job->table->config.stall_notice)
                 return;
-        for (unsigned i = 0; i < n; i++)
+        for (unsigned i = 0; i < n && i < most_told(job); i++) {
+                look(&waits[i], &looks);
                 tell(job, &waits[i], now);
+        }
         plan->stall_told = true;
 }
 

@@ -18,15 +18,16 @@
 #include "proto/names.h"
 #include "session/private.h"
 
-#define WAITS 64u                       /* named in one answer, per job */
+#define LOOKS 2000u                     /* us for looking at what members do, in an answer, or in a job for those who see all */
 
-/* One process may be a member of many jobs: it is looked at once in an answer, unless others take its place here. */
+/* One process may be a member of many jobs: it is looked at once in an answer. A user has fewer than this unless his quota is raised. */
 struct looks {
         struct look {
                 pid_t pid;
                 bool threads;
                 const char *state;      /* NULL: nobody has been looked at */
         } look[256];
+        struct proc_looks time;
 };
 
 struct answer {
@@ -354,12 +355,26 @@ static const char *member_state_text(const struct member *member, const char *pr
         return has_plan(member) ? "computing" : "planning";
 }
 
-static const char *process_state_of(const struct answer *answer, pid_t pid, bool threads) {
-        struct look *look = &answer->looks->look[(unsigned)pid % array_size(answer->looks->look)];
+/* Where this process is noted, or will be: where nobody is yet, or, if there are so many, somebody else. */
+static struct look *look_of(struct looks *looks, pid_t pid) {
+        size_t n = array_size(looks->look), home = (size_t)pid % n;
 
-        if (look->state == NULL || look->pid != pid || look->threads != threads)
+        for (size_t i = 0; i < n; i++) {
+                struct look *look = &looks->look[(home + i) % n];
+                if (look->state == NULL || look->pid == pid)
+                        return look;
+        }
+        return &looks->look[home];
+}
+
+static const char *process_state_of(const struct answer *answer, pid_t pid, bool threads) {
+        struct look *look = look_of(answer->looks, pid);
+        bool known = look->state != NULL && look->pid == pid;
+
+        threads = threads && answer->looks->time.left > 0;
+        if (!known || (threads && !look->threads))
                 *look = (struct look){ .pid = pid, .threads = threads,
-                                       .state = threads ? proc_state_threads(pid) : proc_state(pid) };
+                                       .state = threads ? proc_look(&answer->looks->time, pid) : proc_state(pid) };
         return look->state;
 }
 
@@ -410,6 +425,13 @@ static void send_plan(const struct answer *answer, const struct plan *plan) {
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
 }
 
+static void look(const struct answer *answer, struct job_wait *wait) {
+        if (wait->member == NULL)
+                return;
+        wait->parameter = plan_wait_parameter(wait, &answer->looks->time);
+        wait->process_state = process_state_of(answer, wait->member->pid, true);
+}
+
 static void send_wait(const struct answer *answer, const struct job *job, const struct job_wait *wait) {
         Wire__StatusWait row = WIRE__STATUS_WAIT__INIT;
 
@@ -429,11 +451,15 @@ static void send_wait(const struct answer *answer, const struct job *job, const 
 }
 
 static void send_whole_job(const struct answer *answer, struct job *job) {
-        struct job_wait waits[WAITS];
-        unsigned n_waits = job_waits(job, waits, WAITS);
+        struct job_wait waits[LIMIT_WORLD];
+        unsigned n_waits = job_waits(job, waits, array_size(waits));
         struct member *member;
         struct plan *plan;
 
+        if (answer->viewer == NULL || session_is_operator(answer->viewer)) /* nobody's jobs hide those of others */
+                answer->looks->time.left = LOOKS;
+        for (unsigned i = 0; i < n_waits; i++)
+                look(answer, &waits[i]);
         send_job(answer, job, waits, n_waits);
         for (uint32_t rank = 0; job->state != JOB_FORMING && rank < job_world(job); rank++)
                 send_member(answer, job->rank[rank], is_waited_for(job->rank[rank], waits, n_waits));
@@ -470,7 +496,7 @@ static bool describe(const struct answer *answer, const char *asked) {
 }
 
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data) {
-        struct looks looks = { 0 };
+        struct looks looks = { .time.left = LOOKS };
         struct answer answer = { .sessions = sessions, .viewer = NULL, .now = clock_now(), .row = row,
                                  .data = data, .looks = &looks };
 
@@ -491,7 +517,7 @@ static void send_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Status *status = CAST(Wire__Status, message);
         struct reply reply = { .to = session, .request = request->id };
-        struct looks looks = { 0 };
+        struct looks looks = { .time.left = LOOKS };
         struct answer answer = { .sessions = session->sessions, .viewer = session, .now = clock_now(),
                                  .row = send_reply, .data = &reply, .looks = &looks };
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;

@@ -234,6 +234,21 @@ def test_one_job_by_name(daemon, peers, ctl):
         assert made.out == "" and "there is no job" in made.err and missing in made.err
 
 
+def test_everybody_who_is_late_is_told(daemon, peers, ctl):
+    """However many they are: also in the sum that the text ends with."""
+    served = daemon()
+    crew = peers(Crew(served.socket, "many", 80, plan=None))
+    crew.peers[0].operation("BARRIER")
+    crew.peers[0].status()
+    job = served.job("many")
+    assert [wait["rank"] for wait in job["waiting_for"]] == list(range(1, 80))
+    assert {wait["process_state"] for wait in job["waiting_for"]} <= {"running", "sleeping"}
+    assert [member["state"] for member in job["members"]] == ["waiting"] + 79 * ["late"]
+    out = ctl(socket=served.socket).out
+    named = re.findall(r"waiting .* for rank \d+ ", out)
+    assert named and f"and for {79 - len(named)} more" in out, out
+
+
 @needs_root
 def test_users_see_their_own_jobs(daemon, peers, ctl):
     served = daemon(settings={"socket_mode": "0666"})

@@ -98,7 +98,10 @@ static int fake_arena_check(struct backend_arena *arena, uint64_t bytes, struct 
         return arena == fake_current->punched ? refuse(refusal, 20, "holes") : 0;
 }
 
+static unsigned fake_reads; /* of arenas */
+
 static void fake_arena_read(const struct backend_arena *arena, uint64_t offset, void *to, size_t size) {
+        fake_reads++;
         assert(arena->attached && offset + size <= arena->bytes);
         memset(to, 0, size);
 }

@@ -26,6 +26,7 @@ struct fixture {
         struct loop_deferred exit;
         struct refusal refusal;
         struct token token;             /* what joins bring */
+        uint64_t stall_takes;           /* us that it takes to tell of a stall; if any, loop_run() ends behind it */
 };
 
 static char heard[4096];
@@ -85,7 +86,13 @@ static void on_resumed(struct member *member) {
 }
 
 static void on_stall(struct job *job, const struct job_wait *wait, const char *text) {
-        hear("stall %u;", wait->member->rank);
+        uint64_t until = clock_now() + fixture->stall_takes;
+
+        hear("stall %s %u;", job->name, wait->member->rank);
+        while (clock_now() < until)
+                ;
+        if (fixture->stall_takes > 0)
+                loop_exit(fixture->loop, 0);
 }
 
 static void on_evict(struct member *member, const struct refusal *refusal) {

@@ -19,8 +19,8 @@ const char *__tsan_default_options(void) {
         return "allocator_may_return_null=1";
 }
 
-static int join(struct fixture *f, uint32_t rank, uint32_t world, uint64_t incarnation) {
-        struct job_join join = { .name = "j", .uid = 1000, .pid = getpid(), .program = "t", .request = 7,
+static int join_named(struct fixture *f, const char *name, uint32_t rank, uint32_t world, uint64_t incarnation) {
+        struct job_join join = { .name = name, .uid = 1000, .pid = getpid(), .program = "t", .request = 7,
                                  .token = &f->token,
                                  .owner = f, .owner_members = &f->members };
 
@@ -30,11 +30,19 @@ static int join(struct fixture *f, uint32_t rank, uint32_t world, uint64_t incar
         return jobs_join(f->jobs, &join, &f->refusal);
 }
 
-static void form(struct fixture *f, uint32_t world) {
+static int join(struct fixture *f, uint32_t rank, uint32_t world, uint64_t incarnation) {
+        return join_named(f, "j", rank, world, incarnation);
+}
+
+static void form_named(struct fixture *f, const char *name, uint32_t world) {
         for (uint32_t rank = 0; rank < world; rank++)
-                assert_int_equal(join(f, rank, world, 0), 0);
+                assert_int_equal(join_named(f, name, rank, world, 0), 0);
         pass(f);
         heard[0] = '\0';
+}
+
+static void form(struct fixture *f, uint32_t world) {
+        form_named(f, "j", world);
 }
 
 /* Two buckets of one f32 parameter each, up to PLAN_ARENA. */
@@ -692,7 +700,7 @@ static void an_operation_does_not_wait_for_ever(void **state) {
         assert_false(job->operation.stall_told);
         stall_check(job, now + 61 * USEC_PER_SEC);
         assert_true(job->operation.stall_told);
-        assert_heard("stall 1;");
+        assert_heard("stall j 1;");
         stall_check(job, now + 62 * USEC_PER_SEC);
         assert_heard("");
         assert_int_equal(call(f, 1, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
@@ -700,9 +708,49 @@ static void an_operation_does_not_wait_for_ever(void **state) {
         heard[0] = '\0';
         now = clock_now();
         stall_check(job, now + 61 * USEC_PER_SEC);
-        assert_heard("stall 0;");
+        assert_heard("stall j 0;");
         stall_check(job, now + 3601 * USEC_PER_SEC);
         assert_heard("evict 0;");
+}
+
+/* A stall of one job must not make the results of others wait for the notices of many. */
+static void jobs_that_stall_together_are_told_one_after_the_other(void **state) {
+        static const char *const names[] = { "i", "j", "k" };
+        struct fixture *f = *state;
+
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+                form_named(f, names[i], 2);
+                assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        }
+        f->jobs->config.stall_notice = 0;
+        f->stall_takes = 5 * USEC_PER_MSEC; /* longer than a tick has for it */
+        assert_int_equal(loop_run(f->loop), 0);
+        assert_heard("stall i 1;");
+        assert_int_equal(loop_run(f->loop), 0);
+        assert_heard("stall j 1;");
+        assert_int_equal(loop_run(f->loop), 0);
+        assert_heard("stall k 1;");
+        f->stall_takes = 0;
+}
+
+static void a_stall_that_has_been_told_is_not_looked_into_again(void **state) {
+        struct fixture *f = *state;
+        uint64_t now;
+        unsigned reads;
+
+        form(f, 2);
+        agree(f, 2);
+        assert_int_equal(ready(f, 0, 1, 0), 0);
+        now = clock_now();
+        reads = fake_reads;
+        stall_check(f->member[0]->job, now);
+        assert_int_equal(fake_reads, reads);
+        stall_check(f->member[0]->job, now + 61 * USEC_PER_SEC);
+        assert_heard("stall j 1;");
+        assert_true(fake_reads > reads);
+        reads = fake_reads;
+        stall_check(f->member[0]->job, now + 62 * USEC_PER_SEC);
+        assert_int_equal(fake_reads, reads);
 }
 
 static void wrong_operations_are_refused(void **state) {
@@ -871,6 +919,7 @@ static void jobs_are_named_with_or_without_their_owner(void **state) {
 }
 
 static void whoever_is_missing_is_named(void **state) {
+        struct proc_looks looks = { USEC_PER_SEC };
         struct fixture *f = *state;
         struct job_wait waits[4];
 
@@ -882,8 +931,10 @@ static void whoever_is_missing_is_named(void **state) {
         assert_int_equal(job_waits(f->member[0]->job, waits, 4), 1);
         assert_ptr_equal(waits[0].member, f->member[1]);
         assert_string_equal(waits[0].what, "step");
-        assert_string_equal(waits[0].parameter, "a");
         assert_int_equal(waits[0].bucket, 0);
+        assert_string_equal(plan_wait_parameter(&waits[0], &looks), "a");
+        looks.left = 0;
+        assert_string_equal(plan_wait_parameter(&waits[0], &looks), "");
 }
 
 int main(void) {
@@ -917,6 +968,8 @@ int main(void) {
                 TEST(different_operations_fail_for_all_and_the_next_one_works),
                 TEST(who_is_far_behind_fails_each_operation_that_failed),
                 TEST(an_operation_does_not_wait_for_ever),
+                TEST(jobs_that_stall_together_are_told_one_after_the_other),
+                TEST(a_stall_that_has_been_told_is_not_looked_into_again),
                 TEST(wrong_operations_are_refused),
                 TEST(an_operation_that_waits_for_a_lost_member_fails),
                 TEST(draining_opens_no_new_step),

@@ -59,6 +59,7 @@ static void *spin(void *ended) {
 
 /* Two processes that sleep, as far as their first threads go; in one of them another thread works. */
 static void another_thread_may_work(void **state) {
+        struct proc_looks some = { USEC_PER_SEC }, none = { 0 };
         pid_t pid[2];
 
         for (int works = 0; works < 2; works++) {
@@ -80,6 +81,13 @@ static void another_thread_may_work(void **state) {
                 sched_yield();
         while (strcmp(proc_state_threads(pid[0]), "sleeping") != 0)     /* a sanitizer's own thread works at times */
                 sched_yield();
+        /* with no time for the threads only the first one counts */
+        while (strcmp(proc_look(&some, pid[1]), "running") != 0 && some.left > 0)
+                sched_yield();
+        assert_true(some.left > 0 && some.left < USEC_PER_SEC);
+        while (strcmp(proc_look(&none, pid[1]), "sleeping") != 0)
+                sched_yield();
+        assert_int_equal(none.left, 0);
         for (int works = 0; works < 2; works++) {
                 siginfo_t info;
 
