@@ -63,10 +63,17 @@ static int compare_tags(const struct tag *a, const struct tag *b) {
         return a->commits < b->commits ? -1 : a->commits > b->commits;
 }
 
+/* A trainer that counts further than others of the same commit has done something to its state since: read a checkpoint, say. */
+static int compare(const struct sync_entry *a, const struct sync_entry *b) {
+        int order = compare_tags(&a->tag, &b->tag);
+
+        return order != 0 || a->step == b->step ? order : a->step < b->step ? -1 : 1;
+}
+
 /* Threads may finish steps of several plans in another order than those of other members do. Who has not made his plans yet has
  * what he received. */
 static bool same_state(const struct sync_entry *a, const struct sync_entry *b) {
-        return compare_tags(&a->tag, &b->tag) == 0 && (a->plans == b->plans || a->plans == 0 || b->plans == 0);
+        return compare(a, b) == 0 && (a->plans == b->plans || a->plans == 0 || b->plans == 0);
 }
 
 static int check_sizes(const struct gradsync_job *job, const struct sync_entry *all) {
@@ -114,7 +121,7 @@ static int decide(struct gradsync_job *job) {
                 return r;
         sync->source = 0;
         for (uint32_t rank = 1; rank < sync->world; rank++)
-                if (compare_tags(&all[rank].tag, &all[sync->source].tag) > 0)
+                if (compare(&all[rank], &all[sync->source]) > 0)
                         sync->source = rank;
         if (all[sync->source].tag.generation == 0)
                 return decide_fresh(job);

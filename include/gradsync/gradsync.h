@@ -707,8 +707,9 @@ struct gradsync_state {
  * and after each VOID_BEHIND. `step` is the trainer's own count of steps that are in the state; it is set to that of the state
  * which all have afterwards. Buffers are the same in number and sizes on all members.
  *
- * Newest is the state with the latest commit that this job has made; whoever has it already neither sends nor receives,
- * but for one of them, who sends. A process that is new in the job has none, whatever it has read from a checkpoint, unless
+ * Newest is the state with the latest commit that this job has made, and of those the one with the largest `step`; whoever has it
+ * already neither sends nor receives, but for one of them, who sends. So all of the state belongs into one call: another one right
+ * behind it, with other buffers, finds that everybody has the newest. A process that is new in the job has none, whatever it has read from a checkpoint, unless
  * nobody has one: then, if all say the same `step` above 0, they have read the same checkpoint and nothing is sent; else
  * rank 0's state is taken, or, if that one is lost meanwhile, the first one's that has not begun to receive it. Losses meanwhile
  * are dealt with inside the call: it starts again with those who are there, and a member that had begun to receive has no

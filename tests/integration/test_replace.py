@@ -557,6 +557,20 @@ def test_state_is_that_of_who_is_furthest(member, daemon):
     assert together(members, "sync 40") == ["step=40 value=5 strange=0", "step=40 value=6 strange=0"]
 
 
+@pytest.mark.parametrize("further", [0, 1])
+def test_who_counts_further_at_the_same_commit_has_the_state(member, daemon, further):
+    """One of them has read a checkpoint since: the others must not take its count of steps without what it counts."""
+    served = daemon()
+    members = pair(member, served)
+    for each in members:
+        ask(each, "state 1000 5")
+    together(members, "sync 0")
+    ask(members[further], "state 1000 9")
+    members[further].say("sync 7")
+    assert ask(members[1 - further], "sync 0") == "step=7 value=9 strange=0"
+    assert members[further].line() == "OK step=7 value=9 strange=0"
+
+
 def test_states_that_differ_in_size(member, daemon):
     served = daemon()
     members = pair(member, served)
