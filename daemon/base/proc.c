@@ -15,9 +15,8 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-#include "clock.h"
 
-#define THREADS 34u                     /* of a process that are looked at, "." and ".." included */
+#define THREADS 32u                     /* of a process that are looked at */
 #define PF_EXITING 0x4u                 /* a process flag of the kernel, include/linux/sched.h */
 
 #ifndef SO_PEERPIDFD
@@ -86,18 +85,21 @@ const char *proc_state(pid_t pid) {
         }
 }
 
-const char *proc_state_threads(pid_t pid) {
+const char *proc_state_threads(pid_t pid, unsigned *left) {
         const char *state = proc_state(pid), *fields;
         const struct dirent *entry;
         char path[64], text[4096];
-        unsigned n = 0;
+        unsigned most = *left < THREADS ? *left : THREADS, n = 0;
 
-        if (strcmp(state, "sleeping") != 0)
+        if (most == 0 || strcmp(state, "sleeping") != 0)
                 return state;
         snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
         DIR *threads = opendir(path);
-        while (threads != NULL && n++ < THREADS && (entry = readdir(threads)) != NULL) {
-                fields = read_thread(pid, atoi(entry->d_name), text, sizeof(text)); /* 0 for "." and ".." */
+        while (threads != NULL && n < most && (entry = readdir(threads)) != NULL) {
+                if (entry->d_name[0] == '.')
+                        continue;
+                n++;
+                fields = read_thread(pid, atoi(entry->d_name), text, sizeof(text));
                 if (fields != NULL && fields[0] == 'R') {
                         state = "running";
                         break;
@@ -105,20 +107,7 @@ const char *proc_state_threads(pid_t pid) {
         }
         if (threads != NULL)
                 closedir(threads);
-        return state;
-}
-
-void proc_looks_spend(struct proc_looks *looks, uint64_t began) {
-        uint64_t spent = clock_now() - began;
-
-        looks->left -= spent < looks->left ? spent : looks->left;
-}
-
-const char *proc_look(struct proc_looks *looks, pid_t pid) {
-        uint64_t began = clock_now();
-        const char *state = looks->left > 0 ? proc_state_threads(pid) : proc_state(pid);
-
-        proc_looks_spend(looks, began);
+        *left -= n;
         return state;
 }
 

@@ -10,18 +10,10 @@
  * /proc/PID/stat; the command name in it may contain anything. */
 const char *proc_state(pid_t pid);
 
-/* The same, but a process whose first thread sleeps is running as long as another one is: trainers leave the work to
- * threads. Looks at a few dozen of them at most. */
-const char *proc_state_threads(pid_t pid);
-
-/* Who looks at many processes in one go has so many microseconds for it: those of a user may be many, with many threads that sleep. */
-struct proc_looks {
-        uint64_t left;
-};
-/* As proc_state_threads(), or, when the time is used up, as proc_state(). */
-const char *proc_look(struct proc_looks *looks, pid_t pid);
-/* Takes off what has passed since clock_now() was `began`. */
-void proc_looks_spend(struct proc_looks *looks, uint64_t began);
+/* The same, but a process whose first thread sleeps is running as long as another one is: trainers leave the work to threads. Looks at a
+ * few dozen of them, and at no more than *left, from which it takes them: who looks at many processes in one go, which may have many
+ * threads that sleep, has a bound for all. */
+const char *proc_state_threads(pid_t pid, unsigned *left);
 
 /* Whether it is on its way out: gone, a zombie, or the kernel is taking it down at this moment. */
 bool proc_exiting(pid_t pid);

@@ -37,7 +37,7 @@ struct job_wait {
         struct member *member;          /* the one who is missing; NULL for "join": it has not come */
         uint32_t rank;                  /* "join" only */
         uint32_t plan, bucket;
-        /* Found out by whoever tells of the wait, for it takes time: proc_look(), plan_wait_parameter(). "": not known. */
+        /* Found out by whoever tells of the wait, for it takes time: proc_state_threads(), plan_wait_parameter(). "": not known. */
         const char *process_state;
         const char *parameter;
         uint64_t step;

@@ -12,7 +12,6 @@
 #include "backend/backend.h"
 #include "base/account.h"
 #include "base/list.h"
-#include "base/proc.h"
 #include "job/bucket.h"
 #include "job/description.h"
 #include "job/job.h"
@@ -115,8 +114,9 @@ struct plan *plan_free(struct plan *plan);
 uint32_t job_list_plans(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next);
 /* Members without whom the plan is not agreed, or the step not complete. */
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
-/* The parameter that a wait for a step is about, "" where it is not known; looked for as long as there is time. */
-const char *plan_wait_parameter(const struct job_wait *wait, struct proc_looks *looks);
+/* The parameter that a wait for a step is about; "" where it is not known, or not found among the first *left of its bucket, from which
+ * those are taken that were looked at. */
+const char *plan_wait_parameter(const struct job_wait *wait, unsigned *left);
 /* Share of its time that the member was blocked, as its library says; negative if not known. */
 double plan_exposed(const struct plan *plan, uint32_t rank);
 uint64_t plan_exposed_us(const struct plan *plan, uint32_t rank);       /* that time; 0 if not known */

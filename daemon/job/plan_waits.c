@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who keeps a plan, or its open step, waiting, and for how long its members were blocked: what people are told. */
-#include "base/clock.h"
-#include "base/proc.h"
 #include "job/plan.h"
 #include "job/private.h"
 #include "job/step.h"
@@ -30,13 +28,13 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
  * is the member's to write. The marks of a member that has not come to this step yet are those of the step
  * before.
  */
-static const char *missing_parameter(const struct plan *plan, uint32_t rank, uint32_t index) {
+static const char *missing_parameter(const struct plan *plan, uint32_t rank, uint32_t index, unsigned *left) {
         const struct description_bucket *bucket = &plan->reference->bucket[index];
         const struct backend_arena *arena = plan->part[rank].arena;
         uint64_t step;
 
         job_backend(plan->job)->arena_read(arena, offsetof(struct diagnosis, step), &step, sizeof(step));
-        for (uint32_t i = 0; i < bucket->n; i++) {
+        for (uint32_t i = 0; i < bucket->n && *left > 0; i++, --*left) {
                 uint32_t param = plan->reference->order[bucket->first + i];
                 uint8_t bits;
 
@@ -72,15 +70,12 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
         return n;
 }
 
-const char *plan_wait_parameter(const struct job_wait *wait, struct proc_looks *looks) {
-        struct plan *plan = wait->step > 0 && looks->left > 0 ? plan_find(wait->member->job, wait->plan) : NULL;
-        uint64_t began = clock_now();
-        const char *name = "";
+const char *plan_wait_parameter(const struct job_wait *wait, unsigned *left) {
+        struct plan *plan = wait->step > 0 ? plan_find(wait->member->job, wait->plan) : NULL;
 
-        if (plan != NULL && plan->part[wait->member->rank].state == PART_MAPPED)
-                name = missing_parameter(plan, wait->member->rank, wait->bucket);
-        proc_looks_spend(looks, began);
-        return name;
+        if (plan == NULL || plan->part[wait->member->rank].state != PART_MAPPED)
+                return "";
+        return missing_parameter(plan, wait->member->rank, wait->bucket, left);
 }
 
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {

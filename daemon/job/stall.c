@@ -24,7 +24,12 @@
 #define NAMED 16u                       /* members named in one notice, */
 #define NOTICES 512u                    /* unless these are more than so many frames */
 #define START_PATIENCE 10u              /* times stall_notice */
-#define LOOKS 200u                      /* us for looking at those whom one job waits for */
+#define THREADS 128u                    /* of those whom one job waits for that are looked at, */
+#define MARKS 65536u                    /* and parameters: as many as a plan may have */
+
+struct looks {
+        unsigned threads, marks;        /* that may still be looked at */
+};
 
 static bool of_step(const struct job_wait *wait) {
         return strcmp(wait->what, "step") == 0;
@@ -77,9 +82,9 @@ static void tell(struct job *job, const struct job_wait *wait, uint64_t now) {
         job->table->config.events->stall(job, wait, text);
 }
 
-static void look(struct job_wait *wait, struct proc_looks *looks) {
-        wait->parameter = plan_wait_parameter(wait, looks);
-        wait->process_state = proc_look(looks, wait->member->pid);
+static void look(struct job_wait *wait, struct looks *looks) {
+        wait->parameter = plan_wait_parameter(wait, &looks->marks);
+        wait->process_state = proc_state_threads(wait->member->pid, &looks->threads);
 }
 
 /* How many of those who are missing are told to all members. */
@@ -102,7 +107,7 @@ static void give_up(struct job *job, const struct job_wait *wait, uint64_t now) 
 
 /* Of what has been told nothing more is found out, tick after tick. */
 static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told, uint64_t now) {
-        struct proc_looks looks = { LOOKS };
+        struct looks looks = { THREADS, MARKS };
 
         for (unsigned i = 0; i < n; i++) {
                 bool over = now - waits[i].since >= job->table->config.step_deadline;
@@ -133,7 +138,7 @@ static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
 }
 
 static void check_agreement(struct job *job, struct plan *plan, uint64_t now) {
-        struct proc_looks looks = { LOOKS };
+        struct looks looks = { THREADS, MARKS };
         struct job_wait waits[NAMED];
         unsigned n = plan->stall_told ? 0 : plan_waits(plan, waits, NAMED);
 

@@ -18,7 +18,8 @@
 #include "proto/names.h"
 #include "session/private.h"
 
-#define LOOKS 2000u                     /* us for looking at what members do, in an answer, or in a job for those who see all */
+#define THREADS 256u                    /* of members that are looked at in an answer, or in a job for those who see all, */
+#define MARKS 131072u                   /* and parameters */
 
 /* One process may be a member of many jobs: it is looked at once in an answer. A user has fewer than this unless his quota is raised. */
 struct looks {
@@ -27,7 +28,7 @@ struct looks {
                 bool threads;
                 const char *state;      /* NULL: nobody has been looked at */
         } look[256];
-        struct proc_looks time;
+        unsigned threads, marks;        /* that may still be looked at */
 };
 
 struct answer {
@@ -371,10 +372,10 @@ static const char *process_state_of(const struct answer *answer, pid_t pid, bool
         struct look *look = look_of(answer->looks, pid);
         bool known = look->state != NULL && look->pid == pid;
 
-        threads = threads && answer->looks->time.left > 0;
+        threads = threads && answer->looks->threads > 0;
         if (!known || (threads && !look->threads))
                 *look = (struct look){ .pid = pid, .threads = threads,
-                                       .state = threads ? proc_look(&answer->looks->time, pid) : proc_state(pid) };
+                                       .state = threads ? proc_state_threads(pid, &answer->looks->threads) : proc_state(pid) };
         return look->state;
 }
 
@@ -428,7 +429,7 @@ static void send_plan(const struct answer *answer, const struct plan *plan) {
 static void look(const struct answer *answer, struct job_wait *wait) {
         if (wait->member == NULL)
                 return;
-        wait->parameter = plan_wait_parameter(wait, &answer->looks->time);
+        wait->parameter = plan_wait_parameter(wait, &answer->looks->marks);
         wait->process_state = process_state_of(answer, wait->member->pid, true);
 }
 
@@ -450,6 +451,11 @@ static void send_wait(const struct answer *answer, const struct job *job, const 
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
 }
 
+static void allow_looks(struct looks *looks) {
+        looks->threads = THREADS;
+        looks->marks = MARKS;
+}
+
 static void send_whole_job(const struct answer *answer, struct job *job) {
         struct job_wait waits[LIMIT_WORLD];
         unsigned n_waits = job_waits(job, waits, array_size(waits));
@@ -457,7 +463,7 @@ static void send_whole_job(const struct answer *answer, struct job *job) {
         struct plan *plan;
 
         if (answer->viewer == NULL || session_is_operator(answer->viewer)) /* nobody's jobs hide those of others */
-                answer->looks->time.left = LOOKS;
+                allow_looks(answer->looks);
         for (unsigned i = 0; i < n_waits; i++)
                 look(answer, &waits[i]);
         send_job(answer, job, waits, n_waits);
@@ -496,7 +502,7 @@ static bool describe(const struct answer *answer, const char *asked) {
 }
 
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data) {
-        struct looks looks = { .time.left = LOOKS };
+        struct looks looks = { .threads = THREADS, .marks = MARKS };
         struct answer answer = { .sessions = sessions, .viewer = NULL, .now = clock_now(), .row = row,
                                  .data = data, .looks = &looks };
 
@@ -517,7 +523,7 @@ static void send_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Status *status = CAST(Wire__Status, message);
         struct reply reply = { .to = session, .request = request->id };
-        struct looks looks = { .time.left = LOOKS };
+        struct looks looks = { .threads = THREADS, .marks = MARKS };
         struct answer answer = { .sessions = session->sessions, .viewer = session, .now = clock_now(),
                                  .row = send_reply, .data = &reply, .looks = &looks };
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;

@@ -919,7 +919,7 @@ static void jobs_are_named_with_or_without_their_owner(void **state) {
 }
 
 static void whoever_is_missing_is_named(void **state) {
-        struct proc_looks looks = { USEC_PER_SEC };
+        unsigned left = 2;
         struct fixture *f = *state;
         struct job_wait waits[4];
 
@@ -932,9 +932,9 @@ static void whoever_is_missing_is_named(void **state) {
         assert_ptr_equal(waits[0].member, f->member[1]);
         assert_string_equal(waits[0].what, "step");
         assert_int_equal(waits[0].bucket, 0);
-        assert_string_equal(plan_wait_parameter(&waits[0], &looks), "a");
-        looks.left = 0;
-        assert_string_equal(plan_wait_parameter(&waits[0], &looks), "");
+        assert_string_equal(plan_wait_parameter(&waits[0], &left), "a");
+        left = 0;
+        assert_string_equal(plan_wait_parameter(&waits[0], &left), "");
 }
 
 int main(void) {

@@ -59,7 +59,7 @@ static void *spin(void *ended) {
 
 /* Two processes that sleep, as far as their first threads go; in one of them another thread works. */
 static void another_thread_may_work(void **state) {
-        struct proc_looks some = { USEC_PER_SEC }, none = { 0 };
+        unsigned many = 1000000, none = 0, left;
         pid_t pid[2];
 
         for (int works = 0; works < 2; works++) {
@@ -77,26 +77,27 @@ static void another_thread_may_work(void **state) {
                 }
                 assert_true(pid[works] > 0);
         }
-        while (strcmp(proc_state(pid[1]), "sleeping") != 0 || strcmp(proc_state_threads(pid[1]), "running") != 0)
+        while (strcmp(proc_state(pid[1]), "sleeping") != 0 || strcmp(proc_state_threads(pid[1], &many), "running") != 0)
                 sched_yield();
-        while (strcmp(proc_state_threads(pid[0]), "sleeping") != 0)     /* a sanitizer's own thread works at times */
+        while (strcmp(proc_state_threads(pid[0], &many), "sleeping") != 0)     /* a sanitizer's own thread works at times */
                 sched_yield();
-        /* with no time for the threads only the first one counts */
-        while (strcmp(proc_look(&some, pid[1]), "running") != 0 && some.left > 0)
+        /* where no thread may be looked at, the first one stands for the process */
+        while (strcmp(proc_state_threads(pid[1], &none), "sleeping") != 0)
                 sched_yield();
-        assert_true(some.left > 0 && some.left < USEC_PER_SEC);
-        while (strcmp(proc_look(&none, pid[1]), "sleeping") != 0)
-                sched_yield();
-        assert_int_equal(none.left, 0);
+        assert_int_equal(none, 0);
+        do
+                left = 1;
+        while (strcmp(proc_state_threads(pid[1], &left), "sleeping") != 0);
+        assert_int_equal(left, 0);
         for (int works = 0; works < 2; works++) {
                 siginfo_t info;
 
                 kill(pid[works], SIGKILL);
                 assert_int_equal(waitid(P_PID, (id_t)pid[works], &info, WEXITED | WNOWAIT), 0);
-                assert_string_equal(proc_state_threads(pid[works]), "zombie");
+                assert_string_equal(proc_state_threads(pid[works], &many), "zombie");
                 assert_int_equal(waitpid(pid[works], NULL, 0), pid[works]);
         }
-        assert_string_equal(proc_state_threads(pid[1]), "gone");
+        assert_string_equal(proc_state_threads(pid[1], &many), "gone");
 }
 
 static void pidfds_are_told_from_other_fds(void **state) {
