@@ -313,6 +313,16 @@ def test_a_reader_that_goes_away_ends_the_job(runner):
     runner.nothing_left()
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_stream_that_is_closed(runner, closed):
+    """Its number is not that of a descriptor of ours: what cannot be written ends the job."""
+    made = subprocess.run(["bash", "-c", f"{runner.ctl} run -n 2 sh -c 'echo out; echo err >&2' {closed}"], check=False,
+                          env=harness.environment(runner.env), stdin=subprocess.DEVNULL, capture_output=True, timeout=harness.DEADLINE)
+    assert made.returncode == 1
+    assert "2>&-" in closed or b"cannot write the output: Bad file descriptor" in made.stderr, made.stderr
+    runner.nothing_left()
+
+
 def test_what_members_leave_behind_is_ended(runner):
     """Background processes, one of them in a session of its own and deaf to SIGTERM."""
     made = runner.run("-n", "2", "sh", "-c", 'sleep 1000 & setsid sh -c "trap \\"\\" TERM; echo away; sleep 1000" > $TMPDIR/away.$GRADSYNC_RANK & '
