@@ -64,8 +64,11 @@ static int own_directory(struct run_daemon *daemon) {
         }
         snprintf(path, sizeof path, "%s/" PRIVATE_PID, daemon->directory);
         daemon->lock = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (daemon->lock < 0)
-                return -errno;
+        if (daemon->lock < 0) {
+                int r = -errno;
+                cli_complain("cannot write to %s: %s", daemon->directory, strerror(errno));
+                return r;
+        }
         flock(daemon->lock, LOCK_EX | LOCK_NB);
         return 0;
 }

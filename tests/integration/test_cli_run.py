@@ -451,3 +451,8 @@ def test_no_place_for_a_private_daemon(runner, scratch):
     long = scratch / ("x" * 100)
     long.mkdir()
     assert "too long" in runner.run("-n", "1", "true", code=1, env={"TMPDIR": long}).err
+
+
+def test_no_descriptor_for_a_private_daemon(runner):
+    made = runner.run("-n", "1", "true", code=1, nofile=5)
+    assert "gradsync-" in made.err and "Too many open files" in made.err, made.err
