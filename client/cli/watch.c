@@ -53,6 +53,9 @@ static void cut_page(char *page) {
 int watch_page(char *page, bool redraw, bool cut) {
         if (redraw && cut)
                 cut_page(page);
-        printf("%s%s", redraw ? "\033[H\033[J" : "", page);
+        if (redraw && cut) /* longer lines end at the margin: broken there, they would scroll the page away */
+                printf("\033[?7l\033[H\033[J%s\033[?7h", page);
+        else
+                printf("%s%s", redraw ? "\033[H\033[J" : "", page);
         return fflush(stdout) == 0 ? CLI_OK : CLI_ERROR;
 }

@@ -99,14 +99,15 @@ def on_terminal(build, arguments, path, lines):
 
 
 def test_on_a_terminal(build, scratch):
-    """Each page begins at the top, in colours, and ends where the terminal does."""
+    """Each page begins at the top, in colours, and ends where the terminal does, and so do its lines: they are not broken."""
     evil = "x\x1b]0;owned\x07y"
     answer = [("STATUS_JOB", wire.pb.StatusJob(job=1, name=evil, state="running", world=20))]
     answer += [("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=rank, pid=5, state="stopped", member=rank)) for rank in range(20)]
     served = FakeDaemon(scratch / "socket", answer=answer)
     out = on_terminal(build, ["-n", "2", "-i", "0.01"], served.path, 10)
     pages = out.split("\x1b[H\x1b[J")
-    assert len(pages) == 3 and pages[0] == ""
+    assert len(pages) == 3 and pages[0] == "\x1b[?7l"
+    assert pages[1].endswith("\x1b[?7h\x1b[?7l") and pages[2].endswith("\x1b[?7h")
     for page in pages[1:]:
         assert page.count("\n") == 9 and "\x1b[32mrunning" in page and "\x1b[31mstopped" in page
         assert r"x\x1b]0;owned\x07y" in page and "\x07" not in page
