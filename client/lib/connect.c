@@ -31,25 +31,53 @@ static void note_tried(struct gradsync *gs, const char *path, int error) {
                  strerror(error));
 }
 
-/* The connected socket, or a negative errno. connect() on a full backlog waits, so it has a time-out. */
-static int connect_path(const char *path) {
+/* connect() on a full backlog waits, so it has a time-out: what is left of it, for each signal handler begins it anew. 0, or a
+ * negative errno. */
+static int connect_within(int sock, const char *path, uint64_t deadline) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
-        struct timeval timeout = { .tv_sec = CONNECT_TIMEOUT_S };
-        int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         int error;
 
-        if (sock < 0)
-                return -errno;
         memcpy(address.sun_path, path, strlen(path) + 1);
-        setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
-        while (connect(sock, (const struct sockaddr *)&address, sizeof(address)) < 0) {
-                error = errno;
-                if (error == EINTR)
-                        continue;
-                close(sock);
-                return error == EAGAIN ? -ETIMEDOUT : -error;
-        }
-        return sock;
+        do {
+                uint64_t now = clock_ns(), left = deadline > now ? deadline - now : 0;
+                struct timeval timeout = { .tv_sec = (time_t)(left / NSEC_PER_SEC),
+                                           .tv_usec = (suseconds_t)(left % NSEC_PER_SEC / 1000) };
+
+                if (left < 1000) /* 0 would be none */
+                        return -ETIMEDOUT;
+                setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+                error = connect(sock, (const struct sockaddr *)&address, sizeof(address)) < 0 ? errno : 0;
+        } while (error == EINTR);
+        return error == EAGAIN ? -ETIMEDOUT : -error;
+}
+
+/* From its first moment it is the link's, so that a child which another thread forks meanwhile closes its copy. */
+static int open_socket(struct gradsync *gs) {
+        int error;
+
+        pthread_mutex_lock(&gs->link.lock);
+        gs->link.sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        error = gs->link.sock < 0 ? -errno : 0;
+        return context_leave(gs, error);
+}
+
+static void close_socket(struct gradsync *gs) {
+        pthread_mutex_lock(&gs->link.lock);
+        close(gs->link.sock);
+        gs->link.sock = -1;
+        pthread_mutex_unlock(&gs->link.lock);
+}
+
+/* The connected socket, or a negative errno. */
+static int connect_path(struct gradsync *gs, const char *path, uint64_t deadline) {
+        int r = open_socket(gs);
+
+        if (r < 0)
+                return r;
+        r = connect_within(gs->link.sock, path, deadline);
+        if (r < 0)
+                close_socket(gs);
+        return r < 0 ? r : gs->link.sock;
 }
 
 static int connect_error(const struct gradsync *gs, const char *path, int error) {
@@ -73,9 +101,9 @@ static int connect_error(const struct gradsync *gs, const char *path, int error)
 }
 
 /* The first socket on which somebody listens; -1 with *ret if there is none. */
-static int connect_first(struct gradsync *gs, const struct environ_sockets *sockets, int *ret) {
+static int connect_first(struct gradsync *gs, const struct environ_sockets *sockets, uint64_t deadline, int *ret) {
         for (unsigned i = 0; i < sockets->n; i++) {
-                int sock = connect_path(sockets->path[i]);
+                int sock = connect_path(gs, sockets->path[i], deadline);
 
                 snprintf(gs->link.path, sizeof(gs->link.path), "%s", sockets->path[i]);
                 if (sock >= 0)
@@ -143,8 +171,7 @@ int context_hello(struct gradsync *gs, request_answer_fn answer) {
 }
 
 /* There is no handle yet that a caller could come back with: a signal handler only makes it look again. */
-static int shake_hands(struct gradsync *gs) {
-        uint64_t deadline = clock_after_ms(CONNECT_TIMEOUT_S * 1000);
+static int shake_hands(struct gradsync *gs, uint64_t deadline) {
         int r = context_hello(gs, take_welcome);
 
         if (r != GRADSYNC_OK)
@@ -161,13 +188,14 @@ static int shake_hands(struct gradsync *gs) {
 
 int context_connect(struct gradsync *gs, const struct gradsync_options *options) {
         struct environ_sockets sockets;
+        uint64_t deadline = clock_after_ms(CONNECT_TIMEOUT_S * 1000);
         const char *variable = environ_launcher_variable();
         int sock, r;
 
         r = environ_sockets(&sockets, options->socket, options->device);
         if (r != GRADSYNC_OK)
                 return r;
-        sock = connect_first(gs, &sockets, &r);
+        sock = connect_first(gs, &sockets, deadline, &r);
         gs->standalone = sock < 0 && r == GRADSYNC_NO_DAEMON && !sockets.named && variable == NULL;
         if (sock < 0 && !gs->standalone)
                 return variable ? fail(r, "%s (%s is set, so this process is not alone)", fail_text(),
@@ -175,10 +203,11 @@ int context_connect(struct gradsync *gs, const struct gradsync_options *options)
                                 : r;
         if (sock >= 0)
                 gs->link.daemon = context_daemon_pid(sock);
-        r = link_init(&gs->link, sock, route_message, context_room, gs);
-        if (r != GRADSYNC_OK || gs->standalone)
-                return r;
         pthread_mutex_lock(&gs->link.lock);
-        keep_program(gs, options->program);
-        return context_leave(gs, shake_hands(gs));
+        r = link_init(&gs->link, sock, route_message, context_room, gs);
+        if (r == GRADSYNC_OK && !gs->standalone) {
+                keep_program(gs, options->program);
+                r = shake_hands(gs, deadline);
+        }
+        return context_leave(gs, r);
 }

@@ -103,6 +103,15 @@ static int take_reconnect(struct gradsync_options *options) {
         return r;
 }
 
+/* All descriptors go while fork() still knows of the handle: a child that another thread forks later has none of them. */
+static void hang_up(struct gradsync *gs) {
+        pthread_mutex_lock(&gs->link.lock);
+        link_abandon(&gs->link);
+        for (struct gradsync_job *job = gs->jobs; job != NULL; job = job->next)
+                job_abandon(job);
+        pthread_mutex_unlock(&gs->link.lock);
+}
+
 int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         struct gradsync *gs;
@@ -129,6 +138,7 @@ int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
         }
         r = context_connect(gs, &options);
         if (r != GRADSYNC_OK) {
+                hang_up(gs);
                 fork_unregister(gs);
                 context_free(gs);
                 return r;
@@ -157,6 +167,7 @@ void gradsync_close(struct gradsync *gs) {
                 context_forget(gs);
                 return;
         }
+        hang_up(gs);
         fork_unregister(gs);
         context_free(gs);
 }

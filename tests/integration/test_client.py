@@ -3,7 +3,9 @@
 import os
 import pathlib
 import re
+import select
 import signal
+import socket
 
 import pytest
 
@@ -783,6 +785,21 @@ def test_a_daemon_that_does_not_answer(daemon, member):
     assert line.startswith("DAEMON_LOST ") and "stopped" in line and str(served.pid) in line, line
     ask(members[0], "join name=job world=1", "DAEMON_LOST")
     served.signal(signal.SIGCONT)
+
+
+def test_signals_while_a_daemon_accepts_nobody(program, scratch):
+    """They do not begin the time-out of gradsync_open() anew."""
+    path = str(scratch / "full")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
+        listener.bind(path)
+        listener.listen(0)
+        first.connect(path)
+        one = program("tests/integration/member", socket=path)
+        ask(one, "version")             # its signal handler is there
+        one.say("open")
+        wait_until(lambda: one.signal(signal.SIGUSR1) or select.select([one.process.stdout], [], [], 0)[0], "an answer")
+        line = one.line()
+    assert line.startswith("NO_DAEMON ") and "accepts no connection" in line, line
 
 
 # --- plans that cannot be

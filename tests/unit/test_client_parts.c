@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sized structures, results of a step, error texts, and the numbers that header and protocol share. */
+/* Sized structures, results of a step, error texts, the numbers that header and protocol share, and children of fork(). */
 #include "unit.h"
 
 #undef fail                                     /* cmocka's macro; the library has a function of that name */
 
+#include <dirent.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "client/lib/fail.h"
 #include "client/lib/options.h"
@@ -184,6 +190,102 @@ static void test_null(void **state) {
         assert_non_null(strstr(gradsync_error(), "gradsync_info"));
 }
 
+static unsigned count_fds(void) {
+        DIR *fds = opendir("/proc/self/fd");
+        unsigned n = 0;
+
+        if (fds == NULL)
+                abort();
+        while (readdir(fds) != NULL)
+                n++;
+        closedir(fds);
+        return n;
+}
+
+/* Whether a child that is forked now has so many descriptors. */
+static bool child_has(unsigned n) {
+        pid_t pid = fork();
+        int status;
+
+        assert_true(pid >= 0);
+        if (pid == 0)
+                _exit(count_fds() == n ? 0 : 1);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        return status == 0;
+}
+
+static void *open_thread(void *path) {
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
+        struct gradsync *gs = NULL;
+
+        options.socket = path;
+        return (void *)(intptr_t)gradsync_open(&gs, &options);
+}
+
+/* A child that another thread forks while a connection is made has no copy of it, by which the daemon would not notice our end. */
+static void test_fork_while_opening(void **state) {
+        struct sockaddr_un address = { .sun_family = AF_UNIX };
+        char directory[] = "/tmp/gs-parts.XXXXXX";
+        int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0), first = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+        pthread_t thread;
+        unsigned before;
+        void *result;
+
+        assert_non_null(mkdtemp(directory));
+        snprintf(address.sun_path, sizeof(address.sun_path), "%s/socket", directory);
+        assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
+        assert_int_equal(listen(listener, 0), 0);
+        assert_int_equal(connect(first, (struct sockaddr *)&address, sizeof(address)), 0); /* nobody else comes in */
+        before = count_fds();
+        assert_int_equal(pthread_create(&thread, NULL, open_thread, address.sun_path), 0);
+        while (count_fds() == before)
+                sched_yield();
+        assert_true(child_has(before));
+        close(listener);
+        pthread_join(thread, &result);
+        assert_int_equal((intptr_t)result, GRADSYNC_NO_DAEMON);
+        assert_int_equal(count_fds(), before - 1);
+        close(first);
+        unlink(address.sun_path);
+        rmdir(directory);
+}
+
+static bool closed;
+
+static void *close_thread(void *gs) {
+        gradsync_close(gs);
+        __atomic_store_n(&closed, true, __ATOMIC_RELEASE);
+        return NULL;
+}
+
+/* The same while a handle is closed, which takes time if it has large gradients. */
+static void test_fork_while_closing(void **state) {
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
+        uint64_t elements = UINT64_C(8) << 20;
+        unsigned before;
+
+        unsetenv("GRADSYNC_SOCKET");
+        options.device = "cpu:of-no-daemon";
+        before = count_fds();
+        for (unsigned turn = 0; turn < 20; turn++) {
+                struct gradsync *gs;
+                struct gradsync_job *job;
+                struct gradsync_plan *plan;
+                pthread_t thread;
+
+                assert_int_equal(gradsync_open(&gs, &options), GRADSYNC_OK);
+                assert_int_equal(gradsync_join(gs, NULL, &job), GRADSYNC_OK);
+                assert_int_equal(gradsync_param(job, "a", GRADSYNC_F64, 1, &elements), GRADSYNC_OK);
+                assert_int_equal(gradsync_plan(job, &plan), GRADSYNC_OK);
+                closed = false;
+                assert_int_equal(pthread_create(&thread, NULL, close_thread, gs), 0);
+                while (!__atomic_load_n(&closed, __ATOMIC_ACQUIRE))
+                        assert_true(child_has(before));
+                pthread_join(thread, NULL);
+        }
+        assert_int_equal(count_fds(), before);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_structures_of_other_ages),
@@ -192,6 +294,8 @@ int main(void) {
                 cmocka_unit_test(test_texts_are_of_one_thread),
                 cmocka_unit_test(test_numbers_of_header_and_protocol),
                 cmocka_unit_test(test_null),
+                cmocka_unit_test(test_fork_while_opening),
+                cmocka_unit_test(test_fork_while_closing),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
