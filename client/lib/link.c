@@ -107,7 +107,7 @@ static void wake_poller(struct link *link) {
 }
 
 void link_notify(struct link *link) {
-        if (link->polling)
+        if (link->polling || link->nonblocking)
                 wake_poller(link);
         wake_sleepers(link);
 }
@@ -324,6 +324,11 @@ unsigned link_receive(struct link *link) {
         return handled;
 }
 
+void link_take(struct link *link) {
+        if (link_receive(link) > 0)
+                link_notify(link);
+}
+
 static void make_room(struct link *link) {
         set_full(link, false);
         link->room(link->owner);
@@ -417,15 +422,14 @@ int link_wait(struct link *link, uint64_t deadline) {
 }
 
 void link_dispatch(struct link *link) {
-        if (!link->polling) /* else it is for that thread */
+        if (link->failed == 0) {
+                if (link->full)
+                        make_room(link);
+                link_take(link);
+                link_tend(link);
+        }
+        if (!link->polling) /* else it is for that thread. The caller looks at everything again now */
                 wake_clear(link);
-        if (link->failed != 0)
-                return;
-        if (link->full)
-                make_room(link);
-        if (link_receive(link) > 0)
-                link_notify(link);
-        link_tend(link);
 }
 
 int link_reconnects(struct link *link, link_lost_fn lost_fn, link_retry_fn retry) {

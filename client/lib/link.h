@@ -90,6 +90,9 @@ int link_send(struct link *link, uint16_t type, uint32_t request, const Protobuf
 /* Handles whatever has come. Number of messages; errors are in link->failed. */
 unsigned link_receive(struct link *link);
 
+/* The same by a thread that waits for none of it: whoever does is told. */
+void link_take(struct link *link);
+
 /* Waits until something may have changed, and returns GRADSYNC_OK: look again. GRADSYNC_AGAIN on a non-blocking link with
  * nothing new, INTERRUPTED, or TIMEOUT (without text) once clock_ns() has passed the deadline. */
 int link_wait(struct link *link, uint64_t deadline);

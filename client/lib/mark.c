@@ -59,7 +59,7 @@ static void tend(const struct gradsync_plan *plan) {
         if (link->state == LINK_UP && plan->job->rejoin.phase == REJOIN_NONE)
                 return;
         if (!link->polling)
-                link_receive(link);
+                link_take(link);
         link_tend(link);
 }
 

@@ -731,6 +731,14 @@ static int do_dispatch(char *out, size_t size) {
         return gradsync_dispatch(gs);
 }
 
+/* readable: whether gradsync_fd() is, now */
+static int do_readable(char *out, size_t size) {
+        struct pollfd fd = { .fd = gradsync_fd(gs), .events = POLLIN };
+
+        snprintf(out, size, "%d", poll(&fd, 1, 0));
+        return GRADSYNC_OK;
+}
+
 static int do_job(char *out, size_t size) {
         job_slot = index_at(1) % SLOTS;
         return GRADSYNC_OK;
@@ -902,6 +910,7 @@ static const struct command {
         { "plan_free", do_plan_free },
         { "close", do_close },
         { "dispatch", do_dispatch },
+        { "readable", do_readable },
         { "job", do_job },
         { "slot", do_slot },
         { "signals", do_signals },

@@ -545,6 +545,28 @@ def test_nonblocking_ready_with_a_full_socket(daemon, member):
         assert ask(each, "check 1.5") == "right"
 
 
+def test_what_one_call_receives_may_end_another(daemon, member):
+    """The caller's loop hears of it, though nothing is left in the socket."""
+    served = daemon()
+    members = [member(served) for _ in range(2)]
+    ask(members[0], "open nonblocking=1")
+    ask(members[1], "open")
+    for k in range(2):
+        for rank, each in enumerate(members):
+            ask(each, f"job {k}")
+            each.say(f"{'' if rank else 'poll '}join name=job{k} world=2 rank={rank}")
+        assert all(each.line().startswith("OK ") for each in members)
+        ask(members[0], "barrier", "AGAIN")
+    for k in range(2):
+        ask(members[1], f"job {k}")
+        ask(members[1], "barrier")
+    ask(members[0], "job 0")
+    ask(members[0], "barrier")
+    assert ask(members[0], "readable") == "1"
+    ask(members[0], "job 1")
+    ask(members[0], "poll barrier")
+
+
 # --- collectives
 
 

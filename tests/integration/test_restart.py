@@ -305,6 +305,25 @@ def test_an_answer_that_was_read_but_not_taken(daemon, member, end_daemon, taken
     assert all(rest.startswith("right") for rest in together(members, "poll allgather 64"))
 
 
+def test_marks_of_a_caller_with_a_loop_of_its_own(daemon, member):
+    """What ready() takes from the socket on the way back has an effect on another call: the loop hears of it."""
+    served, members = looped(daemon, member)
+    for each in members:
+        ask(each, "param weight f32 100")
+        ask(each, "param bias f32 4")
+    together(members, "poll plan first=4 bucket=4")
+    ask(members[0], "barrier", "AGAIN")
+    before = generation(members[0])
+    kill(served)
+    served.start()
+    ask(members[0], "ready 1")
+    wait_until(lambda: members[0].ask("ready 1") and members[1].ask("dispatch") and generation(members[0]) > before, "the return")
+    assert ask(members[0], "readable") == "1"
+    members[0].say("poll barrier")
+    ask(members[1], "poll barrier")
+    assert members[0].line().startswith("OK ")
+
+
 def test_a_signal_while_there_is_no_daemon(daemon, crew):
     served = daemon()
     members = crew(served)
