@@ -196,7 +196,8 @@ static int seconds_of(const char *variable, int64_t *ret) {
                 return GRADSYNC_OK;
         seconds = strtod(text, &end);
         if (end == text || *end != '\0' || !(seconds >= 0) || seconds > 1e9)
-                return fail(GRADSYNC_INVALID, "%s=%.64s is no number of seconds", variable, text);
+                return fail(GRADSYNC_INVALID, "%s=%.64s is no number of seconds", variable,
+                            utf8_valid(text, strlen(text)) ? text : "?");
         *ret = (int64_t)(seconds * 1000);
         return GRADSYNC_OK;
 }

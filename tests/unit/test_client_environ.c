@@ -10,6 +10,7 @@
 #include "client/lib/environ.h"
 #include "client/lib/fail.h"
 #include "gradsync/gradsync.h"
+#include "proto/names.h"
 
 static int clean(void **state) {
         clearenv();
@@ -161,7 +162,7 @@ static void test_what_is_missing(void **state) {
 }
 
 static void test_grace(void **state) {
-        static const char *const wrong[] = { "soon", "1s", "-1", "nan", "1e30" };
+        static const char *const wrong[] = { "soon", "1s", "-1", "nan", "1e30", "\xff" };
         int64_t grace = -7;
 
         assert_int_equal(environ_grace(&grace), GRADSYNC_OK);
@@ -176,6 +177,7 @@ static void test_grace(void **state) {
                 SET("GRADSYNC_REJOIN_GRACE", wrong[i]);
                 assert_int_equal(environ_grace(&grace), GRADSYNC_INVALID);
                 assert_non_null(strstr(gradsync_error(), "GRADSYNC_REJOIN_GRACE"));
+                assert_true(utf8_valid(gradsync_error(), strlen(gradsync_error())));
         }
 }
 
