@@ -215,6 +215,21 @@ static int wait_teller(struct gradsync_job *job) {
         return r;
 }
 
+/* A thread that waits for a step, which may be the caller itself in a stall callback, would find its plan freed. */
+static int check_waiters(const struct gradsync_job *job) {
+        for (const struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+                if (plan->waiters > 0)
+                        return fail(GRADSYNC_STATE, "gradsync_leave(): step %llu of a plan of job '%s' is being waited for, by "
+                                    "gradsync_finish() or gradsync_wait(); it has to return first",
+                                    (unsigned long long)plan->step.number, job->name);
+        return GRADSYNC_OK;
+}
+
+/* The job is gone, whatever was said: not a result by which it would still be there. */
+static int left_result(int r) {
+        return r == GRADSYNC_STATE || r == GRADSYNC_INVALID ? fail(GRADSYNC_DAEMON_LOST, "%s", fail_text()) : r;
+}
+
 int gradsync_leave(struct gradsync_job *job) {
         struct gradsync *gs;
         int r = enter_alone(job, "gradsync_leave");
@@ -223,11 +238,14 @@ int gradsync_leave(struct gradsync_job *job) {
                 return r;
         gs = job->gs;
         r = wait_teller(job);
+        if (r == GRADSYNC_OK)
+                r = check_waiters(job);
         if (r != GRADSYNC_OK)
                 return job_leave(job, r);
         r = tell_leave(job);
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                 return job_leave(job, r);
+        r = left_result(r);
         job_free(job);
         return context_leave(gs, r);
 }

@@ -284,6 +284,9 @@ static int drop(struct gradsync_plan *plan) {
         if (step_open(plan))
                 return fail(GRADSYNC_STATE, "step %llu of the plan is open; gradsync_finish() it first",
                             (unsigned long long)plan->step.number);
+        if (plan->waiters > 0)
+                return fail(GRADSYNC_STATE, "step %llu of the plan is being waited for; gradsync_finish() has to return first",
+                            (unsigned long long)plan->step.number);
         if (job->gs->standalone)
                 return GRADSYNC_OK;
         if (!plan->drop) {

@@ -203,6 +203,7 @@
  * param(), register(), unregister(), plan(), plan_free(), leave(), sync_state() and collectives belong to one thread at a time per
  * job: a second one gets STATE. Waiting in one thread never delays ready() in another. gradsync_close() must be the last call
  * on a handle, and gradsync_plan_free() on a plan, with no other in progress: a thread that is in wait() has to return first.
+ * A thread must not be cancelled (pthread_cancel()) or leave by longjmp() while it is in a call: others may be waiting for it.
  *
  *
  * SIGNALS
@@ -474,8 +475,9 @@ int gradsync_join(struct gradsync *gs, const struct gradsync_join_options *optio
  * also if the result is an error, except for AGAIN, INTERRUPTED, STATE, INVALID and FORKED. A step that is open is void for the
  * other members. They go on without this one, or their job is over and they hear MEMBER_LOST ("left"): see LOSSES. Works on a
  * job that has lost a member.
- *   STATE        another thread is in a call on this job, or the caller is its stall callback
- *   DAEMON_LOST  the daemon was gone already, and no other one came
+ *   STATE        another thread is in a call on this job or waits for a step of one of its plans, or the caller is its stall callback
+ *   DAEMON_LOST  the daemon was gone already, and no other one came; or it has ended the connection for a reason whose result would
+ *                be one of those above: the text has it
  */
 int gradsync_leave(struct gradsync_job *job);
 
@@ -564,7 +566,7 @@ int gradsync_plan_with(struct gradsync_job *job, const struct gradsync_plan_opti
 /*
  * Frees a plan and its gradients between steps; waits for the daemon. All members free a plan at the same point: marking
  * parameters of a plan that another member has freed ends this member's connection. NULL is fine.
- *   STATE        a step of it is open
+ *   STATE        a step of it is open, or another thread waits for it
  */
 int gradsync_plan_free(struct gradsync_plan *plan);
 

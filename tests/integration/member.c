@@ -463,11 +463,11 @@ static void *mark_some(void *data) {
         return NULL;
 }
 
-/* finish_waited PARAMETER: another thread waits for it meanwhile. Tells what that one was told; the result is that of finish(). */
+/* finish_waited PARAMETER: another thread tries to leave meanwhile, and waits for it. Tells what that one was told; the result is that of finish(). */
 static int do_finish_waited(char *out, size_t size) {
-        int waited, r = finish_waited(JOB, PLAN, index_at(1), &waited);
+        int waited, left, r = finish_waited(JOB, PLAN, index_at(1), &waited, &left);
 
-        snprintf(out, size, "wait=%s", gradsync_result_name(waited));
+        snprintf(out, size, "wait=%s leave=%s", gradsync_result_name(waited), gradsync_result_name(left));
         return r;
 }
 

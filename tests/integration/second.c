@@ -12,7 +12,7 @@ struct second {
         struct gradsync_job *job;
         struct gradsync_plan *plan;
         uint32_t param;
-        int result;
+        int result, left;
         bool finished;
 };
 
@@ -34,6 +34,7 @@ static void *wait_second(void *data) {
 
         while (!asleep(getpid()))
                 sched_yield();
+        second->left = gradsync_leave(second->job);
         pthread_setname_np(pthread_self(), "waiter");
         second->result = gradsync_wait(second->plan, second->param);
         while (!__atomic_load_n(&second->finished, __ATOMIC_RELAXED) &&
@@ -43,7 +44,7 @@ static void *wait_second(void *data) {
         return NULL;
 }
 
-int finish_waited(struct gradsync_job *job, struct gradsync_plan *plan, uint32_t param, int *ret_waited) {
+int finish_waited(struct gradsync_job *job, struct gradsync_plan *plan, uint32_t param, int *ret_waited, int *ret_left) {
         struct second second = { .job = job, .plan = plan, .param = param };
         pthread_t thread;
         int r;
@@ -54,5 +55,6 @@ int finish_waited(struct gradsync_job *job, struct gradsync_plan *plan, uint32_t
         __atomic_store_n(&second.finished, true, __ATOMIC_RELAXED);
         pthread_join(thread, NULL);
         *ret_waited = second.result;
+        *ret_left = second.left;
         return r;
 }

@@ -159,7 +159,8 @@ def sleeping_waiter(pid):
 
 @pytest.mark.parametrize("end", ["committed", "void"])
 def test_wait_for_a_step_that_another_thread_finishes(daemon, member, end):
-    """finish() receives what both wait for, and the next step is open before the other thread wakes: it is told of its own step."""
+    """finish() receives what both wait for, and the next step is open before the other thread wakes: it is told of its own step.
+    It cannot leave the job under who waits."""
     served = daemon(settings={"rejoin_grace": "50ms"})
     members = [member(served) for _ in range(3)]
     for each in members:
@@ -175,10 +176,10 @@ def test_wait_for_a_step_that_another_thread_finishes(daemon, member, end):
     wait_until(lambda: sleeping_waiter(members[0].pid), "both threads to sleep")
     if end == "committed":
         ask(members[2], "ready")
-        assert members[0].line() == "OK wait=OK"
+        assert members[0].line() == "OK wait=OK leave=STATE"
     else:
         members[2].kill()
-        assert members[0].line() == "VOID_RETRY wait=VOID_RETRY"
+        assert members[0].line() == "VOID_RETRY wait=VOID_RETRY leave=STATE"
     ask(members[0], "ready")
     ask(members[0], "ready", "STATE")   # the next step is as it ought to be
 
