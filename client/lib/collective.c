@@ -72,6 +72,8 @@ static int map_staging(struct gradsync_job *job) {
         if (job->staging.base != NULL)
                 return GRADSYNC_OK;
         r = memory_map(&job->staging, job->staging_fd, job->staging.bytes, "the staging memory", job->name);
+        if (r == GRADSYNC_PROTOCOL)
+                link_fail(&job->gs->link, r);
         if (r == GRADSYNC_OK && job->gs->link.timer < 0)        /* no other daemon will ask for it */
                 close_staging(job);
         return r;

@@ -124,6 +124,8 @@ static int map_arena(struct gradsync_plan *plan) {
         r = memory_map(&plan->arena, plan->fd, plan->layout.arena_bytes, "the arena", job->name);
         if (job->gs->link.timer < 0)    /* no other daemon will ask for it */
                 close_arena(plan);
+        if (r == GRADSYNC_PROTOCOL)
+                link_fail(&job->gs->link, r);
         if (r != GRADSYNC_OK)
                 return r;
         pthread_mutex_unlock(&job->gs->link.lock);

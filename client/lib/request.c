@@ -133,5 +133,5 @@ int request_answered(struct gradsync *gs, const struct frame_header *header, con
         request->result = request->answer(request, message, packet);
         if (request->result != GRADSYNC_OK)
                 request->text = strdup(fail_text());
-        return GRADSYNC_OK;
+        return request->result == GRADSYNC_PROTOCOL ? request->result : GRADSYNC_OK;
 }

@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 import socket
+import threading
 
 import fake
 import harness
@@ -11,6 +12,8 @@ import make_transcript
 import pytest
 import transcript
 import wire
+from harness import wait_until
+from test_client import ask
 
 TRANSCRIPTS = sorted((pathlib.Path(__file__).resolve().parent / "transcripts").glob("*.bin"))
 NEWER = wire.unknown_fields()
@@ -173,6 +176,7 @@ class FakeDaemon:
         self.send("STALL", 0, job=9, generation=4, plan=ready.plan, step=ready.step, rank=0, pid=os.getpid(), process_state="running",
                   bucket=ready.bucket, since_ms=1000, text="a notice that changes nothing")
         last = ready.bucket == len(buckets) - 1
+        self.send("STEP", 0, job=9, generation=3, plan=ready.plan, step=ready.step, outcome=wire.pb.VOID, text="of another generation")
         self.send("STEP", 0, job=9, generation=4, plan=ready.plan, step=ready.step,
                   result=[wire.pb.BucketResult(bucket=ready.bucket, sum_squares=1.0, rank_sum_squares=[1.0])],
                   **({"outcome": wire.pb.COMMITTED} if last else {}))
@@ -236,3 +240,140 @@ def test_another_major_version_is_named(hello_against):
     fake, hello = hello_against(wire.MINOR, major=wire.MAJOR + 1)
     assert hello.process.returncode == 1 and fake.heard == ["HELLO"]
     assert "another major protocol version" in hello.err, hello.err
+
+
+class Successors(FakeDaemon):
+    """One connection each for serve(); a member without plans comes back as `after` says: with RESUMED, or NEWGEN. It refuses
+    the first OPERATION, and hangs up on each other one until there is no more to come back to."""
+
+    def __init__(self, path, after):
+        super().__init__(path, wire.MINOR)
+        self.after, self.instance, self.generation, self.rejoins, self.refuse, self.differs = list(after), 7, 4, [], None, True
+
+    def hang_up(self):
+        self.link.shutdown(socket.SHUT_RDWR)
+
+    def on_hello(self, request, hello):
+        if self.refuse:
+            self.send("REFUSED", 0, code=wire.pb.QUOTA, text=self.refuse)
+            self.hang_up()
+            return
+        self.send("WELCOME", request, minor=self.minor, instance=self.instance, device="cpu", version="0.2.0", staging_bytes=1 << 20)
+        self.instance += 1
+
+    def on_rejoin(self, request, rejoin):
+        self.rejoins.append(rejoin)
+        self.send("REJOINED", request, job=9)
+
+    def on_rejoin_end(self, request, end):
+        self.generation += 1
+        place = {"rank": 0, "local_rank": 0, "world": 1} if self.after[0] == "NEWGEN" else {}
+        self.send(self.after.pop(0), 0, job=9, generation=self.generation, operations=self.rejoins[-1].operations, **place)
+
+    def on_operation(self, request, operation):
+        if self.differs:
+            self.send("REFUSED", request, code=wire.pb.OPERATION_MISMATCH, text="it differs")
+            self.differs = False
+        elif self.after:
+            self.hang_up()
+        else:
+            self.send("OPERATION_DONE", request, job=9, sequence=operation.sequence)
+
+
+@pytest.fixture
+def against(program, scratch):
+    """against(fake) -> a member that has not opened its handle yet; fake is to be served."""
+    made = []
+
+    def start(fake):
+        made.append(fake)
+        return program("tests/integration/member", socket=scratch / "fake",
+                       env={"GRADSYNC_JOB": "newer", "GRADSYNC_WORLD_SIZE": 1, "GRADSYNC_RANK": 0})
+
+    yield start
+    for fake in made:
+        fake.close()
+
+
+def beside(call):
+    """Runs it in a thread; returns what waits for its end."""
+    thread = threading.Thread(target=call)
+    thread.start()
+    return thread.join
+
+
+def test_what_is_said_on_the_way_back(against, scratch):
+    """A refusal on the way back is not kept for the next loss, nor is it said of a generation in which
+    something was void that it was resumed, nor are operations counted that are those of another one."""
+    fake = Successors(scratch / "fake", ["RESUMED", "NEWGEN", "RESUMED"])
+    one = against(fake)
+    served = beside(fake.serve)
+    ask(one, "open")
+    ask(one, "join")
+    ask(one, "barrier", "OPERATION_MISMATCH")
+    one.say("barrier")
+    served()
+    fake.refuse = "too many connections"
+    fake.serve()
+    fake.refuse = None
+    fake.serve()                        # resumed, and lost again
+    served = beside(fake.serve)         # a new generation
+    assert one.line().startswith("VOID_RETRY ")
+    one.say("barrier")
+    served()
+    served = beside(fake.serve)
+    assert one.line() == "OK "
+    assert [(rejoin.resumed, rejoin.operations, rejoin.operation_failed) for rejoin in fake.rejoins] == [
+        (False, 1, True), (True, 1, True), (False, 0, False)]
+    ask(one, "close")
+    served()
+
+
+class Nonsense(FakeDaemon):
+    """Says what cannot be at one place."""
+
+    def __init__(self, path, what):
+        super().__init__(path, wire.MINOR)
+        self.what = what
+
+    def on_join(self, request, join):
+        self.send("JOINED", request, job=9, generation=4, rank=3 if self.what == "rank" else 0, local_rank=0, world=1, member=77)
+
+    def on_plan_commit(self, request, commit):
+        bytes = self.plans[commit.plan][1].arena_bytes
+        with os.fdopen(os.memfd_create("arena", os.MFD_CLOEXEC)) as arena:
+            os.ftruncate(arena.fileno(), bytes - 4096)
+            self.send("PLAN_ARENA", request, fds=[arena.fileno()], job=9, plan=commit.plan, bytes=bytes + 4096 * (self.what == "bytes"))
+
+
+@pytest.mark.parametrize("what", ["rank", "bytes", "file"])
+def test_what_makes_no_sense_ends_the_connection(against, scratch, what):
+    fake = Nonsense(scratch / "fake", what)
+    one = against(fake)
+    served = beside(fake.serve)
+    ask(one, "open")
+    if what != "rank":
+        ask(one, "join")
+        ask(one, "param a f32 5")
+    text = ask(one, "join" if what == "rank" else "plan", "PROTOCOL")
+    served()                            # it has closed, and does not come back
+    assert ask(one, "dispatch", "PROTOCOL") == text
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_whoever_has_left_is_gone(against, scratch, answers):
+    """Whatever the daemon says: with STATE the job would still be there."""
+    fake = FakeDaemon(scratch / "fake", wire.MINOR)
+    fake.on_leave = lambda request, leave: fake.send("REFUSED", request if answers else 0, code=wire.pb.STATE, text="no such moment")
+    one = against(fake)
+    served = beside(fake.serve)
+    ask(one, "open")
+    ask(one, "join")
+    one.say("leave")
+    if not answers:
+        wait_until(lambda: "LEAVE" in fake.heard, "LEAVE")
+        fake.link.shutdown(socket.SHUT_RDWR)
+    line = one.line()
+    assert line.startswith("DAEMON_LOST ") and "no such moment" in line, line
+    ask(one, "close")
+    served()
