@@ -140,6 +140,8 @@ void job_abandon(struct gradsync_job *job) {
                 plan->fd = abandon_fd(plan->fd);
         for (struct gradsync_memory *memory = job->memories; memory != NULL; memory = memory->next)
                 memory->kept = abandon_fd(memory->kept);
+        if (job->registering != NULL)
+                job->registering->kept = abandon_fd(job->registering->kept);
         job->staging_fd = abandon_fd(job->staging_fd);
 }
 

@@ -98,6 +98,14 @@ static int map_memory(struct gradsync_memory *memory, int fd, uint64_t bytes) {
         return GRADSYNC_OK;
 }
 
+static int keep_fd(struct gradsync_memory *memory) {
+        memory->kept = fcntl(memory->fd, F_DUPFD_CLOEXEC, 0);
+        if (memory->kept < 0)
+                return fail(GRADSYNC_SYSTEM, "job '%s': no file descriptor to keep this memory for another daemon: %s; look at the limit "
+                            "of open files (ulimit -n)", memory->job->name, strerror(errno));
+        return GRADSYNC_OK;
+}
+
 static int memory_new(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes, void *address,
                       struct gradsync_memory **ret) {
         struct gradsync_memory *memory = calloc(1, sizeof(*memory));
@@ -115,6 +123,8 @@ static int memory_new(struct gradsync_job *job, int fd, uint64_t offset, uint64_
                 r = refuse_memory(job, r, text);
         else
                 r = address != NULL ? take_mapping(memory, address, bytes) : map_memory(memory, fd, bytes);
+        if (r == GRADSYNC_OK && job->gs->link.timer >= 0)
+                r = keep_fd(memory);
         if (r != GRADSYNC_OK) {
                 registered_free(memory);
                 return r;
@@ -238,8 +248,6 @@ static int enlist(struct gradsync_job *job, int fd, uint64_t offset, uint64_t by
         r = touch(memory);
         if (r == GRADSYNC_OK)
                 r = job->gs->standalone ? offer_alone(memory) : offer_until_known(memory);
-        if (r == GRADSYNC_OK && job->gs->link.timer >= 0)
-                memory->kept = fcntl(memory->fd, F_DUPFD_CLOEXEC, 0);
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                 return r;
         job->registering = NULL;

@@ -6,6 +6,7 @@ import mmap
 import os
 import pathlib
 import random
+import resource
 import signal
 import socket
 import struct
@@ -923,6 +924,16 @@ def test_in_a_loop_of_the_caller(daemon, member):
     ask(each, "poll plan_free")
     ask(each, "poll unregister 0")
     ask(each, "poll leave")
+
+
+def test_no_descriptor_to_keep(daemon, member):
+    """Known at once, and not when there is another daemon."""
+    each = member(daemon())
+    ask(each, "open")
+    ask(each, "join name=job world=1")
+    used = {int(name) for name in os.listdir(f"/proc/{each.pid}/fd")}
+    resource.prlimit(each.pid, resource.RLIMIT_NOFILE, (min(set(range(len(used) + 1)) - used) + 1,) * 2)
+    assert "ulimit -n" in ask(each, "register 0 65536", "SYSTEM")
 
 
 def test_children_do_not_inherit_it(daemon, member):
