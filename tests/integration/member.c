@@ -147,7 +147,7 @@ static void drop_owned(void) {
 }
 
 /* register K BYTES [kind= size= fill= seals= offset= map= file=]: makes memory and registers it. map=1: where the trainer has mapped it;
- * map=2: at an address that is wrong. file=L: of the file of memory L. Repeated after AGAIN. */
+ * map=2: at an address that is wrong; map=3: not shared. file=L: of the file of memory L. Repeated after AGAIN. */
 static int do_register(char *out, size_t size) {
         struct own *own = &owned[index_at(1) % SLOTS];
         uint64_t offset = (uint64_t)number_of("offset", 0);
@@ -158,8 +158,9 @@ static int do_register(char *out, size_t size) {
                 own->bytes = strtoull(word[2], NULL, 0);
                 own->fd = value_of("file", NULL) ? dup(owned[number_of("file", 0) % SLOTS].fd) : make_fd(own->bytes);
                 if (map > 0)
-                        own->map = mmap(NULL, own->bytes, PROT_READ | PROT_WRITE, map > 1 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED,
-                                        map > 1 ? -1 : own->fd, (off_t)offset);
+                        own->map = mmap(NULL, own->bytes, PROT_READ | PROT_WRITE,
+                                        map == 2 ? MAP_SHARED | MAP_ANONYMOUS : map == 3 ? MAP_PRIVATE : MAP_SHARED,
+                                        map == 2 ? -1 : own->fd, (off_t)offset);
         }
         r = gradsync_register(JOB, own->fd, offset, own->bytes, own->map, &own->memory);
         if (r == GRADSYNC_OK)

@@ -383,11 +383,17 @@ def test_jobs_of_one_process(daemon, member):
 
 
 def test_addresses_stay_until_the_plan_is_freed(daemon, member):
-    members = crew(member, daemon(), 2)
+    served = daemon()
+    members = crew(member, served, 2)
     before = ask(members[0], "address 1")
     step(members)
     step(members)
     assert ask(members[0], "address 1") == before
+    ask(members[1], "ready")
+    wait_until(lambda: served.job("job")["waiting_for"], "the step to be open")
+    ask(members[0], "plan_free", "STATE")           # refused by the daemon: it is as if it had not been asked
+    ask(members[0], "ready")
+    together(members, "finish")
 
 
 # --- many parameters, long names, full sockets

@@ -842,6 +842,7 @@ WRONG_CALLS = {
     "register 0 4096 kind=socket": "is a socket",
     "register 0 4096 kind=huge size=2097152": "huge pages",
     "register 0 4096 map=2": "are not those from offset 0 of this file",
+    "register 0 4096 map=3": "are not those from offset 0 of this file",
 }
 
 
@@ -911,9 +912,13 @@ def test_alone(program, scratch):
 
 
 def test_in_a_loop_of_the_caller(daemon, member):
-    each = member(daemon())
+    served = daemon()
+    each = member(served)
     ask(each, "open nonblocking=1")
     ask(each, "poll join name=loop world=1")
+    with served.at_once():
+        ask(each, "register 0 65536", "AGAIN")
+        ask(each, "register 1 65536", "STATE")          # another file
     ask(each, "poll register 0 65536")
     ask(each, "param_at 0 0 a f32 100")
     ask(each, "poll plan")
