@@ -400,9 +400,10 @@ def test_help(ctl):
     assert re.fullmatch(r"gradsyncctl \d+\.\d+\.\d+\n", ctl("--version").out)
 
 
-def test_a_full_disk_is_an_error(fake, build):
-    served = fake()
+@pytest.mark.parametrize("arguments", ["status", "status --json", "list jobs", "list clients --json", "metrics", "doctor", "help", "--version"])
+def test_a_full_disk_is_an_error(fake, build, arguments):
+    served = fake(answer=[("STATUS_JOB", wire.pb.StatusJob(job=1, name="j", state="running", world=1))])
     with open("/dev/full", "wb") as full:
-        made = subprocess.run([build / harness.CTL], stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False,
+        made = subprocess.run([build / harness.CTL, *arguments.split()], stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False,
                               env=harness.environment({"GRADSYNC_SOCKET": served.path}))
     assert made.returncode == 1 and b"No space left" in made.stderr

@@ -131,6 +131,10 @@ def test_counters_that_begin_anew(scratch, program):
     while (found := next_page(top)[1])[0][4] != "3":
         pass
     assert found[0][5] == "-" and found[1][5:8] == ["-", "0.0 %", "0.0 %"], found
+    served.answer[1] = ("STATUS_MEMBER", wire.pb.StatusMember(step=4, exposed_us=1 << 40, late_us=7, **member))
+    while (found := next_page(top)[1])[1][4] != "4":
+        pass
+    assert found[1][6:8] == ["100.0 %", "0.0 %"], found
     top.signal(signal.SIGTERM)
     assert top.wait() == 0
     served.close()

@@ -327,3 +327,20 @@ def test_frames_that_make_no_sense(scratch, program):
         assert made.wait() == 1 and "out of order" in made.err and made.out == ""
         served.close()
         os.unlink(served.path)
+
+
+def test_a_step_of_which_the_record_holds_a_part(scratch, program):
+    """Its norm is not known, and is not taken for that of what is there. And a file that cannot be written is an error."""
+    bucket = wire.pb.TraceBucket(bucket=0, ready=[1], start=2, end=3, sum_squares=16.0)
+    facts = {"record": 1, "name": "j", "now_us": 100, "pid": [5], "plan": 0, "generation": 1, "outcome": wire.pb.COMMITTED, "bucket": [bucket]}
+    served = FakeDaemon(scratch / "fake", trace=[("TRACE_STEP", wire.pb.TraceStep(step=1, buckets=2, opened_us=10, ended_us=20, **facts)),
+                                                 ("TRACE_STEP", wire.pb.TraceStep(step=2, buckets=1, opened_us=30, ended_us=40, **facts)),
+                                                 ("TRACE_END", wire.pb.TraceEnd(found=True))])
+    made = program(harness.CTL, "trace", "j", "-o", "-", socket=served.path)
+    assert made.wait() == 0, made.err
+    events = json.loads(made.out)["traceEvents"]
+    assert [event["args"]["norm"] for event in events if event["ph"] == "X" and "buckets" in event["args"]] == [None, 4.0]
+    assert [event["ts"] for event in events if event["ph"] == "C"] == [40]
+    made = program(harness.CTL, "trace", "j", "-o", "/dev/full", socket=served.path)
+    assert made.wait() == 1 and "cannot write /dev/full: No space left" in made.err, made.err
+    served.close()

@@ -329,6 +329,24 @@ def test_what_is_said_on_the_way_back(against, scratch):
     served()
 
 
+def test_a_daemon_that_goes_on_without_this_process(against, scratch):
+    """It is not one that follows: it has ended the membership, and knows nothing of what it would be told."""
+    fake = Successors(scratch / "fake", ["RESUMED"])
+    fake.differs = False
+    one = against(fake)
+    served = beside(fake.serve)
+    ask(one, "open")
+    ask(one, "join")
+    one.say("barrier")
+    served()
+    fake.instance -= 1
+    served = beside(fake.serve)
+    line = one.line()
+    assert line.startswith("DAEMON_LOST ") and "goes on without this process" in line and not fake.rejoins, line
+    ask(one, "close")
+    served()
+
+
 class Nonsense(FakeDaemon):
     """Says what cannot be at one place."""
 
