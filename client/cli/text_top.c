@@ -45,6 +45,22 @@ static uint64_t growth(uint64_t now, uint64_t before) {
         return now > before ? now - before : 0;
 }
 
+static uint64_t reductions(const Wire__StatusJob *job) {
+        uint64_t sum = 0;
+
+        for (size_t i = 0; i < job->n_reduce_class; i++)
+                sum += job->reduce_class[i];
+        return sum;
+}
+
+/* The daemon adds up lateness over all buckets; a member that comes late to a step is so in each of them. */
+static uint64_t late_us(const Wire__StatusJob *now, const Wire__StatusJob *before, uint64_t over_all_buckets) {
+        uint64_t buckets = growth(reductions(now), reductions(before));
+        uint64_t steps = growth(now->committed, before->committed);
+
+        return buckets > 0 ? (uint64_t)((double)over_all_buckets / (double)buckets * (double)steps) : 0;
+}
+
 static void rate_cell(struct libscols_line *line, size_t *cell, double per_second) {
         char text[FORMAT_SIZE];
 
@@ -80,7 +96,8 @@ static void wait_cell(struct libscols_line *line, size_t *cell, const Wire__Stat
 }
 
 static void member_line(struct libscols_table *table, const struct snapshot_job *job,
-                        const Wire__StatusMember *m, const Wire__StatusMember *before, double seconds) {
+                        const struct snapshot_job *job_past, const Wire__StatusMember *m, double seconds) {
+        const Wire__StatusMember *before = member_before(job_past, m);
         struct libscols_line *line = table_line(table);
         size_t cell = 0;
 
@@ -99,7 +116,7 @@ static void member_line(struct libscols_table *table, const struct snapshot_job 
         else
                 share_cell(line, &cell, m->has_exposed, (uint64_t)(m->exposed * 1e6), 1);
         share_cell(line, &cell, before && m->has_late_us && before->has_late_us,
-                   before ? growth(m->late_us, before->late_us) : 0, seconds);
+                   before ? late_us(job->job, job_past->job, growth(m->late_us, before->late_us)) : 0, seconds);
         wait_cell(line, &cell, wait_for(job, m));
 }
 
@@ -130,7 +147,7 @@ static void add_job(struct libscols_table *table, const struct snapshot_job *job
                     const struct snapshot_job *before, double seconds) {
         job_line(table, job, before, seconds);
         for (size_t i = 0; i < job->n_members; i++)
-                member_line(table, job, job->member[i], member_before(before, job->member[i]), seconds);
+                member_line(table, job, before, job->member[i], seconds);
 }
 
 static void summary(const struct observation *observation, FILE *to) {

@@ -16,8 +16,8 @@
 #define TICK (100 * USEC_PER_MSEC)      /* resolution of join and plan time-outs and of stall notices */
 #define WATCH (2 * USEC_PER_MSEC)       /* of a tick for stalls: all members of a job hear of each */
 
-/* Jobs that stall together are told of it one after the other, so that nobody's results wait behind all of them: with those for whom there
- * was no time the next tick begins. */
+/* Jobs that stall together are told of it one after the other, so that nobody's results wait behind all of them:
+ * with those for whom there was no time the next tick begins. */
 static void watch_stalls(struct jobs *jobs, uint64_t now) {
         uint64_t began = clock_now();
         uint32_t first = jobs->unwatched;

@@ -21,7 +21,8 @@
 #define THREADS 256u                    /* of members that are looked at in an answer, or in a job for those who see all, */
 #define MARKS 131072u                   /* and parameters */
 
-/* One process may be a member of many jobs: it is looked at once in an answer. A user has fewer than this unless his quota is raised. */
+/* One process may be a member of many jobs: it is looked at once in an answer. A user has fewer processes than these,
+ * unless his quota is raised. */
 struct looks {
         struct look {
                 pid_t pid;

@@ -189,6 +189,48 @@ static void a_wait_names_whom_and_what_for(void **state) {
                 "waiting 3.2 s for rank 1 (pid 4242, stopped): bucket 3, parameter \"layer4.\\x1bconv1\"");
 }
 
+/* ---- top ---- */
+
+struct page {
+        Wire__StatusDaemon daemon;
+        Wire__StatusJob job;
+        Wire__StatusMember member, *members[1];
+        uint64_t reductions[2];
+        struct snapshot_job snapshot_job;
+        struct snapshot snapshot;
+};
+
+static struct observation page_of(struct page *page, uint64_t steps, uint64_t buckets, uint64_t late_us) {
+        *page = (struct page){ .daemon = WIRE__STATUS_DAEMON__INIT, .job = WIRE__STATUS_JOB__INIT,
+                               .member = WIRE__STATUS_MEMBER__INIT, .reductions = { buckets / 2, buckets - buckets / 2 } };
+        page->job.name = (char *)"j";
+        page->job.state = page->member.state = (char *)"running";
+        page->job.committed = steps;
+        page->job.reduce_class = page->reductions;
+        page->job.n_reduce_class = 2;
+        page->member.has_late_us = true;
+        page->member.late_us = late_us;
+        page->members[0] = &page->member;
+        page->snapshot_job = (struct snapshot_job){ .job = &page->job, .member = page->members, .n_members = 1 };
+        page->snapshot = (struct snapshot){ .daemon = &page->daemon, .job = &page->snapshot_job, .n_jobs = 1 };
+        return (struct observation){ &page->snapshot, 1 };
+}
+
+/* 20 steps of 50 buckets in a second, to each of which the member comes 10 ms late. */
+static void who_is_late_in_each_bucket_is_so_once(void **state) {
+        struct page page[2];
+        struct observation before = page_of(&page[0], 100, 5000, 1000000), now = page_of(&page[1], 120, 6000, 11000000);
+        char *text = NULL;
+        size_t size;
+        FILE *to = open_memstream(&text, &size);
+
+        text_top(&now, &before, 1000, false, to);
+        fclose(to);
+        assert_non_null(strstr(text, " 20.0 %"));
+        assert_null(strstr(text, "100.0 %"));
+        free(text);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(plain_text_is_left_alone),
@@ -201,6 +243,7 @@ int main(void) {
                 cmocka_unit_test(lines_end_where_they_should),
                 cmocka_unit_test(long_lines_come_in_pieces),
                 cmocka_unit_test(a_wait_names_whom_and_what_for),
+                cmocka_unit_test(who_is_late_in_each_bucket_is_so_once),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
