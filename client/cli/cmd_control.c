@@ -8,6 +8,7 @@
 
 #include "cli.h"
 #include "find.h"
+#include "observe.h"
 #include "snapshot.h"
 
 #define TOKEN_VARIABLE "GRADSYNC_JOB_TOKEN"
@@ -142,67 +143,77 @@ static int finish(struct link *link, const char *path, const struct order *order
         return CLI_OK;
 }
 
-/* What came of one daemon. */
-enum attempt { ATTEMPT_ABSENT, ATTEMPT_DENIED, ATTEMPT_FAILED, ATTEMPT_UNKNOWN_JOB, ATTEMPT_ENDED };
+enum outcome { OUTCOME_ABSENT, OUTCOME_DENIED, OUTCOME_FAILED, OUTCOME_UNKNOWN_JOB, OUTCOME_ENDED };
 
-static enum attempt try_daemon(const char *path, const struct order *order, int *code) {
+/* What came of one daemon, and why. */
+struct attempt {
+        enum outcome outcome;
+        char error[1280];
+};
+
+static enum outcome try_daemon(const char *path, const struct order *order, struct attempt *attempt, int *code) {
         Wire__ControlDone done = WIRE__CONTROL_DONE__INIT;
-        enum attempt attempt = ATTEMPT_ENDED;
+        enum outcome outcome = OUTCOME_ENDED;
         struct link link;
         enum link_result r = link_open(&link, path, LINK_TIMEOUT);
 
         if (r == LINK_ABSENT || r == LINK_GONE) { /* one that ends is as one that had ended: it has not heard the order */
-                attempt = ATTEMPT_ABSENT;
+                outcome = OUTCOME_ABSENT;
         } else if (r == LINK_DENIED) {
-                attempt = ATTEMPT_DENIED;
+                outcome = OUTCOME_DENIED;
         } else if (r) {
                 cli_complain("%s: %s", path, link.error);
-                attempt = ATTEMPT_FAILED;
+                outcome = OUTCOME_FAILED;
         } else if (give(&link, order, &done)) {
                 cli_complain("%s: %s", path, link.error);
                 *code = CLI_ERROR;
         } else if (!done.found) {
-                attempt = ATTEMPT_UNKNOWN_JOB;
+                outcome = OUTCOME_UNKNOWN_JOB;
         } else {
                 *code = finish(&link, path, order, &done);
         }
+        memcpy(attempt->error, link.error, sizeof attempt->error);
+        attempt->outcome = outcome;
         link_close(&link);
-        return attempt;
+        return outcome;
 }
 
-static int nobody(const struct places *places, const enum attempt *attempts) {
+static int nobody(const struct cli *cli, const struct places *places, const struct attempt *attempts) {
         bool denied = false;
 
         for (size_t i = 0; i < places->n; i++)
-                denied = denied || attempts[i] == ATTEMPT_DENIED;
+                denied = denied || attempts[i].outcome == OUTCOME_DENIED;
         if (denied)
                 cli_complain("no daemon takes orders from you; gradsyncctl doctor says more");
         else
                 cli_complain("no daemon is running");
         for (size_t i = 0; i < places->n; i++)
-                fprintf(stderr, "  tried %s%s\n", places->path[i],
-                        attempts[i] == ATTEMPT_DENIED ? ": permission denied" : "");
-        return denied ? CLI_ERROR : CLI_NO_DAEMON;
+                fprintf(stderr, "  tried %s: %s\n", places->path[i], attempts[i].error);
+        if (denied)
+                return CLI_ERROR;
+        observe_advise(cli, places);
+        return CLI_NO_DAEMON;
 }
 
 /* The job may be at any of these daemons, also behind one that is not for this user, or does not answer. */
-static int try_all(const struct places *places, const struct order *order, enum attempt *attempts) {
+static int try_all(const struct cli *cli, const struct places *places, const struct order *order,
+                   struct attempt *attempts) {
         bool answered = false, failed = false;
         int code = CLI_OK;
 
         for (size_t i = 0; i < places->n; i++) {
-                attempts[i] = try_daemon(places->path[i], order, &code);
-                if (attempts[i] == ATTEMPT_ENDED)
+                enum outcome outcome = try_daemon(places->path[i], order, &attempts[i], &code);
+                if (outcome == OUTCOME_ENDED)
                         return code;
-                failed = failed || attempts[i] == ATTEMPT_FAILED;
-                answered = answered || attempts[i] == ATTEMPT_UNKNOWN_JOB;
+                failed = failed || outcome == OUTCOME_FAILED;
+                answered = answered || outcome == OUTCOME_UNKNOWN_JOB;
                 if ((answered || failed) && places->one)
                         break;
         }
         if (failed)
                 return CLI_ERROR;
         if (!answered)
-                return nobody(places, attempts);
+                return nobody(cli, places, attempts);
         cli_complain("there is no job \"%s\"; gradsyncctl list jobs shows which there are", order->job);
         return CLI_UNKNOWN_JOB;
 }
@@ -214,10 +225,10 @@ static int carry_out(const struct cli *cli, const struct order *order) {
                 cli_complain("out of memory");
                 return CLI_ERROR;
         }
-        _cleanup_(freep) enum attempt *attempts = calloc(places.n, sizeof *attempts);
+        _cleanup_(freep) struct attempt *attempts = calloc(places.n, sizeof *attempts);
         int code = CLI_ERROR;
         if (attempts)
-                code = try_all(&places, order, attempts);
+                code = try_all(cli, &places, order, attempts);
         else
                 cli_complain("out of memory");
         places_deinit(&places);

@@ -22,7 +22,7 @@ static struct attempt look(const char *path, const struct inquiry *inquiry, bool
         return attempt;
 }
 
-static void advise(const struct cli *cli, const struct places *places) {
+void observe_advise(const struct cli *cli, const struct places *places) {
         const char *device = find_device(cli);
 
         if (places->source == FIND_SOCKET_OPTION || places->source == FIND_SOCKET_VARIABLE) {
@@ -49,7 +49,7 @@ static int nobody(const struct cli *cli, const struct places *places, const stru
                 fprintf(stderr, "  tried %s: %s\n", places->path[i], attempts[i].error);
         if (denied)
                 return CLI_ERROR;
-        advise(cli, places);
+        observe_advise(cli, places);
         return CLI_NO_DAEMON;
 }
 

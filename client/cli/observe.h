@@ -5,6 +5,8 @@
 #include "cli.h"
 #include "snapshot.h"
 
+struct places;
+
 struct observation {
         struct snapshot *snapshot;
         size_t n;
@@ -25,4 +27,6 @@ int inquire(const struct cli *cli, const struct inquiry *inquiry);
 /* `job` NULL: all jobs; else only the daemons that have it are kept. Returns an exit code; with CLI_ERROR
  * there may be snapshots all the same, when one daemon answered and another did not. */
 int observe(const struct cli *cli, const char *job, struct observation *ret);
+/* Says on stderr how to start the daemon that has not been found. */
+void observe_advise(const struct cli *cli, const struct places *places);
 void observation_deinit(struct observation *observation);

@@ -4,6 +4,7 @@
  * the kernel names, and what has been ordered is logged with it. A job that the caller may not know of is not
  * there for it.
  */
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -41,8 +42,17 @@ static int find_job(const struct session *session, const char *asked, struct job
         return refuse(refusal, WIRE__CODE__INVALID, "several users have a job '%s'; say UID/%s", asked, asked);
 }
 
+/* " of uid 1000" where an operator gives orders for somebody else's job: several users may have one of the name. */
+static const char *owner_text(const struct session *session, const struct job *job, char text[static 24]) {
+        text[0] = '\0';
+        if (job->uid != session->peer.uid)
+                snprintf(text, 24, " of uid %u", (unsigned)job->uid);
+        return text;
+}
+
 static void log_order(const struct session *session, const struct job *job, const char *verb) {
         struct log_context context = LOG_CONTEXT_NONE;
+        char owner[24];
 
         if (!flood_admits(FLOOD_ORDERS, session->peer.uid, clock_now()))
                 return;
@@ -50,8 +60,8 @@ static void log_order(const struct session *session, const struct job *job, cons
         context.uid = session->peer.uid;
         context.job = job != NULL ? job->name : NULL;
         if (job != NULL)
-                log_write(LOG_NOTICE, &context, "uid %u %s job '%s'", (unsigned)session->peer.uid, verb,
-                          job->name);
+                log_write(LOG_NOTICE, &context, "uid %u %s job '%s'%s", (unsigned)session->peer.uid, verb,
+                          job->name, owner_text(session, job, owner));
         else
                 log_write(LOG_NOTICE, &context, "uid %u %s the daemon", (unsigned)session->peer.uid, verb);
 }
@@ -60,6 +70,7 @@ static int evict(const struct session *session, struct job *job, const Wire__Con
                  struct refusal *refusal) {
         struct log_context context = LOG_CONTEXT_NONE;
         struct member *member;
+        char owner[24];
 
         if (job->state != JOB_RUNNING && job->state != JOB_REPLACING)
                 return refuse(refusal, WIRE__CODE__STATE, "job '%s' %s: there is no rank to evict", job->name,
@@ -80,8 +91,9 @@ static int evict(const struct session *session, struct job *job, const Wire__Con
         context.pid = member->pid;
         context.uid = session->peer.uid;
         if (flood_admits(FLOOD_ORDERS, session->peer.uid, clock_now()))
-                log_write(LOG_NOTICE, &context, "uid %u evicts rank %u (pid %d) of job '%s'",
-                          (unsigned)session->peer.uid, member->rank, (int)member->pid, job->name);
+                log_write(LOG_NOTICE, &context, "uid %u evicts rank %u (pid %d) of job '%s'%s",
+                          (unsigned)session->peer.uid, member->rank, (int)member->pid, job->name,
+                          owner_text(session, job, owner));
         member_evict(member, session->peer.uid);
         return 0;
 }

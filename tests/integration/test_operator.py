@@ -78,6 +78,7 @@ def test_root_names_a_job_by_its_owner(serve):
     served.daemon.ctl("evict", "same", "0", code=1)            # whose?
     served.daemon.ctl("evict", f"{BOB}/same", "0")
     assert his.peers[0].hangup().code == "MEMBER_LOST"
+    assert f"of job 'same' of uid {BOB}" in served.daemon.log, "whose it was is in the log, too"
     hers.go(2)
     served.go()
 
@@ -115,6 +116,7 @@ def test_orders_without_a_daemon(program, scratch):
     for words in (("evict", "a", "0"), ("pause", "a"), ("resume",), ("drain",)):
         ctl = program("client/cli/gradsyncctl", *words, socket=str(scratch / "none"))
         assert ctl.wait() == 3 and "no daemon is running" in ctl.err
+        assert f"tried {scratch}/none: no such socket" in ctl.err and "gradsyncd --device cpu --socket" in ctl.err, ctl.err
 
 
 # -- pause and resume
