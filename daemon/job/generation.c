@@ -210,8 +210,10 @@ void job_log_loss(const struct job *job) {
                 return;
         context.job = job->name;
         context.generation = job->generation;
-        context.rank = loss->rank;
-        context.pid = loss->pid;
+        if (loss->member > 0) {         /* else the job as a whole has ended */
+                context.rank = loss->rank;
+                context.pid = loss->pid;
+        }
         context.uid = job->uid;
         context.step = (int64_t)job->last_step;
         log_write(loss->cause == WIRE__CAUSE__LEAVING ? LOG_INFO : LOG_WARNING, &context, "%s",

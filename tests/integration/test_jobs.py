@@ -267,6 +267,8 @@ def test_newer_incarnation_supersedes(serve):
         assert outcome == "VOID" and message.cause == wire.pb.SUPERSEDED
         lost = peer.expect("LOST")
         assert lost.cause == wire.pb.SUPERSEDED and lost.text
+    line, = [line for line in served.daemon.log.splitlines() if "a newer incarnation of the job" in line]
+    assert " rank=" not in line and " pid=" not in line, "nobody in particular was lost"
     new.go(3)
     assert {peer.job for peer in old.peers}.isdisjoint(peer.job for peer in new.peers)
     served.go()
