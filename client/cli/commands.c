@@ -99,8 +99,8 @@ const struct command *cli_command_find(const char *name) {
 }
 
 void cli_command_help(const struct command *command, FILE *to) {
-        fprintf(to, "Usage: gradsyncctl %s [OPTIONS] %s\n\n%s.\n", command->name, command->arguments,
-                command->summary);
+        fprintf(to, "Usage: gradsyncctl %s [OPTIONS]%s%s\n\n%s.\n", command->name, *command->arguments ? " " : "",
+                command->arguments, command->summary);
         if (*command->help)
                 fprintf(to, "%s%s", command->help[0] == ' ' ? "\n" : "", command->help);
         fputs(strstr(command->help, "  -") ? "" : "\n", to);

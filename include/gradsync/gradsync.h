@@ -455,14 +455,14 @@ struct gradsync_join_options {
 /*
  * Becomes a member of a job; waits until it has formed. `options` may be NULL: everything from the environment (see WHICH
  * JOB AM I IN?). Rank and local rank are taken from the environment only if its name or world size is. A rank that is
- * asked for is granted or refused, never replaced. A handle can join several jobs, each once; a call that returned AGAIN or
+ * asked for is granted or refused, never replaced. A handle can join up to 64 jobs, each once; a call that returned AGAIN or
  * INTERRUPTED is recognised by the job's name. On success *job is freed by gradsync_leave() or gradsync_close().
  *   INVALID      no job is named, or the options or a variable make no sense
  *   STATE        the job has been joined over this handle already
  *   TIMEOUT      not all members came; the text names the missing ranks. This one is no member any more
  *   RANK_TAKEN   by whom, says the text;  JOB_FULL: the job has its members already, and this is no spare
  *   STALE        a newer incarnation of the job is there, or a process of this rank that is not older
- *   QUOTA        this user has too many jobs on the daemon
+ *   QUOTA        this user has too many jobs on the daemon, or this handle has
  *   DENIED       the job's members have another token, or none
  *   UNSUPPORTED  there is a token, or this is a spare, but the daemon is too old to know them
  *   MEMBER_LOST  the job whose place was waited for is over
@@ -709,11 +709,12 @@ struct gradsync_state {
  * and after each VOID_BEHIND. `step` is the trainer's own count of steps that are in the state; it is set to that of the state
  * which all have afterwards. Buffers are the same in number and sizes on all members.
  *
- * Newest is the state with the latest commit that this job has made, and of those the one with the largest `step`; whoever has it
- * already neither sends nor receives, but for one of them, who sends. So all of the state belongs into one call: another one right
- * behind it, with other buffers, finds that everybody has the newest. A process that is new in the job has none, whatever it has read from a checkpoint, unless
- * nobody has one: then, if all say the same `step` above 0, they have read the same checkpoint and nothing is sent; else
- * rank 0's state is taken, or, if that one is lost meanwhile, the first one's that has not begun to receive it. Losses meanwhile
+ * Newest is the state with the latest commit that this job has made, and of several the one with the largest `step`;
+ * whoever has it already neither sends nor receives, but for one of them, who sends. So all of the state belongs into one
+ * call: another one right behind it, with other buffers, finds that everybody has the newest. A process that is new in the
+ * job has none, whatever it has read from a checkpoint, unless nobody has one: then, if all say the same `step` above 0,
+ * they have read the same checkpoint and nothing is sent; else rank 0's state is taken, or, if that one is lost meanwhile,
+ * the first one's that has not begun to receive it. Losses meanwhile
  * are dealt with inside the call: it starts again with those who are there, and a member that had begun to receive has no
  * state until it has received all of one. Steps that were marked before a change of members and not finished before this
  * call are to be computed again, by all. It is one collective: for one thread at a time, like the others.
