@@ -77,9 +77,9 @@ static void answer(int r, const char *details) {
 
 static void on_stall(void *data, struct gradsync_job *job, const struct gradsync_stall *stall) {
         snprintf(stall_text, sizeof(stall_text),
-                 "job=%s step=%" PRIu64 " rank=%u pid=%d state=%s bucket=%u parameter=%s text=%s",
+                 "job=%s step=%" PRIu64 " rank=%u pid=%d state=%s bucket=%u parameter=%s leave=%s text=%s",
                  gradsync_job_name(job), stall->step, stall->rank, (int)stall->pid, stall->process_state,
-                 stall->bucket, stall->parameter, stall->text);
+                 stall->bucket, stall->parameter, gradsync_result_name(gradsync_leave(job)), stall->text);
 }
 
 static int do_open(char *out, size_t size) {

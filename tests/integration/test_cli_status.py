@@ -330,16 +330,20 @@ def test_other_versions(fake, ctl):
 
 def test_every_daemon_of_the_user_is_found(fake, ctl, scratch):
     """Default places of all devices, and private daemons; a named one is asked alone."""
-    for name in ("run/gradsync/cpu", "run/gradsync/cpu:b", f"gradsync-{os.geteuid()}.abcdef", "gradsync-99.abcdef"):
+    for name in ("run/gradsync/cpu", "run/gradsync/cpu:b", f"gradsync-{os.geteuid()}.abcdef", "gradsync-99.abcdef",
+                 "gradsync-0.plante"):
         (scratch / name).mkdir(parents=True)
     fake("run/gradsync/cpu/socket", device="cpu", answer=[("STATUS_JOB", wire.pb.StatusJob(job=1, name="first"))])
     fake("run/gradsync/cpu:b/socket", device="cpu:b", answer=[("STATUS_JOB", wire.pb.StatusJob(job=1, name="second"))])
     fake(f"gradsync-{os.geteuid()}.abcdef/socket", device="cpu:private")
     fake("gradsync-99.abcdef/socket", device="cpu:foreign")
+    if os.geteuid() == 0:               # else it cannot be made somebody else's
+        fake("gradsync-0.plante/socket", device="cpu:planted")
+        os.chown(scratch / "gradsync-0.plante", 65534, 65534)
     env = {"XDG_RUNTIME_DIR": scratch / "run", "TMPDIR": scratch}
     document = json.loads(ctl("--json", env=env).out)
     devices = [each["daemon"]["device"] for each in document["daemons"]]
-    assert devices[:2] == ["cpu", "cpu:b"] and devices[-1] == "cpu:private" and "cpu:foreign" not in devices
+    assert devices[:2] == ["cpu", "cpu:b"] and devices[-1] == "cpu:private" and not {"cpu:foreign", "cpu:planted"} & set(devices)
     assert document["daemon"]["device"] == "cpu"
     assert [(job["name"], job["device"]) for job in document["jobs"]][:2] == [("first", "cpu"), ("second", "cpu:b")]
     assert [job["name"] for job in document["daemons"][1]["jobs"]] == ["second"]

@@ -888,6 +888,7 @@ def test_a_stall_is_told_to_the_members(daemon, member):
     assert members[0].line().startswith("OK ")
     told = ask(members[0], "stall")
     assert f"rank=1 pid={members[1].pid}" in told and "state=stopped" in told and "parameter=b" in told and "job=job" in told
+    assert "leave=STATE" in told        # what the callback was told, which is a guest of the call
 
 
 # --- who am I

@@ -348,6 +348,7 @@ def test_the_others_close_ranks(team):
     it.members = stay
     places = [fields(ask(each, "place")) for each in stay]
     assert [(p["rank"], p["world"], p["generation"]) for p in places] == [("0", "2", "2"), ("1", "2", "2")]
+    together(stay, "barrier")           # they have been told of the generation
     assert it.step() == [2, 2]
 
 
