@@ -183,6 +183,9 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
                               "job '%s': an operator has gradsyncd drained, and it takes no more members; "
                               "wait for gradsyncctl resume", join->name);
         if (job != NULL && join->membership.incarnation > job->incarnation) {
+                r = membership_check(join->name, &join->membership, refusal);
+                if (r != 0)
+                        return r;               /* who could be in no job ends none */
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 job = NULL;
         }

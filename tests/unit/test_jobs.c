@@ -123,6 +123,20 @@ static void a_job_forms_and_agrees(void **state) {
         assert_heard("agreed 0;agreed 1;");
 }
 
+/* What could be no place in any job supersedes none. */
+static void a_join_that_is_refused_ends_no_job(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        assert_int_equal(join(f, 2, 2, 1), WIRE__CODE__INVALID);
+        pass(f);
+        assert_heard("");
+        agree(f, 2);
+        assert_int_equal(join(f, 0, 2, 1), 0);
+        pass(f);
+        assert_heard("lost 0;");
+}
+
 static void different_plans_fail_for_all(void **state) {
         struct fixture *f = *state;
         int fd;
@@ -941,6 +955,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         const struct CMUnitTest tests[] = {
                 TEST(a_job_forms_and_agrees),
+                TEST(a_join_that_is_refused_ends_no_job),
                 TEST(different_plans_fail_for_all),
                 TEST(an_untouched_arena_fails_the_plan),
                 TEST(who_cannot_bring_a_plan_fails_it_for_all),
