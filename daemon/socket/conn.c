@@ -118,20 +118,28 @@ static void hangup(void *link) {
         loop_defer(conn->conns->loop, &conn->reap);
 }
 
-/* The link has failed: the session ends itself and hangs up. */
-static void fail(struct conn *conn) {
-        if (conn->dead)
-                return;
-        conn->dead = true;
-        loop_io_set(conn->io, 0);
-        session_closed(conn->session);
-}
-
 /* Not the client ends this, but we do. */
 static void give_up(struct conn *conn) {
         conn->dead = true;
         loop_io_set(conn->io, 0);
         session_given_up(conn->session);
+}
+
+/* The link has failed, or, with 0, come to its end: the session ends itself and hangs up. Only some errors mean that the client
+ * has closed it. */
+static void fail(struct conn *conn, int error) {
+        if (conn->dead)
+                return;
+        if (error != 0 && error != -EPIPE && error != -ECONNRESET) {
+                if (flood_admits(FLOOD_FAILED, conn->peer.uid, clock_now()))
+                        log_error("client pid %d, uid %u is disconnected: nothing can be sent to it, or read from it: %s",
+                                  (int)conn->peer.pid, (unsigned)conn->peer.uid, strerror(-error));
+                give_up(conn);
+                return;
+        }
+        conn->dead = true;
+        loop_io_set(conn->io, 0);
+        session_closed(conn->session);
 }
 
 static int charge_packet(const struct conn *conn, struct packet *packet, size_t size, int fd,
@@ -201,7 +209,7 @@ static void transmit(void *link, const void *frame, size_t size, int fd) {
         if (r == -EAGAIN)
                 enqueue(conn, frame, size, fd);
         else if (r < 0)
-                fail(conn);
+                fail(conn, r);
 }
 
 static void flush(struct conn *conn) {
@@ -213,7 +221,7 @@ static void flush(struct conn *conn) {
                 if (r == -EAGAIN)
                         return;
                 if (r < 0) {
-                        fail(conn);
+                        fail(conn, r);
                         return;
                 }
                 conn->queued -= packet->size;
@@ -267,7 +275,7 @@ static bool take(struct conn *conn, struct fdpass_packet *packet) {
                 return false;
         }
         if (packet->size == 0) {
-                fail(conn);
+                fail(conn, 0);
                 return false;
         }
         session_packet(conn->session, packet->data, packet->size, packet->fds, packet->n_fds);
@@ -304,7 +312,7 @@ static bool receive(struct conn *conn) {
                 packets[i] = (struct fdpass_packet){ .data = conn->conns->buffers + (size_t)i * FRAME_MAX };
         n = receive_packets(conn, packets);
         if (n < 0 && n != -EAGAIN)
-                fail(conn);
+                fail(conn, n);
         for (int i = 0; i < n; i++)
                 more = take(conn, &packets[i]) && more;
         return more && n == (int)conn->batch;

@@ -5,13 +5,14 @@ until that can be nobody else."""
 import array
 import contextlib
 import os
+import resource
 import socket
 
 import pytest
 
 import awkward
 from harness import wait_until
-from peer import PAGE, Own, Peer, small_plan
+from peer import PAGE, Crew, Own, Peer, small_plan
 from test_bad_frames import header, rejected
 
 MALLORY = 4711
@@ -203,3 +204,25 @@ def test_memory_of_a_daemon_is_no_memory_of_ones_own(serve):
     os.close(fd)
     own = peer.register(Own(4 * PAGE))          # what is one's own still can be
     own.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
+def test_more_in_flight_than_the_kernel_allows(daemon, peers):
+    """While others of the daemon's user have too many descriptors under way it can send none. It says so; the client has not gone."""
+    served = daemon(uid=MALLORY, settings={"socket_mode": "0666"})
+    crew = peers(Crew(served.socket, "own", 2, plan=None))
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setgid(MALLORY)
+        os.setuid(MALLORY)
+        resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (100, 100))
+        send(ends[0], b"x", [ends[0].fileno()] * 200)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    crew.peers[0].plan_send(small_plan())
+    served.wait_log("nothing can be sent to it, or read from it: Too many references")
+    served.wait_log("lost rank 0 .*: it was evicted")
+    for end in ends:
+        end.close()
