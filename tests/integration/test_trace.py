@@ -297,6 +297,12 @@ def test_users_trace_their_own_jobs(daemon, peers, trace):
     assert len(trace(served, f"{BOB}/same").steps()) == 3
     assert len(trace(served, "same").processes) == 2
     trace(served, f"{BOB}/same", uid=ALICE, code=4)
+    bobs = Crew(served.socket, "over", 1, uid=BOB)
+    bobs.go(1)
+    bobs.close()
+    harness.wait_until(lambda: served.job("over") is None, "the end of the job")
+    assert len(trace(served, "over").steps()) == 1
+    trace(served, f"{BOB}/over", uid=ALICE, code=4)
 
 
 def test_usage(program, daemon, scratch):
