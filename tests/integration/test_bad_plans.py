@@ -4,6 +4,7 @@ moment."""
 import copy
 import ctypes
 import fcntl
+import itertools
 import os
 
 import pytest
@@ -68,6 +69,19 @@ def test_odd_begin(serve, what):
     assert answer.text
     if answer.code != "PROTOCOL":
         still_usable(served, peer)
+
+
+def test_a_number_that_is_used_again(serve):
+    """A plan that was refused takes nothing away from the next one, though its frames have the same request."""
+    served = serve()
+    peer = served.crew("odd", 1, plan=None).peers[0]
+    request = peer.plan_send(small_plan(2), arena_bytes=1)
+    assert peer.refusal(request).code == "INVALID"
+    peer.requests = itertools.chain([request], peer.requests)
+    plan = small_plan(2, ordinal=1)
+    assert peer.plan_send(plan) == request
+    peer.expect("PLAN_AGREED", peer.plan_arena(plan, request))
+    served.go()
 
 
 def odd(change):

@@ -122,6 +122,19 @@ def test_killed_between_steps(serve):
     served.go()
 
 
+def test_who_leaves_behind_its_last_ready_hears_of_the_step(serve):
+    served = serve()
+    crew = served.crew("brief", 1)
+    peer, plan = crew.peers[0], crew.plans[0][0]
+    with served.daemon.at_once():
+        for bucket in range(len(plan.buckets)):
+            peer.ready(plan, bucket)
+        request = peer.send("LEAVE", job=peer.job)
+    assert peer.outcome(plan)[0] == "COMMITTED"
+    peer.expect("LEFT", request)
+    served.go()
+
+
 def test_killed_after_all_were_ready(serve):
     """Everything is in, the reduction may still go on: the step is committed on all survivors, with the dead
     member's share."""
