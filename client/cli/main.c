@@ -4,27 +4,15 @@
  * in cmd_NAME.c; the table of commands with their help is in commands.c.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <locale.h>
 #include <stdarg.h>
 #include <string.h>
 
 #include "cli.h"
+#include "proto/streams.h"
 
 static void version(void) {
         printf("gradsyncctl %s\n", GRADSYNC_RELEASE);
-}
-
-/* Else the next descriptor that is opened would be taken for the one that is missing, and written to. Like a closed one, what takes
- * its place refuses to be written to. */
-static void fill_streams(void) {
-        int fd;
-
-        do
-                fd = open("/dev/null", O_RDONLY);
-        while (fd >= 0 && fd <= STDERR_FILENO);
-        if (fd >= 0)
-                close(fd);
 }
 
 static void setup(struct cli *cli) {
@@ -84,7 +72,7 @@ int main(int argc, char **argv) {
         struct cli cli = { 0 };
         bool help;
 
-        fill_streams();
+        streams_fill();
         setup(&cli);
         int r = leading_options(&cli, argc, argv, &help), at = optind;
         if (r)

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "core/config.h"
 #include "core/server.h"
+#include "proto/streams.h"
 
 static int run(struct config *config, const struct config_source *source) {
         struct server *server;
@@ -32,6 +33,7 @@ int main(int argc, char **argv) {
         char error[512] = "out of memory";
         int status = EXIT_SUCCESS;
 
+        streams_fill();
         if (config_init(&config) < 0 || config_load(&config, &source, &action, error, sizeof(error)) < 0) {
                 fprintf(stderr, "gradsyncd: %s\n", error);
                 config_deinit(&config);

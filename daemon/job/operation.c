@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/proc.h"
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 #include "job/private.h"

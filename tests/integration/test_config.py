@@ -161,3 +161,9 @@ def test_an_unknown_group_is_said(program, scratch):
     assert made.wait() == 1
     assert "there is no group 'no-such-group'" in made.err
     assert not (scratch / "socket").exists()
+
+
+def test_streams_that_are_closed(daemon):
+    """No descriptor of the daemon gets the number of one of them, or what it logs would be written to it, a client's socket, say."""
+    served = daemon(prefix=("bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash"))
+    assert [os.readlink(f"/proc/{served.pid}/fd/{stream}") for stream in range(3)] == ["/dev/null"] * 3
