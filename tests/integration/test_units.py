@@ -81,9 +81,10 @@ def test_hardening_leaves_what_the_daemon_needs(units):
     assert (socket["SocketMode"], socket["SocketGroup"]) == (["0660"], ["gradsync"])
 
 
-def test_units_of_users_load_without_a_complaint(user_units, tmp_path):
+def test_units_of_users_load_without_a_complaint(user_units, scratch):
+    """Those of the machine are loaded with them, and their sockets are in that directory too: its name must be short."""
     done = analyze("--user", "verify", "--man=no", user_units / "gradsyncd@.service", user_units / "gradsyncd@.socket",
-                   env={"XDG_RUNTIME_DIR": str(tmp_path)})
+                   env={"XDG_RUNTIME_DIR": str(scratch)})
     assert (done.returncode, done.stdout) == (0, "")
 
 
