@@ -206,15 +206,15 @@ def test_while_a_job_forms(daemon, member, end_daemon):
 @pytest.mark.parametrize("known", [False, True])
 def test_while_a_collective_waits(daemon, crew, end_daemon, known):
     """It goes on at the new daemon, also where its staging memory was not agreed yet."""
-    served = daemon()
+    served = daemon(settings={"staging_bytes": "1MiB"})
     members = crew(served)
     if known:
-        together(members, "allreduce 3000000 f32 sum")
-    members[0].say("allreduce 3000000 f32 sum")
+        together(members, "allreduce 400000 f32 sum")
+    members[0].say("allreduce 400000 f32 sum")
     wait_until(lambda: served.job("job")["waiting_for"], "the collective to wait")
     end_daemon(served)
     served.start()
-    assert ask(members[1], "allreduce 3000000 f32 sum") == "right"
+    assert ask(members[1], "allreduce 400000 f32 sum") == "right"
     assert members[0].line() == "OK right"
     together(members, "barrier")
     assert step(members) == 2
