@@ -550,11 +550,11 @@ struct gradsync_plan_options {
  *
  * The list of registered parameters is empty again when the call has returned anything but AGAIN and INTERRUPTED: a plan that cannot be
  * made takes its list with it, and memory in which parameters of it were placed can be unregistered. If members disagree or time runs
- * out, or memory is short, all members may then try another plan. (The list stays if the call is refused before it looks at it: an
- * argument is wrong, another thread is in a call on this job, the job or the connection is over.)
+ * out, or memory is short, all members may then try another plan. (The list stays if the call is refused before it looks at it: `plan`
+ * is NULL, the size of the options is wrong, another thread is in a call on this job, the job or the connection is over.)
  *   STATE          no parameter is registered, or one lies where a parameter of another plan does
- *   INVALID        the reduction is not defined for a parameter's type; the limits, or gaps in registered memory, make too many
- *                  buckets (16384); two parameters overlap in registered memory
+ *   INVALID        the reduction is not defined for a parameter's type; a limit of the options is 0; the limits, or gaps in
+ *                  registered memory, make too many buckets (16384); two parameters overlap in registered memory
  *   PLAN_MISMATCH  the text names the rank that differs and the first parameter that does
  *   TIMEOUT        the text names the ranks that did not come
  *   QUOTA          this user has too much memory or too many plans on the daemon
