@@ -192,9 +192,7 @@ int gradsync_dispatch(struct gradsync *gs) {
 
         if (r != GRADSYNC_OK)
                 return r;
-        if (!gs->standalone) {
-                link_dispatch(&gs->link);
-                tell_stalls(gs);
-        }
+        link_dispatch(&gs->link);
+        tell_stalls(gs);
         return context_leave(gs, gs->link.failed != 0 ? link_failure(&gs->link) : GRADSYNC_OK);
 }

@@ -938,9 +938,11 @@ def test_a_malformed_environment_is_named(daemon, member, env, named):
 # --- without a daemon
 
 
-def test_alone(build, program, scratch):
+@pytest.mark.parametrize("nonblocking", [0, 1])
+def test_alone(program, scratch, nonblocking):
+    """A loop of the caller, which finds nothing to read, hears of what has ended, and sleeps again."""
     one = program("tests/integration/member", env={"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"})
-    ask(one, "open")
+    ask(one, f"open nonblocking={nonblocking}")
     assert fields(ask(one, "join"))["world"] == "1"
     for param in ("a f32 5", "b bf16 3", "c f64 2", "d f32 1"):
         ask(one, f"param {param}")
@@ -958,11 +960,13 @@ def test_alone(build, program, scratch):
     ask(one, "ready")
     ask(one, "finish")
     assert [float(ask(one, f"get {param} 1")) for param in range(3)] == [2.5, 2.5, 2.5]
-    ask(one, "threads 4 5")
+    if not nonblocking:                 # else it would have to be called again
+        ask(one, "threads 4 5")
     ask(one, "barrier")
     for command in ("broadcast 100 0", "allgather 100", "allreduce 10 f32 avg", "reduce_scatter 10 f32 sum"):
         assert ask(one, command) == "right"
     ask(one, "dispatch")
+    assert ask(one, "readable") == "0"
     ask(one, "fork")
     ask(one, "leave")
     ask(one, "join name=two world=2", "NO_DAEMON")
