@@ -214,12 +214,15 @@ def test_more_in_flight_than_the_kernel_allows(daemon, peers):
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     child = os.fork()
     if child == 0:
-        os.setgroups([])
-        os.setgid(MALLORY)
-        os.setuid(MALLORY)
-        resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (100, 100))
-        send(ends[0], b"x", [ends[0].fileno()] * 200)
-        os._exit(0)
+        try:
+            os.setgroups([])
+            os.setgid(MALLORY)
+            os.setuid(MALLORY)
+            resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (100, 100))
+            send(ends[0], b"x", [ends[0].fileno()] * 200)
+            os._exit(0)
+        finally:
+            os._exit(1)                 # not a second process that goes on with the tests
     assert os.waitpid(child, 0)[1] == 0
     crew.peers[0].plan_send(small_plan())
     served.wait_log("nothing can be sent to it, or read from it: Too many references")
