@@ -125,12 +125,16 @@ static void give_up(struct conn *conn) {
         session_given_up(conn->session);
 }
 
-/* The link has failed, or, with 0, come to its end: the session ends itself and hangs up. Only some errors mean that the client
- * has closed it. */
+/* Whether the client has closed the link. Kernels before 6.2 say ECONNREFUSED to who sends in the moment of it. */
+static bool is_closed(int error) {
+        return error == 0 || error == -EPIPE || error == -ECONNRESET || error == -ECONNREFUSED;
+}
+
+/* The link has failed, or, with 0, come to its end: the session ends itself and hangs up. */
 static void fail(struct conn *conn, int error) {
         if (conn->dead)
                 return;
-        if (error != 0 && error != -EPIPE && error != -ECONNRESET) {
+        if (!is_closed(error)) {
                 if (flood_admits(FLOOD_FAILED, conn->peer.uid, clock_now()))
                         log_error("client pid %d, uid %u is disconnected: nothing can be sent to it, or read from it: %s",
                                   (int)conn->peer.pid, (unsigned)conn->peer.uid, strerror(-error));
