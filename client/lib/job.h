@@ -177,7 +177,7 @@ void job_note_loss(struct gradsync_job *job, uint32_t rank, int32_t pid, const c
 void job_lose(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text);
 /* Takes it off its handle and frees it, its plans and its memory. */
 void job_free(struct gradsync_job *job);
-/* In a forked child, at once: descriptors of memory. */
+/* Closes the descriptors of its memory; see link_abandon(). */
 void job_abandon(struct gradsync_job *job);
 /* In a forked child: only memory, nothing that is shared. */
 void job_forget(struct gradsync_job *job);

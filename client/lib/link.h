@@ -69,7 +69,7 @@ struct link {
  * with the text. */
 int link_init(struct link *link, int sock, link_message_fn message, link_room_fn room, void *owner);
 void link_deinit(struct link *link);
-/* In a forked child: closes this process's copies. No lock: whoever held it is not here. */
+/* Closes its descriptors: in a forked child, without a lock, for whoever held it is not here; else with it, before the handle goes. */
 void link_abandon(struct link *link);
 
 /*
