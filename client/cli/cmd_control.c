@@ -145,12 +145,6 @@ static int finish(struct link *link, const char *path, const struct order *order
 
 enum outcome { OUTCOME_ABSENT, OUTCOME_DENIED, OUTCOME_FAILED, OUTCOME_UNKNOWN_JOB, OUTCOME_ENDED };
 
-/* What came of one daemon, and why. */
-struct attempt {
-        enum outcome outcome;
-        char error[1280];
-};
-
 static enum outcome try_daemon(const char *path, const struct order *order, struct attempt *attempt, int *code) {
         Wire__ControlDone done = WIRE__CONTROL_DONE__INIT;
         enum outcome outcome = OUTCOME_ENDED;
@@ -172,27 +166,10 @@ static enum outcome try_daemon(const char *path, const struct order *order, stru
         } else {
                 *code = finish(&link, path, order, &done);
         }
+        attempt->result = r;
         memcpy(attempt->error, link.error, sizeof attempt->error);
-        attempt->outcome = outcome;
         link_close(&link);
         return outcome;
-}
-
-static int nobody(const struct cli *cli, const struct places *places, const struct attempt *attempts) {
-        bool denied = false;
-
-        for (size_t i = 0; i < places->n; i++)
-                denied = denied || attempts[i].outcome == OUTCOME_DENIED;
-        if (denied)
-                cli_complain("no daemon takes orders from you; gradsyncctl doctor says more");
-        else
-                cli_complain("no daemon is running");
-        for (size_t i = 0; i < places->n; i++)
-                fprintf(stderr, "  tried %s: %s\n", places->path[i], attempts[i].error);
-        if (denied)
-                return CLI_ERROR;
-        observe_advise(cli, places);
-        return CLI_NO_DAEMON;
 }
 
 /* The job may be at any of these daemons, also behind one that is not for this user, or does not answer. */
@@ -213,7 +190,7 @@ static int try_all(const struct cli *cli, const struct places *places, const str
         if (failed)
                 return CLI_ERROR;
         if (!answered)
-                return nobody(cli, places, attempts);
+                return observe_nobody(cli, places, attempts, "no daemon takes orders from you; gradsyncctl doctor says more");
         cli_complain("there is no job \"%s\"; gradsyncctl list jobs shows which there are", order->job);
         return CLI_UNKNOWN_JOB;
 }

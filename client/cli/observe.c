@@ -5,11 +5,6 @@
 #include "find.h"
 #include "observe.h"
 
-struct attempt {
-        enum link_result result;
-        char error[1280];
-};
-
 static struct attempt look(const char *path, const struct inquiry *inquiry, bool *ret_found) {
         struct attempt attempt = { 0 };
         struct link link;
@@ -22,7 +17,7 @@ static struct attempt look(const char *path, const struct inquiry *inquiry, bool
         return attempt;
 }
 
-void observe_advise(const struct cli *cli, const struct places *places) {
+static void advise(const struct cli *cli, const struct places *places) {
         const char *device = find_device(cli);
 
         if (places->source == FIND_SOCKET_OPTION || places->source == FIND_SOCKET_VARIABLE) {
@@ -36,20 +31,18 @@ void observe_advise(const struct cli *cli, const struct places *places) {
                 device, device);
 }
 
-static int nobody(const struct cli *cli, const struct places *places, const struct attempt *attempts) {
-        bool denied = false;
+int observe_nobody(const struct cli *cli, const struct places *places, const struct attempt *attempts, const char *denied) {
+        const char *complaint = "no daemon is running";
 
         for (size_t i = 0; i < places->n; i++)
-                denied = denied || attempts[i].result == LINK_DENIED;
-        if (denied)
-                cli_complain("no daemon may be asked by you; gradsyncctl doctor says more");
-        else
-                cli_complain("no daemon is running");
+                if (attempts[i].result == LINK_DENIED)
+                        complaint = denied;
+        cli_complain("%s", complaint);
         for (size_t i = 0; i < places->n; i++)
                 fprintf(stderr, "  tried %s: %s\n", places->path[i], attempts[i].error);
-        if (denied)
+        if (complaint == denied)
                 return CLI_ERROR;
-        observe_advise(cli, places);
+        advise(cli, places);
         return CLI_NO_DAEMON;
 }
 
@@ -69,7 +62,7 @@ static int judge(const struct cli *cli, const char *job, const struct places *pl
                         trouble = true;
                 }
         if (!answered && !trouble)
-                return nobody(cli, places, attempts);
+                return observe_nobody(cli, places, attempts, "no daemon may be asked by you; gradsyncctl doctor says more");
         if (answered && !kept) {
                 cli_complain("there is no job \"%s\"; gradsyncctl list jobs shows which there are", job);
                 return CLI_UNKNOWN_JOB;

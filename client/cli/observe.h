@@ -7,6 +7,12 @@
 
 struct places;
 
+/* What came of one daemon. */
+struct attempt {
+        enum link_result result;
+        char error[1280];               /* the link's, if it failed */
+};
+
 struct observation {
         struct snapshot *snapshot;
         size_t n;
@@ -27,6 +33,7 @@ int inquire(const struct cli *cli, const struct inquiry *inquiry);
 /* `job` NULL: all jobs; else only the daemons that have it are kept. Returns an exit code; with CLI_ERROR
  * there may be snapshots all the same, when one daemon answered and another did not. */
 int observe(const struct cli *cli, const char *job, struct observation *ret);
-/* Says on stderr how to start the daemon that has not been found. */
-void observe_advise(const struct cli *cli, const struct places *places);
+/* Says on stderr that no daemon has answered, why each has not, and how to start one; or, if one does not talk to this user, what `denied`
+ * says. Returns the exit code. */
+int observe_nobody(const struct cli *cli, const struct places *places, const struct attempt *attempts, const char *denied);
 void observation_deinit(struct observation *observation);
