@@ -106,10 +106,17 @@ static void wake_poller(struct link *link) {
         eventfd_write(link->wake, 1);
 }
 
-void link_notify(struct link *link) {
-        if (link->polling || link->nonblocking)
+/* All threads of ours that wait. */
+static void wake_threads(struct link *link) {
+        if (link->polling)
                 wake_poller(link);
         wake_sleepers(link);
+}
+
+void link_notify(struct link *link) {
+        if (link->nonblocking)
+                wake_poller(link);      /* the caller's loop */
+        wake_threads(link);
 }
 
 static void wake_clear(struct link *link) {
@@ -425,7 +432,8 @@ void link_dispatch(struct link *link) {
         if (link->failed == 0) {
                 if (link->full)
                         make_room(link);
-                link_take(link);
+                if (link_receive(link) > 0)
+                        wake_threads(link);
                 link_tend(link);
         }
         if (!link->polling) /* else it is for that thread. The caller looks at everything again now */
