@@ -143,7 +143,7 @@ static int finish(struct link *link, const char *path, const struct order *order
         return CLI_OK;
 }
 
-enum outcome { OUTCOME_ABSENT, OUTCOME_DENIED, OUTCOME_FAILED, OUTCOME_UNKNOWN_JOB, OUTCOME_ENDED };
+enum outcome { OUTCOME_UNHEARD, OUTCOME_FAILED, OUTCOME_UNKNOWN_JOB, OUTCOME_ENDED };
 
 static enum outcome try_daemon(const char *path, const struct order *order, struct attempt *attempt, int *code) {
         Wire__ControlDone done = WIRE__CONTROL_DONE__INIT;
@@ -151,10 +151,8 @@ static enum outcome try_daemon(const char *path, const struct order *order, stru
         struct link link;
         enum link_result r = link_open(&link, path, LINK_TIMEOUT);
 
-        if (r == LINK_ABSENT || r == LINK_GONE) { /* one that ends is as one that had ended: it has not heard the order */
-                outcome = OUTCOME_ABSENT;
-        } else if (r == LINK_DENIED) {
-                outcome = OUTCOME_DENIED;
+        if (r == LINK_ABSENT || r == LINK_DENIED || r == LINK_GONE) { /* one that ends is as one that had ended */
+                outcome = OUTCOME_UNHEARD;
         } else if (r) {
                 cli_complain("%s: %s", path, link.error);
                 outcome = OUTCOME_FAILED;
@@ -180,6 +178,7 @@ static int try_all(const struct cli *cli, const struct places *places, const str
 
         for (size_t i = 0; i < places->n; i++) {
                 enum outcome outcome = try_daemon(places->path[i], order, &attempts[i], &code);
+
                 if (outcome == OUTCOME_ENDED)
                         return code;
                 failed = failed || outcome == OUTCOME_FAILED;
