@@ -42,8 +42,12 @@ struct answer {
 };
 
 /* Without a viewer, all is told. */
+static bool sees_all(const struct session *viewer) {
+        return viewer == NULL || session_is_operator(viewer);
+}
+
 static bool sees(const struct session *viewer, uid_t uid) {
-        return viewer == NULL || session_is_operator(viewer) || viewer->peer.uid == uid;
+        return sees_all(viewer) || viewer->peer.uid == uid;
 }
 
 bool session_sees(const struct session *session, uid_t uid) {
@@ -126,7 +130,7 @@ static void send_daemon(const struct answer *answer) {
         row.has_process_start_time = true;
         row.process_start_time = answer->sessions->start_time;
         tell_process(&row);
-        row.complete = answer->viewer == NULL || session_is_operator(answer->viewer);
+        row.complete = sees_all(answer->viewer);
         if (row.complete)
                 tell_refusals(config->accounts, &row);
         row.has_draining = true;
@@ -463,7 +467,7 @@ static void send_whole_job(const struct answer *answer, struct job *job) {
         struct member *member;
         struct plan *plan;
 
-        if (answer->viewer == NULL || session_is_operator(answer->viewer)) /* nobody's jobs hide those of others */
+        if (sees_all(answer->viewer)) /* nobody's jobs hide those of others */
                 allow_looks(answer->looks);
         for (unsigned i = 0; i < n_waits; i++)
                 look(answer, &waits[i]);
@@ -503,7 +507,7 @@ static bool describe(const struct answer *answer, const char *asked) {
 }
 
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data) {
-        struct looks looks = { .threads = THREADS, .marks = MARKS };
+        struct looks looks = { 0 };
         struct answer answer = { .sessions = sessions, .viewer = NULL, .now = clock_now(), .row = row,
                                  .data = data, .looks = &looks };
 
@@ -524,11 +528,12 @@ static void send_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Status *status = CAST(Wire__Status, message);
         struct reply reply = { .to = session, .request = request->id };
-        struct looks looks = { .threads = THREADS, .marks = MARKS };
+        struct looks looks = { 0 };
         struct answer answer = { .sessions = session->sessions, .viewer = session, .now = clock_now(),
                                  .row = send_reply, .data = &reply, .looks = &looks };
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
 
+        allow_looks(&looks);
         end.has_found = true;
         end.found = describe(&answer, status->job);
         send_reply(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
