@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs of the job layer whose members are as many from the start as ever: plans of two buckets. */
+#pragma once
+
+#include "jobs_fixture.h"
+
+#include "job/private.h"
+#include "job/step.h"
+
+static inline int join_named(struct fixture *f, const char *name, uint32_t rank, uint32_t world, uint64_t incarnation) {
+        struct job_join join = { .name = name, .uid = 1000, .pid = getpid(), .program = "t", .request = 7,
+                                 .token = &f->token,
+                                 .owner = f, .owner_members = &f->members };
+
+        join.membership = (struct membership_request){ .min_world = world, .max_world = world,
+                                                       .has_rank = true, .rank = rank,
+                                                       .incarnation = incarnation };
+        return jobs_join(f->jobs, &join, &f->refusal);
+}
+
+static inline int join(struct fixture *f, uint32_t rank, uint32_t world, uint64_t incarnation) {
+        return join_named(f, "j", rank, world, incarnation);
+}
+
+static inline void form_named(struct fixture *f, const char *name, uint32_t world) {
+        for (uint32_t rank = 0; rank < world; rank++)
+                assert_int_equal(join_named(f, name, rank, world, 0), 0);
+        pass(f);
+        heard[0] = '\0';
+}
+
+static inline void form(struct fixture *f, uint32_t world) {
+        form_named(f, "j", world);
+}
+
+/* Two buckets of one f32 parameter each, up to PLAN_ARENA. */
+static inline int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, const char *name, int *ret_fd) {
+        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
+        Wire__PlanBuckets buckets = WIRE__PLAN_BUCKETS__INIT;
+        Wire__Param param[2] = { WIRE__PARAM__INIT, WIRE__PARAM__INIT },
+                    *param_list[] = { &param[0], &param[1] };
+        Wire__Bucket bucket[2] = { WIRE__BUCKET__INIT, WIRE__BUCKET__INIT },
+                     *bucket_list[] = { &bucket[0], &bucket[1] };
+        struct member *member = f->member[rank];
+        uint64_t bytes;
+        int r;
+
+        begin.generation = 1;
+        begin.plan = params.plan = buckets.plan = ordinal;
+        begin.params = begin.buckets = 2;
+        begin.arena_bytes = 3 * 4096;
+        begin.diagnosis_bytes = 4096;
+        begin.reduce = WIRE__REDUCE__AVG;
+        param[0].name = (char *)"a";
+        param[1].name = (char *)name;
+        for (unsigned i = 0; i < 2; i++) {
+                param[i].dtype = bucket[i].dtype = WIRE__DTYPE__F32;
+                param[i].bucket = i;
+                bucket[i].offset = 4096 * (i + 1);
+                bucket[i].bytes = bucket[i].payload = 4;
+        }
+        params.n_param = buckets.n_bucket = 2;
+        params.param = param_list;
+        buckets.bucket = bucket_list;
+        r = plan_begin(member, &begin, &f->refusal);
+        if (r == 0)
+                r = plan_params(member, &params, &f->refusal);
+        if (r == 0)
+                r = plan_buckets(member, &buckets, &f->refusal);
+        if (r == 0)
+                r = plan_commit(member, ordinal, ret_fd, &bytes, &f->refusal);
+        return r;
+}
+
+static inline void agree(struct fixture *f, uint32_t world) {
+        int fd;
+
+        for (uint32_t rank = 0; rank < world; rank++) {
+                assert_int_equal(describe(f, rank, 0, "b", &fd), 0);
+                assert_int_equal(plan_mapped(f->member[rank], 0, 9, &f->refusal), 0);
+        }
+        heard[0] = '\0';
+}
+
+static inline int ready(struct fixture *f, uint32_t rank, uint64_t step, uint32_t bucket) {
+        Wire__Ready message = WIRE__READY__INIT;
+
+        message.generation = 1;
+        message.step = step;
+        message.bucket = bucket;
+        return step_ready(f->member[rank], &message, &f->refusal);
+}

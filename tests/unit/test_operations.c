@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations of the job layer outside steps, and how long somebody may be waited for. */
+#include "fixed_fixture.h"
+
+static int call(struct fixture *f, uint32_t rank, uint64_t sequence, unsigned kind, uint64_t bytes) {
+        return operation_call(f->member[rank], 20 + rank,
+                              &(struct operation_request){
+                                      .sequence = sequence, .kind = kind, .dtype = WIRE__DTYPE__F32,
+                                      .reduce = WIRE__REDUCE__SUM, .bytes = bytes, .output = 32768,
+                              },
+                              &f->refusal);
+}
+
+static void give_staging(struct fixture *f, uint32_t world) {
+        uint64_t bytes;
+        int fd;
+
+        for (uint32_t rank = 0; rank < world; rank++) {
+                assert_int_equal(staging_new(f->member[rank], &fd, &bytes, &f->refusal), 0);
+                assert_int_equal(staging_attach(f->member[rank], &f->refusal), 0);
+                assert_int_equal(staging_new(f->member[rank], &fd, &bytes, &f->refusal), WIRE__CODE__STATE);
+        }
+}
+
+static void operations_wait_for_all_and_run(void **state) {
+        static const unsigned tasks[] = { 0, 0, 1, 2, 2, 1 };
+        struct fixture *f = *state;
+        char want[64];
+
+        form(f, 2);
+        /* no staging yet */
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, 64), WIRE__CODE__STATE);
+        give_staging(f, 2);
+        for (unsigned kind = WIRE__OPERATION_KIND__BARRIER; kind <= WIRE__OPERATION_KIND__ALLREDUCE; kind++) {
+                uint64_t sequence = kind - 1;
+
+                assert_int_equal(call(f, 1, sequence, kind, 128), 0);
+                assert_int_equal(call(f, 1, sequence, kind, 128), WIRE__CODE__STATE);   /* one at a time */
+                assert_heard("");
+                assert_int_equal(call(f, 0, sequence, kind, 128), 0);
+                assert_int_equal(f->fake.n_tasks, tasks[kind]);
+                while (f->fake.n_tasks > 0)
+                        fake_end_one(&f->fake);
+                snprintf(want, sizeof(want), "operation 0 %u;operation 1 %u;", kind - 1, kind - 1);
+                assert_heard(want);
+        }
+}
+
+static void different_operations_fail_for_all_and_the_next_one_works(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 3);
+        give_staging(f, 3);
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, 64), 0);
+        assert_int_equal(call(f, 1, 0, WIRE__OPERATION_KIND__ALLREDUCE, 128), WIRE__CODE__OPERATION_MISMATCH);
+        assert_int_equal(f->refusal.rank, 1);
+        assert_heard("refused 0 20 31;");
+        /* before the third has heard of it */
+        assert_int_equal(call(f, 0, 1, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_int_equal(call(f, 2, 0, WIRE__OPERATION_KIND__ALLREDUCE, 64), WIRE__CODE__OPERATION_MISMATCH);
+        assert_int_equal(call(f, 1, 1, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_heard("");
+        assert_int_equal(call(f, 2, 1, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_heard("operation 0 1;operation 1 1;operation 2 1;");
+}
+
+static void who_is_far_behind_fails_each_operation_that_failed(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 3);
+        give_staging(f, 3);
+        for (uint64_t sequence = 0; sequence < 2; sequence++) {
+                assert_int_equal(call(f, 0, sequence, WIRE__OPERATION_KIND__ALLREDUCE, 64), 0);
+                assert_int_equal(call(f, 1, sequence, WIRE__OPERATION_KIND__ALLREDUCE, 128),
+                                 WIRE__CODE__OPERATION_MISMATCH);
+        }
+        assert_int_equal(call(f, 0, 2, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_int_equal(call(f, 1, 2, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        heard[0] = '\0';
+        for (uint64_t sequence = 0; sequence < 2; sequence++)
+                assert_int_equal(call(f, 2, sequence, WIRE__OPERATION_KIND__BARRIER, 0),
+                                 WIRE__CODE__OPERATION_MISMATCH);
+        assert_heard("");
+        assert_int_equal(call(f, 2, 2, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_heard("operation 0 2;operation 1 2;operation 2 2;");
+}
+
+static void an_operation_does_not_wait_for_ever(void **state) {
+        struct fixture *f = *state;
+        struct job *job;
+        uint64_t now;
+
+        form(f, 2);
+        job = f->member[0]->job;
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        now = clock_now();
+        stall_check(job, now);
+        assert_false(job->operation.stall_told);
+        stall_check(job, now + 61 * USEC_PER_SEC);
+        assert_true(job->operation.stall_told);
+        assert_heard("stall j 1;");
+        stall_check(job, now + 62 * USEC_PER_SEC);
+        assert_heard("");
+        assert_int_equal(call(f, 1, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        assert_int_equal(call(f, 1, 1, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        heard[0] = '\0';
+        now = clock_now();
+        stall_check(job, now + 61 * USEC_PER_SEC);
+        assert_heard("stall j 0;");
+        stall_check(job, now + 3601 * USEC_PER_SEC);
+        assert_heard("evict 0;");
+}
+
+/* A stall of one job must not make the results of others wait for the notices of many. */
+static void jobs_that_stall_together_are_told_one_after_the_other(void **state) {
+        static const char *const names[] = { "i", "j", "k" };
+        struct fixture *f = *state;
+
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+                form_named(f, names[i], 2);
+                assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        }
+        f->jobs->config.stall_notice = 0;
+        f->stall_takes = 5 * USEC_PER_MSEC; /* longer than a tick has for it */
+        assert_int_equal(loop_run(f->loop), 0);
+        assert_heard("stall i 1;");
+        assert_int_equal(loop_run(f->loop), 0);
+        assert_heard("stall j 1;");
+        assert_int_equal(loop_run(f->loop), 0);
+        assert_heard("stall k 1;");
+        f->stall_takes = 0;
+}
+
+static void a_stall_that_has_been_told_is_not_looked_into_again(void **state) {
+        struct fixture *f = *state;
+        uint64_t now;
+        unsigned reads;
+
+        form(f, 2);
+        agree(f, 2);
+        assert_int_equal(ready(f, 0, 1, 0), 0);
+        now = clock_now();
+        reads = fake_reads;
+        stall_check(f->member[0]->job, now);
+        assert_int_equal(fake_reads, reads);
+        stall_check(f->member[0]->job, now + 61 * USEC_PER_SEC);
+        assert_heard("stall j 1;");
+        assert_true(fake_reads > reads);
+        reads = fake_reads;
+        stall_check(f->member[0]->job, now + 62 * USEC_PER_SEC);
+        assert_int_equal(fake_reads, reads);
+}
+
+static void wrong_operations_are_refused(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        give_staging(f, 2);
+        /* out of sequence */
+        assert_int_equal(call(f, 0, 1, WIRE__OPERATION_KIND__BARRIER, 0), WIRE__CODE__STATE);
+        assert_int_equal(call(f, 0, 0, 99, 64), WIRE__CODE__INVALID);
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, 63), WIRE__CODE__INVALID);
+        /* behind offset 32768 */
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, 65536), WIRE__CODE__INVALID);
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, UINT64_MAX - 63),
+                         WIRE__CODE__INVALID);
+        /* two parts do not fit */
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLGATHER, 32768), WIRE__CODE__INVALID);
+        /* overlap */
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__ALLREDUCE, 33024), WIRE__CODE__INVALID);
+}
+
+static void an_operation_that_waits_for_a_lost_member_fails(void **state) {
+        struct fixture *f = *state;
+
+        form(f, 2);
+        assert_int_equal(call(f, 0, 0, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        member_gone(f->member[1], WIRE__CAUSE__EXITED);
+        pass(f);
+        assert_heard("refused 0 20 35;lost 1;");
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        const struct CMUnitTest tests[] = {
+                TEST(operations_wait_for_all_and_run),
+                TEST(different_operations_fail_for_all_and_the_next_one_works),
+                TEST(who_is_far_behind_fails_each_operation_that_failed),
+                TEST(an_operation_does_not_wait_for_ever),
+                TEST(jobs_that_stall_together_are_told_one_after_the_other),
+                TEST(a_stall_that_has_been_told_is_not_looked_into_again),
+                TEST(wrong_operations_are_refused),
+                TEST(an_operation_that_waits_for_a_lost_member_fails),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
