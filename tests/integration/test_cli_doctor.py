@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import pathlib
 import resource
 import signal
 import socket

@@ -9,8 +9,8 @@ import pytest
 import harness
 from harness import wait_until
 from test_client import ask, fields, together
+from test_registered_members import OldDaemon
 from test_replace import GRACE, Team, void_behind
-from test_registered import OldDaemon
 from test_restart import kill, stop
 
 

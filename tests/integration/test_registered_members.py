@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that members bring, as trainers see it: the calls of the library."""
+import os
+import pathlib
+import resource
+import signal
+
+import pytest
+
+import harness
+import wire
+from fake import FakeDaemon
+from harness import wait_until
+from test_client import ask, fields, join, together
+from test_registered import align
+
+
+TYPES = ("f32", "f64", "bf16", "f32", "f32")
+ELEMENTS = (300, 5, 1000, 64, 7)
+BYTES = {"f32": 4, "f64": 8, "bf16": 2}
+
+
+def layout():
+    """The places of parameters one behind the other by type, as a framework's flat buffer of each type has them."""
+    at, places = 0, [0] * len(TYPES)
+    for dtype in ("f32", "f64", "bf16"):
+        for number, (mine, elements) in enumerate(zip(TYPES, ELEMENTS)):
+            if mine == dtype:
+                at = align(at)
+                places[number] = at
+                at += elements * BYTES[dtype]
+    return places, at
+
+
+def params(each, own, shift=0):
+    places, _ = layout()
+    for number, (dtype, elements) in enumerate(zip(TYPES, ELEMENTS)):
+        at = f"param_at 0 {places[number] + shift}" if own else "param"
+        ask(each, f"{at} p{number} {dtype} {elements}")
+
+
+def pair(member, served, world=2, options=""):
+    members = [member(served) for _ in range(world)]
+    for each in members:
+        ask(each, f"open {options}")
+    join(members, "pair")
+    return members
+
+
+@pytest.mark.parametrize("options", ["", "first=64 bucket=2048"], ids=["large", "small"])
+@pytest.mark.parametrize("mapped", [0, 1], ids=["library", "trainer"])
+def test_members_with_and_without(daemon, member, mapped, options):
+    served = daemon()
+    members = pair(member, served, 4)
+    for each in members[:2]:
+        assert ask(each, f"register 0 65536 map={mapped}") == ("own" if mapped else "mapped")
+    for rank, each in enumerate(members):
+        params(each, rank < 2, 640 * rank)
+    assert len(set(together(members, f"plan {options}"))) == 1
+    for number in range(3):
+        for rank, each in enumerate(members):
+            ask(each, f"fill {rank + 1}")
+        if number == 2:
+            for each in members:
+                ask(each, "absent 1")
+            together(members, "ready 0 2 3 4")
+        else:
+            together(members, "ready")
+        together(members, "finish")
+        for each in members:
+            for param in range(5):
+                if (number, param) == (2, 1):
+                    assert ask(each, "get 1 3") == "0"
+                else:
+                    assert ask(each, f"check 2.5 {param}") == "right"
+    assert set(together(members, "unused")) == {"01000"}
+    ask(members[0], "unregister 0", "STATE")
+    together(members, "plan_free")
+    ask(members[0], "unregister 0")
+    wait_until(lambda: served.maps().count("memfd:own") == 1, "one mapping of a member's memory")
+    for each in members:
+        ask(each, "leave")
+        ask(each, "close")
+
+
+def test_gaps_and_neighbours_differ_by_name(daemon, member):
+    members = pair(member, daemon())
+    ask(members[0], "register 0 65536")
+    for number, at in enumerate((0, 1280, 4096)):       # a gap before the last
+        ask(members[0], f"param_at 0 {at} p{number} f32 320")
+        ask(members[1], f"param p{number} f32 320")
+    for rest in together(members, "plan", "PLAN_MISMATCH"):
+        assert "a gap in registered memory ends a bucket" in rest
+
+
+def test_parameters_in_several_memories_and_in_the_arena(daemon, member):
+    """In one plan. The buckets of a memory end with it."""
+    members = pair(member, daemon())
+    for each in members:
+        ask(each, "register 0 4096")
+        ask(each, "register 1 8192 offset=4096 size=12288 fill=12288 map=1")
+        ask(each, "param_at 0 0 a f32 16")
+        ask(each, "param_at 1 8128 b f32 16")
+        ask(each, "param c f32 16")
+        ask(each, "param_at 0 64 d f32 1008")
+    assert {fields(rest)["buckets"] for rest in together(members, "plan")} == {"4"}
+    for number in range(2):
+        for rank, each in enumerate(members):
+            ask(each, f"fill {rank + 1}")
+        together(members, "ready")
+        together(members, "finish")
+        for each in members:
+            assert ask(each, "check 1.5") == "right"
+
+
+WRONG_CALLS = {
+    "register 0 4096 seals=0": "lacks the seals F_SEAL_SHRINK F_SEAL_GROW",
+    "register 0 4096 seals=2": "lacks the seal F_SEAL_GROW",
+    "register 0 4096 seals=4": "lacks the seal F_SEAL_SHRINK",
+    "register 0 4096 seals=14": "sealed against writing",
+    "register 0 8192 size=4096": "do not lie in a memory of 4096",
+    "register 0 4096 offset=4096 size=4096": "do not lie in a memory of 4096",
+    "register 0 4096 offset=64 size=8192": "not a multiple of 4096",
+    "register 0 0 size=4096": "0 bytes at offset 0 do not lie",
+    "register 0 4096 size=8192": "only 4096 of them were touched",
+    "register 0 4096 kind=file": "is a file, directory or device",
+    "register 0 4096 kind=directory": "is a file, directory or device",
+    "register 0 4096 kind=pipe": "is a pipe",
+    "register 0 4096 kind=socket": "is a socket",
+    "register 0 4096 kind=huge size=2097152": "huge pages",
+    "register 0 4096 map=2": "are not those from offset 0 of this file",
+    "register 0 4096 map=3": "are not those from offset 0 of this file",
+}
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["daemon", "alone"])
+def test_wrong_calls(daemon, build, program, scratch, alone):
+    """Known before the daemon is asked, and the same without one."""
+    env = {"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"} if alone else {"GRADSYNC_SOCKET": daemon().socket}
+    each = program(harness.MEMBER, env=env)
+    ask(each, "open")
+    ask(each, "join name=wrong world=1" if not alone else "join")
+    for command, why in WRONG_CALLS.items():
+        answer = each.ask(command)
+        assert answer.startswith("INVALID ") and why in answer, (command, answer)
+    assert ask(each, "register 0 16384") == "mapped"
+    for command, why in {"param_at 0 32 p f32 4": "not a multiple of 64", "param_at 0 16384 p f32 1": "do not lie in",
+                         "param_at 0 0 p f32 5000": "do not lie in", "param_at 3 0 p f32 1": "the memory is NULL"}.items():
+        assert why in ask(each, command, "INVALID")
+    ask(each, "param_at 0 0 a f32 32")
+    assert "parameters of the next plan were placed" in ask(each, "unregister 0", "STATE")
+    ask(each, "plan")
+    ask(each, "slot 1")
+    ask(each, "register 1 16384 file=0")
+    ask(each, "param_at 1 64 b f32 32")
+    refused = ask(each, "plan", "STATE")
+    assert 'parameters "a" and "b" of another plan overlap at byte 64' in refused or \
+        'parameters "b" and "a" of another plan overlap' in refused
+    ask(each, "unregister 1")                       # the plan that could not be has no parameter in it any more
+    ask(each, "leave")
+    ask(each, "join name=again world=1" if not alone else "join")
+    ask(each, "register 2 16384")
+    ask(each, "param_at 2 0 a f32 32")
+    ask(each, "param_at 2 64 b f32 32")
+    assert 'parameters "a" and "b" overlap at byte 64' in ask(each, "plan", "INVALID")
+    ask(each, "param_at 2 0 a f32 16")              # nor are their names taken
+    ask(each, "param_at 2 64 b i32 32")
+    assert 'the avg of i32' in ask(each, "plan", "INVALID")
+    ask(each, "unregister 2")
+    ask(each, "param a f32 16")
+    assert fields(ask(each, "plan"))["params"] == "1"
+
+
+def test_alone(program, scratch):
+    """A world of one needs no daemon."""
+    one = program(harness.MEMBER, env={"XDG_RUNTIME_DIR": scratch, "GRADSYNC_DEVICE": "cpu:nowhere"})
+    ask(one, "open")
+    ask(one, "join")
+    ask(one, "register 0 65536 map=1")
+    params(one, True)
+    ask(one, "plan")
+    ask(one, "fill 4")
+    ask(one, "ready 0 2 3 4")
+    ask(one, "absent 1")
+    ask(one, "finish")
+    for param in (0, 2, 3, 4):
+        assert ask(one, f"check 4 {param}") == "right"
+    assert ask(one, "get 1 3") == "0"
+    ask(one, "divisor 2")
+    ask(one, "fill 4")
+    ask(one, "ready")
+    ask(one, "finish")
+    assert float(ask(one, "get 3 1")) == 2.5
+    ask(one, "unregister 0", "STATE")
+    ask(one, "plan_free")
+    ask(one, "unregister 0")
+    ask(one, "leave")
+    ask(one, "close")
+
+
+def test_in_a_loop_of_the_caller(daemon, member):
+    served = daemon()
+    each = member(served)
+    ask(each, "open nonblocking=1")
+    ask(each, "poll join name=loop world=1")
+    with served.at_once():
+        ask(each, "register 0 65536", "AGAIN")
+        ask(each, "register 1 65536", "STATE")          # another file
+    ask(each, "poll register 0 65536")
+    ask(each, "param_at 0 0 a f32 100")
+    ask(each, "poll plan")
+    ask(each, "fill 3")
+    ask(each, "ready")
+    ask(each, "poll finish")
+    assert ask(each, "check 3") == "right"
+    ask(each, "poll plan_free")
+    ask(each, "poll unregister 0")
+    ask(each, "poll leave")
+
+
+def test_no_descriptor_to_keep(daemon, member):
+    """Known at once, and not when there is another daemon."""
+    each = member(daemon())
+    ask(each, "open")
+    ask(each, "join name=job world=1")
+    used = {int(name) for name in os.listdir(f"/proc/{each.pid}/fd")}
+    resource.prlimit(each.pid, resource.RLIMIT_NOFILE, (min(set(range(len(used) + 1)) - used) + 1,) * 2)
+    assert "ulimit -n" in ask(each, "register 0 65536", "SYSTEM")
+
+
+def test_children_do_not_inherit_it(daemon, member):
+    each = pair(member, daemon(), 1)[0]
+    ask(each, "register 0 65536")
+    ask(each, "register 1 65536 map=1")
+    child = int(ask(each, "linger"))
+    assert pathlib.Path(f"/proc/{each.pid}/maps").read_text().count("memfd:own") == 2
+    assert pathlib.Path(f"/proc/{child}/maps").read_text().count("memfd:own") == 1     # the one that the trainer mapped
+    os.kill(child, signal.SIGKILL)
+
+
+def test_a_trainer_that_punches_is_told(daemon, member):
+    served = daemon()
+    members = pair(member, served)
+    for each in members:
+        ask(each, "register 0 4194304")
+        ask(each, "param_at 0 0 a f32 1048576")
+    together(members, "plan")
+    ask(members[0], "punch 0 0 4096")
+    together(members, "ready")
+    for each in members:
+        each.say("finish")
+    lost, other = (each.line() for each in members)
+    assert lost.startswith("INVALID ") and "holes were punched" in lost, lost
+    assert other.startswith("VOID_RETRY ") and "evicted" in other, other
+
+
+class OldDaemon(FakeDaemon):
+    """Of minor version 0: it forms a job of one, and would not know REGISTER."""
+
+    def __init__(self, path):
+        self.types = []
+        super().__init__(path, minor=0)
+
+    def _talk(self, client):
+        while True:
+            data = client.recv(wire.FRAME_MAX)
+            if not data:
+                return
+            head, _ = wire.parse(data)
+            self.types.append(wire.name(head.type))
+            if head.type == wire.pb.HELLO:
+                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=0, instance=1, device="cpu", version="0.0.9"))
+            elif head.type == wire.pb.JOIN:
+                self._send(client, head, "JOINED", wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=1, member=1))
+
+
+def test_a_daemon_that_is_too_old(program, scratch):
+    path = scratch / "old"
+    old = OldDaemon(path)
+    each = program(harness.MEMBER, socket=str(path))
+    ask(each, "open")
+    ask(each, "join name=old world=1")
+    assert "too old" in ask(each, "register 0 4096", "UNSUPPORTED")
+    each.kill()
+    old.close()
+    assert "REGISTER" not in old.types

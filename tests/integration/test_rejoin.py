@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon that ends, and members that come back to the next one, frame by frame: what they say of the past is the test's."""
+import fcntl
+import os
+import signal
+
+import pytest
+
+import wire
+from peer import Peer, small_plan
+from test_restart import kill
+
+
+class Returning(Peer):
+    """A member made of single frames that comes back: what it says of the past is the test's."""
+
+    def __init__(self, path, uid=None):
+        super().__init__(path, uid, hello=False)
+        self.ask("HELLO", "WELCOME", minor=wire.MINOR, program="returning", library="peer", pid=os.getpid(), returns=True)
+        self.memory = {}
+
+    def plan_arena(self, plan, request, populate=True):
+        """Keeps the arena's memfd, as the library does."""
+        held = super().expect("PLAN_ARENA", request)
+        self.memory[plan.ordinal] = os.dup(self.fds[0])
+        self.early.insert(0, type("Kept", (), {"kind": "PLAN_ARENA", "request": request, "message": held, "fds": self.fds})())
+        return super().plan_arena(plan, request, populate)
+
+    def close(self):
+        for fd in self.memory.values():
+            os.close(fd)
+        self.memory = {}
+        super().close()
+
+    def rejoin_send(self, old, **changes):
+        """Asks for the place that `old` had; returns the request."""
+        fields = {"job": old.name, "incarnation": 0, "generation": old.generation, "rank": old.rank, "local_rank": old.rank,
+                  "world": old.world, "member": old.member, "min_world": old.world, "max_world": old.world, "asked_rank": True,
+                  "asked_slot": False, "rejoin_grace_ms": 0, "wait_ms": 60000, "operations": 0, "next_plan": len(old.plans),
+                  **changes}
+        return self.send("REJOIN", **{key: value for key, value in fields.items() if value is not None})
+
+    def rejoin(self, old, **changes):
+        self.job = self.expect("REJOINED", self.rejoin_send(old, **changes)).job
+        self.name, self.generation, self.rank = old.name, old.generation, old.rank
+        self.world, self.member = old.world, old.member
+
+    def offer(self, plan, fd, step, launched, **changes):
+        """Describes a plan again and offers its memory; returns the request."""
+        request = self.plan_send(plan, commit=False)
+        return self.send("REJOIN_PLAN", request, fds=[fd], job=self.job, plan=plan.ordinal, step=step, launched=launched, **changes)
+
+    def told(self):
+        return self.send("REJOIN_END", job=self.job)
+
+
+@pytest.fixture
+def pair(peers):
+    """pair(daemon, name, buckets, uid) -> two Returning members of one job with a plan, no step begun."""
+    def start(served, name="pair", buckets=2, uid=None):
+        made = [peers(Returning(served.socket, uid)) for _ in range(2)]
+        requests = [each.join_send(name, 2, rank, rejoin_grace_ms=0) for rank, each in enumerate(made)]
+        for each, request in zip(made, requests):
+            each.name, each.member = name, each.joined(request).member
+        plans = [small_plan(buckets) for _ in made]
+        requests = [each.plan_send(plan) for each, plan in zip(made, plans)]
+        mapped = [each.plan_arena(plan, request) for each, plan, request in zip(made, plans, requests)]
+        for each, request in zip(made, mapped):
+            each.expect("PLAN_AGREED", request)
+        return made
+    return start
+
+
+def back(peers, served, old, step, launched, **changes):
+    """The same member at the new daemon, everything told."""
+    made = peers(Returning(served.socket))
+    made.rejoin(old, **changes)
+    for ordinal, plan in old.plans.items():
+        made.offer(plan, old.memory[ordinal], step, launched)
+        made.plans[ordinal] = plan
+    made.told()
+    made.memory, old.memory, old.plans = old.memory, {}, {}
+    return made
+
+
+def again(served):
+    kill(served)
+    served.start()
+
+
+def go(pair, step):
+    for each in pair:
+        plan = each.plans[0]
+        plan.step = step
+        for bucket in range(len(plan.buckets)):
+            each.write(plan, bucket, [each.rank + 1.0] * 256)
+            each.ready(plan, bucket)
+    for each in pair:
+        outcome, message, _ = each.outcome(each.plans[0])
+        assert outcome == "COMMITTED", message
+        assert set(each.read(each.plans[0], 0)) == {1.5}
+
+
+@pytest.mark.parametrize("said", [dict(launched=0), dict(launched=2, orderly=True)])
+def test_untouched(daemon, pair, peers, said):
+    """Nobody can have been reduced: either one has not brought anything, or the daemon had said that it ends."""
+    served = daemon()
+    old = pair(served)
+    again(served)
+    orderly = said.get("orderly", False)
+    new = [back(peers, served, each, 0, 2 if each.rank == 0 else said["launched"], orderly=orderly) for each in old]
+    for each in new:
+        resumed = each.expect("RESUMED")
+        assert (resumed.generation, resumed.operations) == (2, 0)
+        each.generation = 2
+    go(new, 1)
+
+
+def test_a_plan_that_comes_back_is_refused_once(daemon, pair, peers):
+    """The memory that ends a description is part of the same request: what was refused before it is not refused again."""
+    served = daemon()
+    old = pair(served)
+    again(served)
+    made = peers(Returning(served.socket))
+    made.rejoin(old[0])
+    request = made.plan_send(small_plan(2), commit=False, arena_bytes=1)
+    made.send("REJOIN_PLAN", request, fds=[old[0].memory[0]], job=made.job, plan=0, step=0, launched=0)
+    heard = [frame.request for frame in made.silent() if frame.kind == "REFUSED"]
+    assert heard == [request]
+
+
+def test_the_latest_generation_that_can_come_back(serve):
+    """Generations that follow are counted on from what a member says: there is room for them."""
+    served = serve()
+    made = served.adopt(Returning(served.path))
+    served.others.append(made)
+    world = {"job": "late", "min_world": 1, "max_world": 2}
+    made.ask("REJOIN", "REJOINED", **world, generation=(1 << 31) - 1, rank=0, local_rank=0, world=1, member=1, wait_ms=60000)
+    job, = [job for job in made.status()["STATUS_JOB"] if job.name == "late"]
+    made.send("REJOIN_END", job=job.job)
+    assert made.expect("RESUMED").generation == 1 << 31
+    other = served.peer(minor=1)
+    assert other.ask("JOIN", "JOINED", **world).generation == (1 << 31) + 1
+    assert made.expect("NEWGEN").generation == (1 << 31) + 1
+
+
+@pytest.mark.parametrize("newer", [{"incarnation": 1}, {"generation": 9}])
+def test_what_a_newer_job_has_ended_is_not_waited_for(serve, newer):
+    """One member is back and another one is awaited when a newer job takes the name: nobody comes back to the old one, so it is
+    gone with the last who is in it, and counts towards no quota."""
+    served = serve()
+    made = Returning(served.path)
+    place = {"job": "old", "incarnation": 0, "generation": 3, "rank": 0, "local_rank": 0, "world": 2, "member": 1, "min_world": 2,
+             "max_world": 2, "wait_ms": 3600000}
+    made.ask("REJOIN", "REJOINED", **place)
+    newest = Returning(served.path)
+    request = newest.send("REJOIN", **{**place, **newer, "world": 1, "min_world": 1, "max_world": 1, "wait_ms": 0})
+    newest.expect("REJOINED", request)
+    assert made.expect("LOST").cause == wire.pb.SUPERSEDED
+    made.close()
+    newest.close()
+    served.settled()
+
+
+@pytest.mark.parametrize("orderly", [[False, False], [True, False]])
+def test_begun(daemon, pair, peers, orderly):
+    """All had brought a bucket, and not all have heard of an orderly end: what the daemon did with it is not known."""
+    served = daemon()
+    old = pair(served)
+    again(served)
+    new = [back(peers, served, each, 0, 1, orderly=orderly[each.rank]) for each in old]
+    for each in new:
+        newgen = each.expect("NEWGEN")
+        assert (newgen.generation, newgen.behind, newgen.cause) == (2, False, wire.pb.RESTARTED)
+        each.generation = 2
+    go(new, 1)
+    assert served.job("pair")["void_steps"] == 1
+
+
+def test_one_has_heard_of_the_commit(daemon, pair, peers):
+    """It is committed, then; the other one has not the results, and takes the state."""
+    served = daemon()
+    old = pair(served)
+    again(served)
+    new = [back(peers, served, each, 1 if each.rank == 0 else 0, 0 if each.rank == 0 else 2) for each in old]
+    assert new[1].expect("PLAN_STEP").step == 1
+    for each in new:
+        newgen = each.expect("NEWGEN")
+        assert (newgen.generation, newgen.behind) == (2, True)
+        each.generation = 2
+    assert not [frame for frame in new[0].early if frame.kind == "PLAN_STEP"]
+    go(new, 2)
+
+
+def test_one_has_heard_of_the_next_generation(daemon, pair, peers):
+    """The daemon was killed while it told of a generation: void if it was a new one for who was told, else not."""
+    served = daemon()
+    old = pair(served)
+    for resumed in (False, True):
+        again(served)
+        new = [back(peers, served, each, 0, 2, generation=each.generation + each.rank,
+                    resumed=resumed and each.rank == 1) for each in old]
+        for each in new:
+            message = each.expect("RESUMED" if resumed else "NEWGEN")
+            assert message.generation == each.generation + 2
+            each.generation = message.generation
+        old = new
+
+
+def test_operations_that_had_ended(daemon, pair, peers):
+    """One has heard that the operation is done: it is for the other one, too, and the sequence goes on."""
+    served = daemon()
+    old = pair(served)
+    again(served)
+    new = [back(peers, served, each, 0, 0, operations=5 - each.rank) for each in old]
+    for each in new:
+        resumed = each.expect("RESUMED")
+        assert (resumed.operations, resumed.operation_failed) == (5, False)
+        each.generation = resumed.generation
+        each.sequence = iter(range(5, 7))
+    requests = [each.operation("BARRIER") for each in new]
+    for each, request in zip(new, requests):
+        each.expect("OPERATION_DONE", request)
+
+
+def refused(peer, request, code, *words):
+    said = peer.refusal(request)
+    assert said.code == code, said
+    for word in words:
+        assert word in said.text, (word, said.text)
+
+
+def test_places_that_cannot_be(daemon, pair, peers):
+    """Wrong claims are refused by name, and the job goes on with those who were right."""
+    served = daemon()
+    old = pair(served)
+    again(served)
+    liar = peers(Returning(served.socket))
+    for changes, code, word in (({"rank": 2}, "INVALID", "rank 2 of 2"), ({"generation": 0}, "INVALID", "generation 0"),
+                                ({"generation": 1 << 31}, "INVALID", "generation 2147483648"),
+                                ({"world": 0}, "INVALID", "rank"), ({"world": 300, "max_world": 300}, "INVALID", "300"),
+                                ({"local_rank": 2}, "INVALID", "local rank 2"), ({"local_rank": 300}, "INVALID", "local rank 300"),
+                                ({"operations": (1 << 64) - 1}, "INVALID", "operations cannot have ended"),
+                                ({"member": 0}, "INVALID", "member id"), ({"member": 1 << 63}, "INVALID", "member id"),
+                                ({"job": "a/b"}, "INVALID", "name"), ({"min_world": 3}, "INVALID", "3")):
+        refused(liar, liar.rejoin_send(old[0], **changes), code, word)
+    first = back(peers, served, old[0], 0, 0)
+    for changes, code, word in (({}, "RANK_TAKEN", f"pid {os.getpid()}"), ({"rank": 1, "max_world": 5}, "INVALID", "2 to 2"),
+                                ({"rank": 1, "world": 1, "min_world": 1, "max_world": 1}, "INVALID", "rank 1 of 1"),
+                                ({"rank": 0, "world": 1, "min_world": 1, "max_world": 1}, "STALE", "anew"),
+                                ({"rank": 1, "token": "other"}, "DENIED", "token")):
+        refused(liar, liar.rejoin_send(old[0], **changes), code, word)
+    second = back(peers, served, old[1], 0, 0)
+    for each in (first, second):
+        each.generation = each.expect("RESUMED").generation
+    refused(liar, liar.rejoin_send(first, generation=1), "STALE", "gone on without")
+    go([first, second], 1)
+    stranger = peers(Returning(served.socket))
+    refused(stranger, stranger.send("REJOIN_END", job=1), "INVALID", "no member")
+
+
+def test_anothers_job(daemon, pair, peers):
+    """A name belongs to a uid: who claims another one's place claims one of his own."""
+    served = daemon()
+    old = pair(served)
+    again(served)
+    os.chmod(served.socket, 0o666)
+    thief = peers(Returning(served.socket, 1234))
+    thief.rejoin(old[0])
+    new = [back(peers, served, each, 0, 0) for each in old]
+    for each in new:
+        each.generation = each.expect("RESUMED").generation
+    go(new, 1)
+    assert served.job("pair", uid=1234)["state"] == "replacing"
+
+
+def memfd(size, seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW, flags=0):
+    fd = os.memfd_create("offered", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | flags)
+    os.ftruncate(fd, size)
+    if seals:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+def populated(size, *seals):
+    fd = memfd(size, 0)
+    os.posix_fallocate(fd, 0, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, *seals)
+    return fd
+
+
+def test_memory_that_cannot_be(daemon, pair, peers, tmp_path):
+    """The daemon maps nothing that could take its pages away, or that it would be the first to touch."""
+    served = daemon()
+    old = pair(served)
+    size = old[0].plans[0].bytes
+    again(served)
+    made = peers(Returning(served.socket))
+    made.rejoin(old[0])
+    (tmp_path / "file").write_bytes(bytes(size))
+    offers = [(memfd(size, 0), "F_SEAL"), (memfd(size - 4096), str(size)), (populated(size + 4096, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW), str(size)), (memfd(size), "touched"),
+              (os.open(tmp_path / "file", os.O_RDWR), "memfd"), (os.open("/dev/null", os.O_RDWR), "memfd"), (os.pipe()[0], "pipe")]
+    for fd, word in offers:
+        request = made.offer(old[0].plans[0], fd, 0, 0)
+        os.close(fd)
+        refused(made, request, "INVALID", word)
+    request = made.plan_send(old[0].plans[0], commit=False)
+    refused(made, made.send("REJOIN_PLAN", request, job=made.job, plan=0, step=0, launched=0), "INVALID", "missing")
+    request = made.send("REJOIN_PLAN", fds=[old[0].memory[0]], job=made.job, plan=0, step=0, launched=9)
+    refused(made, request, "INVALID", "9 of 2")
+    made.offer(old[0].plans[0], old[0].memory[0], 0, 0)
+    made.plans, made.memory, old[0].plans, old[0].memory = old[0].plans, old[0].memory, {}, {}
+    made.told()
+    other = back(peers, served, old[1], 0, 0)
+    for each in (made, other):
+        each.generation = each.expect("RESUMED").generation
+    go([made, other], 1)
+
+
+def test_plans_that_differ_after_a_restart(daemon, pair, peers):
+    served = daemon()
+    old = pair(served)
+    again(served)
+    first = back(peers, served, old[0], 0, 0)
+    second = peers(Returning(served.socket))
+    second.rejoin(old[1])
+    other = small_plan(2, elements=512)
+    fd = populated(other.bytes, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    refused(second, second.offer(other, fd, 0, 0), "PLAN_MISMATCH", "rank 0", "rank 1")
+    os.close(fd)
+    second.close()
+    assert first.expect("LOST").rank == 1
+
+
+def test_a_place_that_stays_empty(daemon, pair, peers):
+    """Whoever does not come back in time is lost as if it had died."""
+    served = daemon()
+    old = pair(served)
+    again(served)
+    first = back(peers, served, old[0], 0, 2, wait_ms=10000)   # it has to say by then what it has, itself
+    lost = first.expect("LOST")
+    assert "restarted" in lost.text
+    late = peers(Returning(served.socket))
+    late.rejoin(old[1])                # nobody is left: it is a job of its own, which it waits in
+
+
+def test_a_place_that_an_operator_gives_up(daemon, pair, peers):
+    served = daemon()
+    old = pair(served)
+    again(served)
+    first = back(peers, served, old[0], 0, 2)
+    waits, = served.job("pair")["waiting_for"]
+    assert (waits["rank"], waits["what"]) == (1, "join")
+    served.ctl("evict", "pair", 1)
+    assert "restarted" in first.expect("LOST").text
+    served.wait_log("has nobody wait any longer for a member that did not come back to")
+
+
+def test_who_comes_and_does_not_say_what_it_has(daemon, pair, peers):
+    served = daemon()
+    old = pair(served)
+    again(served)
+    silent = peers(Returning(served.socket))
+    silent.rejoin(old[1], wait_ms=100)
+    assert silent.hangup().code == "TIMEOUT"
+
+
+def test_a_newcomer_takes_the_place_of_the_dead(daemon, pair, peers):
+    """A process that was started again comes before or after the survivors: it gets the place, and they are told."""
+    served = daemon()
+    for before in (True, False):
+        name = f"pair{before}"
+        old = pair(served, name)
+        again(served)
+        fresh = peers(Returning(served.socket))
+        if before:
+            request = fresh.join_send(name, 2, 1, rejoin_grace_ms=0)
+            fresh.silent()
+        first = back(peers, served, old[0], 3, 2)
+        if not before:
+            request = fresh.join_send(name, 2, 1, rejoin_grace_ms=0)
+        joined = fresh.joined(request)
+        assert (joined.rank, joined.generation, joined.history) == (1, 2, True)
+        newgen = first.expect("NEWGEN")
+        assert (newgen.generation, newgen.behind) == (2, True)
+        for each in (first, fresh):
+            each.leave()
+
+
+def test_a_newcomer_does_not_push_anybody_out(daemon, pair, peers):
+    served = daemon()
+    old = pair(served)
+    again(served)
+    fresh = peers(Returning(served.socket))
+    request = fresh.join_send("pair", 2, 0, rejoin_grace_ms=0)
+    fresh.silent()
+    new = [back(peers, served, each, 0, 0) for each in old]
+    refused(fresh, request, "RANK_TAKEN", "rank 0", f"pid {os.getpid()}")
+    for each in new:
+        each.expect("RESUMED")
+
+
+def test_old_clients_end_as_before(daemon, peers):
+    """One that does not come back hears why the daemon goes, and its job ends with it."""
+    served = daemon()
+    made, old = peers(Returning(served.socket)), peers(Peer(served.socket))
+    requests = [old.join_send("mixed", 2, 0), made.join_send("mixed", 2, 1)]
+    old.joined(requests[0])
+    made.joined(requests[1])
+    served.signal(signal.SIGTERM)
+    assert old.hangup().code == "DAEMON_LOST"
+    assert "stopping" in made.expect("LOST").text
+    made.expect("RESTARTING")
+    assert made.hangup() is None
+    assert served.program.wait() == 0
+    served.start()
