@@ -421,27 +421,27 @@ class Child:
     the child waits to be killed.
     """
 
-    def __init__(self, path, script, grandchildren=0):
+    def __init__(self, path, script, grandchildren=0, uid=None):
         to_child, self.go = os.pipe()
         self.came, from_child = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self.go)
             os.close(self.came)
-            self._run(path, script, to_child, from_child, grandchildren)
+            self._run(path, script, to_child, from_child, grandchildren, uid)
         os.close(to_child)
         os.close(from_child)
         self.over = False
 
     @staticmethod
-    def _run(path, script, to_child, from_child, grandchildren):
+    def _run(path, script, to_child, from_child, grandchildren, uid):
         def turn():
             os.write(from_child, b".")
             if not os.read(to_child, 1):
                 os._exit(3)
 
         try:
-            peer = Peer(path, program="child", pidfd=True)
+            peer = Peer(path, uid, program="child", pidfd=True)
             for _ in range(grandchildren):
                 if os.fork() == 0:
                     # It holds the socket, does nothing, and ends when the test closes its end of the pipe.

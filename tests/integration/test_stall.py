@@ -12,6 +12,7 @@ from harness import process_state, wait_until
 from peer import Plan, small_plan
 from traced import Traced
 
+ALICE = 61001
 PARAMS = [("embed.weight", [64], 1), ("body.weight", [64], 0), ("body.bias", [64], 0)]
 
 
@@ -19,7 +20,7 @@ def halt(turn):
     turn()
 
 
-def stalling(served, steps=1, how=halt):
+def stalling(served, steps=1, how=halt, uid=None):
     """A job of three, whose rank 2 lives in a child that halts after having done only body.bias of its next
     step."""
     def script(peer, turn):
@@ -37,8 +38,8 @@ def stalling(served, steps=1, how=halt):
                 peer.ready(plan, bucket)
             assert peer.outcome(plan)[0] == "COMMITTED"
 
-    child = served.child(script)
-    peers = [served.peer() for _ in range(2)]
+    child = served.child(script, uid=uid)
+    peers = [served.peer(uid=uid) for _ in range(2)]
     for peer, request in [(peer, peer.join_send("stalling", 3, rank)) for rank, peer in enumerate(peers)]:
         peer.joined(request)
     plans = [Plan(PARAMS) for _ in peers]
@@ -186,6 +187,25 @@ def test_the_state_of_the_culprit(serve, state, how, act):
     if state != "zombie":               # nothing is left that could go on with its script
         child.proceed()
         commit(peers, plans)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
+def test_users_are_told_the_state_of_the_culprit(serve):
+    """As operators are: the parameter, and what a process does that leaves the work to its threads."""
+    served = serve(settings={"socket_mode": "0666"})
+    child, peers, plans = stalling(served, how=let_a_thread_compute, uid=ALICE)
+    go(peers, plans)
+    commit(peers, plans)
+    child.reached()
+    go(peers, plans)
+
+    def told():
+        waits = served.daemon.job("stalling", uid=ALICE)["waiting_for"]
+        return [(wait["rank"], wait["parameter"], wait["process_state"]) for wait in waits] == [(2, "body.weight", "running")]
+
+    wait_until(told, "a wait for a process whose first thread sleeps")
+    child.proceed()
+    commit(peers, plans)
 
 
 def stall_lines(daemon, pid):
