@@ -12,7 +12,10 @@ from harness import process_state, wait_until
 from peer import Plan, small_plan
 from traced import Traced
 
-ALICE = 61001
+ALICE, BOB = 61001, 61002
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
+
 PARAMS = [("embed.weight", [64], 1), ("body.weight", [64], 0), ("body.bias", [64], 0)]
 
 
@@ -20,10 +23,12 @@ def halt(turn):
     turn()
 
 
-def stalling(served, steps=1, how=halt, uid=None):
+def stalling(served, steps=1, how=halt, uid=None, also=None):
     """A job of three, whose rank 2 lives in a child that halts after having done only body.bias of its next
-    step."""
+    step. It is alone in the job `also`."""
     def script(peer, turn):
+        if also:
+            peer.joined(peer.join_send(also, 1, 0))
         peer.joined(peer.join_send("stalling", 3, 2))
         plan = Plan(PARAMS)
         peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
@@ -189,11 +194,12 @@ def test_the_state_of_the_culprit(serve, state, how, act):
         commit(peers, plans)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="speaks with the voice of several users")
+@needs_root
 def test_users_are_told_the_state_of_the_culprit(serve):
-    """As operators are: the parameter, and what a process does that leaves the work to its threads."""
+    """As operators are: the parameter, and what a process does that leaves the work to its threads, though in another job nobody
+    waits for it."""
     served = serve(settings={"socket_mode": "0666"})
-    child, peers, plans = stalling(served, how=let_a_thread_compute, uid=ALICE)
+    child, peers, plans = stalling(served, how=let_a_thread_compute, uid=ALICE, also="other")
     go(peers, plans)
     commit(peers, plans)
     child.reached()
@@ -260,6 +266,42 @@ def test_everybody_missing_is_listed(serve):
     waits = crew.peers[2].status()["STATUS_WAIT"]       # asked behind its READY
     assert [wait.rank for wait in waits] == [0, 1, 3]
     assert {wait.what for wait in waits} == {"step"}
+    served.go()
+
+
+@needs_root
+def test_jobs_of_many_parameters_hide_no_one_elses(serve):
+    """There is a bound for what is looked at in one answer; for operators, who see everybody's jobs, in each job."""
+    served = serve(settings={"socket_mode": "0666"})
+    many = [(str(number), [1], 0) for number in range(65536)]
+    hers = served.crew("many", 3, lambda ordinal: Plan(many), uid=ALICE), served.crew("few", uid=ALICE)
+    his = served.crew("his", uid=BOB)
+    for rank in (1, 2):
+        hers[0].peers[rank].mark(hers[0].plans[0][rank], range(65536))      # all marked, but it does not say so
+    for crew in (*hers, his):
+        crew.peers[0].ready(crew.plans[0][0], 0)
+        crew.peers[0].status()
+
+    def told(**options):
+        return {job["name"]: [wait["parameter"] for wait in job["waiting_for"]] for job in served.daemon.status(**options)["jobs"]}
+
+    first = small_plan().params[0][0]
+    assert told(uid=BOB) == {"his": [first]}
+    assert told(uid=ALICE) == {"many": [None, None], "few": [None]}
+    assert told() == {"healthy": [], "many": [None, None], "few": [first], "his": [first]}
+    served.go()
+
+
+@pytest.mark.parametrize("world, told", [(20, 16), (64, 8)])
+def test_a_stall_of_many_names_some(serve, world, told):
+    """The more there are to tell it to, the fewer."""
+    served = serve(settings={"stall_notice": "200ms"})
+    crew = served.crew("many", world, plan=None)
+    crew.peers[0].operation("BARRIER")
+    assert [crew.peers[0].expect("STALL").rank for _ in range(told)] == list(range(1, told + 1))
+    assert all(frame.kind != "STALL" for frame in crew.peers[0].silent())
+    for peer in crew.peers[1:]:
+        peer.operation("BARRIER")
     served.go()
 
 
