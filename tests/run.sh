@@ -16,7 +16,7 @@
 # the suite systemd boots.
 set -u
 
-SUITES="gcc clang lint unit simulation integration systemd fuzz asan tsan"
+SUITES="gcc clang lint unit simulation integration gpu systemd fuzz asan tsan"
 
 cd "$(dirname "$0")/.." || exit 1
 ROOT=$PWD
@@ -154,6 +154,9 @@ suite_unit() { build_gcc && unit unit gcc; }
 suite_lint() { build_gcc && python lint gcc tests/lint; }
 suite_integration() { build_gcc && python integration gcc tests/integration; }
 
+# What is tested of the GPU path without a GPU.
+suite_gpu() { build_gcc && python gpu gcc tests/gpu; }
+
 # No rule is violated; faults strike in every phase; and each rule can be violated, by bugs planted for it.
 suite_simulation() {
         build_gcc || return 1
@@ -212,6 +215,7 @@ suite_asan() {
         export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=98
         unit "unit asan" asan
         python "integration asan" asan -m "not heavy" tests/integration
+        python "gpu asan" asan -m "not heavy" tests/gpu
         unset ASAN_OPTIONS UBSAN_OPTIONS
 }
 

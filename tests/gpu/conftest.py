@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the GPU tests that need no GPU: the probe, and the stand-ins for libcuda and libnccl that it is run on.
+
+The probe is built where CUDA's headers are. Where they are not, these tests are skipped; where they are and it was not
+built, they fail.
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import uuid
+
+import pytest
+
+TREE = pathlib.Path(__file__).resolve().parents[2]
+HEADERS = ("/usr/local/cuda/include/cuda.h", "/usr/include/cuda.h")
+PATIENT = ("--deadline", "240", "--seconds", "3000")    # however busy this machine is
+
+
+@pytest.fixture(scope="session")
+def build():
+    """The build directory under test."""
+    return pathlib.Path(os.environ["GRADSYNC_BUILD"]).resolve()
+
+
+@pytest.fixture(scope="session")
+def program(build):
+    """The probe."""
+    path = build / "tests/gpu/probe"
+    if not path.exists():
+        headers = [header for header in HEADERS if os.path.exists(header)]
+        assert not headers, f"{path} was not built, though there is {headers[0]}"
+        pytest.skip("the probe is not built: no cuda.h")
+    return path
+
+
+class Run:
+    """A run of the probe that has ended: its rows, in order, each complete and valid."""
+
+    def __init__(self, done):
+        self.status, self.stderr = done.returncode, done.stderr
+        self.lines = done.stdout.splitlines()
+        self.rows = [json.loads(line) for line in self.lines]
+        for row in self.rows:
+            assert list(row) == ["fact", "answer", "detail", "ms"], row
+            assert all(isinstance(row[key], str) for key in ("fact", "answer", "detail")), row
+            assert isinstance(row["ms"], float) and row["ms"] >= 0, row
+        self.facts = [row["fact"] for row in self.rows]
+
+    def __getitem__(self, fact):
+        rows = [row for row in self.rows if row["fact"] == fact]
+        assert len(rows) == 1, f"{len(rows)} rows of {fact}: {self.lines}"
+        return rows[0]
+
+    def answer(self, fact):
+        return self[fact]["answer"]
+
+
+class Probe:
+    """Runs the probe on the stand-ins. All processes that come of it are known by a variable of their environment."""
+
+    def __init__(self, program, build, scratch):
+        self.program, self.scratch = program, scratch
+        self.stub = build / "tests/gpu/stub/libcuda.so.1"
+        self.nccl = build / "tests/gpu/stub/libnccl.so.2"
+        self.mark = f"PROBE_TEST={uuid.uuid4()}"
+
+    def environment(self, stub="", **more):
+        """A process that dies of a signal shall do so under a sanitizer, too."""
+        name, value = self.mark.split("=")
+        asan = ":".join(filter(None, (os.environ.get("ASAN_OPTIONS"), "handle_sigbus=0")))
+        return {**os.environ, "ASAN_OPTIONS": asan, "STUB_CUDA": stub, name: value, **more}
+
+    def command(self, *arguments, libcuda=None, nccl=True):
+        command = [self.program, "--libcuda", libcuda or self.stub]
+        return [*command, *(["--nccl", self.nccl] if nccl else []), *arguments]
+
+    def run(self, *arguments, stub="", libcuda=None, nccl=True, env=None, **options):
+        """A whole run. `stub`: how the stand-in misbehaves, see stub.h. No process of it may be left."""
+        done = subprocess.run(self.command(*arguments, libcuda=libcuda, nccl=nccl), stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, env={**self.environment(stub), **(env or {})}, timeout=1200, check=False, **options)
+        assert self.processes() == []
+        return Run(done)
+
+    def start(self, *arguments, stub=""):
+        return subprocess.Popen(self.command(*arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, env=self.environment(stub))
+
+    def processes(self):
+        """[(pid, its command line)] of what this test's probe has started and what still runs."""
+        found = []
+        for path in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if self.mark.encode() in (path / "environ").read_bytes().split(b"\0"):
+                    state = (path / "stat").read_text().rsplit(")", 1)[1].split()[0]
+                    if state != "Z":
+                        found.append((int(path.name), (path / "cmdline").read_bytes().decode().split("\0")))
+            except (OSError, IndexError):
+                continue
+        return found
+
+
+@pytest.fixture
+def probe(program, build):
+    scratch = pathlib.Path("/tmp") / f"probe-{uuid.uuid4()}"
+    scratch.mkdir(mode=0o755)
+    made = Probe(program, build, scratch)
+    yield made
+    for pid, _ in made.processes():
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The driver's functions, and the few things that nearly every fact does with them.
+ */
+#include "driver.h"
+
+#include "actor.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+const char *const kernel_names[KERNELS] = {
+        [KERNEL_IDLE] = "idle",
+        [KERNEL_BUMP] = "bump",
+        [KERNEL_COUNT] = "count",
+        [KERNEL_GAPS] = "gaps",
+};
+
+void driver_begin(struct actor *actor, const char *name, bool there) {
+        if (!there)
+                actor_fail(actor, "%s: the driver has no %s", actor->options->role, name);
+        actor_doing(actor, name);
+}
+
+CUresult driver_end(struct actor *actor, CUresult result) {
+        actor_doing(actor, NULL);
+        return result;
+}
+
+void driver_check(struct actor *actor, const char *name, CUresult result) {
+        actor_doing(actor, NULL);
+        if (result != CUDA_SUCCESS)
+                actor_fail(actor, "%s: %s: %s", actor->options->role, name, driver_name(actor, result));
+}
+
+const char *driver_name(struct actor *actor, CUresult result) {
+        static char text[4][64];
+        static unsigned next;
+        const char *name = NULL;
+        char *out = text[next++ % 4];
+
+        if (result == CUDA_SUCCESS)
+                return "success";
+        if (actor->cu.cuGetErrorName != NULL && actor->cu.cuGetErrorName(result, &name) == CUDA_SUCCESS &&
+            name != NULL)
+                snprintf(out, sizeof text[0], "%s", name);
+        else
+                snprintf(out, sizeof text[0], "error %d", (int)result);
+        return out;
+}
+
+/* The function at that version, or NULL and its name in `missing`. */
+static void *resolve(PFN_cuGetProcAddress_v12000 get, const char *name, int version, char *missing,
+                     size_t size) {
+        CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+        void *function = NULL;
+        CUresult result = get(name, &function, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
+        size_t used = strlen(missing);
+
+        if (result == CUDA_SUCCESS && found == CU_GET_PROC_ADDRESS_SUCCESS && function != NULL)
+                return function;
+        snprintf(missing + used, size - used, "%s%s as of CUDA %d.%d", used > 0 ? ", " : "", name,
+                 version / 1000, version % 1000 / 10);
+        return NULL;
+}
+
+const char *driver_load(struct driver *driver, const char *path, bool *library, char *missing, size_t size) {
+        static char why[256];
+        PFN_cuGetProcAddress_v12000 get;
+        void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+
+        missing[0] = '\0';
+        *library = handle != NULL;
+        if (handle == NULL) {
+                snprintf(why, sizeof why, "%s", dlerror());
+                return why;
+        }
+        *(void **)&get = dlsym(handle, "cuGetProcAddress_v2");
+        if (get == NULL) {
+                snprintf(why, sizeof why, "%s has no cuGetProcAddress_v2: the driver is older than CUDA 12",
+                         path);
+                return why;
+        }
+#define CUDA_RESOLVE(name, version) *(void **)&driver->name = resolve(get, #name, version, missing, size);
+        CUDA_CALLS(CUDA_RESOLVE)
+#undef CUDA_RESOLVE
+        return NULL;
+}
+
+void driver_open(struct actor *actor) {
+        const char *problem;
+        CUcontext context;
+        CUmodule module;
+        char missing[1024];
+        bool library;
+
+        actor_doing(actor, "loading the driver library");
+        problem = driver_load(&actor->cu, actor->options->libcuda, &library, missing, sizeof missing);
+        actor_doing(actor, NULL);
+        if (problem != NULL)
+                actor_fail(actor, "%s: %s", actor->options->role, problem);
+        CU(actor, cuInit, 0);
+        CU(actor, cuDeviceGet, &actor->device, 0);
+        CU(actor, cuDevicePrimaryCtxRetain, &context, actor->device);
+        CU(actor, cuCtxSetCurrent, context);
+        CU(actor, cuModuleLoadData, &module, kernels_ptx);
+        for (unsigned i = 0; i < KERNELS; i++)
+                CU(actor, cuModuleGetFunction, &actor->kernel[i], module, kernel_names[i]);
+}
+
+CUstream driver_stream(struct actor *actor) {
+        CUstream stream;
+
+        CU(actor, cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+        return stream;
+}
+
+void driver_sync(struct actor *actor, CUstream stream) {
+        CU(actor, cuStreamSynchronize, stream);
+}
+
+CUresult driver_read32_try(struct actor *actor, CUstream stream, CUdeviceptr address, uint32_t *word) {
+        CUresult result = CU_TRY(actor, cuMemcpyDtoHAsync, word, address, sizeof *word, stream);
+
+        return result != CUDA_SUCCESS ? result : CU_TRY(actor, cuStreamSynchronize, stream);
+}
+
+uint32_t driver_read32(struct actor *actor, CUstream stream, CUdeviceptr address) {
+        uint32_t word = 0;
+
+        CU(actor, cuMemcpyDtoHAsync, &word, address, sizeof word, stream);
+        driver_sync(actor, stream);
+        return word;
+}
+
+uint64_t driver_read64(struct actor *actor, CUstream stream, CUdeviceptr address) {
+        uint64_t word = 0;
+
+        CU(actor, cuMemcpyDtoHAsync, &word, address, sizeof word, stream);
+        driver_sync(actor, stream);
+        return word;
+}
+
+void driver_fill(struct actor *actor, CUstream stream, CUdeviceptr address, size_t size, uint32_t word) {
+        CU(actor, cuMemsetD32Async, address, word, size / sizeof word, stream);
+        driver_sync(actor, stream);
+}
+
+void driver_launch(struct actor *actor, CUstream stream, unsigned kernel, void **arguments) {
+        CU(actor, cuLaunchKernel, actor->kernel[kernel], 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL);
+}
+
+CUresult driver_bump(struct actor *actor, CUstream stream, CUdeviceptr address, size_t size) {
+        const unsigned threads = 256;
+        uint32_t n = (uint32_t)(size / sizeof(uint32_t));
+        void *arguments[] = { &address, &n };
+        CUresult result =
+                CU_TRY(actor, cuLaunchKernel, actor->kernel[KERNEL_BUMP], (n + threads - 1) / threads, 1, 1,
+                       threads, 1, 1, 0, stream, arguments, NULL);
+
+        return result != CUDA_SUCCESS ? result : CU_TRY(actor, cuStreamSynchronize, stream);
+}
+
+struct page page_open(struct actor *actor, int fd, size_t size) {
+        struct page page = { .fd = fd, .size = size };
+        void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+        if (memory == MAP_FAILED)
+                actor_fail(actor, "mmap of a memfd: %s", strerror(errno));
+        page.host = memory;
+        CU(actor, cuMemHostRegister, memory, size,
+           CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+        CU(actor, cuMemHostGetDevicePointer, &page.device, memory, 0);
+        return page;
+}
+
+struct page page_new(struct actor *actor, size_t size) {
+        int fd = memfd_create("probe-page", MFD_CLOEXEC);
+
+        if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
+                actor_fail(actor, "memfd of %zu bytes: %s", size, strerror(errno));
+        return page_open(actor, fd, size);
+}

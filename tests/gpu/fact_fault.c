@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The last question, because its answer may cost the GPU: a trainer writes where there is no memory. Does the
+ * process beside it, which owns memory that the trainer has mapped and runs a kernel at that moment, live on?
+ * And does it serve the next trainer?
+ */
+#include "facts.h"
+#include "vmm.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { PATTERN = 0xfa };
+
+/* Maps the daemon's memory. Asked to fault, it does; else it adds 1 to each word. */
+void role_fault_trainer(struct actor *actor) {
+        const CUdeviceptr nowhere = 0x10;
+        struct message done = { .word = "done" }, how;
+        CUstream stream;
+        struct vmm vmm;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        vmm = vmm_receive(actor, "memory");
+        channel_say(actor, actor->channel, "mapped");
+        how = channel_receive(actor, "begin", NULL);
+        done.number[0] = (uint64_t)driver_bump(actor, stream, how.number[0] ? nowhere : vmm.address,
+                                               how.number[0] ? 4096 : vmm.size);
+        channel_send(actor, actor->channel, &done, -1);
+        actor_stay(actor);
+}
+
+static struct peer attach(struct actor *actor, const struct vmm *vmm) {
+        struct peer trainer = peer_start(actor, "fault.trainer", false);
+
+        vmm_send(actor, trainer.channel, vmm, "memory");
+        peer_receive(actor, &trainer, "mapped", NULL);
+        return trainer;
+}
+
+static CUresult run(struct actor *actor, struct peer *trainer, bool fault) {
+        struct message begin = { .word = "begin", .number = { fault } };
+
+        channel_send(actor, trainer->channel, &begin, -1);
+        return (CUresult)peer_receive(actor, trainer, "done", NULL).number[0];
+}
+
+void fact_fault_neighbour(struct actor *actor) {
+        uint64_t ns = 500 * 1000 * 1000, count;
+        CUdeviceptr counter;
+        struct peer faulty, next;
+        struct page page;
+        CUstream busy, stream;
+        CUresult fault, kernel, later;
+        struct vmm vmm;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        busy = driver_stream(actor);
+        page = page_new(actor, 65536);
+        CU(actor, cuMemAlloc, &counter, 4096);
+        driver_fill(actor, stream, counter, 4096, 0);
+        vmm = vmm_new(actor, 1);
+        driver_fill(actor, stream, vmm.address, vmm.size, PATTERN);
+        faulty = attach(actor, &vmm);
+        driver_launch(actor, busy, KERNEL_COUNT, (void *[]){ &counter, &page.device, &ns });
+        fault = run(actor, &faulty, true);
+        actor_note(actor, "the trainer's kernel: %s", driver_name(actor, fault));
+        if (fault == CUDA_SUCCESS)
+                actor_fail(actor, "a write to address 0x10 was no fault");
+        kernel = CU_TRY(actor, cuStreamSynchronize, busy);
+        later = driver_bump(actor, stream, vmm.address, vmm.size);
+        actor_note(actor, "the kernel that ran beside it: %s; a later one: %s", driver_name(actor, kernel),
+                   driver_name(actor, later));
+        if (kernel != CUDA_SUCCESS || later != CUDA_SUCCESS)
+                actor_answer(actor, "no");
+        count = driver_read64(actor, stream, counter);
+        actor_note(actor, "it counted to %" PRIu64 ", %" PRIu64 " in host memory; the shared memory is %s",
+                   count, page.host[0],
+                   vmm_holds(actor, stream, &vmm, PATTERN + 1) ? "as it should be" : "something else");
+        peer_kill(actor, &faulty);
+        next = attach(actor, &vmm);
+        actor_note(actor, "the next trainer's kernel: %s", driver_name(actor, run(actor, &next, false)));
+        actor_answer(actor,
+                     vmm_holds(actor, stream, &vmm, PATTERN + 2) && count == page.host[0] ? "yes" : "no");
+}

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Legacy CUDA IPC handles of cuMemAlloc memory: the way in which a trainer shares what it has allocated
+ * itself. Who can open one, what it exposes, and what becomes of it when its exporter dies or frees first.
+ */
+#include "facts.h"
+#include "vmm.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+        MIB = 1 << 20,
+        SIZE = 4 * MIB, /* of what is shared */
+        FIRST = 0x1111, /* pattern of the first MiB, */
+        REST = 0x2222,  /* of the others, */
+        AGAIN = 0x3333, /* and of memory that is allocated in place of freed one */
+};
+
+static void send_handle(struct actor *actor, int channel, CUdeviceptr address, size_t offset) {
+        struct message message = { .word = "handle", .number = { offset } };
+        CUipcMemHandle handle;
+
+        CU(actor, cuIpcGetMemHandle, &handle, address);
+        _Static_assert(sizeof handle <= sizeof message.bytes, "a handle fits into a message");
+        memcpy(message.bytes, &handle, sizeof handle);
+        channel_send(actor, channel, &message, -1);
+}
+
+static CUresult open_handle(struct actor *actor, const struct message *message, CUdeviceptr *address) {
+        CUipcMemHandle handle;
+
+        memcpy(&handle, message->bytes, sizeof handle);
+        return CU_TRY(actor, cuIpcOpenMemHandle, address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}
+
+/* Memory whose first MiB differs from the rest. */
+static CUdeviceptr allocate(struct actor *actor, CUstream stream) {
+        CUdeviceptr address;
+
+        CU(actor, cuMemAlloc, &address, SIZE);
+        driver_fill(actor, stream, address, MIB, FIRST);
+        driver_fill(actor, stream, address + MIB, SIZE - MIB, REST);
+        return address;
+}
+
+static bool holds(struct actor *actor, CUstream stream, CUdeviceptr address) {
+        return driver_read32(actor, stream, address) == FIRST &&
+               driver_read32(actor, stream, address + SIZE - 4) == REST;
+}
+
+/* Opens the handle that it is sent, and says what came of it. */
+void role_ipc_importer(struct actor *actor) {
+        struct message opened = { .word = "opened" }, message;
+        CUdeviceptr address = 0;
+        CUstream stream;
+        CUresult result;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        message = channel_receive(actor, "handle", NULL);
+        result = open_handle(actor, &message, &address);
+        opened.number[0] = (uint64_t)result;
+        if (result == CUDA_SUCCESS)
+                opened.number[1] = holds(actor, stream, address);
+        channel_send(actor, actor->channel, &opened, -1);
+        actor_stay(actor);
+}
+
+/* Allocates, sends the handle, frees when told to, and allocates the same again. */
+void role_ipc_exporter(struct actor *actor) {
+        struct message freed = { .word = "freed" };
+        CUdeviceptr address, again;
+        CUstream stream;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        address = allocate(actor, stream);
+        send_handle(actor, actor->channel, address, 0);
+        channel_receive(actor, "free", NULL);
+        freed.number[0] = (uint64_t)CU_TRY(actor, cuMemFree, address);
+        channel_send(actor, actor->channel, &freed, -1);
+        channel_receive(actor, "allocate", NULL);
+        CU(actor, cuMemAlloc, &again, SIZE);
+        driver_fill(actor, stream, again, SIZE, AGAIN);
+        freed.number[0] = again == address;
+        snprintf(freed.word, sizeof freed.word, "allocated");
+        channel_send(actor, actor->channel, &freed, -1);
+        actor_stay(actor);
+}
+
+/* A peer opens what this process has allocated. */
+static bool peer_can_open(struct actor *actor, CUstream stream, bool other_uid) {
+        struct peer importer = peer_start(actor, "ipc.importer", other_uid);
+        struct message opened;
+        bool good;
+
+        send_handle(actor, importer.channel, allocate(actor, stream), 0);
+        opened = peer_receive(actor, &importer, "opened", NULL);
+        good = opened.number[0] == CUDA_SUCCESS && opened.number[1];
+        actor_note(actor, "exporter uid %u, importer uid %u: %s%s", (unsigned)geteuid(),
+                   (unsigned)(other_uid ? actor->options->other_uid : geteuid()),
+                   driver_name(actor, (CUresult)opened.number[0]),
+                   opened.number[0] == CUDA_SUCCESS && !opened.number[1] ? ", but it holds something else"
+                                                                         : "");
+        return good;
+}
+
+/* This process opens what a peer has allocated. */
+static bool can_open_peers(struct actor *actor, CUstream stream, bool other_uid) {
+        struct peer exporter = peer_start(actor, "ipc.exporter", other_uid);
+        struct message message = peer_receive(actor, &exporter, "handle", NULL);
+        CUdeviceptr address = 0;
+        CUresult result = open_handle(actor, &message, &address);
+
+        actor_note(actor, "exporter uid %u, importer uid %u: %s",
+                   (unsigned)(other_uid ? actor->options->other_uid : geteuid()), (unsigned)geteuid(),
+                   driver_name(actor, result));
+        return result == CUDA_SUCCESS && holds(actor, stream, address);
+}
+
+void fact_ipc_same_uid(struct actor *actor) {
+        CUstream stream;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        actor_answer(actor, peer_can_open(actor, stream, false) ? "yes" : "no");
+}
+
+/* In both directions: root as the exporter, and as the importer. */
+void fact_ipc_other_uid(struct actor *actor) {
+        CUstream stream;
+        bool out, in;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        out = peer_can_open(actor, stream, true);
+        in = can_open_peers(actor, stream, true);
+        actor_answer(actor, out && in ? "yes" : out ? "only from root" : in ? "only to root" : "no");
+}
+
+/* What an exporter has sent, opened. */
+static CUdeviceptr opened_from(struct actor *actor, struct peer *exporter, struct message *message) {
+        CUdeviceptr address = 0;
+        CUresult result;
+
+        *message = peer_receive(actor, exporter, "handle", NULL);
+        result = open_handle(actor, message, &address);
+        if (result != CUDA_SUCCESS)
+                actor_fail(actor, "cuIpcOpenMemHandle: %s", driver_name(actor, result));
+        return address;
+}
+
+void fact_ipc_opened_twice(struct actor *actor) {
+        struct peer exporter = peer_start(actor, "ipc.exporter", false);
+        CUresult second, first_close, second_close, third_close;
+        CUdeviceptr one, two = 0;
+        struct message message;
+        CUstream stream;
+        uint32_t word = 0;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        one = opened_from(actor, &exporter, &message);
+        second = open_handle(actor, &message, &two);
+        if (second != CUDA_SUCCESS) {
+                actor_note(actor, "opening it again: %s", driver_name(actor, second));
+                actor_answer(actor, "no");
+        }
+        first_close = CU_TRY(actor, cuIpcCloseMemHandle, one);
+        actor_note(actor, "the second address is %s; after one close (%s) a read: %s",
+                   one == two ? "the same" : "another", driver_name(actor, first_close),
+                   driver_name(actor, driver_read32_try(actor, stream, two, &word)));
+        second_close = CU_TRY(actor, cuIpcCloseMemHandle, two);
+        third_close = CU_TRY(actor, cuIpcCloseMemHandle, two);
+        actor_note(actor, "second close: %s, third: %s", driver_name(actor, second_close),
+                   driver_name(actor, third_close));
+        actor_answer(actor, word == FIRST ? "yes" : "no");
+}
+
+void fact_ipc_exporter_killed(struct actor *actor) {
+        struct peer exporter = peer_start(actor, "ipc.exporter", false);
+        struct message message;
+        CUdeviceptr address;
+        CUstream stream;
+        CUresult read, bumped, closed;
+        uint32_t before = 0, after = 0;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        address = opened_from(actor, &exporter, &message);
+        peer_kill(actor, &exporter);
+        read = driver_read32_try(actor, stream, address, &before);
+        bumped = read == CUDA_SUCCESS ? driver_bump(actor, stream, address, SIZE) : read;
+        if (bumped == CUDA_SUCCESS)
+                read = driver_read32_try(actor, stream, address, &after);
+        actor_note(actor, "after the exporter was killed: read %s, kernel %s, contents %s",
+                   driver_name(actor, read), driver_name(actor, bumped),
+                   before == FIRST && after == FIRST + 1 ? "as they should be" : "something else");
+        closed = CU_TRY(actor, cuIpcCloseMemHandle, address);
+        actor_note(actor, "close: %s", driver_name(actor, closed));
+        actor_answer(actor, before == FIRST && after == FIRST + 1 ? "yes" : "no");
+}
+
+/* Documented as undefined: so what does happen. */
+void fact_ipc_exporter_frees_first(struct actor *actor) {
+        struct peer exporter = peer_start(actor, "ipc.exporter", false);
+        struct message message, reply;
+        CUdeviceptr address;
+        CUstream stream;
+        CUresult result;
+        uint32_t word = 0;
+        bool kept;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        address = opened_from(actor, &exporter, &message);
+        channel_say(actor, exporter.channel, "free");
+        reply = peer_receive(actor, &exporter, "freed", NULL);
+        result = driver_read32_try(actor, stream, address, &word);
+        kept = result == CUDA_SUCCESS && word == FIRST;
+        actor_note(actor, "the exporter's free: %s; a read after it: %s, %s",
+                   driver_name(actor, (CUresult)reply.number[0]), driver_name(actor, result),
+                   word == FIRST ? "the old contents" : "something else");
+        channel_say(actor, exporter.channel, "allocate");
+        reply = peer_receive(actor, &exporter, "allocated", NULL);
+        result = driver_read32_try(actor, stream, address, &word);
+        kept = kept && result == CUDA_SUCCESS && word == FIRST;
+        actor_note(actor, "after the exporter allocated as much again (%s address) and wrote there: %s, %s",
+                   reply.number[0] ? "the same" : "another", driver_name(actor, result),
+                   word == AGAIN   ? "the importer sees the new contents"
+                   : word == FIRST ? "still the old contents"
+                                   : "something else");
+        actor_note(actor, "close: %s", driver_name(actor, CU_TRY(actor, cuIpcCloseMemHandle, address)));
+        actor_note(actor, "the answer is whether the importer keeps the old contents");
+        actor_answer(actor, kept ? "yes" : "no");
+}
+
+/* A handle of an address inside an allocation: what it opens, and how base, size and offset are found. */
+void fact_ipc_base_offset(struct actor *actor) {
+        struct peer importer = peer_start(actor, "ipc.importer", false);
+        struct message message = { .word = "handle" }, opened;
+        CUdeviceptr address, base = 0;
+        CUipcMemHandle handle;
+        CUstream stream;
+        CUresult result;
+        size_t size = 0;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        address = allocate(actor, stream);
+        CU(actor, cuMemGetAddressRange, &base, &size, address + MIB);
+        actor_note(actor, "cuMemGetAddressRange 1 MiB inside: base %s, %zu bytes of %d",
+                   base == address ? "right" : "elsewhere", size, SIZE);
+        result = CU_TRY(actor, cuIpcGetMemHandle, &handle, address + MIB);
+        if (result != CUDA_SUCCESS) {
+                actor_note(actor, "a handle of an address inside: %s", driver_name(actor, result));
+                actor_answer(actor, "no");
+        }
+        memcpy(message.bytes, &handle, sizeof handle);
+        channel_send(actor, importer.channel, &message, -1);
+        opened = peer_receive(actor, &importer, "opened", NULL);
+        actor_note(actor, "a handle of an address inside opens %s: %s",
+                   opened.number[1] ? "the allocation from its base" : "something else",
+                   driver_name(actor, (CUresult)opened.number[0]));
+        actor_answer(actor,
+                     base == address && opened.number[0] == CUDA_SUCCESS && opened.number[1] ? "yes" : "no");
+}
+
+/* Two small allocations, and the handle of the first: can its importer read the second? */
+static _Noreturn void look_beside(struct actor *actor, int64_t distance, const struct message *message) {
+        CUstream stream = driver_stream(actor);
+        CUdeviceptr address = 0, base = 0;
+        CUresult result;
+        uint32_t word = 0;
+        size_t size = 0;
+
+        result = open_handle(actor, message, &address);
+        if (result != CUDA_SUCCESS)
+                actor_fail(actor, "cuIpcOpenMemHandle: %s", driver_name(actor, result));
+        CU(actor, cuMemGetAddressRange, &base, &size, address);
+        actor_note(actor, "the importer sees %zu bytes, its address is %" PRIu64 " bytes into them", size,
+                   (uint64_t)(address - base));
+        result = driver_read32_try(actor, stream, address + (CUdeviceptr)distance, &word);
+        actor_note(actor, "the other allocation lies %+" PRId64 " bytes away; reading there: %s%s", distance,
+                   driver_name(actor, result), word == REST ? ", its contents" : "");
+        actor_note(actor, "the answer is whether a handle exposes an allocation beside its own");
+        actor_answer(actor, word == REST ? "yes" : "no");
+}
+
+void role_ipc_neighbours(struct actor *actor) {
+        enum { SMALL = 64 << 10 };
+        CUdeviceptr one, two;
+        CUstream stream;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        CU(actor, cuMemAlloc, &one, SMALL);
+        CU(actor, cuMemAlloc, &two, SMALL);
+        driver_fill(actor, stream, one, SMALL, FIRST);
+        driver_fill(actor, stream, two, SMALL, REST);
+        send_handle(actor, actor->channel, one, two - one);
+        actor_stay(actor);
+}
+
+void fact_ipc_neighbour(struct actor *actor) {
+        struct peer exporter = peer_start(actor, "ipc.neighbours", false);
+        struct message message;
+
+        driver_open(actor);
+        message = peer_receive(actor, &exporter, "handle", NULL);
+        look_beside(actor, (int64_t)message.number[0], &message);
+}
+
+/* Memory of the virtual memory management has no legacy handle, they say. */
+void fact_ipc_of_vmm(struct actor *actor) {
+        int vmm_capable = -1, alloc_capable = -1;
+        CUipcMemHandle handle;
+        CUdeviceptr allocated;
+        CUresult result;
+        struct vmm vmm;
+
+        driver_open(actor);
+        vmm = vmm_new(actor, 1);
+        CU(actor, cuMemAlloc, &allocated, SIZE);
+        result = CU_TRY(actor, cuIpcGetMemHandle, &handle, vmm.address);
+        CU(actor, cuPointerGetAttribute, &vmm_capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+           vmm.address);
+        CU(actor, cuPointerGetAttribute, &alloc_capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+           allocated);
+        actor_note(actor,
+                   "cuIpcGetMemHandle: %s; IS_LEGACY_CUDA_IPC_CAPABLE is %d, and %d of cuMemAlloc memory",
+                   driver_name(actor, result), vmm_capable, alloc_capable);
+        actor_answer(actor, result == CUDA_SUCCESS ? "yes" : "no");
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * NCCL on one GPU: how long a communicator takes to make, use and abort. NCCL does not mean two ranks to
+ * share a GPU. From 2.30.3 on a setting allows it; before, ranks that believe themselves to be on different
+ * hosts get by, over sockets on loopback. That shows whether things work, and nothing about their speed on
+ * real hosts.
+ */
+#include "clock.h"
+#include "facts.h"
+#include "nccl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+        WORDS = 1 << 20,
+        ROUNDS = 20,
+        MULTI_RANK_VERSION = 23003, /* the first one with NCCL_MULTI_RANK_GPU_ENABLE */
+        PENDING_MS =
+                200, /* for how long an allreduce waits for a rank that does not come before it is aborted */
+        NOTICE_MS = 3000, /* and for an error after a rank was killed */
+};
+
+struct rank {
+        struct nccl nccl;
+        struct nccl_comm *comm;
+        int rank;
+        CUstream stream;
+        CUdeviceptr words;
+        double init_ms;
+};
+
+static double ms_since(int64_t begin) {
+        return (double)(clock_ns() - begin) / 1e6;
+}
+
+/* Before the library reads them for the first time. */
+static const char *set_environment(const struct rank *rank) {
+        char host[32];
+
+        setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+        setenv("NCCL_RAS_ENABLE", "0", 1);
+        if (rank->nccl.version >= MULTI_RANK_VERSION) {
+                setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+                setenv("NCCL_MAX_CTAS", "8", 1);
+                return "NCCL_MULTI_RANK_GPU_ENABLE";
+        }
+        snprintf(host, sizeof host, "probe-%d", rank->rank);
+        setenv("NCCL_HOSTID", host, 1);
+        return "different NCCL_HOSTID, sockets on loopback";
+}
+
+static void open_memory(struct actor *actor, struct rank *rank) {
+        rank->stream = driver_stream(actor);
+        CU(actor, cuMemAlloc, &rank->words, WORDS * sizeof(uint32_t));
+}
+
+static void init(struct actor *actor, struct rank *rank, int ranks, const struct nccl_id *id) {
+        int64_t begin = clock_ns();
+
+        rank->comm = nccl_init(actor, &rank->nccl, ranks, rank->rank, id);
+        rank->init_ms = ms_since(begin);
+}
+
+/* One allreduce and its end, in ns. Each rank brings its number plus 1. */
+static int64_t allreduce(struct actor *actor, struct rank *rank, uint32_t expected) {
+        int64_t begin;
+        uint32_t sum;
+
+        driver_fill(actor, rank->stream, rank->words, WORDS * sizeof(uint32_t), (uint32_t)rank->rank + 1);
+        begin = clock_ns();
+        nccl_allreduce(actor, &rank->nccl, rank->comm, rank->words, WORDS, rank->stream);
+        driver_sync(actor, rank->stream);
+        begin = clock_ns() - begin;
+        sum = driver_read32(actor, rank->stream, rank->words + (WORDS - 1) * sizeof sum);
+        if (sum != expected)
+                actor_fail(actor, "rank %d: an allreduce gives %u instead of %u", rank->rank, sum, expected);
+        return begin;
+}
+
+/* The first allreduce and ROUNDS more, as both ranks do them. */
+static void allreduces(struct actor *actor, struct rank *rank, uint32_t expected) {
+        int64_t samples[ROUNDS], first = allreduce(actor, rank, expected);
+
+        for (unsigned i = 0; i < ROUNDS; i++)
+                samples[i] = allreduce(actor, rank, expected);
+        samples_sort(samples, ROUNDS);
+        if (rank->rank == 0)
+                actor_note(actor, "init %.0f ms; allreduce of 4 MiB: the first %.2f ms, p50 %.2f ms of %d",
+                           rank->init_ms, (double)first / 1e6,
+                           (double)samples_percentile(samples, ROUNDS, 50) / 1e6, ROUNDS);
+}
+
+/* Aborts, and notes how long it took and whether the context is as good as before. */
+static void abort_and_note(struct actor *actor, struct rank *rank, const char *when) {
+        int64_t begin = clock_ns();
+        double ms;
+        int result;
+
+        actor_doing(actor, "ncclCommAbort");
+        result = rank->nccl.CommAbort(rank->comm);
+        actor_doing(actor, NULL);
+        ms = ms_since(begin);
+        actor_note(actor, "abort %s: %.1f ms (%s)", when, ms,
+                   result == NCCL_SUCCESS ? "success" : rank->nccl.GetErrorString(result));
+        driver_sync(actor, rank->stream);
+        driver_fill(actor, rank->stream, rank->words, WORDS * sizeof(uint32_t), 7);
+        if (driver_read32(actor, rank->stream, rank->words) != 7)
+                actor_fail(actor, "memory is not what was written to it after an abort");
+        actor_note(actor, "stream and context are good after it");
+}
+
+void fact_nccl_one_rank(struct actor *actor) {
+        static struct rank rank;
+        struct nccl_id id;
+        int result;
+
+        nccl_open(actor, &rank.nccl);
+        set_environment(&rank);
+        driver_open(actor);
+        open_memory(actor, &rank);
+        actor_doing(actor, "ncclGetUniqueId");
+        result = rank.nccl.GetUniqueId(&id);
+        nccl_await(actor, &rank.nccl, NULL, "ncclGetUniqueId", result);
+        init(actor, &rank, 1, &id);
+        allreduces(actor, &rank, 1);
+        abort_and_note(actor, &rank, "when idle");
+        actor_answer(actor, "yes");
+}
+
+/* Rank 1 of two. */
+void role_nccl_rank(struct actor *actor) {
+        static struct rank rank = { .rank = 1 };
+        struct message message = channel_receive(actor, "id", NULL);
+        struct nccl_id id;
+        const char *problem;
+
+        actor_doing(actor, "loading libnccl");
+        problem = nccl_load(&rank.nccl, actor->options->nccl[0]);
+        if (problem != NULL)
+                actor_fail(actor, "rank 1: %s", problem);
+        set_environment(&rank);
+        driver_open(actor);
+        open_memory(actor, &rank);
+        memcpy(&id, message.bytes, sizeof id);
+        init(actor, &rank, 2, &id);
+        allreduces(actor, &rank, 3);
+        channel_say(actor, actor->channel, "reduced");
+        channel_receive(actor, "abort", NULL);
+        actor_doing(actor, "ncclCommAbort");
+        rank.nccl.CommAbort(rank.comm);
+        channel_say(actor, actor->channel, "aborted");
+        actor_stay(actor);
+}
+
+/* Rank 0 of two, up to the point where both have reduced. The peer loads the same library. */
+static struct peer begin_two(struct actor *actor, struct rank *rank) {
+        static struct options same;
+        struct message message = { .word = "id" };
+        struct nccl_id id;
+        struct peer peer;
+        int result;
+
+        nccl_open(actor, &rank->nccl);
+        actor_note(actor, "%s", set_environment(rank));
+        same = *actor->options;
+        same.nccl[0] = rank->nccl.path;
+        same.n_nccl = 1;
+        actor->options = &same;
+        peer = peer_start(actor, "nccl.rank", false);
+        driver_open(actor);
+        open_memory(actor, rank);
+        actor_doing(actor, "ncclGetUniqueId");
+        result = rank->nccl.GetUniqueId(&id);
+        nccl_await(actor, &rank->nccl, NULL, "ncclGetUniqueId", result);
+        memcpy(message.bytes, &id, sizeof id);
+        channel_send(actor, peer.channel, &message, -1);
+        init(actor, rank, 2, &id);
+        allreduces(actor, rank, 3);
+        peer_receive(actor, &peer, "reduced", NULL);
+        return peer;
+}
+
+/* An allreduce that the other rank does not join, once it has been under way for a while. */
+static void leave_pending(struct actor *actor, struct rank *rank) {
+        int64_t until;
+
+        nccl_allreduce(actor, &rank->nccl, rank->comm, rank->words, WORDS, rank->stream);
+        until = clock_ns() + PENDING_MS * (int64_t)1000000;
+        while (clock_ns() < until)
+                if (CU_TRY(actor, cuStreamQuery, rank->stream) != CUDA_ERROR_NOT_READY)
+                        actor_fail(actor, "an allreduce ended although the other rank did not join it");
+}
+
+void fact_nccl_two_ranks(struct actor *actor) {
+        static struct rank rank;
+        struct peer peer = begin_two(actor, &rank);
+
+        leave_pending(actor, &rank);
+        abort_and_note(actor, &rank, "of an allreduce that the other rank did not join");
+        channel_say(actor, peer.channel, "abort");
+        peer_receive(actor, &peer, "aborted", NULL);
+        actor_answer(actor, "yes");
+}
+
+/* The other rank is killed under an allreduce: is it noticed, and can this rank abort? */
+void fact_nccl_peer_killed(struct actor *actor) {
+        static struct rank rank;
+        struct peer peer = begin_two(actor, &rank);
+        int state = NCCL_SUCCESS;
+        int64_t begin;
+
+        leave_pending(actor, &rank);
+        begin = clock_ns();
+        peer_kill(actor, &peer);
+        actor_doing(actor, "ncclCommGetAsyncError");
+        do {
+                if (rank.nccl.CommGetAsyncError(rank.comm, &state) != NCCL_SUCCESS)
+                        break;
+        } while ((state == NCCL_SUCCESS || state == NCCL_IN_PROGRESS) && ms_since(begin) < NOTICE_MS);
+        actor_doing(actor, NULL);
+        if (state == NCCL_SUCCESS || state == NCCL_IN_PROGRESS)
+                actor_note(actor, "no error within %d ms after the other rank was killed", NOTICE_MS);
+        else
+                actor_note(actor, "\"%s\" %.1f ms after the other rank was killed",
+                           rank.nccl.GetErrorString(state), ms_since(begin));
+        abort_and_note(actor, &rank, "after it");
+        actor_answer(actor, "yes");
+}

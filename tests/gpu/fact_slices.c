@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Two processes with kernels at once. Each runs one thread that looks at the GPU's clock all the time and
+ * notes each gap: then it did not run. From both records one sees whether they run at the same time or in
+ * turns, and how long a turn is.
+ */
+#include "clock.h"
+#include "facts.h"
+#include "latency.h"
+
+#include <inttypes.h>
+#include <sched.h>
+
+enum {
+        GAPS = 4096,                                         /* that a kernel can note */
+        RECORD = 4 + 2 * GAPS,                               /* words of a record, see kernels.c */
+        RECORD_BYTES = (RECORD * 8 + 65535) / 65536 * 65536, /* whole pages, of any size that is in use */
+        LEAST_GAP_NS = 20 * 1000,
+        RUN_NS = 500 * 1000 * 1000,
+        BUSY_NS = 1500 * 1000 * 1000,
+        LAUNCHES = 400,
+};
+
+struct run {
+        uint64_t begin, end;
+};
+
+struct runs {
+        struct run run[GAPS + 1];
+        unsigned n;
+        uint64_t begin, end;
+};
+
+static void launch_gaps(struct actor *actor, CUstream stream, const struct page *page) {
+        CUdeviceptr record = page->device;
+        uint64_t max = GAPS, ns = RUN_NS, least = LEAST_GAP_NS;
+        void *arguments[] = { &record, &max, &ns, &least };
+
+        driver_launch(actor, stream, KERNEL_GAPS, arguments);
+}
+
+/* Everything that is loaded late is loaded now. */
+static void warm_up(struct actor *actor, CUstream stream) {
+        driver_launch(actor, stream, KERNEL_IDLE, NULL);
+        driver_sync(actor, stream);
+}
+
+void role_slices_other(struct actor *actor) {
+        struct message message = { .word = "ready", .number = { RECORD_BYTES } };
+        struct page page;
+        CUstream stream;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        page = page_new(actor, RECORD_BYTES);
+        warm_up(actor, stream);
+        channel_send(actor, actor->channel, &message, page.fd);
+        channel_receive(actor, "go", NULL);
+        launch_gaps(actor, stream, &page);
+        driver_sync(actor, stream);
+        channel_say(actor, actor->channel, "done");
+        actor_stay(actor);
+}
+
+/* When the kernel of this record ran. */
+static void read_runs(struct actor *actor, const struct page *page, struct runs *runs) {
+        uint64_t gaps = page->host[0];
+
+        if (gaps > GAPS || page->host[2] <= page->host[1])
+                actor_fail(actor, "the record of a kernel makes no sense: %" PRIu64 " gaps", gaps);
+        runs->begin = page->host[1];
+        runs->end = page->host[2];
+        runs->n = (unsigned)gaps + 1;
+        runs->run[0].begin = runs->begin;
+        for (unsigned i = 0; i < gaps; i++) {
+                runs->run[i].end = page->host[4 + 2 * i];
+                runs->run[i + 1].begin = page->host[4 + 2 * i + 1];
+        }
+        runs->run[gaps].end = runs->end;
+}
+
+static uint64_t later(uint64_t a, uint64_t b) {
+        return a > b ? a : b;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b) {
+        return a < b ? a : b;
+}
+
+/* For how long both ran, of the time [from, to). */
+static uint64_t common(const struct runs *a, const struct runs *b, uint64_t from, uint64_t to) {
+        uint64_t total = 0;
+
+        for (unsigned i = 0, j = 0; i < a->n && j < b->n;) {
+                uint64_t begin = later(later(a->run[i].begin, b->run[j].begin), from);
+                uint64_t end = earlier(earlier(a->run[i].end, b->run[j].end), to);
+
+                if (end > begin)
+                        total += end - begin;
+                if (a->run[i].end < b->run[j].end)
+                        i++;
+                else
+                        j++;
+        }
+        return total;
+}
+
+/* For how long one of them ran, of the time [from, to). Its runs that lie whole within are added to the
+ * samples. */
+static uint64_t alone(const struct runs *runs, uint64_t from, uint64_t to, int64_t *samples, size_t *n) {
+        uint64_t total = 0;
+
+        for (unsigned i = 0; i < runs->n; i++) {
+                uint64_t begin = later(runs->run[i].begin, from), end = earlier(runs->run[i].end, to);
+
+                if (end > begin)
+                        total += end - begin;
+                if (runs->run[i].begin > from && runs->run[i].end < to)
+                        samples[(*n)++] = (int64_t)(runs->run[i].end - runs->run[i].begin);
+        }
+        return total;
+}
+
+static _Noreturn void compare(struct actor *actor, const struct runs *mine, const struct runs *theirs) {
+        static int64_t samples[2 * GAPS + 2];
+        uint64_t from = later(mine->begin, theirs->begin), to = earlier(mine->end, theirs->end), both, one,
+                 other;
+        double window = (double)(to - from);
+        size_t n = 0;
+
+        if (to <= from) {
+                actor_note(actor, "one kernel ended before the other began");
+                actor_answer(actor, "one after the other");
+        }
+        both = common(mine, theirs, from, to);
+        one = alone(mine, from, to, samples, &n);
+        other = alone(theirs, from, to, samples, &n);
+        actor_note(
+                actor,
+                "of %.1f ms in which both kernels were under way: both ran %.1f %%, the one %.1f %%, the other %.1f %%, "
+                "neither %.1f %%",
+                window / 1e6, 100 * (double)both / window, 100 * (double)one / window,
+                100 * (double)other / window, 100 * (window - (double)(one + other - both)) / window);
+        if (n > 0) {
+                samples_sort(samples, n);
+                actor_note(actor, "%zu turns: p50 %.3f ms, p99 %.3f ms, longest %.3f ms", n,
+                           (double)samples_percentile(samples, n, 50) / 1e6,
+                           (double)samples_percentile(samples, n, 99) / 1e6, (double)samples[n - 1] / 1e6);
+        }
+        if ((double)both > window / 2)
+                actor_answer(actor, "at once");
+        if (n == 0)
+                actor_answer(actor, "in turns");
+        actor_answer(actor, "in turns of %.3f ms", (double)samples_percentile(samples, n, 50) / 1e6);
+}
+
+void fact_slices(struct actor *actor) {
+        static struct runs mine, theirs;
+        struct peer other = peer_start(actor, "slices.other", false);
+        struct page page, other_page;
+        struct message message;
+        CUstream stream;
+        int fd;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        page = page_new(actor, RECORD_BYTES);
+        warm_up(actor, stream);
+        message = peer_receive(actor, &other, "ready", &fd);
+        other_page = page_open(actor, fd, message.number[0]);
+        channel_say(actor, other.channel, "go");
+        launch_gaps(actor, stream, &page);
+        driver_sync(actor, stream);
+        peer_receive(actor, &other, "done", NULL);
+        read_runs(actor, &page, &mine);
+        read_runs(actor, &other_page, &theirs);
+        compare(actor, &mine, &theirs);
+}
+
+/* One long kernel; says so once it runs. */
+void role_slices_busy(struct actor *actor) {
+        uint64_t ns = BUSY_NS;
+        CUdeviceptr counter;
+        struct page page;
+        CUstream stream;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        page = page_new(actor, 65536);
+        CU(actor, cuMemAlloc, &counter, 4096);
+        driver_fill(actor, stream, counter, 4096, 0);
+        channel_say(actor, actor->channel, "ready");
+        channel_receive(actor, "go", NULL);
+        driver_launch(actor, stream, KERNEL_COUNT, (void *[]){ &counter, &page.device, &ns });
+        while (__atomic_load_n(&page.host[0], __ATOMIC_ACQUIRE) == 0)
+                sched_yield();
+        channel_say(actor, actor->channel, "running");
+        driver_sync(actor, stream);
+        channel_say(actor, actor->channel, "done");
+        actor_stay(actor);
+}
+
+/* Launches of a kernel that does nothing, each waited for: LAUNCHES of them, or as many as fit into BUSY_NS /
+ * 2. */
+static size_t time_launches(struct actor *actor, CUstream stream, int64_t *samples) {
+        int64_t until = clock_ns() + BUSY_NS / 2;
+        size_t n = 0;
+
+        do {
+                int64_t begin = clock_ns();
+
+                driver_launch(actor, stream, KERNEL_IDLE, NULL);
+                driver_sync(actor, stream);
+                samples[n++] = clock_ns() - begin;
+        } while (n < LAUNCHES && clock_ns() < until);
+        return n;
+}
+
+/* What another process' long kernel costs a short one. */
+void fact_slices_launch(struct actor *actor) {
+        static int64_t idle[LAUNCHES], busy[LAUNCHES];
+        struct peer other = peer_start(actor, "slices.busy", false);
+        size_t n_idle, n_busy;
+        CUstream stream;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        warm_up(actor, stream);
+        peer_receive(actor, &other, "ready", NULL);
+        n_idle = time_launches(actor, stream, idle);
+        channel_say(actor, other.channel, "go");
+        peer_receive(actor, &other, "running", NULL);
+        n_busy = time_launches(actor, stream, busy);
+        peer_receive(actor, &other, "done", NULL);
+        latency_note(actor, "launch and wait beside an idle process", idle, n_idle);
+        actor_answer(actor, "%.1f us", latency_note(actor, "beside another process' kernel", busy, n_busy));
+}

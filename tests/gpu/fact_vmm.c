@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of the virtual memory management between processes: who can import the descriptor, what outlives
+ * whom, and how much of the allocation can be told from the descriptor alone.
+ */
+#include "facts.h"
+#include "vmm.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+enum { PATTERN = 0x5a17 };
+
+/* Imports, maps, checks what is in it, and adds 1 to each word by a kernel. */
+void role_vmm_importer(struct actor *actor) {
+        CUstream stream;
+        struct vmm vmm;
+        CUresult result;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        vmm = vmm_receive(actor, "memory");
+        if (!vmm_holds(actor, stream, &vmm, PATTERN))
+                actor_fail(actor, "importer: the imported memory does not hold what its exporter wrote");
+        result = driver_bump(actor, stream, vmm.address, vmm.size);
+        if (result != CUDA_SUCCESS)
+                actor_fail(actor, "importer: a kernel on the imported memory: %s",
+                           driver_name(actor, result));
+        channel_say(actor, actor->channel, "bumped");
+        actor_stay(actor);
+}
+
+/* Creates memory of two granules, fills it, and sends its descriptor. */
+void role_vmm_exporter(struct actor *actor) {
+        CUstream stream;
+        struct vmm vmm;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        vmm = vmm_new(actor, 2);
+        driver_fill(actor, stream, vmm.address, vmm.size, PATTERN);
+        vmm_send(actor, actor->channel, &vmm, "memory");
+        actor_stay(actor);
+}
+
+static _Noreturn void share(struct actor *actor, bool other_uid) {
+        struct peer importer = peer_start(actor, "vmm.importer", other_uid);
+        CUstream stream;
+        struct vmm vmm;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        vmm = vmm_new(actor, 2);
+        driver_fill(actor, stream, vmm.address, vmm.size, PATTERN);
+        vmm_send(actor, importer.channel, &vmm, "memory");
+        peer_receive(actor, &importer, "bumped", NULL);
+        if (!vmm_holds(actor, stream, &vmm, PATTERN + 1))
+                actor_fail(actor, "the exporter does not see what the importer's kernel wrote");
+        actor_note(actor, "%zu bytes, granularity %zu; each sees what the other writes", vmm.size,
+                   vmm_granularity(actor));
+        if (other_uid)
+                actor_note(actor, "exporter uid %u, importer uid %u", (unsigned)geteuid(),
+                           (unsigned)actor->options->other_uid);
+        actor_answer(actor, "yes");
+}
+
+void fact_vmm_same_uid(struct actor *actor) {
+        share(actor, false);
+}
+
+void fact_vmm_other_uid(struct actor *actor) {
+        share(actor, true);
+}
+
+void fact_vmm_mapped_exporter_killed(struct actor *actor) {
+        struct peer exporter = peer_start(actor, "vmm.exporter", false);
+        CUstream stream;
+        struct vmm vmm;
+        CUresult result;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        vmm = vmm_receive_from(actor, &exporter, "memory");
+        if (!vmm_holds(actor, stream, &vmm, PATTERN))
+                actor_fail(actor, "the imported memory does not hold what its exporter wrote");
+        peer_kill(actor, &exporter);
+        result = driver_bump(actor, stream, vmm.address, vmm.size);
+        if (result != CUDA_SUCCESS) {
+                actor_note(actor, "a kernel on it after its exporter was killed: %s",
+                           driver_name(actor, result));
+                actor_answer(actor, "no");
+        }
+        actor_note(actor, "mapped before its exporter was killed, read and written by a kernel after");
+        actor_answer(actor, vmm_holds(actor, stream, &vmm, PATTERN + 1) ? "yes" : "no");
+}
+
+void fact_vmm_import_exporter_killed(struct actor *actor) {
+        struct peer exporter = peer_start(actor, "vmm.exporter", false);
+        struct message message;
+        struct vmm vmm = { 0 };
+        CUstream stream;
+        CUresult result;
+        int fd;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        message = peer_receive(actor, &exporter, "memory", &fd);
+        peer_kill(actor, &exporter);
+        vmm.size = message.number[0];
+        result = CU_TRY(actor, cuMemImportFromShareableHandle, &vmm.handle, (void *)(uintptr_t)fd,
+                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        if (result != CUDA_SUCCESS) {
+                actor_note(actor, "import after the exporter was killed: %s", driver_name(actor, result));
+                actor_answer(actor, "no");
+        }
+        vmm_map(actor, &vmm);
+        actor_note(actor,
+                   "only the descriptor was held when the exporter was killed; imported and mapped after");
+        actor_answer(actor, vmm_holds(actor, stream, &vmm, PATTERN) ? "yes" : "no");
+}
+
+/* What an importer that is told nothing can find out about what it is given. */
+void fact_vmm_properties(struct actor *actor) {
+        struct peer exporter = peer_start(actor, "vmm.exporter", false);
+        CUmemAllocationProp properties = { 0 };
+        CUdeviceptr base = 0;
+        size_t size = 0;
+        struct vmm vmm;
+        CUresult result;
+
+        driver_open(actor);
+        vmm = vmm_receive_from(actor, &exporter, "memory");
+        result = CU_TRY(actor, cuMemGetAllocationPropertiesFromHandle, &properties, vmm.handle);
+        if (result != CUDA_SUCCESS) {
+                actor_note(actor, "properties of the imported handle: %s", driver_name(actor, result));
+                actor_answer(actor, "no");
+        }
+        actor_note(actor, "type %d, on device %d (location type %d), handle types %d, compression %d",
+                   (int)properties.type, properties.location.id, (int)properties.location.type,
+                   (int)properties.requestedHandleTypes, (int)properties.allocFlags.compressionType);
+        result = CU_TRY(actor, cuMemGetAddressRange, &base, &size, vmm.address + vmm.size / 2);
+        actor_note(actor, "cuMemGetAddressRange in the middle of its mapping: %s, base %s, %zu of %zu bytes",
+                   driver_name(actor, result), base == vmm.address ? "its begin" : "elsewhere", size,
+                   vmm.size);
+        actor_answer(actor, "yes");
+}
+
+static struct stat describe(struct actor *actor, const char *what, int fd) {
+        struct stat status;
+        char path[64], target[128] = "";
+
+        if (fstat(fd, &status) < 0)
+                actor_fail(actor, "fstat: %s", strerror(errno));
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        if (readlink(path, target, sizeof target - 1) < 0)
+                snprintf(target, sizeof target, "%s", strerror(errno));
+        actor_note(actor, "%s: dev %u:%u inode %llu mode %o rdev %u:%u size %lld (%s)", what,
+                   major(status.st_dev), minor(status.st_dev), (unsigned long long)status.st_ino,
+                   (unsigned)status.st_mode, major(status.st_rdev), minor(status.st_rdev),
+                   (long long)status.st_size, target);
+        return status;
+}
+
+void fact_vmm_fstat(struct actor *actor) {
+        struct stat first, second, other;
+        struct vmm one, two;
+
+        driver_open(actor);
+        one = vmm_new(actor, 1);
+        two = vmm_new(actor, 2);
+        first = describe(actor, "an allocation", vmm_export(actor, &one));
+        second = describe(actor, "the same exported again", vmm_export(actor, &one));
+        other = describe(actor, "another allocation", vmm_export(actor, &two));
+        actor_note(actor, "the size %s",
+                   first.st_size == (off_t)one.size && other.st_size == (off_t)two.size
+                           ? "is that of the memory"
+                           : "is not the memory's");
+        actor_note(actor, "two exports of one allocation have %s inodes",
+                   first.st_ino == second.st_ino ? "equal" : "different");
+        actor_answer(actor, first.st_dev == other.st_dev && first.st_ino == other.st_ino ? "no" : "yes");
+}
+
+/* Maps `size` bytes of an allocation that has another size. The address stays reserved. */
+static CUresult map_with(struct actor *actor, const struct vmm *vmm, size_t size, CUdeviceptr *address) {
+        CUresult result = CU_TRY(actor, cuMemAddressReserve, address, size, 0, 0, 0);
+
+        if (result == CUDA_SUCCESS)
+                result = CU_TRY(actor, cuMemMap, *address, size, 0, vmm->handle, 0);
+        return result;
+}
+
+/* The exporter's memory has two granules; the importer believes other sizes. */
+void fact_vmm_wrong_size(struct actor *actor) {
+        struct peer exporter = peer_start(actor, "vmm.exporter", false);
+        CUresult larger, smaller, uneven;
+        CUdeviceptr address;
+        size_t granularity;
+        struct message message;
+        struct vmm vmm;
+        int fd;
+
+        driver_open(actor);
+        granularity = vmm_granularity(actor);
+        message = peer_receive(actor, &exporter, "memory", &fd);
+        vmm = vmm_import(actor, fd, message.number[0]);
+        larger = map_with(actor, &vmm, vmm.size + granularity, &address);
+        if (larger == CUDA_SUCCESS)
+                CU(actor, cuMemUnmap, address, vmm.size + granularity);
+        smaller = map_with(actor, &vmm, vmm.size - granularity, &address);
+        if (smaller == CUDA_SUCCESS)
+                CU(actor, cuMemUnmap, address, vmm.size - granularity);
+        uneven = map_with(actor, &vmm, vmm.size - 4096, &address);
+        if (uneven == CUDA_SUCCESS)
+                CU(actor, cuMemUnmap, address, vmm.size - 4096);
+        actor_note(actor, "a granule more: %s; a granule less: %s; 4096 bytes less: %s",
+                   driver_name(actor, larger), driver_name(actor, smaller), driver_name(actor, uneven));
+        actor_note(actor, "the answer is whether a mapping larger than the memory is refused");
+        actor_answer(actor, larger == CUDA_SUCCESS ? "no" : "yes");
+}
+
+/* Where a mapping that is too large was allowed: what is behind the memory? */
+void fact_vmm_touch_beyond(struct actor *actor) {
+        CUmemAccessDesc access = { .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+        CUdeviceptr address = 0;
+        uint32_t word = 0;
+        size_t larger;
+        CUstream stream;
+        struct vmm vmm;
+        CUresult result;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        vmm = vmm_new(actor, 2);
+        larger = vmm.size + vmm_granularity(actor);
+        result = map_with(actor, &vmm, larger, &address);
+        if (result != CUDA_SUCCESS) {
+                actor_note(actor, "the mapping was refused: %s", driver_name(actor, result));
+                actor_answer(actor, "yes");
+        }
+        access.location = (CUmemLocation){ .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = actor->device };
+        result = CU_TRY(actor, cuMemSetAccess, address, larger, &access, 1);
+        actor_note(actor, "mapped a granule more; access: %s", driver_name(actor, result));
+        if (result == CUDA_SUCCESS) {
+                result = driver_read32_try(actor, stream, address + larger - sizeof word, &word);
+                actor_note(actor, "reading its last word: %s, %#x", driver_name(actor, result), word);
+        }
+        actor_answer(actor, result == CUDA_SUCCESS ? "no" : "yes");
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The probe's side of a fact: a process group, a deadline, and what the board says in the end. The processes
+ * of a fact are all in one group, and those that their parent leaves behind come to the probe, so that one
+ * kill ends and one loop reaps all of them.
+ */
+#include "step.h"
+
+#include "clock.h"
+#include "spawn.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static const int64_t kill_ns =
+        5000000000; /* a killed process that is there for longer is stuck in the kernel */
+
+void step_init(void) {
+        sigset_t child;
+
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        sigemptyset(&child);
+        sigaddset(&child, SIGCHLD);
+        sigprocmask(SIG_BLOCK, &child, NULL);
+}
+
+/* Waits for a change of some child, or until the time has come. */
+static void await_child(int64_t until) {
+        int64_t left = until - clock_ns();
+        struct timespec timeout = { .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };
+        sigset_t child;
+
+        if (left <= 0)
+                return;
+        sigemptyset(&child);
+        sigaddset(&child, SIGCHLD);
+        sigtimedwait(&child, NULL, &timeout);
+}
+
+/* Whether the process has ended; it stays a zombie, so that its group's number is nobody else's. */
+static bool await_end(pid_t pid, int64_t until, siginfo_t *end) {
+        for (;;) {
+                end->si_pid = 0;
+                if (waitid(P_PID, (id_t)pid, end, WEXITED | WNOHANG | WNOWAIT) == 0 && end->si_pid == pid)
+                        return true;
+                if (clock_ns() >= until)
+                        return false;
+                await_child(until);
+        }
+}
+
+/* Kills and reaps a whole group. Returns how many of its processes could not be killed. */
+static unsigned end_group(pid_t group) {
+        int64_t until = clock_ns() + kill_ns;
+
+        kill(-group, SIGKILL);
+        for (;;) {
+                pid_t pid = waitpid(-group, NULL, WNOHANG);
+
+                if (pid < 0 && errno != EINTR)
+                        return 0;
+                if (pid == 0 && clock_ns() >= until)
+                        return 1;
+                if (pid == 0)
+                        await_child(until);
+        }
+}
+
+static void add(struct step_result *result, const char *format, ...) {
+        size_t used = strlen(result->detail);
+        va_list arguments;
+
+        if (used > 0 && used < sizeof result->detail - 2)
+                used += (size_t)snprintf(result->detail + used, sizeof result->detail - used, "; ");
+        va_start(arguments, format);
+        vsnprintf(result->detail + used, sizeof result->detail - used, format, arguments);
+        va_end(arguments);
+}
+
+static void set(struct step_result *result, const char *answer) {
+        snprintf(result->answer, sizeof result->answer, "%s", answer);
+}
+
+/* What the board and the end of the fact's own process say together. */
+static void conclude(struct step_result *result, struct board *board, bool ended, const siginfo_t *end,
+                     double seconds) {
+        const char *doing = board->place[0].doing;
+        char where[512];
+
+        board->answer[sizeof board->answer - 1] = '\0';
+        board->detail[sizeof board->detail - 1] = '\0';
+        snprintf(result->detail, sizeof result->detail, "%s", board->detail);
+        if (board_answered(board)) {
+                set(result, board->answer);
+                if (!ended)
+                        add(result, "its process did not end within %.1f s", seconds);
+        } else if (!ended) {
+                board_where(board, where, sizeof where);
+                set(result, "hang");
+                add(result, "no answer within %.1f s: %s", seconds, where);
+        } else if (end->si_code == CLD_EXITED) {
+                set(result, "error");
+                add(result, "its process ended with %d", end->si_status);
+        } else {
+                set(result, "crash");
+                add(result, "signal %d (%s) in %.*s", end->si_status, strsignal(end->si_status), BOARD_DOING,
+                    doing[0] ? doing : "no call");
+        }
+}
+
+static pid_t start(const struct options *options, const char *name, bool hardened, struct board *board,
+                   int board_fd) {
+        struct spawn spawn = {
+                .role = name,
+                .board = board,
+                .board_fd = board_fd,
+                .channel = -1,
+                .own_group = true,
+                .hardened = hardened,
+        };
+
+        return spawn_role(options, &spawn);
+}
+
+void step_run(const struct options *options, const char *name, bool hardened, double seconds,
+              struct step_result *result) {
+        int64_t begin = clock_ns();
+        siginfo_t end = { 0 };
+        struct board *board;
+        int board_fd = -1;
+        pid_t pid = -ENOMEM;
+
+        *result = (struct step_result){ .answer = "error" };
+        board = board_new(&board_fd);
+        if (board != NULL)
+                pid = start(options, name, hardened, board, board_fd);
+        if (pid < 0) {
+                add(result, "starting its process: %s", strerror(-pid));
+        } else {
+                bool ended = await_end(pid, begin + (int64_t)(seconds * 1e9), &end);
+
+                conclude(result, board, ended, &end, seconds);
+                if (end_group(pid) > 0)
+                        add(result, "a process of it cannot be killed (group %d)", (int)pid);
+        }
+        if (board_fd >= 0)
+                close(board_fd);
+        board_free(board);
+        result->ms = (double)(clock_ns() - begin) / 1e6;
+}
+
+pid_t step_start(const struct options *options, const char *name) {
+        int board_fd;
+        struct board *board = board_new(&board_fd); /* is the role's for as long as it stays */
+        pid_t pid;
+
+        if (board == NULL)
+                return -errno;
+        pid = start(options, name, false, board, board_fd);
+        board_free(board);
+        close(board_fd);
+        return pid;
+}

@@ -1,0 +1,444 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The probe without a GPU: rows, deadlines, crashes, arguments; and each fact's question, on a stand-in that answers it."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from conftest import PATIENT, TREE
+
+pytestmark = pytest.mark.cuda
+
+# What the stand-in makes of each fact. A figure stands for an answer that is one.
+FIGURE = re.compile(r"\d+(\.\d+)? (GB/s|us)")
+TURNS = re.compile(r"at once|in turns( of \d+\.\d+ ms)?|one after the other")
+ANSWERS = {
+    "vmm": {"same_uid": "yes", "other_uid": "yes", "mapped_exporter_killed": "yes", "import_exporter_killed": "yes",
+            "fstat": "yes", "properties": "yes", "wrong_size": "yes", "touch_beyond": "yes"},
+    "ipc": {"same_uid": "yes", "other_uid": "no", "opened_twice": "yes", "base_offset": "yes", "neighbour": "no",
+            "of_vmm": "no", "exporter_killed": "yes", "exporter_frees_first": "yes"},
+    "wait": {"cpu_store": "yes", "event_seen": "yes", "event_releases": "yes"},
+    "slices": {"turns": TURNS, "launch": FIGURE},
+    "kill": {"exporter": "no", "importer": "no", "queued": "no"},
+    "nccl": {"one_rank": "yes", "two_ranks": "yes", "peer_killed": "yes"},
+    "speed": {"copy": FIGURE, "launch": FIGURE, "event": FIGURE},
+}
+NOT_TWICE = {"machine", "library.torch", "library.nccl", "mps.control", "fault.neighbour"}
+
+
+def names(probe, *arguments):
+    done = subprocess.run(probe.command("--list", *arguments), capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def matches(wanted, answer):
+    return wanted.fullmatch(answer) if isinstance(wanted, re.Pattern) else wanted == answer
+
+
+def group(name):
+    return pytest.param(name, marks=[pytest.mark.heavy] if name == "speed" else [])
+
+
+def no_write_exec(row):
+    """Whether this kernel has what the hardened facts are asked under. Linux before 6.3 has not, and the row says so."""
+    if row["answer"] == "skipped" and "PR_SET_MDWE" in row["detail"]:
+        return False
+    return True
+
+
+def test_the_program_needs_libc_alone(program):
+    """So that it runs on a machine on which nothing was installed. A sanitizer brings its own libraries."""
+    header = subprocess.run(["readelf", "-d", program], capture_output=True, text=True, check=True).stdout
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", header)
+    sanitized = any(name.startswith(("libasan", "libtsan", "libubsan")) for name in needed)
+    assert needed and (sanitized or needed == ["libc.so.6"])
+    assert sanitized or program.stat().st_size < 1 << 20
+
+
+@pytest.mark.skipif(not shutil.which("ptxas"), reason="there is no ptxas")
+@pytest.mark.parametrize("card", ["sm_75", "sm_80", "sm_90", "sm_100"])
+def test_the_kernels_assemble(probe, card):
+    text = subprocess.run(probe.command("--kernels"), capture_output=True, check=True).stdout
+    source, object_file = probe.scratch / "kernels.ptx", probe.scratch / "kernels.cubin"
+    source.write_bytes(text)
+    subprocess.run(["ptxas", f"-arch={card}", "-o", object_file, source], check=True)
+    assert object_file.stat().st_size > 0
+
+
+def test_without_a_driver_it_says_so_in_one_line(probe):
+    done = probe.run(libcuda="/nowhere/libcuda.so.1")
+    assert (done.status, done.rows) == (77, [])
+    assert len(done.stderr.splitlines()) == 1 and "no GPU" in done.stderr and "/nowhere/libcuda.so.1" in done.stderr
+
+
+@pytest.mark.parametrize("error", ["100", "34"])
+def test_without_a_device_it_says_so_in_one_line(probe, error):
+    """No device, and the library that stands in for the driver where one only links."""
+    done = probe.run(stub=f"refuse:cuInit={error}")
+    assert (done.status, done.rows) == (77, [])
+    assert len(done.stderr.splitlines()) == 1 and "cuInit" in done.stderr
+
+
+@pytest.mark.parametrize("stub, answer, words", [
+    ("refuse:cuInit=999", "error", "cuInit: error 999"),
+    ("missing:cuInit", "error", "the driver has no cuInit"),
+    ("hang:cuInit", "hang", "machine in cuInit"),
+    ("crash:cuInit", "crash", "signal 6 (Aborted) in cuInit"),
+])
+def test_a_gpu_that_does_not_answer_is_a_failure(probe, stub, answer, words):
+    done = probe.run("--deadline", "8" if answer == "hang" else "240", stub=stub)
+    assert (done.status, done.facts) == (1, ["machine"])
+    assert done.answer("machine") == answer and words in done["machine"]["detail"]
+
+
+def test_a_library_that_is_no_driver(probe):
+    done = probe.run(libcuda="libc.so.6")
+    assert done.status == 1 and "cuGetProcAddress_v2" in done["machine"]["detail"]
+
+
+def test_the_first_row_names_the_machine(probe):
+    done = probe.run("--only", "nothing", *PATIENT)
+    assert (done.status, done.facts) == (0, ["machine", "probe"])
+    row = done["machine"]
+    assert row["answer"] == 'Stub "100"\t\xe9'
+    for words in ("UUID GPU-a0a1a2a3-a4a5-a6a7-a8a9-aaabacadaeaf", "driver unknown (CUDA ", f"kernel Linux {os.uname().release}",
+                  "runtime ", f"uid {os.geteuid()}", "memory 8.0 GiB"):
+        assert words in row["detail"], (words, row["detail"])
+    assert done.lines[0].isascii()
+
+
+def test_every_fact_is_listed_once_and_the_riskiest_last(probe):
+    listed = names(probe)
+    assert len(listed) == len(set(listed))
+    assert listed[0] == "machine" and listed[-1] == "fault.neighbour"
+    plain = [name for name in listed if not name.startswith("hardened:")]
+    assert {f"hardened:{name}" for name in plain} - set(listed) == {f"hardened:{name}" for name in NOT_TWICE}
+    assert {f"{area}.{name}" for area, facts in ANSWERS.items() for name in facts} == set(plain) - NOT_TWICE
+    assert max(map(listed.index, ("hardened:slices.launch", "speed.copy"))) < listed.index("kill.exporter")
+    assert listed.index("hardened:nccl.peer_killed") < listed.index("ipc.exporter_frees_first")
+
+
+@pytest.mark.parametrize("area", [group(name) for name in ANSWERS])
+def test_every_fact_is_answered(probe, area):
+    """Once, and once more as a hardened unit would find it, in the order of the list."""
+    done = probe.run(*PATIENT, "--only", f"{area}.*", "--only", f"hardened:{area}.*")
+    assert done.status == 0, done.stderr
+    assert done.facts == [*names(probe, "--only", f"{area}.*", "--only", f"hardened:{area}.*"), "probe"]
+    for name, wanted in ANSWERS[area].items():
+        assert matches(wanted, done.answer(f"{area}.{name}")), done[f"{area}.{name}"]
+        hardened = done[f"hardened:{area}.{name}"]
+        assert not no_write_exec(hardened) or matches(wanted, hardened["answer"]), hardened
+    assert done.answer("probe") == "done"
+
+
+def test_a_fault_is_the_last_question(probe):
+    done = probe.run(*PATIENT, "--only", "fault.*")
+    assert done.facts == ["machine", "fault.neighbour", "probe"]
+    assert done.answer("fault.neighbour") == "yes" and "CUDA_ERROR_ILLEGAL_ADDRESS" in done["fault.neighbour"]["detail"]
+
+
+def test_rows_are_kept_where_out_says(probe):
+    out = probe.scratch / "rows"
+    done = probe.run(*PATIENT, "--only", "vmm.fstat", "--out", out)
+    assert done.status == 0 and out.read_text().splitlines() == done.lines
+    probe.run(*PATIENT, "--only", "vmm.fstat", "--out", out)
+    assert len(out.read_text().splitlines()) == 2 * len(done.lines)
+
+
+def test_a_row_is_written_before_the_next_question(probe):
+    out = probe.scratch / "rows"
+    process = probe.start("--only", "vmm.*", "--deadline", "600", "--seconds", "3000", "--out", out, stub="hang:cuMemCreate")
+    assert '"machine"' in process.stdout.readline()
+    assert [line.startswith('{"fact": "machine"') for line in out.read_text().splitlines()] == [True]
+    process.kill()
+    process.communicate()
+
+
+def test_a_call_that_hangs_is_an_answer(probe):
+    """Of whom, in what, and the next question is asked."""
+    done = probe.run("--deadline", "8", "--only", "vmm.same_uid", "--only", "ipc.same_uid", stub="hang:cuMemExportToShareableHandle")
+    assert done.status == 0 and done.answer("vmm.same_uid") == "hang" and done.answer("ipc.same_uid") == "yes"
+    detail = done["vmm.same_uid"]["detail"]
+    assert re.search(r'vmm\.same_uid in cuMemExportToShareableHandle for \d+\.\d s, vmm\.importer in waiting for "memory"', detail), detail
+
+
+def test_a_peer_that_hangs_is_named(probe):
+    done = probe.run("--deadline", "8", "--only", "vmm.same_uid", stub="hang:cuMemImportFromShareableHandle")
+    assert done.answer("vmm.same_uid") == "hang"
+    assert "vmm.importer in cuMemImportFromShareableHandle for" in done["vmm.same_uid"]["detail"]
+
+
+def test_a_call_that_crashes_is_an_answer(probe):
+    done = probe.run(*PATIENT, "--only", "vmm.same_uid", "--only", "ipc.same_uid", stub="crash:cuMemCreate")
+    assert done.status == 0 and done.answer("vmm.same_uid") == "crash" and done.answer("ipc.same_uid") == "yes"
+    assert "signal 6 (Aborted) in cuMemCreate" in done["vmm.same_uid"]["detail"]
+
+
+def test_a_peer_that_crashes_is_named(probe):
+    done = probe.run(*PATIENT, "--only", "vmm.same_uid", stub="crash:cuMemImportFromShareableHandle")
+    assert done.answer("vmm.same_uid") == "crash"
+    assert "vmm.importer was killed by signal 6 (Aborted) in cuMemImportFromShareableHandle" in done["vmm.same_uid"]["detail"]
+
+
+def test_a_call_that_is_refused_where_it_should_not_be(probe):
+    done = probe.run(*PATIENT, "--only", "vmm.same_uid", "--only", "vmm.fstat", stub="refuse:cuMemCreate=801")
+    for fact in ("vmm.same_uid", "vmm.fstat"):
+        assert done.answer(fact) == "error" and f"{fact}: cuMemCreate: CUDA_ERROR_NOT_SUPPORTED" in done[fact]["detail"]
+
+
+def test_a_peer_whose_call_is_refused(probe):
+    done = probe.run(*PATIENT, "--only", "vmm.same_uid", stub="refuse:cuMemImportFromShareableHandle=1")
+    assert done.answer("vmm.same_uid") == "error"
+    assert "vmm.importer: cuMemImportFromShareableHandle: CUDA_ERROR_INVALID_VALUE" in done["vmm.same_uid"]["detail"]
+
+
+@pytest.mark.parametrize("fact, stub, answer", [
+    ("wait.cpu_store", "refuse:cuStreamWaitValue64=0", "no"),
+    ("wait.event_seen", "refuse:cuStreamWaitValue64=0", "no"),
+    ("wait.event_releases", "refuse:cuStreamWaitEvent=0", "no"),
+    ("ipc.same_uid", "refuse:cuIpcOpenMemHandle=1", "no"),
+    ("vmm.import_exporter_killed", "refuse:cuMemImportFromShareableHandle=1", "no"),
+    ("vmm.wrong_size", "lax-map", "no"),
+    ("vmm.touch_beyond", "lax-map", "crash"),
+    ("vmm.properties", "refuse:cuMemGetAllocationPropertiesFromHandle=801", "no"),
+    ("ipc.base_offset", "refuse:cuIpcGetMemHandle=1", "no"),
+])
+def test_what_the_driver_does_is_the_answer(probe, fact, stub, answer):
+    assert probe.run(*PATIENT, "--only", fact, stub=stub).answer(fact) == answer
+
+
+def test_functions_that_the_driver_lacks_are_named(probe):
+    done = probe.run(*PATIENT, "--only", "wait.cpu_store", "--only", "vmm.fstat", stub="missing:cuStreamWaitValue64,missing:cuIpcGetEventHandle")
+    assert "does not have cuIpcGetEventHandle as of CUDA 4.1, cuStreamWaitValue64 as of CUDA 11.7" in done["machine"]["detail"]
+    assert done.answer("wait.cpu_store") == "error" and "the driver has no cuStreamWaitValue64" in done["wait.cpu_store"]["detail"]
+    assert done.answer("vmm.fstat") == "yes"
+
+
+def test_what_hangs_takes_its_own_time_only(probe):
+    """The rest of its section is left out, and those after it have theirs."""
+    done = probe.run("--seconds", "20", "--only", "vmm.same_uid", "--only", "vmm.fstat", "--only", "fault.neighbour",
+                     stub="hang:cuMemGetAllocationGranularity")
+    assert (done.answer("vmm.same_uid"), done.answer("vmm.fstat")) == ("hang", "skipped")
+    assert "no time is left" in done["vmm.fstat"]["detail"]
+    assert done.answer("fault.neighbour") == "hang"
+    assert done.answer("probe") == "done" and "1 skipped, 2 ended in" in done["probe"]["detail"]
+
+
+def test_hardened_facts_have_no_new_privileges_and_no_memory_to_write_code_to(probe):
+    done = probe.run(*PATIENT, "--only", "*vmm.fstat", stub="write-code")
+    assert done.answer("vmm.fstat") == "yes"
+    hardened = done["hardened:vmm.fstat"]
+    if no_write_exec(hardened):
+        assert hardened["answer"] == "error" and "cuModuleLoadData: CUDA_ERROR_OPERATING_SYSTEM" in hardened["detail"]
+
+
+def wait_for(condition):
+    """The condition's value once it is true. A test that waits for ever is ended by whoever runs it."""
+    while not (value := condition()):
+        time.sleep(0.01)
+    return value
+
+
+def test_hardened_processes_are_so_from_their_first_instruction(probe):
+    """The fact's own and its peer's, and neither outlives the probe."""
+    process = probe.start("--only", "hardened:vmm.same_uid", "--deadline", "600", "--seconds", "3000", stub="hang:cuDevicePrimaryCtxRetain")
+    roles = wait_for(lambda: (found := [pid for pid, line in probe.processes() if any("vmm." in word for word in line[1:3])])[1:] and found)
+    for pid in roles:
+        assert re.search(r"^NoNewPrivs:\s+1$", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)
+    process.kill()
+    process.communicate()
+    wait_for(lambda: probe.processes() == [])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_another_user_needs_root(probe):
+    for name in ("probe", "libcuda.so.1", "libnccl.so.2"):
+        source = {"probe": probe.program, "libcuda.so.1": probe.stub, "libnccl.so.2": probe.nccl}[name]
+        shutil.copy(source, probe.scratch / name)
+    probe.program, probe.stub, probe.nccl = (probe.scratch / name for name in ("probe", "libcuda.so.1", "libnccl.so.2"))
+    done = probe.run(*PATIENT, "--only", "vmm.*_uid", user=65534, group=65534, extra_groups=[])
+    assert done.answer("vmm.same_uid") == "yes"
+    assert done.answer("vmm.other_uid") == "skipped" and "only root" in done["vmm.other_uid"]["detail"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_the_other_user_is_chosen(probe):
+    done = probe.run(*PATIENT, "--only", "vmm.other_uid", "--uid", "4711")
+    assert done.answer("vmm.other_uid") == "yes" and "importer uid 4711" in done["vmm.other_uid"]["detail"]
+
+
+GVISOR = "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016\n"
+NVIDIA = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (builder)\nGCC version: 13\n"
+
+
+def machine(probe, files):
+    root = probe.scratch / "root"
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_failures_under_a_kernel_in_user_space_decide_nothing(probe):
+    """Answers that something works are as good as elsewhere."""
+    root = machine(probe, {"proc/version": GVISOR})
+    done = probe.run(*PATIENT, "--root", root, "--only", "vmm.same_uid", "--only", "vmm.fstat", "--only", "ipc.*_uid",
+                     stub="crash:cuMemImportFromShareableHandle,refuse:cuIpcOpenMemHandle=1")
+    assert "runtime gVisor" in done["machine"]["detail"] and "kernel Linux 4.4.0" in done["machine"]["detail"]
+    for fact, was in (("vmm.same_uid", "crash"), ("ipc.same_uid", "no"), ("ipc.other_uid", "no")):
+        assert done.answer(fact) == "undecided"
+        assert done[fact]["detail"].startswith(f"{was}, but a user-space kernel answered, so this decides nothing: ")
+    assert done.answer("vmm.fstat") == "yes"
+
+
+@pytest.mark.parametrize("files, words", [
+    ({"proc/driver/nvidia/version": NVIDIA}, "driver 580.159.04, open kernel module (CUDA"),
+    ({"proc/driver/nvidia/version": NVIDIA.replace("Open ", "")}, "driver 580.159.04 (CUDA"),
+    ({".dockerenv": ""}, "runtime docker;"),
+    ({"run/.containerenv": ""}, "runtime podman;"),
+    ({"run/systemd/container": "systemd-nspawn\n"}, "runtime systemd-nspawn;"),
+    ({"proc/1/environ": "PATH=/bin\0container=lxc\0"}, "runtime lxc;"),
+    ({"proc/1/environ": "container=oci\0HOME=/\0"}, "runtime oci;"),
+    ({"proc/1/cgroup": "0::/kubepods/burstable/pod7\n"}, "runtime kubepods;"),
+    ({"proc/cpuinfo": "flags : fpu hypervisor lahf_lm\n"}, "runtime virtual machine;"),
+    ({"sys/class/dmi/id/sys_vendor": "QEMU\n"}, "runtime none found, QEMU;"),
+    ({}, "driver unknown (CUDA"),
+    ({}, "kernel unknown; runtime none found;"),
+])
+def test_what_files_say_about_the_machine(probe, files, words):
+    (probe.scratch / "root").mkdir()
+    done = probe.run(*PATIENT, "--only", "nothing", "--root", machine(probe, files))
+    assert words in done["machine"]["detail"]
+
+
+def test_torch_and_nccl_are_found_where_python_has_them(probe):
+    """In a virtual environment that is on the PATH, and among the system's packages."""
+    root = machine(probe, {
+        "usr/lib/python3.12/site-packages/torch/version.py": "from typing import Optional\n__version__ = '2.11.0+cu130'\n",
+        "usr/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2": "",
+        "opt/torch/.venv/lib/python3.12/site-packages/torch/version.py": "nothing of use\n",
+    })
+    venv = machine(probe, {"venv/bin/python3": "", "venv/lib/python3.11/site-packages/torch/version.py": '__version__ = "2.13.0"\n'}) / "venv"
+    (venv / "bin/python3").chmod(0o755)
+    shutil.copy(probe.nccl, root / "usr/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2")
+    done = probe.run(*PATIENT, "--root", root, "--only", "library.*", nccl=False,
+                     env={"PATH": f"{venv}/bin:{os.environ['PATH']}", "LD_LIBRARY_PATH": str(probe.stub.parent)})
+    versions = done.answer("library.torch").split(", ")
+    assert versions[0] == "2.13.0" and versions[-2:] == ["2.11.0+cu130", "unknown"], versions
+    assert f"2.11.0+cu130 {root}/usr/lib/python3.12/site-packages/torch/version.py" in done["library.torch"]["detail"]
+    assert f"2.28.9 {root}/usr/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2" in done["library.nccl"]["detail"]
+
+
+def test_a_library_that_is_no_nccl(probe):
+    done = probe.run(*PATIENT, "--only", "library.nccl", "--only", "nccl.one_rank", "--nccl", "libc.so.6", nccl=False,
+                     env={"LD_LIBRARY_PATH": "/nowhere"})
+    assert "libc.so.6 has no ncclGetVersion" in done["library.nccl"]["detail"]
+
+
+def test_nccl_with_two_ranks_that_share_a_host_is_refused(probe):
+    """The stand-in refuses two ranks of one host, as NCCL does; so the answer above shows that the probe told them apart."""
+    done = probe.run(*PATIENT, "--only", "nccl.two_ranks")
+    assert "different NCCL_HOSTID" in done["nccl.two_ranks"]["detail"]
+
+
+def test_mps_is_looked_for_on_the_path(probe):
+    tool = probe.scratch / "nvidia-cuda-mps-control"
+    tool.write_text("")
+    tool.chmod(0o755)
+    done = probe.run(*PATIENT, "--only", "mps.*", env={"PATH": f"{probe.scratch}:{os.environ['PATH']}", "CUDA_MPS_PIPE_DIRECTORY": "/nowhere"})
+    assert done.answer("mps.control") == "yes" and str(tool) in done["mps.control"]["detail"]
+    assert "pipe directory /nowhere: not there" in done["mps.control"]["detail"]
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--what"], "unrecognized option '--what'"),
+    (["word"], "what is 'word'?"),
+    (["--seconds", "0"], "--seconds 0: not a number of seconds"),
+    (["--seconds", "soon"], "--seconds soon"),
+    (["--deadline", "nan"], "--deadline nan"),
+    (["--deadline", "-1"], "--deadline -1"),
+    (["--deadline"], "requires an argument"),
+    (["--uid", "0"], "--uid 0: not a uid other than root's"),
+    (["--uid", "99999999999"], "--uid 99999999999"),
+    (["--out", "/nowhere/rows"], "--out /nowhere/rows: No such file"),
+    (["--only", "x"] * 33, "--only x: too many patterns"),
+    (["--nccl", "x"] * 9, "--nccl x: too many libraries"),
+    (["--role", "vmm.importer"], "belong together"),
+    (["--place", "0"], "belong together"),
+    (["--role", "vmm.importer", "--board", "99", "--place", "0"], "--board 99: not an open descriptor"),
+    (["--role", "vmm.importer", "--board", "zero", "--place", "0"], "--board zero: not an open descriptor"),
+    (["--role", "vmm.importer", "--board", "1", "--place", "0"], "--board 1: not an open descriptor"),
+    (["--role", "vmm.importer", "--channel", "99"], "--channel 99: not an open descriptor"),
+    (["--role", "vmm.importer", "--place", "-1"], "--place -1: not the number of a place"),
+])
+def test_wrong_arguments(probe, arguments, words):
+    done = probe.run(*arguments, nccl=False)
+    assert (done.status, done.rows) == (2, [])
+    assert words in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def role(probe, name, place, size):
+    """Starts a role as the probe would, with a board of that size. Returns (status, stderr)."""
+    board = os.memfd_create("board", 0)
+    os.ftruncate(board, size)
+    done = subprocess.run(probe.command("--role", name, "--board", str(board), "--place", place), pass_fds=[board], capture_output=True,
+                          text=True, timeout=600, check=False, stdin=subprocess.DEVNULL)
+    os.close(board)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("name", ["vmm.same_uid", "vmm.importer", "holder"])
+def test_a_role_checks_what_it_is_given(probe, name):
+    assert role(probe, "no.such", "0", 1 << 16) == (2, "probe: --role no.such: there is no such role\n")
+    status, words = role(probe, name, "99", 1 << 16)
+    assert status == 2 and "--place 99: no such place on a board" in words
+    status, words = role(probe, name, "0", 16)
+    assert status == 2 and "no such place on a board" in words
+
+
+def test_help_lists_the_options(probe):
+    done = subprocess.run(probe.command("--help"), capture_output=True, text=True, check=True)
+    for option in ("--list", "--only", "--seconds", "--deadline", "--out", "--uid", "--libcuda", "--nccl", "--root", "--kernels", "77"):
+        assert option in done.stdout
+
+
+def script(probe, *arguments, **env):
+    """tests/gpu/probe.sh, with the stand-ins unless told otherwise."""
+    done = subprocess.run(["sh", TREE / "tests/gpu/probe.sh", *arguments], capture_output=True, text=True, timeout=900, check=False,
+                          stdin=subprocess.DEVNULL, env={**probe.environment(), **env})
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+def test_the_script_runs_the_program_and_keeps_its_rows(probe):
+    status, lines, stderr = script(probe, *probe.command("--only", "vmm.fstat"), OUT=str(probe.scratch))
+    assert (status, stderr) == (0, "") and len(lines) == 3
+    assert (probe.scratch / "probe.jsonl").read_text().splitlines() == lines
+
+
+def test_the_script_finds_the_program_of_a_build(probe, build):
+    status, lines, stderr = script(probe, "--libcuda", "/nowhere", GRADSYNC_BUILD=str(build))
+    assert (status, lines, len(stderr.splitlines())) == (77, [], 1)
+
+
+def test_the_script_says_what_to_build(probe):
+    status, lines, stderr = script(probe, GRADSYNC_BUILD="/nowhere")
+    assert (status, lines) == (1, []) and "ninja -C build tests/gpu/probe" in stderr
+    status, lines, stderr = script(probe, "/nowhere/probe")
+    assert status == 1 and "/nowhere/probe" in stderr
+
+
+def test_the_script_stops_a_program_that_forgets_the_time(probe):
+    """In at most six minutes: here with another clock, and a program that never looks at it."""
+    stuck, copy = probe.scratch / "stuck", probe.scratch / "probe.sh"
+    stuck.write_text("#!/bin/sh\ntrap '' TERM\nwhile :; do :; done\n")
+    stuck.chmod(0o755)
+    text = (TREE / "tests/gpu/probe.sh").read_text()
+    limits = dict(re.findall(r"^SECONDS_(\w+)=(\d+)", text, re.M))
+    assert int(limits["LIMIT"]) + int(limits["GRACE"]) + 5 <= 360
+    copy.write_text(re.sub(r"^(SECONDS_\w+)=\d+", r"\1=1", text, flags=re.M))
+    done = subprocess.run(["sh", copy, stuck], capture_output=True, text=True, timeout=600, check=False, env=probe.environment())
+    assert done.returncode == 1 and "stopped after 2 s" in done.stderr
