@@ -8,7 +8,6 @@
 #include "spawn.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -124,20 +123,23 @@ struct peer peer_start(struct actor *actor, const char *role, bool other_uid) {
         close(ends[1]);
         if (peer.pid < 0)
                 actor_fail(actor, "starting %s: %s", role, strerror(-peer.pid));
-        peer.pidfd = spawn_pidfd(peer.pid);
-        if (peer.pidfd < 0)
-                actor_fail(actor, "pidfd_open: %s", strerror(-peer.pidfd));
         return peer;
 }
 
-void peer_kill(struct actor *actor, struct peer *peer) {
-        struct pollfd ready = { .fd = peer->pidfd, .events = POLLIN };
+/* Waits until a child has ended and returns its status. */
+static int await_end(struct actor *actor, const struct peer *peer) {
+        int status = 0;
 
-        kill(peer->pid, SIGKILL);
-        actor_doing(actor, "waiting for the end of a killed peer");
-        while (poll(&ready, 1, -1) < 0 && errno == EINTR)
+        actor_doing(actor, "waiting for the end of a peer");
+        while (waitpid(peer->pid, &status, 0) < 0 && errno == EINTR)
                 ;
         actor_doing(actor, NULL);
+        return status;
+}
+
+void peer_kill(struct actor *actor, struct peer *peer) {
+        kill(peer->pid, SIGKILL);
+        await_end(actor, peer);
 }
 
 void channel_send(struct actor *actor, int channel, const struct message *message, int fd) {
@@ -234,20 +236,18 @@ struct message channel_receive(struct actor *actor, const char *word, int *fd) {
 /* How a peer ended that was still needed. */
 static _Noreturn void peer_ended(struct actor *actor, const struct peer *peer) {
         const char *doing = actor->board->place[peer->place].doing;
-        int status = 0;
+        char where[BOARD_DOING];
+        int status;
 
-        actor_doing(actor, "waiting for the end of a peer");
-        while (waitpid(peer->pid, &status, 0) < 0 && errno == EINTR)
-                ;
+        snprintf(where, sizeof where, "%s", doing[0] ? doing : "no call");
+        status = await_end(actor, peer);
         if (!board_answered(actor->board)) {
                 if (WIFSIGNALED(status)) {
                         actor_note(actor, "%s was killed by signal %d (%s) in %s", peer->role,
-                                   WTERMSIG(status), strsignal(WTERMSIG(status)),
-                                   doing[0] ? doing : "no call");
+                                   WTERMSIG(status), strsignal(WTERMSIG(status)), where);
                         answer(actor, "crash");
                 } else {
-                        actor_note(actor, "%s ended with %d in %s", peer->role, WEXITSTATUS(status),
-                                   doing[0] ? doing : "no call");
+                        actor_note(actor, "%s ended with %d in %s", peer->role, WEXITSTATUS(status), where);
                         answer(actor, "error");
                 }
         }

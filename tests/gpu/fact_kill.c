@@ -3,19 +3,21 @@
  * A process is killed while its kernel writes, to memory that it shares with a survivor. Do writes go on
  * after the survivor has read the end of file on its socket, after its pidfd says that it is gone, and for
  * how long? The kernel counts in two places: a word of host memory, which the survivor watches with its CPU,
- * and a word of device memory, which it copies from as soon as both have said so. The kernel ends by itself
- * after a while, should nothing else end it.
+ * and a word of device memory, of which it takes copies all the time. The kernel ends by itself after a
+ * while, should nothing else end it.
  */
 #include "clock.h"
 #include "facts.h"
 #include "vmm.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum {
         KILLS = 3,
@@ -28,10 +30,26 @@ static const uint64_t queued_ns = 40000000; /* of each of QUEUED */
 static const int64_t watch_ns = 1000000000; /* at least, after the kill */
 static const int64_t quiet_ns = 300000000;  /* nothing was written for so long: it has ended */
 
-struct times { /* after the kill, ns */
-        int64_t end_of_file, pidfd;
-        int64_t last_host;   /* write that was seen; -1: none after the kill */
-        int64_t last_device; /* end of the last copy that showed a change; -1: none did */
+/* All times are ns after the kill; -1: not yet, or never. */
+struct sign { /* that a process is gone */
+        int64_t seen;
+        bool based;          /* a copy that was enqueued after it has come: */
+        uint64_t base;       /* what that one held */
+        int64_t last_device; /* end of the last copy that held something else */
+};
+
+struct watch {
+        struct peer *writer;
+        int pidfd; /* -1: this kernel has none; the end of a child can be asked for, too */
+        int64_t begin;
+        struct sign end_of_file, gone;
+        const struct page *page; /* that the writer counts in */
+        uint64_t word;           /* last seen there */
+        int64_t last_host;       /* when it last changed */
+        struct page copy;        /* where copies of the counter in device memory go */
+        CUdeviceptr counter;
+        int64_t copy_begin; /* of the one under way; -1: none */
+        CUstream stream;
 };
 
 /* What both kinds of writer do: count in memory that the survivor sees, until they are killed. */
@@ -87,63 +105,140 @@ static void await_writes(struct actor *actor, const struct page *page) {
         actor_doing(actor, NULL);
 }
 
-/* From the kill on: CPU and, once the process is gone by both signs, copies. */
-static struct times watch(struct actor *actor, CUstream stream, struct peer *writer, const struct page *page,
-                          CUdeviceptr counter) {
-        struct pollfd signs[] = { { .fd = writer->channel, .events = POLLIN | POLLRDHUP },
-                                  { .fd = writer->pidfd, .events = POLLIN } };
-        struct times times = { -1, -1, -1, -1 };
-        uint64_t word = host_word(page), device = 0;
-        int64_t begin, now = 0, change = 0;
-        bool copied = false;
+static int64_t now(const struct watch *w) {
+        return clock_ns() - w->begin;
+}
 
-        begin = clock_ns();
-        kill(writer->pid, SIGKILL);
-        while (now < watch_ns || times.end_of_file < 0 || times.pidfd < 0 || now - change < quiet_ns) {
-                for (unsigned i = 0; i < 100; i++)
-                        if (host_word(page) != word) {
-                                word = host_word(page);
-                                times.last_host = change = clock_ns() - begin;
-                        }
-                if (poll(signs, 2, 0) < 0 && errno != EINTR)
-                        actor_fail(actor, "poll: %s", strerror(errno));
-                now = clock_ns() - begin;
-                if (times.end_of_file < 0 && (signs[0].revents & (POLLHUP | POLLRDHUP))) {
-                        times.end_of_file = now;
-                        if (host_word(page) !=
-                            word) /* since it was looked at: before the end of file, as far as one can know */
-                                times.last_host = change = now;
-                        word = host_word(page);
+static void look_at_host(struct watch *w) {
+        for (unsigned i = 0; i < 100; i++)
+                if (host_word(w->page) != w->word) {
+                        w->word = host_word(w->page);
+                        w->last_host = now(w);
                 }
-                if (times.pidfd < 0 && (signs[1].revents & POLLIN))
-                        times.pidfd = now;
-                if (times.end_of_file >= 0 && times.pidfd >= 0) {
-                        uint64_t read = driver_read64(actor, stream, counter);
+}
 
-                        now = clock_ns() - begin;
-                        if (copied && read != device)
-                                times.last_device = change = now;
-                        device = read;
-                        copied = true;
-                }
+/* A write since the host's word was last looked at counts as one before the sign: there is no telling. */
+static void set_sign(struct watch *w, struct sign *sign) {
+        look_at_host(w);
+        sign->seen = now(w);
+}
+
+static void look_at_signs(struct actor *actor, struct watch *w) {
+        struct pollfd fds[] = { { .fd = w->writer->channel, .events = POLLRDHUP },
+                                { .fd = w->pidfd, .events = POLLIN } };
+        siginfo_t end = { 0 };
+
+        if (poll(fds, 2, 0) < 0 && errno != EINTR)
+                actor_fail(actor, "poll: %s", strerror(errno));
+        if (w->end_of_file.seen < 0 && (fds[0].revents & (POLLHUP | POLLRDHUP)))
+                set_sign(w, &w->end_of_file);
+        if (w->pidfd < 0 && waitid(P_PID, (id_t)w->writer->pid, &end, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+            end.si_pid != 0)
+                fds[1].revents = POLLIN;
+        if (w->gone.seen < 0 && (fds[1].revents & POLLIN))
+                set_sign(w, &w->gone);
+}
+
+/* A copy that was enqueued after a sign, and holds something else than the first such copy, shows a write after it. */
+static void compare_copy(struct watch *w, struct sign *sign) {
+        uint64_t counter = host_word(&w->copy);
+
+        if (sign->seen < 0 || w->copy_begin < sign->seen)
+                return;
+        if (sign->based && counter != sign->base) {
+                sign->last_device = now(w);
+                sign->base = counter;
         }
-        return times;
+        if (!sign->based)
+                sign->base = counter;
+        sign->based = true;
+}
+
+/* Copies of the counter, one after the other, none of them waited for. */
+static void look_at_device(struct actor *actor, struct watch *w) {
+        CUresult result = CU_TRY(actor, cuStreamQuery, w->stream);
+
+        if (result == CUDA_ERROR_NOT_READY)
+                return;
+        driver_check(actor, "cuStreamQuery", result);
+        if (w->copy_begin >= 0) {
+                compare_copy(w, &w->end_of_file);
+                compare_copy(w, &w->gone);
+        }
+        w->copy_begin = now(w);
+        CU(actor, cuMemcpyDtoHAsync, w->copy.host, w->counter, sizeof *w->copy.host, w->stream);
+}
+
+static int64_t later(int64_t a, int64_t b) {
+        return a > b ? a : b;
+}
+
+/* When the last write was seen that came after a sign; -1: none. */
+static int64_t last_after(const struct watch *w, const struct sign *sign) {
+        return later(w->last_host > sign->seen ? w->last_host : -1, sign->last_device);
+}
+
+/* Both signs are there, each with a copy after it, and nothing has been written for a while. */
+static bool is_over(const struct watch *w) {
+        int64_t last = later(later(w->last_host, w->end_of_file.last_device), w->gone.last_device);
+
+        return w->end_of_file.based && w->gone.based && now(w) >= watch_ns && now(w) - last >= quiet_ns;
 }
 
 static double milliseconds(int64_t ns) {
         return (double)ns / 1e6;
 }
 
-/* One kill. Returns for how long writes went on after the end of file, in ns; 0: they did not. */
+static void note_sign(struct actor *actor, const struct watch *w, const char *name, const struct sign *sign) {
+        int64_t last = last_after(w, sign);
+
+        if (last < 0)
+                actor_note(actor, "%s after %.2f ms, no write after it", name, milliseconds(sign->seen));
+        else
+                actor_note(actor,
+                           "%s after %.2f ms, writes for %.2f ms after it (host memory %s, device memory %s)",
+                           name, milliseconds(sign->seen), milliseconds(last - sign->seen),
+                           w->last_host > sign->seen ? "too" : "no", sign->last_device >= 0 ? "too" : "no");
+}
+
+/* Kills the writer and watches. Returns for how long writes went on after the end of file, in ns; 0: they did not. */
+static int64_t kill_and_watch(struct actor *actor, struct peer *writer, const struct page *page,
+                              CUdeviceptr counter) {
+        struct watch w = {
+                .writer = writer,
+                .pidfd = (int)syscall(SYS_pidfd_open, writer->pid, 0u),
+                .end_of_file = { .seen = -1, .last_device = -1 },
+                .gone = { .seen = -1, .last_device = -1 },
+                .page = page,
+                .word = host_word(page),
+                .last_host = -1,
+                .copy = page_new(actor, PAGE),
+                .counter = counter,
+                .copy_begin = -1,
+                .stream = driver_stream(actor),
+        };
+        int64_t last;
+
+        w.begin = clock_ns();
+        kill(writer->pid, SIGKILL);
+        while (!is_over(&w)) {
+                look_at_host(&w);
+                look_at_signs(actor, &w);
+                look_at_device(actor, &w);
+        }
+        note_sign(actor, &w, "end of file", &w.end_of_file);
+        note_sign(actor, &w, w.pidfd >= 0 ? "pidfd" : "waitid (there is no pidfd here)", &w.gone);
+        last = last_after(&w, &w.end_of_file);
+        return last < 0 ? 0 : last - w.end_of_file.seen;
+}
+
+/* One kill, of a process that owns the memory or of one that has mapped it. */
 static int64_t kill_once(struct actor *actor, bool exporter, unsigned kernels, uint64_t ns) {
         struct peer writer =
                 peer_start(actor, exporter ? "kill.exporter.writer" : "kill.importer.writer", false);
         struct message begin = { .word = "begin", .number = { kernels, ns } }, message;
-        CUstream stream = driver_stream(actor);
-        struct times times;
         struct page page;
         struct vmm vmm;
-        int64_t last;
         int fd;
 
         channel_send(actor, writer.channel, &begin, -1);
@@ -151,24 +246,13 @@ static int64_t kill_once(struct actor *actor, bool exporter, unsigned kernels, u
                 vmm = vmm_receive_from(actor, &writer, "memory");
         } else {
                 vmm = vmm_new(actor, 1);
-                driver_fill(actor, stream, vmm.address, vmm.size, 0);
+                driver_fill(actor, driver_stream(actor), vmm.address, vmm.size, 0);
                 vmm_send(actor, writer.channel, &vmm, "memory");
         }
         message = peer_receive(actor, &writer, "running", &fd);
         page = page_open(actor, fd, message.number[0]);
         await_writes(actor, &page);
-        times = watch(actor, stream, &writer, &page, vmm.address);
-        last = times.last_host > times.last_device ? times.last_host : times.last_device;
-        actor_note(
-                actor,
-                "after the kill: end of file %.2f ms, pidfd %.2f ms, last write seen in host memory %.2f ms, "
-                "in device memory %s",
-                milliseconds(times.end_of_file), milliseconds(times.pidfd),
-                milliseconds(times.last_host < 0 ? 0 : times.last_host),
-                times.last_device < 0 ? "none after both" : "after both");
-        if (times.last_device >= 0)
-                actor_note(actor, "the last at %.2f ms", milliseconds(times.last_device));
-        return last > times.end_of_file ? last - times.end_of_file : 0;
+        return kill_and_watch(actor, &writer, &page, vmm.address);
 }
 
 static _Noreturn void kill_several(struct actor *actor, bool exporter, unsigned kernels, uint64_t ns) {

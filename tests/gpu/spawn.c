@@ -135,9 +135,3 @@ pid_t spawn_role(const struct options *options, const struct spawn *spawn) {
         close(self);
         return pid;
 }
-
-int spawn_pidfd(pid_t pid) {
-        int fd = (int)syscall(SYS_pidfd_open, pid, 0u);
-
-        return fd < 0 ? -errno : fd;
-}

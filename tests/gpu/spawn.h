@@ -26,6 +26,3 @@ struct spawn {
 
 /* Starts the role. Returns its pid, or a negative errno. The caller keeps its descriptors. */
 pid_t spawn_role(const struct options *options, const struct spawn *spawn);
-
-/* A pidfd of a child that has not been waited for, or a negative errno. */
-int spawn_pidfd(pid_t pid);

@@ -211,6 +211,15 @@ def test_what_the_driver_does_is_the_answer(probe, fact, stub, answer):
     assert probe.run(*PATIENT, "--only", fact, stub=stub).answer(fact) == answer
 
 
+@pytest.mark.parametrize("fact", ["kill.exporter", "kill.importer"])
+def test_writes_that_go_on_after_a_kill_are_seen(probe, fact):
+    """In both kinds of memory, after both signs."""
+    done = probe.run(*PATIENT, "--only", fact, stub="outlive")
+    assert re.fullmatch(r"yes, \d+\.\d\d ms", done.answer(fact)), done[fact]
+    seen = re.findall(r"(end of file|pidfd) after \S+ ms, writes for \S+ ms after it \(host memory too, device memory too\)", done[fact]["detail"])
+    assert seen == ["end of file", "pidfd"] * 3, done[fact]
+
+
 def test_functions_that_the_driver_lacks_are_named(probe):
     done = probe.run(*PATIENT, "--only", "wait.cpu_store", "--only", "vmm.fstat", stub="missing:cuStreamWaitValue64,missing:cuIpcGetEventHandle")
     assert "does not have cuIpcGetEventHandle as of CUDA 4.1, cuStreamWaitValue64 as of CUDA 11.7" in done["machine"]["detail"]

@@ -10,8 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { OUTLIVE_NS = 200 * 1000 * 1000 };
 
 struct CUstream_st {
         pthread_mutex_t lock;
@@ -313,17 +316,40 @@ static void run_bump(struct stub_operation *o) {
                 words[i]++;
 }
 
-static void run_count(struct stub_operation *o) {
-        volatile uint64_t *device = (uint64_t *)(uintptr_t)o->number[0],
-                          *host = (uint64_t *)(uintptr_t)o->number[1];
-        int64_t begin = now_ns();
+static void count(struct stub_operation *o, pid_t process) {
+        volatile uint64_t *device = (uint64_t *)(uintptr_t)o->number[0];
+        volatile uint64_t *host = (uint64_t *)(uintptr_t)o->number[1];
+        int64_t end = now_ns() + (int64_t)o->number[2];
         uint64_t n = *device;
+        bool outlived = false;
 
         do {
                 *device = ++n;
                 *host = n;
                 rest(64);
-        } while ((uint64_t)(now_ns() - begin) < o->number[2]);
+                if (process != 0 && !outlived && getppid() != process) {
+                        outlived = true;
+                        end = now_ns() + OUTLIVE_NS;
+                }
+        } while (now_ns() < end);
+}
+
+/* As a kernel of a GPU that does not end with its process: another one counts, and holds nothing else of it. */
+static void run_count(struct stub_operation *o) {
+        const char *list = getenv("STUB_CUDA");
+        pid_t process = getpid(), child;
+
+        if (list == NULL || strstr(list, "outlive") == NULL) {
+                count(o, 0);
+                return;
+        }
+        child = fork();
+        if (child == 0) {
+                close_range(3, ~0u, 0);
+                count(o, process);
+                _exit(0);
+        }
+        waitpid(child, NULL, 0);
 }
 
 static void run_gaps(struct stub_operation *o) {
