@@ -55,7 +55,6 @@ static const struct {
         const char *name;
         actor_run *run;
 } roles[] = {
-        { "holder", role_holder },
         { "vmm.importer", role_vmm_importer },
         { "vmm.exporter", role_vmm_exporter },
         { "ipc.importer", role_ipc_importer },
@@ -72,10 +71,14 @@ static const struct {
         { "fault.trainer", role_fault_trainer },
 };
 
-actor_run *facts_role(const char *name) {
+actor_run *facts_role(const char *name, bool *peer) {
+        *peer = false;
         for (unsigned i = 0; i < n_facts; i++)
                 if (strcmp(facts[i].name, name) == 0)
                         return facts[i].run;
+        if (strcmp(name, "holder") == 0)
+                return role_holder;
+        *peer = true;
         for (unsigned i = 0; i < sizeof roles / sizeof *roles; i++)
                 if (strcmp(roles[i].name, name) == 0)
                         return roles[i].run;

@@ -28,8 +28,8 @@ struct fact {
 extern const struct fact facts[];
 extern const unsigned n_facts;
 
-/* The role of that name, a fact's own or a peer's; NULL: there is none. */
-actor_run *facts_role(const char *name);
+/* The role of that name; NULL: there is none. A peer's has a channel to the fact that it is a part of. */
+actor_run *facts_role(const char *name, bool *peer);
 
 /* fact_machine.c */
 void fact_machine(struct actor *actor);

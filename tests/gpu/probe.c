@@ -186,10 +186,16 @@ static int list(const struct options *options) {
 }
 
 static int play(const struct options *options) {
-        actor_run *role = facts_role(options->role);
+        bool peer;
+        actor_run *role = facts_role(options->role, &peer);
 
         if (role == NULL) {
                 fprintf(stderr, "probe: --role %s: there is no such role\n", options->role);
+                return STATUS_USAGE;
+        }
+        if (peer != (options->channel >= 0)) {
+                fprintf(stderr, "probe: --role %s: %s\n", options->role,
+                        peer ? "is a peer's and needs a --channel" : "is not a peer's and has no --channel");
                 return STATUS_USAGE;
         }
         actor_play(options, role);

@@ -390,23 +390,24 @@ def test_wrong_arguments(probe, arguments, words):
     assert words in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-def role(probe, name, place, size):
-    """Starts a role as the probe would, with a board of that size. Returns (status, stderr)."""
+def role(probe, name, place, size, channel):
+    """Starts a role as the probe would, with a board of that size, which is its channel, too. Returns (status, stderr)."""
     board = os.memfd_create("board", 0)
     os.ftruncate(board, size)
-    done = subprocess.run(probe.command("--role", name, "--board", str(board), "--place", place), pass_fds=[board], capture_output=True,
-                          text=True, timeout=600, check=False, stdin=subprocess.DEVNULL)
+    command = probe.command("--role", name, "--board", str(board), "--place", place, *(["--channel", str(board)] if channel else []))
+    done = subprocess.run(command, pass_fds=[board], capture_output=True, text=True, timeout=600, check=False, stdin=subprocess.DEVNULL)
     os.close(board)
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("name", ["vmm.same_uid", "vmm.importer", "holder"])
-def test_a_role_checks_what_it_is_given(probe, name):
-    assert role(probe, "no.such", "0", 1 << 16) == (2, "probe: --role no.such: there is no such role\n")
-    status, words = role(probe, name, "99", 1 << 16)
-    assert status == 2 and "--place 99: no such place on a board" in words
-    status, words = role(probe, name, "0", 16)
-    assert status == 2 and "no such place on a board" in words
+@pytest.mark.parametrize("name, peer", [("vmm.same_uid", False), ("vmm.importer", True), ("nccl.rank", True), ("holder", False)])
+def test_a_role_checks_what_it_is_given(probe, name, peer):
+    assert role(probe, "no.such", "0", 1 << 16, peer) == (2, "probe: --role no.such: there is no such role\n")
+    words = "is a peer's and needs a --channel" if peer else "is not a peer's and has no --channel"
+    assert role(probe, name, "0", 1 << 16, not peer) == (2, f"probe: --role {name}: {words}\n")
+    for place, size in (("99", 1 << 16), ("0", 16)):
+        status, error = role(probe, name, place, size, peer)
+        assert status == 2 and f"--place {place}: no such place on a board" in error
 
 
 def test_help_lists_the_options(probe):
