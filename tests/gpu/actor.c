@@ -8,6 +8,7 @@
 #include "spawn.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ void actor_note(struct actor *actor, const char *format, ...) {
         va_end(arguments);
 }
 
-static void answer(struct actor *actor, const char *format, ...) {
+static void actor_set_answer(struct actor *actor, const char *format, ...) {
         va_list arguments;
 
         va_start(arguments, format);
@@ -78,10 +79,22 @@ _Noreturn void actor_fail(struct actor *actor, const char *format, ...) {
                 va_start(arguments, format);
                 board_note(actor->board, format, arguments);
                 va_end(arguments);
-                answer(actor, "error");
+                actor_set_answer(actor, "error");
         }
         actor_doing(actor, "its end");
         _exit(3);
+}
+
+void actor_decide(struct actor *actor, const char *decided) {
+        actor_set_answer(actor, "%s", decided);
+}
+
+void actor_spin(struct actor *actor, unsigned turn) {
+        if (turn % 1024 != 1023)
+                return;
+        if (board_answered(actor->board))
+                _exit(3); /* another process of the fact could not go on */
+        sched_yield();
 }
 
 _Noreturn void actor_skip(struct actor *actor, const char *format, ...) {
@@ -90,7 +103,7 @@ _Noreturn void actor_skip(struct actor *actor, const char *format, ...) {
         va_start(arguments, format);
         board_note(actor->board, format, arguments);
         va_end(arguments);
-        answer(actor, "skipped");
+        actor_set_answer(actor, "skipped");
         _exit(0);
 }
 
@@ -127,7 +140,7 @@ struct peer peer_start(struct actor *actor, const char *role, bool other_uid) {
 }
 
 /* Waits until a child has ended and returns its status. */
-static int await_end(struct actor *actor, const struct peer *peer) {
+static int peer_await_end(struct actor *actor, const struct peer *peer) {
         int status = 0;
 
         actor_doing(actor, "waiting for the end of a peer");
@@ -139,7 +152,7 @@ static int await_end(struct actor *actor, const struct peer *peer) {
 
 void peer_kill(struct actor *actor, struct peer *peer) {
         kill(peer->pid, SIGKILL);
-        await_end(actor, peer);
+        peer_await_end(actor, peer);
 }
 
 void channel_send(struct actor *actor, int channel, const struct message *message, int fd) {
@@ -174,7 +187,7 @@ void channel_say(struct actor *actor, int channel, const char *word) {
 }
 
 /* The message and its descriptor. Returns false at the end of the channel. */
-static bool receive(struct actor *actor, int channel, struct message *message, int *fd) {
+static bool channel_read(struct actor *actor, int channel, struct message *message, int *fd) {
         struct iovec data = { .iov_base = message, .iov_len = sizeof *message };
         union {
                 char bytes[CMSG_SPACE(sizeof(int))];
@@ -204,7 +217,7 @@ static bool receive(struct actor *actor, int channel, struct message *message, i
 }
 
 /* A message is what its receiver expects, or the two disagree about the order of things. */
-static void check(struct actor *actor, struct message *message, int with, const char *word, int *fd) {
+static void channel_check(struct actor *actor, struct message *message, int with, const char *word, int *fd) {
         actor_doing(actor, NULL);
         message->word[sizeof message->word - 1] = '\0';
         if (strcmp(message->word, word) != 0)
@@ -215,7 +228,7 @@ static void check(struct actor *actor, struct message *message, int with, const 
                 *fd = with;
 }
 
-static void wait_for(struct actor *actor, const char *word) {
+static void actor_wait_for(struct actor *actor, const char *word) {
         char doing[BOARD_DOING];
 
         snprintf(doing, sizeof doing, "waiting for \"%s\"", word);
@@ -226,10 +239,10 @@ struct message channel_receive(struct actor *actor, const char *word, int *fd) {
         struct message message;
         int with;
 
-        wait_for(actor, word);
-        if (!receive(actor, actor->channel, &message, &with))
+        actor_wait_for(actor, word);
+        if (!channel_read(actor, actor->channel, &message, &with))
                 _exit(0); /* the fact is over, or its own process tells why not */
-        check(actor, &message, with, word, fd);
+        channel_check(actor, &message, with, word, fd);
         return message;
 }
 
@@ -240,15 +253,15 @@ static _Noreturn void peer_ended(struct actor *actor, const struct peer *peer) {
         int status;
 
         snprintf(where, sizeof where, "%s", doing[0] ? doing : "no call");
-        status = await_end(actor, peer);
+        status = peer_await_end(actor, peer);
         if (!board_answered(actor->board)) {
                 if (WIFSIGNALED(status)) {
                         actor_note(actor, "%s was killed by signal %d (%s) in %s", peer->role,
                                    WTERMSIG(status), strsignal(WTERMSIG(status)), where);
-                        answer(actor, "crash");
+                        actor_set_answer(actor, "crash");
                 } else {
                         actor_note(actor, "%s ended with %d in %s", peer->role, WEXITSTATUS(status), where);
-                        answer(actor, "error");
+                        actor_set_answer(actor, "error");
                 }
         }
         _exit(3);
@@ -258,9 +271,9 @@ struct message peer_receive(struct actor *actor, struct peer *peer, const char *
         struct message message;
         int with;
 
-        wait_for(actor, word);
-        if (!receive(actor, peer->channel, &message, &with))
+        actor_wait_for(actor, word);
+        if (!channel_read(actor, peer->channel, &message, &with))
                 peer_ended(actor, peer);
-        check(actor, &message, with, word, fd);
+        channel_check(actor, &message, with, word, fd);
         return message;
 }

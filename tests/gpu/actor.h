@@ -53,7 +53,7 @@ typedef void actor_run(struct actor *actor);
 /* Plays the role that the options name, with `run`. */
 _Noreturn void actor_play(const struct options *options, actor_run *run);
 
-/* What this process is about to do, for whoever wonders where it hangs; NULL: its own code again. */
+/* What this process is about to do, told if it hangs or crashes there; NULL: its own code again. */
 void actor_doing(struct actor *actor, const char *what);
 
 /* Adds to the fact's detail. */
@@ -63,6 +63,12 @@ void actor_note(struct actor *actor, const char *format, ...) __attribute__((for
 _Noreturn void actor_answer(struct actor *actor, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 _Noreturn void actor_fail(struct actor *actor, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Sets the answer before something that may not come back; notes can still be added. */
+void actor_decide(struct actor *actor, const char *answer);
+
+/* Called in every turn of a loop that spins: lets others run at times, and ends with the fact. */
+void actor_spin(struct actor *actor, unsigned turn);
 
 /* A fact that cannot be asked here: "skipped", and why. */
 _Noreturn void actor_skip(struct actor *actor, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct board *map(int fd) {
+static struct board *board_map(int fd) {
         void *memory = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
         return memory == MAP_FAILED ? NULL : memory;
@@ -25,7 +25,7 @@ struct board *board_new(int *fd) {
         *fd = memfd_create("probe-board", MFD_CLOEXEC);
         if (*fd < 0)
                 return NULL;
-        board = ftruncate(*fd, sizeof(struct board)) == 0 ? map(*fd) : NULL;
+        board = ftruncate(*fd, sizeof(struct board)) == 0 ? board_map(*fd) : NULL;
         if (board == NULL) {
                 close(*fd);
                 *fd = -1;
@@ -38,7 +38,7 @@ struct board *board_open(int fd) {
 
         if (fstat(fd, &status) < 0 || status.st_size < (off_t)sizeof(struct board))
                 return NULL;
-        return map(fd);
+        return board_map(fd);
 }
 
 void board_free(struct board *board) {
@@ -70,9 +70,9 @@ void board_note(struct board *board, const char *format, va_list arguments) {
 }
 
 bool board_answer(struct board *board, const char *format, va_list arguments) {
-        int32_t nobody = 0;
+        int32_t unanswered = 0;
 
-        if (!__atomic_compare_exchange_n(&board->answered, &nobody, 1, false, __ATOMIC_ACQ_REL,
+        if (!__atomic_compare_exchange_n(&board->answered, &unanswered, 1, false, __ATOMIC_ACQ_REL,
                                          __ATOMIC_ACQUIRE))
                 return false;
         vsnprintf(board->answer, sizeof board->answer, format, arguments);

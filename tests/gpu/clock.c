@@ -14,14 +14,14 @@ int64_t clock_ns(void) {
         return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static int compare(const void *a, const void *b) {
+static int samples_compare(const void *a, const void *b) {
         int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
 
         return (x > y) - (x < y);
 }
 
 void samples_sort(int64_t *samples, size_t n) {
-        qsort(samples, n, sizeof *samples, compare);
+        qsort(samples, n, sizeof *samples, samples_compare);
 }
 
 int64_t samples_percentile(const int64_t *samples, size_t n, unsigned percent) {

@@ -5,6 +5,7 @@
 #include "driver.h"
 
 #include "actor.h"
+#include "clock.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,6 +13,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+enum { WARM_NS = 300 * 1000 * 1000 };
 
 const char *const kernel_names[KERNELS] = {
         [KERNEL_IDLE] = "idle",
@@ -54,8 +57,8 @@ const char *driver_name(struct actor *actor, CUresult result) {
 }
 
 /* The function at that version, or NULL and its name in `missing`. */
-static void *resolve(PFN_cuGetProcAddress_v12000 get, const char *name, int version, char *missing,
-                     size_t size) {
+static void *driver_resolve(PFN_cuGetProcAddress_v12000 get, const char *name, int version, char *missing,
+                            size_t size) {
         CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
         void *function = NULL;
         CUresult result = get(name, &function, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
@@ -68,14 +71,32 @@ static void *resolve(PFN_cuGetProcAddress_v12000 get, const char *name, int vers
         return NULL;
 }
 
+/* A library by its path; by a mere name also where containers put drivers that their loader does not know. */
+static void *driver_open_library(const char *path) {
+        static const char *const folders[] = { "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib",
+                                               "/usr/lib/x86_64-linux-gnu", "/usr/lib64" };
+        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        char full[512];
+
+        for (size_t i = 0;
+             library == NULL && strchr(path, '/') == NULL && i < sizeof folders / sizeof *folders; i++) {
+                snprintf(full, sizeof full, "%s/%s", folders[i], path);
+                if (access(full, F_OK) == 0)
+                        library = dlopen(full, RTLD_NOW | RTLD_LOCAL);
+        }
+        return library;
+}
+
 const char *driver_load(struct driver *driver, const char *path, bool *library, char *missing, size_t size) {
         static char why[256];
         PFN_cuGetProcAddress_v12000 get;
-        void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        void *handle = driver_open_library(path);
 
         missing[0] = '\0';
         *library = handle != NULL;
         if (handle == NULL) {
+                dlerror();
+                dlopen(path, RTLD_NOW | RTLD_LOCAL);
                 snprintf(why, sizeof why, "%s", dlerror());
                 return why;
         }
@@ -85,7 +106,8 @@ const char *driver_load(struct driver *driver, const char *path, bool *library, 
                          path);
                 return why;
         }
-#define CUDA_RESOLVE(name, version) *(void **)&driver->name = resolve(get, #name, version, missing, size);
+#define CUDA_RESOLVE(name, version)                                                                          \
+        *(void **)&driver->name = driver_resolve(get, #name, version, missing, size);
         CUDA_CALLS(CUDA_RESOLVE)
 #undef CUDA_RESOLVE
         return NULL;
@@ -94,7 +116,6 @@ const char *driver_load(struct driver *driver, const char *path, bool *library, 
 void driver_open(struct actor *actor) {
         const char *problem;
         CUcontext context;
-        CUmodule module;
         char missing[1024];
         bool library;
 
@@ -107,9 +128,18 @@ void driver_open(struct actor *actor) {
         CU(actor, cuDeviceGet, &actor->device, 0);
         CU(actor, cuDevicePrimaryCtxRetain, &context, actor->device);
         CU(actor, cuCtxSetCurrent, context);
-        CU(actor, cuModuleLoadData, &module, kernels_ptx);
-        for (unsigned i = 0; i < KERNELS; i++)
-                CU(actor, cuModuleGetFunction, &actor->kernel[i], module, kernel_names[i]);
+}
+
+/* Compiled when the first one is needed: most facts need none, and should not fail for them. */
+static CUfunction driver_kernel(struct actor *actor, unsigned which) {
+        CUmodule module;
+
+        if (actor->kernel[which] == NULL) {
+                CU(actor, cuModuleLoadData, &module, kernels_ptx);
+                for (unsigned i = 0; i < KERNELS; i++)
+                        CU(actor, cuModuleGetFunction, &actor->kernel[i], module, kernel_names[i]);
+        }
+        return actor->kernel[which];
 }
 
 CUstream driver_stream(struct actor *actor) {
@@ -150,19 +180,37 @@ void driver_fill(struct actor *actor, CUstream stream, CUdeviceptr address, size
         driver_sync(actor, stream);
 }
 
-void driver_launch(struct actor *actor, CUstream stream, unsigned kernel, void **arguments) {
-        CU(actor, cuLaunchKernel, actor->kernel[kernel], 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL);
+void driver_launch(struct actor *actor, CUstream stream, unsigned which, void **arguments) {
+        CUfunction function = driver_kernel(actor, which);
+
+        CU(actor, cuLaunchKernel, function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL);
+}
+
+void driver_warm_up(struct actor *actor, CUstream stream) {
+        const size_t size = (size_t)64 << 20;
+        int64_t until = clock_ns() + WARM_NS;
+        CUdeviceptr memory;
+
+        CU(actor, cuMemAlloc, &memory, size);
+        do
+                driver_check(actor, "a kernel", driver_bump(actor, stream, memory, size));
+        while (clock_ns() < until);
+        CU(actor, cuMemFree, memory);
 }
 
 CUresult driver_bump(struct actor *actor, CUstream stream, CUdeviceptr address, size_t size) {
+        CUfunction function = driver_kernel(actor, KERNEL_BUMP);
         const unsigned threads = 256;
         uint32_t n = (uint32_t)(size / sizeof(uint32_t));
         void *arguments[] = { &address, &n };
-        CUresult result =
-                CU_TRY(actor, cuLaunchKernel, actor->kernel[KERNEL_BUMP], (n + threads - 1) / threads, 1, 1,
-                       threads, 1, 1, 0, stream, arguments, NULL);
+        CUresult result = CU_TRY(actor, cuLaunchKernel, function, (n + threads - 1) / threads, 1, 1, threads,
+                                 1, 1, 0, stream, arguments, NULL);
 
         return result != CUDA_SUCCESS ? result : CU_TRY(actor, cuStreamSynchronize, stream);
+}
+
+uint64_t page_word(const struct page *page) {
+        return __atomic_load_n(&page->host[0], __ATOMIC_ACQUIRE);
 }
 
 struct page page_open(struct actor *actor, int fd, size_t size) {

@@ -107,7 +107,7 @@ const char *driver_name(struct actor *actor, CUresult result);
  * `missing` ("": none). */
 const char *driver_load(struct driver *driver, const char *path, bool *library, char *missing, size_t size);
 
-/* Loads the driver, makes device 0 and its primary context current, and loads the kernels. */
+/* Loads the driver, and makes device 0 and its primary context current. */
 void driver_open(struct actor *actor);
 
 /* A stream that does not wait for the legacy default stream. */
@@ -131,6 +131,10 @@ void driver_launch(struct actor *actor, CUstream stream, unsigned kernel, void *
  * returned. */
 CUresult driver_bump(struct actor *actor, CUstream stream, CUdeviceptr address, size_t size);
 
+/* Keeps the whole card busy for a moment: the clocks of an idle one are low. Everything that is loaded late is
+ * loaded then. */
+void driver_warm_up(struct actor *actor, CUstream stream);
+
 /* Host memory that a descriptor names, mapped here and registered with the driver: both addresses are of the
  * same bytes. */
 struct page {
@@ -139,6 +143,9 @@ struct page {
         uint64_t *host;
         CUdeviceptr device;
 };
+
+/* The first word of it, as another process or the card has written it. */
+uint64_t page_word(const struct page *page);
 
 /* A new memfd, or one that was received; size is a multiple of the page size. */
 struct page page_new(struct actor *actor, size_t size);

@@ -30,7 +30,7 @@ void role_fault_trainer(struct actor *actor) {
         actor_stay(actor);
 }
 
-static struct peer attach(struct actor *actor, const struct vmm *vmm) {
+static struct peer trainer_attach(struct actor *actor, const struct vmm *vmm) {
         struct peer trainer = peer_start(actor, "fault.trainer", false);
 
         vmm_send(actor, trainer.channel, vmm, "memory");
@@ -38,7 +38,7 @@ static struct peer attach(struct actor *actor, const struct vmm *vmm) {
         return trainer;
 }
 
-static CUresult run(struct actor *actor, struct peer *trainer, bool fault) {
+static CUresult trainer_run(struct actor *actor, struct peer *trainer, bool fault) {
         struct message begin = { .word = "begin", .number = { fault } };
 
         channel_send(actor, trainer->channel, &begin, -1);
@@ -46,7 +46,7 @@ static CUresult run(struct actor *actor, struct peer *trainer, bool fault) {
 }
 
 void fact_fault_neighbour(struct actor *actor) {
-        uint64_t ns = 500 * 1000 * 1000, count;
+        uint64_t ns = 2000000000, count, during;
         CUdeviceptr counter;
         struct peer faulty, next;
         struct page page;
@@ -62,9 +62,12 @@ void fact_fault_neighbour(struct actor *actor) {
         driver_fill(actor, stream, counter, 4096, 0);
         vmm = vmm_new(actor, 1);
         driver_fill(actor, stream, vmm.address, vmm.size, PATTERN);
-        faulty = attach(actor, &vmm);
+        faulty = trainer_attach(actor, &vmm);
         driver_launch(actor, busy, KERNEL_COUNT, (void *[]){ &counter, &page.device, &ns });
-        fault = run(actor, &faulty, true);
+        for (unsigned turn = 0; page_word(&page) == 0; turn++)
+                actor_spin(actor, turn);
+        fault = trainer_run(actor, &faulty, true);
+        during = page_word(&page);
         actor_note(actor, "the trainer's kernel: %s", driver_name(actor, fault));
         if (fault == CUDA_SUCCESS)
                 actor_fail(actor, "a write to address 0x10 was no fault");
@@ -75,12 +78,17 @@ void fact_fault_neighbour(struct actor *actor) {
         if (kernel != CUDA_SUCCESS || later != CUDA_SUCCESS)
                 actor_answer(actor, "no");
         count = driver_read64(actor, stream, counter);
-        actor_note(actor, "it counted to %" PRIu64 ", %" PRIu64 " in host memory; the shared memory is %s",
-                   count, page.host[0],
+        actor_note(actor,
+                   "it had counted to %" PRIu64 " after the fault and to %" PRIu64 " at its end, %" PRIu64
+                   " in host memory; the shared memory is %s",
+                   during, count, page_word(&page),
                    vmm_holds(actor, stream, &vmm, PATTERN + 1) ? "as it should be" : "something else");
         peer_kill(actor, &faulty);
-        next = attach(actor, &vmm);
-        actor_note(actor, "the next trainer's kernel: %s", driver_name(actor, run(actor, &next, false)));
-        actor_answer(actor,
-                     vmm_holds(actor, stream, &vmm, PATTERN + 2) && count == page.host[0] ? "yes" : "no");
+        next = trainer_attach(actor, &vmm);
+        actor_note(actor, "the next trainer's kernel: %s",
+                   driver_name(actor, trainer_run(actor, &next, false)));
+        actor_answer(actor, vmm_holds(actor, stream, &vmm, PATTERN + 2) && count == page_word(&page) &&
+                                            count > during
+                                    ? "yes"
+                                    : "no");
 }

@@ -2,7 +2,8 @@
 /*
  * A process is killed while its kernel writes, to memory that it shares with a survivor. Do writes go on
  * after the survivor has read the end of file on its socket, after its pidfd says that it is gone, and for
- * how long? The kernel counts in two places: a word of host memory, which the survivor watches with its CPU,
+ * how long? Descriptors are closed one after the other, so there are two sockets: one that the writer has had
+ * from its begin, and one that it made after it had opened the driver. The kernel counts in two places: a word of host memory, which the survivor watches with its CPU,
  * and a word of device memory, of which it takes copies all the time. The kernel ends by itself after a
  * while, should nothing else end it.
  */
@@ -12,9 +13,9 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,7 +43,8 @@ struct watch {
         struct peer *writer;
         int pidfd; /* -1: this kernel has none; the end of a child can be asked for, too */
         int64_t begin;
-        struct sign end_of_file, gone;
+        int younger; /* socket that the writer made after it had opened the driver; its own channel is older */
+        struct sign older_end, younger_end, gone;
         const struct page *page; /* that the writer counts in */
         uint64_t word;           /* last seen there */
         int64_t last_host;       /* when it last changed */
@@ -58,11 +60,16 @@ static _Noreturn void write_until_killed(struct actor *actor, const struct vmm *
         CUdeviceptr counter = vmm->address;
         CUstream stream = driver_stream(actor);
         struct page page = page_new(actor, PAGE);
-        struct message message = { .word = "running", .number = { PAGE } };
+        struct message message = { .word = "running", .number = { PAGE } }, younger = { .word = "younger" };
+        int ends[2];
 
         for (unsigned i = 0; i < kernels; i++)
                 driver_launch(actor, stream, KERNEL_COUNT, (void *[]){ &counter, &page.device, &ns });
         channel_send(actor, actor->channel, &message, page.fd);
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+                actor_fail(actor, "socketpair: %s", strerror(errno));
+        channel_send(actor, actor->channel, &younger, ends[0]);
+        close(ends[0]);
         actor_stay(actor);
 }
 
@@ -90,63 +97,66 @@ void role_kill_importer(struct actor *actor) {
         write_until_killed(actor, &vmm, (unsigned)how.number[0], how.number[1]);
 }
 
-static uint64_t host_word(const struct page *page) {
-        return __atomic_load_n(&page->host[0], __ATOMIC_ACQUIRE);
-}
-
 /* The writer is under way once its count moves, twice. */
 static void await_writes(struct actor *actor, const struct page *page) {
+        uint64_t seen = page_word(page);
+
         actor_doing(actor, "waiting for the kernel to write");
-        for (uint64_t seen = host_word(page), changes = 0; changes < 2; sched_yield())
-                if (host_word(page) != seen) {
-                        seen = host_word(page);
+        for (unsigned turn = 0, changes = 0; changes < 2; turn++) {
+                if (page_word(page) != seen) {
+                        seen = page_word(page);
                         changes++;
                 }
+                actor_spin(actor, turn);
+        }
         actor_doing(actor, NULL);
 }
 
-static int64_t now(const struct watch *w) {
+static int64_t watch_now(const struct watch *w) {
         return clock_ns() - w->begin;
 }
 
 static void look_at_host(struct watch *w) {
         for (unsigned i = 0; i < 100; i++)
-                if (host_word(w->page) != w->word) {
-                        w->word = host_word(w->page);
-                        w->last_host = now(w);
+                if (page_word(w->page) != w->word) {
+                        w->word = page_word(w->page);
+                        w->last_host = watch_now(w);
                 }
 }
 
 /* A write since the host's word was last looked at counts as one before the sign: there is no telling. */
-static void set_sign(struct watch *w, struct sign *sign) {
+static void sign_set(struct watch *w, struct sign *sign) {
         look_at_host(w);
-        sign->seen = now(w);
+        sign->seen = watch_now(w);
 }
 
 static void look_at_signs(struct actor *actor, struct watch *w) {
         struct pollfd fds[] = { { .fd = w->writer->channel, .events = POLLRDHUP },
+                                { .fd = w->younger, .events = POLLRDHUP },
                                 { .fd = w->pidfd, .events = POLLIN } };
         siginfo_t end = { 0 };
 
-        if (poll(fds, 2, 0) < 0 && errno != EINTR)
+        if (poll(fds, 3, 0) < 0 && errno != EINTR)
                 actor_fail(actor, "poll: %s", strerror(errno));
-        if (w->end_of_file.seen < 0 && (fds[0].revents & (POLLHUP | POLLRDHUP)))
-                set_sign(w, &w->end_of_file);
+        if (w->older_end.seen < 0 && (fds[0].revents & (POLLHUP | POLLRDHUP)))
+                sign_set(w, &w->older_end);
+        if (w->younger_end.seen < 0 && (fds[1].revents & (POLLHUP | POLLRDHUP)))
+                sign_set(w, &w->younger_end);
         if (w->pidfd < 0 && waitid(P_PID, (id_t)w->writer->pid, &end, WEXITED | WNOHANG | WNOWAIT) == 0 &&
             end.si_pid != 0)
-                fds[1].revents = POLLIN;
-        if (w->gone.seen < 0 && (fds[1].revents & POLLIN))
-                set_sign(w, &w->gone);
+                fds[2].revents = POLLIN;
+        if (w->gone.seen < 0 && (fds[2].revents & POLLIN))
+                sign_set(w, &w->gone);
 }
 
 /* A copy that was enqueued after a sign, and holds something else than the first such copy, shows a write after it. */
 static void compare_copy(struct watch *w, struct sign *sign) {
-        uint64_t counter = host_word(&w->copy);
+        uint64_t counter = page_word(&w->copy);
 
         if (sign->seen < 0 || w->copy_begin < sign->seen)
                 return;
         if (sign->based && counter != sign->base) {
-                sign->last_device = now(w);
+                sign->last_device = watch_now(w);
                 sign->base = counter;
         }
         if (!sign->based)
@@ -162,34 +172,44 @@ static void look_at_device(struct actor *actor, struct watch *w) {
                 return;
         driver_check(actor, "cuStreamQuery", result);
         if (w->copy_begin >= 0) {
-                compare_copy(w, &w->end_of_file);
+                compare_copy(w, &w->older_end);
+                compare_copy(w, &w->younger_end);
                 compare_copy(w, &w->gone);
         }
-        w->copy_begin = now(w);
+        w->copy_begin = watch_now(w);
         CU(actor, cuMemcpyDtoHAsync, w->copy.host, w->counter, sizeof *w->copy.host, w->stream);
 }
 
-static int64_t later(int64_t a, int64_t b) {
+static int64_t watch_later(int64_t a, int64_t b) {
         return a > b ? a : b;
 }
 
 /* When the last write was seen that came after a sign; -1: none. */
 static int64_t last_after(const struct watch *w, const struct sign *sign) {
-        return later(w->last_host > sign->seen ? w->last_host : -1, sign->last_device);
+        return watch_later(w->last_host > sign->seen ? w->last_host : -1, sign->last_device);
 }
 
-/* Both signs are there, each with a copy after it, and nothing has been written for a while. */
-static bool is_over(const struct watch *w) {
-        int64_t last = later(later(w->last_host, w->end_of_file.last_device), w->gone.last_device);
+/* For how long writes went on after a sign; 0: they did not. */
+static int64_t writes_after(const struct watch *w, const struct sign *sign) {
+        int64_t last = last_after(w, sign);
 
-        return w->end_of_file.based && w->gone.based && now(w) >= watch_ns && now(w) - last >= quiet_ns;
+        return last < 0 ? 0 : last - sign->seen;
+}
+
+/* All signs are there, each with a copy after it, and nothing has been written for a while. */
+static bool is_over(const struct watch *w) {
+        int64_t device = watch_later(w->older_end.last_device, w->younger_end.last_device);
+        int64_t last = watch_later(w->last_host, watch_later(device, w->gone.last_device));
+
+        return w->older_end.based && w->younger_end.based && w->gone.based && watch_now(w) >= watch_ns &&
+               watch_now(w) - last >= quiet_ns;
 }
 
 static double milliseconds(int64_t ns) {
         return (double)ns / 1e6;
 }
 
-static void note_sign(struct actor *actor, const struct watch *w, const char *name, const struct sign *sign) {
+static void sign_note(struct actor *actor, const struct watch *w, const char *name, const struct sign *sign) {
         int64_t last = last_after(w, sign);
 
         if (last < 0)
@@ -203,21 +223,22 @@ static void note_sign(struct actor *actor, const struct watch *w, const char *na
 
 /* Kills the writer and watches. Returns for how long writes went on after the end of file, in ns; 0: they did not. */
 static int64_t kill_and_watch(struct actor *actor, struct peer *writer, const struct page *page,
-                              CUdeviceptr counter) {
+                              CUdeviceptr counter, int younger) {
         struct watch w = {
                 .writer = writer,
                 .pidfd = (int)syscall(SYS_pidfd_open, writer->pid, 0u),
-                .end_of_file = { .seen = -1, .last_device = -1 },
+                .younger = younger,
+                .older_end = { .seen = -1, .last_device = -1 },
+                .younger_end = { .seen = -1, .last_device = -1 },
                 .gone = { .seen = -1, .last_device = -1 },
                 .page = page,
-                .word = host_word(page),
+                .word = page_word(page),
                 .last_host = -1,
                 .copy = page_new(actor, PAGE),
                 .counter = counter,
                 .copy_begin = -1,
                 .stream = driver_stream(actor),
         };
-        int64_t last;
 
         w.begin = clock_ns();
         kill(writer->pid, SIGKILL);
@@ -226,10 +247,10 @@ static int64_t kill_and_watch(struct actor *actor, struct peer *writer, const st
                 look_at_signs(actor, &w);
                 look_at_device(actor, &w);
         }
-        note_sign(actor, &w, "end of file", &w.end_of_file);
-        note_sign(actor, &w, w.pidfd >= 0 ? "pidfd" : "waitid (there is no pidfd here)", &w.gone);
-        last = last_after(&w, &w.end_of_file);
-        return last < 0 ? 0 : last - w.end_of_file.seen;
+        sign_note(actor, &w, "end of file of a socket older than the driver", &w.older_end);
+        sign_note(actor, &w, "of a younger one", &w.younger_end);
+        sign_note(actor, &w, w.pidfd >= 0 ? "pidfd" : "waitid (there is no pidfd here)", &w.gone);
+        return watch_later(writes_after(&w, &w.older_end), writes_after(&w, &w.younger_end));
 }
 
 /* One kill, of a process that owns the memory or of one that has mapped it. */
@@ -239,7 +260,7 @@ static int64_t kill_once(struct actor *actor, bool exporter, unsigned kernels, u
         struct message begin = { .word = "begin", .number = { kernels, ns } }, message;
         struct page page;
         struct vmm vmm;
-        int fd;
+        int fd, younger;
 
         channel_send(actor, writer.channel, &begin, -1);
         if (exporter) {
@@ -252,7 +273,8 @@ static int64_t kill_once(struct actor *actor, bool exporter, unsigned kernels, u
         message = peer_receive(actor, &writer, "running", &fd);
         page = page_open(actor, fd, message.number[0]);
         await_writes(actor, &page);
-        return kill_and_watch(actor, &writer, &page, vmm.address);
+        peer_receive(actor, &writer, "younger", &younger);
+        return kill_and_watch(actor, &writer, &page, vmm.address, younger);
 }
 
 static _Noreturn void kill_several(struct actor *actor, bool exporter, unsigned kernels, uint64_t ns) {
@@ -266,7 +288,7 @@ static _Noreturn void kill_several(struct actor *actor, bool exporter, unsigned 
         }
         actor_note(
                 actor,
-                "the answer is whether writes go on after end of file, and for how long at most of %d kills",
+                "the answer is whether writes go on after an end of file, and for how long at most of %d kills",
                 KILLS);
         if (worst == 0)
                 actor_answer(actor, "no");

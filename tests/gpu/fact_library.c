@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* The version in a torch/version.py: its line is __version__ = '2.11.0+cu130'. */
-static void read_version(const char *path, char *version, size_t size) {
+static void versions_read(const char *path, char *version, size_t size) {
         char line[256];
         FILE *file = fopen(path, "re");
 
@@ -28,7 +28,7 @@ static void read_version(const char *path, char *version, size_t size) {
                 fclose(file);
 }
 
-static void append(char *list, size_t size, const char *item) {
+static void versions_append(char *list, size_t size, const char *item) {
         size_t used = strlen(list);
 
         snprintf(list + used, size - used, "%s%s", used > 0 ? ", " : "", item);
@@ -40,8 +40,8 @@ void fact_torch(struct actor *actor) {
 
         library_in_python(&found, actor->options->root, "torch/version.py");
         for (unsigned i = 0; i < found.n; i++) {
-                read_version(found.path[i], version, sizeof version);
-                append(versions, sizeof versions, version);
+                versions_read(found.path[i], version, sizeof version);
+                versions_append(versions, sizeof versions, version);
                 actor_note(actor, "%s %s", version, found.path[i]);
         }
         if (found.n == 0)
@@ -66,7 +66,7 @@ void fact_nccl_versions(struct actor *actor) {
                         continue;
                 }
                 nccl_version_text(nccl.version, version, sizeof version);
-                append(versions, sizeof versions, version);
+                versions_append(versions, sizeof versions, version);
                 actor_note(actor, "%s %s", version, nccl.path);
         }
         actor_answer(actor, "%s", versions[0] ? versions : "none");

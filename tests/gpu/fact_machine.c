@@ -3,9 +3,11 @@
  * The first row: which card, driver, kernel and container runtime the others speak of. And whether MPS could
  * be used.
  */
+#include "clock.h"
 #include "facts.h"
 #include "machine.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -32,6 +34,8 @@ static void note_attributes(struct actor *actor) {
                 { "compute mode", CU_DEVICE_ATTRIBUTE_COMPUTE_MODE },
                 { "compute preemption", CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED },
                 { "host register", CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED },
+                { "pageable memory access", CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS },
+                { "IPC events", CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED },
                 { "64-bit stream memory operations", CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS },
                 { "exports descriptors", CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED },
                 { "MPS", CU_DEVICE_ATTRIBUTE_MPS_ENABLED },
@@ -65,10 +69,14 @@ static void note_card(struct actor *actor, const char *name) {
 }
 
 static void note_system(struct actor *actor) {
-        char driver[128], kernel[160], runtime[256];
+        char driver[128], kernel[160], runtime[256], path[PATH_MAX];
+        Dl_info library;
         int cuda = 0;
 
         CU(actor, cuDriverGetVersion, &cuda);
+        if (dladdr(*(void **)&actor->cu.cuInit, &library) != 0 && library.dli_fname != NULL &&
+            realpath(library.dli_fname, path) != NULL)
+                actor_note(actor, "library %s", path);
         machine_driver(actor->options->root, driver, sizeof driver);
         machine_kernel(actor->options->root, kernel, sizeof kernel);
         machine_runtime(actor->options->root, runtime, sizeof runtime);
@@ -109,6 +117,24 @@ void fact_machine(struct actor *actor) {
         if (missing[0] != '\0')
                 actor_note(actor, "the driver does not have %s", missing);
         actor_answer(actor, "%s", name);
+}
+
+/* What every process begins with, and its first kernel, which the driver compiles: all other facts have this
+ * behind them. */
+void fact_driver_start(struct actor *actor) {
+        int64_t begin = clock_ns(), opened, loaded;
+        CUstream stream;
+
+        driver_open(actor);
+        opened = clock_ns();
+        stream = driver_stream(actor);
+        driver_launch(actor, stream, KERNEL_IDLE, NULL);
+        driver_sync(actor, stream);
+        loaded = clock_ns();
+        actor_note(actor,
+                   "library, cuInit and context %.0f ms; compiling and running the first kernel %.0f ms",
+                   (double)(opened - begin) / 1e6, (double)(loaded - opened) / 1e6);
+        actor_answer(actor, "yes");
 }
 
 /* Keeps the devices open: without a process that does, the driver would start the card anew for each of the

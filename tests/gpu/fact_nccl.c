@@ -3,7 +3,7 @@
  * NCCL on one GPU: how long a communicator takes to make, use and abort. NCCL does not mean two ranks to
  * share a GPU. From 2.30.3 on a setting allows it; before, ranks that believe themselves to be on different
  * hosts get by, over sockets on loopback. That shows whether things work, and nothing about their speed on
- * real hosts.
+ * real hosts, or beside other load.
  */
 #include "clock.h"
 #include "facts.h"
@@ -17,9 +17,9 @@ enum {
         WORDS = 1 << 20,
         ROUNDS = 20,
         MULTI_RANK_VERSION = 23003, /* the first one with NCCL_MULTI_RANK_GPU_ENABLE */
-        PENDING_MS =
-                200, /* for how long an allreduce waits for a rank that does not come before it is aborted */
-        NOTICE_MS = 3000, /* and for an error after a rank was killed */
+        PENDING_MS = 200, /* for so long an allreduce waits for the other rank before it is aborted */
+        MANY = 200,       /* allreduces of which the other rank is killed in the middle */
+        NOTICE_MS = 3000, /* for so long an error is awaited after a rank was killed */
 };
 
 struct rank {
@@ -36,10 +36,13 @@ static double ms_since(int64_t begin) {
 }
 
 /* Before the library reads them for the first time. */
-static const char *set_environment(const struct rank *rank) {
+static const char *rank_set_environment(const struct rank *rank) {
         char host[32];
 
-        setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+        setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
+        setenv("NCCL_NET", "Socket", 1);
+        setenv("NCCL_NET_PLUGIN", "none", 1);
+        setenv("NCCL_IB_DISABLE", "1", 1);
         setenv("NCCL_RAS_ENABLE", "0", 1);
         if (rank->nccl.version >= MULTI_RANK_VERSION) {
                 setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
@@ -51,12 +54,12 @@ static const char *set_environment(const struct rank *rank) {
         return "different NCCL_HOSTID, sockets on loopback";
 }
 
-static void open_memory(struct actor *actor, struct rank *rank) {
+static void rank_open_memory(struct actor *actor, struct rank *rank) {
         rank->stream = driver_stream(actor);
         CU(actor, cuMemAlloc, &rank->words, WORDS * sizeof(uint32_t));
 }
 
-static void init(struct actor *actor, struct rank *rank, int ranks, const struct nccl_id *id) {
+static void rank_init(struct actor *actor, struct rank *rank, int ranks, const struct nccl_id *id) {
         int64_t begin = clock_ns();
 
         rank->comm = nccl_init(actor, &rank->nccl, ranks, rank->rank, id);
@@ -64,7 +67,7 @@ static void init(struct actor *actor, struct rank *rank, int ranks, const struct
 }
 
 /* One allreduce and its end, in ns. Each rank brings its number plus 1. */
-static int64_t allreduce(struct actor *actor, struct rank *rank, uint32_t expected) {
+static int64_t rank_allreduce(struct actor *actor, struct rank *rank, uint32_t expected) {
         int64_t begin;
         uint32_t sum;
 
@@ -80,11 +83,11 @@ static int64_t allreduce(struct actor *actor, struct rank *rank, uint32_t expect
 }
 
 /* The first allreduce and ROUNDS more, as both ranks do them. */
-static void allreduces(struct actor *actor, struct rank *rank, uint32_t expected) {
-        int64_t samples[ROUNDS], first = allreduce(actor, rank, expected);
+static void rank_allreduces(struct actor *actor, struct rank *rank, uint32_t expected) {
+        int64_t samples[ROUNDS], first = rank_allreduce(actor, rank, expected);
 
         for (unsigned i = 0; i < ROUNDS; i++)
-                samples[i] = allreduce(actor, rank, expected);
+                samples[i] = rank_allreduce(actor, rank, expected);
         samples_sort(samples, ROUNDS);
         if (rank->rank == 0)
                 actor_note(actor, "init %.0f ms; allreduce of 4 MiB: the first %.2f ms, p50 %.2f ms of %d",
@@ -93,7 +96,7 @@ static void allreduces(struct actor *actor, struct rank *rank, uint32_t expected
 }
 
 /* Aborts, and notes how long it took and whether the context is as good as before. */
-static void abort_and_note(struct actor *actor, struct rank *rank, const char *when) {
+static void rank_abort(struct actor *actor, struct rank *rank, const char *when) {
         int64_t begin = clock_ns();
         double ms;
         int result;
@@ -103,7 +106,7 @@ static void abort_and_note(struct actor *actor, struct rank *rank, const char *w
         actor_doing(actor, NULL);
         ms = ms_since(begin);
         actor_note(actor, "abort %s: %.1f ms (%s)", when, ms,
-                   result == NCCL_SUCCESS ? "success" : rank->nccl.GetErrorString(result));
+                   result == NCCL_SUCCESS ? "success" : nccl_why(&rank->nccl, NULL, result));
         driver_sync(actor, rank->stream);
         driver_fill(actor, rank->stream, rank->words, WORDS * sizeof(uint32_t), 7);
         if (driver_read32(actor, rank->stream, rank->words) != 7)
@@ -117,15 +120,15 @@ void fact_nccl_one_rank(struct actor *actor) {
         int result;
 
         nccl_open(actor, &rank.nccl);
-        set_environment(&rank);
+        rank_set_environment(&rank);
         driver_open(actor);
-        open_memory(actor, &rank);
+        rank_open_memory(actor, &rank);
         actor_doing(actor, "ncclGetUniqueId");
         result = rank.nccl.GetUniqueId(&id);
         nccl_await(actor, &rank.nccl, NULL, "ncclGetUniqueId", result);
-        init(actor, &rank, 1, &id);
-        allreduces(actor, &rank, 1);
-        abort_and_note(actor, &rank, "when idle");
+        rank_init(actor, &rank, 1, &id);
+        rank_allreduces(actor, &rank, 1);
+        rank_abort(actor, &rank, "when idle");
         actor_answer(actor, "yes");
 }
 
@@ -140,13 +143,17 @@ void role_nccl_rank(struct actor *actor) {
         problem = nccl_load(&rank.nccl, actor->options->nccl[0]);
         if (problem != NULL)
                 actor_fail(actor, "rank 1: %s", problem);
-        set_environment(&rank);
+        rank_set_environment(&rank);
         driver_open(actor);
-        open_memory(actor, &rank);
+        rank_open_memory(actor, &rank);
         memcpy(&id, message.bytes, sizeof id);
-        init(actor, &rank, 2, &id);
-        allreduces(actor, &rank, 3);
+        rank_init(actor, &rank, 2, &id);
+        rank_allreduces(actor, &rank, 3);
         channel_say(actor, actor->channel, "reduced");
+        message = channel_receive(actor, "go on", NULL);
+        for (uint64_t i = 0; i < message.number[0]; i++)
+                nccl_allreduce(actor, &rank.nccl, rank.comm, rank.words, WORDS, rank.stream);
+        channel_say(actor, actor->channel, "enqueued");
         channel_receive(actor, "abort", NULL);
         actor_doing(actor, "ncclCommAbort");
         rank.nccl.CommAbort(rank.comm);
@@ -155,7 +162,7 @@ void role_nccl_rank(struct actor *actor) {
 }
 
 /* Rank 0 of two, up to the point where both have reduced. The peer loads the same library. */
-static struct peer begin_two(struct actor *actor, struct rank *rank) {
+static struct peer rank_begin_two(struct actor *actor, struct rank *rank) {
         static struct options same;
         struct message message = { .word = "id" };
         struct nccl_id id;
@@ -163,31 +170,39 @@ static struct peer begin_two(struct actor *actor, struct rank *rank) {
         int result;
 
         nccl_open(actor, &rank->nccl);
-        actor_note(actor, "%s", set_environment(rank));
+        actor_note(actor, "%s", rank_set_environment(rank));
         same = *actor->options;
         same.nccl[0] = rank->nccl.path;
         same.n_nccl = 1;
         actor->options = &same;
         peer = peer_start(actor, "nccl.rank", false);
         driver_open(actor);
-        open_memory(actor, rank);
+        rank_open_memory(actor, rank);
         actor_doing(actor, "ncclGetUniqueId");
         result = rank->nccl.GetUniqueId(&id);
         nccl_await(actor, &rank->nccl, NULL, "ncclGetUniqueId", result);
         memcpy(message.bytes, &id, sizeof id);
         channel_send(actor, peer.channel, &message, -1);
-        init(actor, rank, 2, &id);
-        allreduces(actor, rank, 3);
+        rank_init(actor, rank, 2, &id);
+        rank_allreduces(actor, rank, 3);
         peer_receive(actor, &peer, "reduced", NULL);
         return peer;
 }
 
-/* An allreduce that the other rank does not join, once it has been under way for a while. */
-static void leave_pending(struct actor *actor, struct rank *rank) {
-        int64_t until;
+/* The other rank enqueues n allreduces, this one another one, which ends only if the other one joins. */
+static void rank_enqueue(struct actor *actor, struct rank *rank, struct peer *peer, uint64_t n) {
+        struct message message = { .word = "go on", .number = { n } };
 
-        nccl_allreduce(actor, &rank->nccl, rank->comm, rank->words, WORDS, rank->stream);
-        until = clock_ns() + PENDING_MS * (int64_t)1000000;
+        channel_send(actor, peer->channel, &message, -1);
+        for (uint64_t i = 0; i < n + 1; i++)
+                nccl_allreduce(actor, &rank->nccl, rank->comm, rank->words, WORDS, rank->stream);
+        peer_receive(actor, peer, "enqueued", NULL);
+}
+
+/* Watches for a while that the last allreduce does not end. */
+static void rank_leave_pending(struct actor *actor, struct rank *rank) {
+        int64_t until = clock_ns() + PENDING_MS * (int64_t)1000000;
+
         while (clock_ns() < until)
                 if (CU_TRY(actor, cuStreamQuery, rank->stream) != CUDA_ERROR_NOT_READY)
                         actor_fail(actor, "an allreduce ended although the other rank did not join it");
@@ -195,36 +210,46 @@ static void leave_pending(struct actor *actor, struct rank *rank) {
 
 void fact_nccl_two_ranks(struct actor *actor) {
         static struct rank rank;
-        struct peer peer = begin_two(actor, &rank);
+        struct peer peer = rank_begin_two(actor, &rank);
 
-        leave_pending(actor, &rank);
-        abort_and_note(actor, &rank, "of an allreduce that the other rank did not join");
+        rank_enqueue(actor, &rank, &peer, 0);
+        rank_leave_pending(actor, &rank);
+        rank_abort(actor, &rank, "of an allreduce that the other rank did not join");
         channel_say(actor, peer.channel, "abort");
         peer_receive(actor, &peer, "aborted", NULL);
         actor_answer(actor, "yes");
 }
 
-/* The other rank is killed under an allreduce: is it noticed, and can this rank abort? */
-void fact_nccl_peer_killed(struct actor *actor) {
-        static struct rank rank;
-        struct peer peer = begin_two(actor, &rank);
-        int state = NCCL_SUCCESS;
-        int64_t begin;
+/* Asks the communicator until it has an error. */
+static void rank_note_error(struct actor *actor, struct rank *rank, int64_t begin) {
+        int state = NCCL_SUCCESS, result;
 
-        leave_pending(actor, &rank);
-        begin = clock_ns();
-        peer_kill(actor, &peer);
         actor_doing(actor, "ncclCommGetAsyncError");
-        do {
-                if (rank.nccl.CommGetAsyncError(rank.comm, &state) != NCCL_SUCCESS)
-                        break;
-        } while ((state == NCCL_SUCCESS || state == NCCL_IN_PROGRESS) && ms_since(begin) < NOTICE_MS);
+        do
+                result = rank->nccl.CommGetAsyncError(rank->comm, &state);
+        while (result == NCCL_SUCCESS && (state == NCCL_SUCCESS || state == NCCL_IN_PROGRESS) &&
+               ms_since(begin) < NOTICE_MS);
         actor_doing(actor, NULL);
-        if (state == NCCL_SUCCESS || state == NCCL_IN_PROGRESS)
+        if (result != NCCL_SUCCESS)
+                actor_note(actor, "ncclCommGetAsyncError failed %.1f ms after the other rank was killed: %s",
+                           ms_since(begin), nccl_why(&rank->nccl, rank->comm, result));
+        else if (state == NCCL_SUCCESS || state == NCCL_IN_PROGRESS)
                 actor_note(actor, "no error within %d ms after the other rank was killed", NOTICE_MS);
         else
                 actor_note(actor, "\"%s\" %.1f ms after the other rank was killed",
-                           rank.nccl.GetErrorString(state), ms_since(begin));
-        abort_and_note(actor, &rank, "after it");
+                           rank->nccl.GetErrorString(state), ms_since(begin));
+}
+
+/* The other rank is killed with allreduces under way: is it noticed, and can this rank abort? */
+void fact_nccl_peer_killed(struct actor *actor) {
+        static struct rank rank;
+        struct peer peer = rank_begin_two(actor, &rank);
+        int64_t begin;
+
+        rank_enqueue(actor, &rank, &peer, MANY);
+        begin = clock_ns();
+        peer_kill(actor, &peer);
+        rank_note_error(actor, &rank, begin);
+        rank_abort(actor, &rank, "after it");
         actor_answer(actor, "yes");
 }

@@ -9,7 +9,6 @@
 #include "latency.h"
 
 #include <inttypes.h>
-#include <sched.h>
 
 enum {
         GAPS = 4096,                                         /* that a kernel can note */
@@ -39,12 +38,6 @@ static void launch_gaps(struct actor *actor, CUstream stream, const struct page 
         driver_launch(actor, stream, KERNEL_GAPS, arguments);
 }
 
-/* Everything that is loaded late is loaded now. */
-static void warm_up(struct actor *actor, CUstream stream) {
-        driver_launch(actor, stream, KERNEL_IDLE, NULL);
-        driver_sync(actor, stream);
-}
-
 void role_slices_other(struct actor *actor) {
         struct message message = { .word = "ready", .number = { RECORD_BYTES } };
         struct page page;
@@ -53,7 +46,7 @@ void role_slices_other(struct actor *actor) {
         driver_open(actor);
         stream = driver_stream(actor);
         page = page_new(actor, RECORD_BYTES);
-        warm_up(actor, stream);
+        driver_warm_up(actor, stream);
         channel_send(actor, actor->channel, &message, page.fd);
         channel_receive(actor, "go", NULL);
         launch_gaps(actor, stream, &page);
@@ -63,7 +56,7 @@ void role_slices_other(struct actor *actor) {
 }
 
 /* When the kernel of this record ran. */
-static void read_runs(struct actor *actor, const struct page *page, struct runs *runs) {
+static void runs_read(struct actor *actor, const struct page *page, struct runs *runs) {
         uint64_t gaps = page->host[0];
 
         if (gaps > GAPS || page->host[2] <= page->host[1])
@@ -79,21 +72,21 @@ static void read_runs(struct actor *actor, const struct page *page, struct runs 
         runs->run[gaps].end = runs->end;
 }
 
-static uint64_t later(uint64_t a, uint64_t b) {
+static uint64_t runs_later(uint64_t a, uint64_t b) {
         return a > b ? a : b;
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b) {
+static uint64_t runs_earlier(uint64_t a, uint64_t b) {
         return a < b ? a : b;
 }
 
 /* For how long both ran, of the time [from, to). */
-static uint64_t common(const struct runs *a, const struct runs *b, uint64_t from, uint64_t to) {
+static uint64_t runs_common(const struct runs *a, const struct runs *b, uint64_t from, uint64_t to) {
         uint64_t total = 0;
 
         for (unsigned i = 0, j = 0; i < a->n && j < b->n;) {
-                uint64_t begin = later(later(a->run[i].begin, b->run[j].begin), from);
-                uint64_t end = earlier(earlier(a->run[i].end, b->run[j].end), to);
+                uint64_t begin = runs_later(runs_later(a->run[i].begin, b->run[j].begin), from);
+                uint64_t end = runs_earlier(runs_earlier(a->run[i].end, b->run[j].end), to);
 
                 if (end > begin)
                         total += end - begin;
@@ -107,11 +100,12 @@ static uint64_t common(const struct runs *a, const struct runs *b, uint64_t from
 
 /* For how long one of them ran, of the time [from, to). Its runs that lie whole within are added to the
  * samples. */
-static uint64_t alone(const struct runs *runs, uint64_t from, uint64_t to, int64_t *samples, size_t *n) {
+static uint64_t runs_alone(const struct runs *runs, uint64_t from, uint64_t to, int64_t *samples, size_t *n) {
         uint64_t total = 0;
 
         for (unsigned i = 0; i < runs->n; i++) {
-                uint64_t begin = later(runs->run[i].begin, from), end = earlier(runs->run[i].end, to);
+                uint64_t begin = runs_later(runs->run[i].begin, from),
+                         end = runs_earlier(runs->run[i].end, to);
 
                 if (end > begin)
                         total += end - begin;
@@ -121,10 +115,10 @@ static uint64_t alone(const struct runs *runs, uint64_t from, uint64_t to, int64
         return total;
 }
 
-static _Noreturn void compare(struct actor *actor, const struct runs *mine, const struct runs *theirs) {
+static _Noreturn void answer_runs(struct actor *actor, const struct runs *mine, const struct runs *theirs) {
         static int64_t samples[2 * GAPS + 2];
-        uint64_t from = later(mine->begin, theirs->begin), to = earlier(mine->end, theirs->end), both, one,
-                 other;
+        uint64_t from = runs_later(mine->begin, theirs->begin), to = runs_earlier(mine->end, theirs->end),
+                 both, one, other;
         double window = (double)(to - from);
         size_t n = 0;
 
@@ -132,9 +126,9 @@ static _Noreturn void compare(struct actor *actor, const struct runs *mine, cons
                 actor_note(actor, "one kernel ended before the other began");
                 actor_answer(actor, "one after the other");
         }
-        both = common(mine, theirs, from, to);
-        one = alone(mine, from, to, samples, &n);
-        other = alone(theirs, from, to, samples, &n);
+        both = runs_common(mine, theirs, from, to);
+        one = runs_alone(mine, from, to, samples, &n);
+        other = runs_alone(theirs, from, to, samples, &n);
         actor_note(
                 actor,
                 "of %.1f ms in which both kernels were under way: both ran %.1f %%, the one %.1f %%, the other %.1f %%, "
@@ -165,16 +159,16 @@ void fact_slices(struct actor *actor) {
         driver_open(actor);
         stream = driver_stream(actor);
         page = page_new(actor, RECORD_BYTES);
-        warm_up(actor, stream);
+        driver_warm_up(actor, stream);
         message = peer_receive(actor, &other, "ready", &fd);
         other_page = page_open(actor, fd, message.number[0]);
         channel_say(actor, other.channel, "go");
         launch_gaps(actor, stream, &page);
         driver_sync(actor, stream);
         peer_receive(actor, &other, "done", NULL);
-        read_runs(actor, &page, &mine);
-        read_runs(actor, &other_page, &theirs);
-        compare(actor, &mine, &theirs);
+        runs_read(actor, &page, &mine);
+        runs_read(actor, &other_page, &theirs);
+        answer_runs(actor, &mine, &theirs);
 }
 
 /* One long kernel; says so once it runs. */
@@ -192,8 +186,8 @@ void role_slices_busy(struct actor *actor) {
         channel_say(actor, actor->channel, "ready");
         channel_receive(actor, "go", NULL);
         driver_launch(actor, stream, KERNEL_COUNT, (void *[]){ &counter, &page.device, &ns });
-        while (__atomic_load_n(&page.host[0], __ATOMIC_ACQUIRE) == 0)
-                sched_yield();
+        for (unsigned turn = 0; page_word(&page) == 0; turn++)
+                actor_spin(actor, turn);
         channel_say(actor, actor->channel, "running");
         driver_sync(actor, stream);
         channel_say(actor, actor->channel, "done");
@@ -225,7 +219,7 @@ void fact_slices_launch(struct actor *actor) {
 
         driver_open(actor);
         stream = driver_stream(actor);
-        warm_up(actor, stream);
+        driver_warm_up(actor, stream);
         peer_receive(actor, &other, "ready", NULL);
         n_idle = time_launches(actor, stream, idle);
         channel_say(actor, other.channel, "go");

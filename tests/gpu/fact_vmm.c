@@ -15,22 +15,28 @@
 
 enum { PATTERN = 0x5a17 };
 
-/* Imports, maps, checks what is in it, and adds 1 to each word by a kernel. */
+/* Imports, maps, checks what is in it, and adds 1 to each word by a kernel. Says what came of the import. */
 void role_vmm_importer(struct actor *actor) {
+        struct message message, imported = { .word = "imported" };
+        struct vmm vmm = { 0 };
         CUstream stream;
-        struct vmm vmm;
         CUresult result;
+        int fd;
 
         driver_open(actor);
         stream = driver_stream(actor);
-        vmm = vmm_receive(actor, "memory");
-        if (!vmm_holds(actor, stream, &vmm, PATTERN))
-                actor_fail(actor, "importer: the imported memory does not hold what its exporter wrote");
-        result = driver_bump(actor, stream, vmm.address, vmm.size);
-        if (result != CUDA_SUCCESS)
-                actor_fail(actor, "importer: a kernel on the imported memory: %s",
-                           driver_name(actor, result));
-        channel_say(actor, actor->channel, "bumped");
+        message = channel_receive(actor, "memory", &fd);
+        result = vmm_import_try(actor, &vmm, fd, message.number[0]);
+        imported.number[0] = (uint64_t)result;
+        if (result == CUDA_SUCCESS) {
+                vmm_map(actor, &vmm);
+                if (!vmm_holds(actor, stream, &vmm, PATTERN))
+                        actor_fail(actor,
+                                   "importer: the imported memory does not hold what its exporter wrote");
+                driver_check(actor, "a kernel on imported memory",
+                             driver_bump(actor, stream, vmm.address, vmm.size));
+        }
+        channel_send(actor, actor->channel, &imported, -1);
         actor_stay(actor);
 }
 
@@ -47,33 +53,58 @@ void role_vmm_exporter(struct actor *actor) {
         actor_stay(actor);
 }
 
-static _Noreturn void share(struct actor *actor, bool other_uid) {
+/* A peer imports what this process exports, and both see what the other writes. Returns whether it could. */
+static bool peer_can_import(struct actor *actor, CUstream stream, bool other_uid) {
         struct peer importer = peer_start(actor, "vmm.importer", other_uid);
-        CUstream stream;
-        struct vmm vmm;
+        struct vmm vmm = vmm_new(actor, 2);
+        struct message imported;
 
-        driver_open(actor);
-        stream = driver_stream(actor);
-        vmm = vmm_new(actor, 2);
         driver_fill(actor, stream, vmm.address, vmm.size, PATTERN);
         vmm_send(actor, importer.channel, &vmm, "memory");
-        peer_receive(actor, &importer, "bumped", NULL);
+        imported = peer_receive(actor, &importer, "imported", NULL);
+        actor_note(actor, "exporter uid %u, importer uid %u: %s", (unsigned)geteuid(),
+                   (unsigned)(other_uid ? actor->options->other_uid : geteuid()),
+                   driver_name(actor, (CUresult)imported.number[0]));
+        if (imported.number[0] != CUDA_SUCCESS)
+                return false;
         if (!vmm_holds(actor, stream, &vmm, PATTERN + 1))
                 actor_fail(actor, "the exporter does not see what the importer's kernel wrote");
         actor_note(actor, "%zu bytes, granularity %zu; each sees what the other writes", vmm.size,
                    vmm_granularity(actor));
-        if (other_uid)
-                actor_note(actor, "exporter uid %u, importer uid %u", (unsigned)geteuid(),
-                           (unsigned)actor->options->other_uid);
-        actor_answer(actor, "yes");
+        return true;
+}
+
+/* This process imports what a peer of the other user exports. */
+static bool can_import_peers(struct actor *actor, CUstream stream) {
+        struct peer exporter = peer_start(actor, "vmm.exporter", true);
+        struct vmm vmm = { 0 };
+        int fd;
+        struct message message = peer_receive(actor, &exporter, "memory", &fd);
+        CUresult result = vmm_import_try(actor, &vmm, fd, message.number[0]);
+
+        actor_note(actor, "exporter uid %u, importer uid %u: %s", (unsigned)actor->options->other_uid,
+                   (unsigned)geteuid(), driver_name(actor, result));
+        if (result != CUDA_SUCCESS)
+                return false;
+        vmm_map(actor, &vmm);
+        return vmm_holds(actor, stream, &vmm, PATTERN);
 }
 
 void fact_vmm_same_uid(struct actor *actor) {
-        share(actor, false);
+        driver_open(actor);
+        actor_answer(actor, peer_can_import(actor, driver_stream(actor), false) ? "yes" : "no");
 }
 
+/* In both directions: root as the exporter, and as the importer. */
 void fact_vmm_other_uid(struct actor *actor) {
-        share(actor, true);
+        CUstream stream;
+        bool out, in;
+
+        driver_open(actor);
+        stream = driver_stream(actor);
+        out = peer_can_import(actor, stream, true);
+        in = can_import_peers(actor, stream);
+        actor_answer(actor, "%s", out && in ? "yes" : out ? "only from root" : in ? "only to root" : "no");
 }
 
 void fact_vmm_mapped_exporter_killed(struct actor *actor) {
@@ -110,9 +141,7 @@ void fact_vmm_import_exporter_killed(struct actor *actor) {
         stream = driver_stream(actor);
         message = peer_receive(actor, &exporter, "memory", &fd);
         peer_kill(actor, &exporter);
-        vmm.size = message.number[0];
-        result = CU_TRY(actor, cuMemImportFromShareableHandle, &vmm.handle, (void *)(uintptr_t)fd,
-                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+        result = vmm_import_try(actor, &vmm, fd, message.number[0]);
         if (result != CUDA_SUCCESS) {
                 actor_note(actor, "import after the exporter was killed: %s", driver_name(actor, result));
                 actor_answer(actor, "no");
@@ -184,22 +213,42 @@ void fact_vmm_fstat(struct actor *actor) {
         actor_answer(actor, first.st_dev == other.st_dev && first.st_ino == other.st_ino ? "no" : "yes");
 }
 
-/* Maps `size` bytes of an allocation that has another size. The address stays reserved. */
-static CUresult map_with(struct actor *actor, const struct vmm *vmm, size_t size, CUdeviceptr *address) {
-        CUresult result = CU_TRY(actor, cuMemAddressReserve, address, size, 0, 0, 0);
+/* Maps `size` bytes of an allocation that has another size, with access. What is reserved for it has room for
+ * any of them. Returns the result of the last call, and its name. */
+static CUresult map_with(struct actor *actor, const struct vmm *vmm, CUdeviceptr address, size_t size,
+                         const char **call) {
+        CUmemAccessDesc access = {
+                .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = actor->device },
+                .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        CUresult result = CU_TRY(actor, cuMemMap, address, size, 0, vmm->handle, 0);
 
-        if (result == CUDA_SUCCESS)
-                result = CU_TRY(actor, cuMemMap, *address, size, 0, vmm->handle, 0);
+        *call = "cuMemMap";
+        if (result == CUDA_SUCCESS) {
+                *call = "cuMemSetAccess";
+                result = CU_TRY(actor, cuMemSetAccess, address, size, &access, 1);
+        }
+        return result;
+}
+
+/* Tries a size, notes what came of it, and takes the mapping away again. */
+static CUresult try_size(struct actor *actor, const struct vmm *vmm, CUdeviceptr address, size_t size,
+                         const char *what) {
+        const char *call;
+        CUresult result = map_with(actor, vmm, address, size, &call);
+
+        actor_note(actor, "%s: %s %s", what, call, driver_name(actor, result));
+        CU_TRY(actor, cuMemUnmap, address, size);
         return result;
 }
 
 /* The exporter's memory has two granules; the importer believes other sizes. */
 void fact_vmm_wrong_size(struct actor *actor) {
         struct peer exporter = peer_start(actor, "vmm.exporter", false);
-        CUresult larger, smaller, uneven;
         CUdeviceptr address;
         size_t granularity;
         struct message message;
+        CUresult larger;
         struct vmm vmm;
         int fd;
 
@@ -207,28 +256,22 @@ void fact_vmm_wrong_size(struct actor *actor) {
         granularity = vmm_granularity(actor);
         message = peer_receive(actor, &exporter, "memory", &fd);
         vmm = vmm_import(actor, fd, message.number[0]);
-        larger = map_with(actor, &vmm, vmm.size + granularity, &address);
-        if (larger == CUDA_SUCCESS)
-                CU(actor, cuMemUnmap, address, vmm.size + granularity);
-        smaller = map_with(actor, &vmm, vmm.size - granularity, &address);
-        if (smaller == CUDA_SUCCESS)
-                CU(actor, cuMemUnmap, address, vmm.size - granularity);
-        uneven = map_with(actor, &vmm, vmm.size - 4096, &address);
-        if (uneven == CUDA_SUCCESS)
-                CU(actor, cuMemUnmap, address, vmm.size - 4096);
-        actor_note(actor, "a granule more: %s; a granule less: %s; 4096 bytes less: %s",
-                   driver_name(actor, larger), driver_name(actor, smaller), driver_name(actor, uneven));
+        CU(actor, cuMemAddressReserve, &address, 2 * vmm.size, 0, 0, 0);
+        larger = try_size(actor, &vmm, address, vmm.size + granularity, "a granule more");
+        try_size(actor, &vmm, address, vmm.size - granularity, "a granule less");
+        try_size(actor, &vmm, address, vmm.size - 4096, "4096 bytes less");
+        try_size(actor, &vmm, address, vmm.size, "the right size");
         actor_note(actor, "the answer is whether a mapping larger than the memory is refused");
         actor_answer(actor, larger == CUDA_SUCCESS ? "no" : "yes");
 }
 
 /* Where a mapping that is too large was allowed: what is behind the memory? */
 void fact_vmm_touch_beyond(struct actor *actor) {
-        CUmemAccessDesc access = { .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-        CUdeviceptr address = 0;
+        CUdeviceptr address;
+        const char *call;
         uint32_t word = 0;
-        size_t larger;
         CUstream stream;
+        size_t larger;
         struct vmm vmm;
         CUresult result;
 
@@ -236,17 +279,12 @@ void fact_vmm_touch_beyond(struct actor *actor) {
         stream = driver_stream(actor);
         vmm = vmm_new(actor, 2);
         larger = vmm.size + vmm_granularity(actor);
-        result = map_with(actor, &vmm, larger, &address);
-        if (result != CUDA_SUCCESS) {
-                actor_note(actor, "the mapping was refused: %s", driver_name(actor, result));
+        CU(actor, cuMemAddressReserve, &address, larger, 0, 0, 0);
+        result = map_with(actor, &vmm, address, larger, &call);
+        actor_note(actor, "a mapping of a granule more: %s %s", call, driver_name(actor, result));
+        if (result != CUDA_SUCCESS)
                 actor_answer(actor, "yes");
-        }
-        access.location = (CUmemLocation){ .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = actor->device };
-        result = CU_TRY(actor, cuMemSetAccess, address, larger, &access, 1);
-        actor_note(actor, "mapped a granule more; access: %s", driver_name(actor, result));
-        if (result == CUDA_SUCCESS) {
-                result = driver_read32_try(actor, stream, address + larger - sizeof word, &word);
-                actor_note(actor, "reading its last word: %s, %#x", driver_name(actor, result), word);
-        }
+        result = driver_read32_try(actor, stream, address + larger - sizeof word, &word);
+        actor_note(actor, "reading its last word: %s, %#x", driver_name(actor, result), word);
         actor_answer(actor, result == CUDA_SUCCESS ? "no" : "yes");
 }

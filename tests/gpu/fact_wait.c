@@ -4,6 +4,8 @@
  * event of another process: is it released, and how soon. The time is taken by one process alone, from its
  * own store or call to the answer that it sees.
  *
+ * Nothing else runs on the card meanwhile, so these are the best cases.
+ *
  * The page: word 0 is what a stream waits for, word 8 what it writes back; a cache line each.
  */
 #include "clock.h"
@@ -11,7 +13,6 @@
 #include "latency.h"
 
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,11 +27,11 @@ enum {
         LOOK_NS = 200 * 1000,              /* and for so long before each later one */
 };
 
-static void store(struct page *page, unsigned word, uint64_t value) {
+static void page_store(struct page *page, unsigned word, uint64_t value) {
         __atomic_store_n(&page->host[word], value, __ATOMIC_SEQ_CST);
 }
 
-static uint64_t load(const struct page *page, unsigned word) {
+static uint64_t page_load(const struct page *page, unsigned word) {
         return __atomic_load_n(&page->host[word], __ATOMIC_ACQUIRE);
 }
 
@@ -38,9 +39,8 @@ static uint64_t load(const struct page *page, unsigned word) {
  * */
 static void await_reply(struct actor *actor, const struct page *page, uint64_t value) {
         actor_doing(actor, "spinning for the stream's reply");
-        for (unsigned spins = 0; load(page, REPLY) < value; spins++)
-                if (spins % 1024 == 1023)
-                        sched_yield();
+        for (unsigned turn = 0; page_load(page, REPLY) < value; turn++)
+                actor_spin(actor, turn);
         actor_doing(actor, NULL);
 }
 
@@ -52,7 +52,7 @@ static int64_t look_until(unsigned round) {
 /* A stream whose reply comes before it was released did not wait. */
 static void expect_no_reply(struct actor *actor, const struct page *page, uint64_t replied, unsigned round) {
         for (int64_t until = look_until(round); clock_ns() < until;)
-                if (load(page, REPLY) != replied) {
+                if (page_load(page, REPLY) != replied) {
                         actor_note(actor, "the stream did not wait, round %u", round);
                         actor_answer(actor, "no");
                 }
@@ -85,7 +85,7 @@ void role_wait_releaser(struct actor *actor) {
                 for (unsigned i = 0; i < BATCH; i++) {
                         int64_t begin = clock_ns();
 
-                        store(&page, GO, n + 1);
+                        page_store(&page, GO, n + 1);
                         await_reply(actor, &page, n + 1);
                         samples[n++] = clock_ns() - begin;
                 }
@@ -104,6 +104,7 @@ void fact_wait_cpu_store(struct actor *actor) {
 
         driver_open(actor);
         stream = driver_stream(actor);
+        driver_warm_up(actor, stream);
         page = page_new(actor, PAGE);
         send_page(actor, releaser.channel, &page);
         peer_receive(actor, &releaser, "registered", NULL);
@@ -178,7 +179,7 @@ void role_wait_observer(struct actor *actor) {
                 channel_receive(actor, "enqueued", NULL);
                 expect_pending(actor, event, i);
                 begin = clock_ns();
-                store(&page, GO, i + 1);
+                page_store(&page, GO, i + 1);
                 while ((result = CU_TRY(actor, cuEventQuery, event)) == CUDA_ERROR_NOT_READY)
                         ;
                 driver_check(actor, "cuEventQuery", result);
@@ -199,6 +200,7 @@ void fact_wait_event_seen(struct actor *actor) {
 
         driver_open(actor);
         stream = driver_stream(actor);
+        driver_warm_up(actor, stream);
         page = page_new(actor, PAGE);
         event = shared_event(actor);
         send_page(actor, observer.channel, &page);
@@ -246,6 +248,7 @@ void fact_wait_event_releases(struct actor *actor) {
 
         driver_open(actor);
         stream = driver_stream(actor);
+        driver_warm_up(actor, stream);
         page = page_new(actor, PAGE);
         send_page(actor, recorder.channel, &page);
         message = peer_receive(actor, &recorder, "event", NULL);
@@ -260,7 +263,7 @@ void fact_wait_event_releases(struct actor *actor) {
                    CU_STREAM_WRITE_VALUE_DEFAULT);
                 expect_no_reply(actor, &page, i, i);
                 begin = clock_ns();
-                store(&page, GO, i + 1);
+                page_store(&page, GO, i + 1);
                 await_reply(actor, &page, i + 1);
                 samples[i] = clock_ns() - begin;
                 driver_sync(actor, stream);

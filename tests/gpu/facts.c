@@ -12,6 +12,7 @@ const struct fact facts[] = {
         { "library.nccl", RISK_NONE, 20, fact_nccl_versions },
         { "mps.control", RISK_NONE, 5, fact_mps },
 
+        { "driver.start", RISK_LOW, 20, fact_driver_start },
         { "vmm.same_uid", RISK_LOW, 15, fact_vmm_same_uid },
         { "vmm.other_uid", RISK_LOW, 15, fact_vmm_other_uid },
         { "vmm.mapped_exporter_killed", RISK_LOW, 15, fact_vmm_mapped_exporter_killed },
@@ -23,7 +24,6 @@ const struct fact facts[] = {
         { "ipc.other_uid", RISK_LOW, 15, fact_ipc_other_uid },
         { "ipc.opened_twice", RISK_LOW, 15, fact_ipc_opened_twice },
         { "ipc.base_offset", RISK_LOW, 15, fact_ipc_base_offset },
-        { "ipc.neighbour", RISK_LOW, 15, fact_ipc_neighbour },
         { "ipc.of_vmm", RISK_LOW, 15, fact_ipc_of_vmm },
         { "ipc.exporter_killed", RISK_LOW, 15, fact_ipc_exporter_killed },
         { "wait.cpu_store", RISK_LOW, 15, fact_wait_cpu_store },
@@ -43,6 +43,7 @@ const struct fact facts[] = {
         { "nccl.two_ranks", RISK_NCCL, 30, fact_nccl_two_ranks },
         { "nccl.peer_killed", RISK_NCCL, 30, fact_nccl_peer_killed },
 
+        { "ipc.neighbour", RISK_UNDEFINED, 15, fact_ipc_neighbour },
         { "ipc.exporter_frees_first", RISK_UNDEFINED, 15, fact_ipc_exporter_frees_first },
         { "vmm.touch_beyond", RISK_UNDEFINED, 15, fact_vmm_touch_beyond },
 

@@ -35,6 +35,7 @@ actor_run *facts_role(const char *name, bool *peer);
 void fact_machine(struct actor *actor);
 void role_holder(struct actor *actor);
 void fact_mps(struct actor *actor);
+void fact_driver_start(struct actor *actor);
 
 /* fact_library.c */
 void fact_torch(struct actor *actor);

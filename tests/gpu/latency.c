@@ -6,7 +6,7 @@
 
 #include "clock.h"
 
-static double microseconds(int64_t ns) {
+static double latency_us(int64_t ns) {
         return (double)ns / 1e3;
 }
 
@@ -14,8 +14,8 @@ double latency_note(struct actor *actor, const char *what, int64_t *samples, siz
         double median;
 
         samples_sort(samples, n);
-        median = microseconds(samples_percentile(samples, n, 50));
+        median = latency_us(samples_percentile(samples, n, 50));
         actor_note(actor, "%s: p50 %.1f us, p99 %.1f us, worst %.1f us of %zu", what, median,
-                   microseconds(samples_percentile(samples, n, 99)), microseconds(samples[n - 1]), n);
+                   latency_us(samples_percentile(samples, n, 99)), latency_us(samples[n - 1]), n);
         return median;
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void add(struct libraries *found, const char *path) {
+static void library_add(struct libraries *found, const char *path) {
         char real[PATH_MAX];
 
         if (found->n == LIBRARIES || strlen(path) >= LIBRARY_PATH)
@@ -25,7 +25,8 @@ static void add(struct libraries *found, const char *path) {
         snprintf(found->path[found->n++], LIBRARY_PATH, "%s", path);
 }
 
-static void add_matches(struct libraries *found, const char *root, const char *prefix, const char *inside) {
+static void library_add_matches(struct libraries *found, const char *root, const char *prefix,
+                                const char *inside) {
         static const char *const packages[] = { "site-packages", "dist-packages" };
         char pattern[PATH_MAX];
         glob_t matches;
@@ -37,7 +38,7 @@ static void add_matches(struct libraries *found, const char *root, const char *p
                 if (glob(pattern, 0, NULL, &matches) != 0)
                         continue;
                 for (size_t j = 0; j < matches.gl_pathc; j++)
-                        add(found, matches.gl_pathv[j]);
+                        library_add(found, matches.gl_pathv[j]);
                 globfree(&matches);
         }
 }
@@ -54,19 +55,19 @@ void library_in_python(struct libraries *found, const char *root, const char *in
                 snprintf(python, sizeof python, "%.*s/python3", length, path);
                 if (length > 0 && access(python, X_OK) == 0) {
                         snprintf(lib, sizeof lib, "%.*s/../lib", length, path);
-                        add_matches(found, "", lib, inside);
+                        library_add_matches(found, "", lib, inside);
                 }
                 path += length;
                 path += *path == ':';
         }
         for (unsigned i = 0; i < sizeof system / sizeof *system; i++)
-                add_matches(found, root, system[i], inside);
+                library_add_matches(found, root, system[i], inside);
 }
 
 void library_nccl(struct libraries *found, const struct options *options) {
         for (unsigned i = 0; i < options->n_nccl; i++)
-                add(found, options->nccl[i]);
-        add(found, "libnccl.so.2");
+                library_add(found, options->nccl[i]);
+        library_add(found, "libnccl.so.2");
         library_in_python(found, options->root, "nvidia/nccl/lib/libnccl.so.2");
         library_in_python(found, options->root, "nvidia/cu1*/lib/libnccl.so.2");
         library_in_python(found, options->root, "torch/lib/libnccl.so.2");

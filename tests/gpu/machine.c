@@ -18,7 +18,7 @@ enum {
 };
 
 /* The begin of a file, as text whose NUL bytes are spaces. Returns whether there is one. */
-static bool read_file(const char *root, const char *path, char *text, size_t size) {
+static bool machine_read(const char *root, const char *path, char *text, size_t size) {
         char full[PATH_MAX];
         FILE *file;
         size_t n;
@@ -37,14 +37,14 @@ static bool read_file(const char *root, const char *path, char *text, size_t siz
         return true;
 }
 
-static bool exists(const char *root, const char *path) {
+static bool machine_has(const char *root, const char *path) {
         char full[PATH_MAX];
 
         snprintf(full, sizeof full, "%s%s", root, path);
         return access(full, F_OK) == 0;
 }
 
-static void append(char *text, size_t size, const char *word) {
+static void machine_append(char *text, size_t size, const char *word) {
         size_t used = strlen(text);
 
         snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", word);
@@ -53,7 +53,7 @@ static void append(char *text, size_t size, const char *word) {
 void machine_kernel(const char *root, char *text, size_t size) {
         char version[512], release[128] = "";
 
-        if (read_file(root, "/proc/version", version, sizeof version) &&
+        if (machine_read(root, "/proc/version", version, sizeof version) &&
             sscanf(version, "Linux version %127s", release) == 1)
                 snprintf(text, size, "Linux %s", release);
         else
@@ -64,7 +64,7 @@ void machine_driver(const char *root, char *text, size_t size) {
         char version[512], *line_end, *rest = NULL, copy[512];
 
         snprintf(text, size, "unknown");
-        if (!read_file(root, "/proc/driver/nvidia/version", version, sizeof version))
+        if (!machine_read(root, "/proc/driver/nvidia/version", version, sizeof version))
                 return;
         line_end = strchr(version, '\n');
         if (line_end != NULL)
@@ -84,7 +84,7 @@ bool machine_user_kernel(const char *root) {
         char version[512];
         int n;
 
-        if (read_file(root, "/proc/version", version, sizeof version) &&
+        if (machine_read(root, "/proc/version", version, sizeof version) &&
             (strstr(version, "gVisor") != NULL || strstr(version, "Sun Jan 10 15:06:54 PST 2016") != NULL))
                 return true;
         if (root[0] != '\0')
@@ -94,25 +94,25 @@ bool machine_user_kernel(const char *root) {
         return strstr(log, "Starting gVisor") != NULL;
 }
 
-static void find_container(const char *root, char *text, size_t size) {
+static void machine_find_container(const char *root, char *text, size_t size) {
         static const char *const known[] = { "kubepods", "docker", "containerd", "libpod", "lxc" };
         char content[4096], word[64], *found;
 
-        if (read_file(root, "/run/systemd/container", content, sizeof content) &&
+        if (machine_read(root, "/run/systemd/container", content, sizeof content) &&
             sscanf(content, "%63s", word) == 1)
-                append(text, size, word);
-        if (exists(root, "/.dockerenv"))
-                append(text, size, "docker");
-        if (exists(root, "/run/.containerenv"))
-                append(text, size, "podman");
-        read_file(root, "/proc/1/environ", content, sizeof content);
+                machine_append(text, size, word);
+        if (machine_has(root, "/.dockerenv"))
+                machine_append(text, size, "docker");
+        if (machine_has(root, "/run/.containerenv"))
+                machine_append(text, size, "podman");
+        machine_read(root, "/proc/1/environ", content, sizeof content);
         found = strncmp(content, "container=", 10) == 0 ? content - 1 : strstr(content, " container=");
         if (found != NULL && sscanf(found + 1, "container=%63s", word) == 1)
-                append(text, size, word);
-        read_file(root, "/proc/1/cgroup", content, sizeof content);
+                machine_append(text, size, word);
+        machine_read(root, "/proc/1/cgroup", content, sizeof content);
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
                 if (strstr(content, known[i]) != NULL) {
-                        append(text, size, known[i]);
+                        machine_append(text, size, known[i]);
                         break;
                 }
 }
@@ -122,15 +122,15 @@ void machine_runtime(const char *root, char *text, size_t size) {
 
         text[0] = '\0';
         if (machine_user_kernel(root))
-                append(text, size, "gVisor");
-        find_container(root, text, size);
-        if (read_file(root, "/sys/class/dmi/id/sys_vendor", content, sizeof content))
+                machine_append(text, size, "gVisor");
+        machine_find_container(root, text, size);
+        if (machine_read(root, "/sys/class/dmi/id/sys_vendor", content, sizeof content))
                 sscanf(content, "%127[^\n]", vendor);
-        read_file(root, "/proc/cpuinfo", content, sizeof content);
+        machine_read(root, "/proc/cpuinfo", content, sizeof content);
         if (strstr(content, " hypervisor") != NULL)
-                append(text, size, "virtual machine");
+                machine_append(text, size, "virtual machine");
         if (text[0] == '\0')
                 snprintf(text, size, "none found");
         if (vendor[0] != '\0')
-                append(text, size, vendor);
+                machine_append(text, size, vendor);
 }

@@ -9,7 +9,6 @@
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
-#include <sched.h>
 #include <stdio.h>
 
 enum {
@@ -19,7 +18,7 @@ enum {
         LEAST_VERSION = 21800,
 };
 
-static void *find(void *library, const char *name, const char **missing) {
+static void *nccl_find(void *library, const char *name, const char **missing) {
         void *function = dlsym(library, name);
 
         if (function == NULL && *missing == NULL)
@@ -37,13 +36,14 @@ const char *nccl_load(struct nccl *nccl, const char *path) {
                 snprintf(why, sizeof why, "%s", dlerror());
                 return why;
         }
-        *(void **)&nccl->GetVersion = find(library, "ncclGetVersion", &missing);
-        *(void **)&nccl->GetErrorString = find(library, "ncclGetErrorString", &missing);
-        *(void **)&nccl->GetUniqueId = find(library, "ncclGetUniqueId", &missing);
-        *(void **)&nccl->CommInitRankConfig = find(library, "ncclCommInitRankConfig", &missing);
-        *(void **)&nccl->CommGetAsyncError = find(library, "ncclCommGetAsyncError", &missing);
-        *(void **)&nccl->AllReduce = find(library, "ncclAllReduce", &missing);
-        *(void **)&nccl->CommAbort = find(library, "ncclCommAbort", &missing);
+        *(void **)&nccl->GetVersion = nccl_find(library, "ncclGetVersion", &missing);
+        *(void **)&nccl->GetErrorString = nccl_find(library, "ncclGetErrorString", &missing);
+        *(void **)&nccl->GetUniqueId = nccl_find(library, "ncclGetUniqueId", &missing);
+        *(void **)&nccl->CommInitRankConfig = nccl_find(library, "ncclCommInitRankConfig", &missing);
+        *(void **)&nccl->CommGetAsyncError = nccl_find(library, "ncclCommGetAsyncError", &missing);
+        *(void **)&nccl->AllReduce = nccl_find(library, "ncclAllReduce", &missing);
+        *(void **)&nccl->CommAbort = nccl_find(library, "ncclCommAbort", &missing);
+        *(void **)&nccl->GetLastError = dlsym(library, "ncclGetLastError"); /* may be missing */
         if (missing != NULL) {
                 snprintf(why, sizeof why, "%s has no %s", path, missing);
                 return why;
@@ -71,6 +71,8 @@ void nccl_open(struct actor *actor, struct nccl *nccl) {
                 actor_doing(actor, "loading libnccl");
                 problem = nccl_load(nccl, found.path[i]);
                 actor_doing(actor, NULL);
+                if (problem != NULL)
+                        actor_note(actor, "%s", problem);
                 if (problem != NULL || nccl->version < LEAST_VERSION)
                         continue;
                 nccl_version_text(nccl->version, version, sizeof version);
@@ -80,20 +82,31 @@ void nccl_open(struct actor *actor, struct nccl *nccl) {
         actor_skip(actor, "no libnccl from 2.18 on was found");
 }
 
+const char *nccl_why(struct nccl *nccl, struct nccl_comm *comm, int result) {
+        static char text[512];
+        const char *last = nccl->GetLastError != NULL ? nccl->GetLastError(comm) : NULL;
+
+        snprintf(text, sizeof text, "%s%s%s", nccl->GetErrorString(result),
+                 last != NULL && last[0] ? ": " : "", last != NULL ? last : "");
+        return text;
+}
+
 void nccl_await(struct actor *actor, struct nccl *nccl, struct nccl_comm *comm, const char *what,
                 int result) {
+        unsigned turn = 0;
+
         actor_doing(actor, what);
         while (result == NCCL_IN_PROGRESS) {
                 int state = NCCL_SUCCESS;
 
-                sched_yield();
+                actor_spin(actor, turn++);
                 result = nccl->CommGetAsyncError(comm, &state);
                 if (result == NCCL_SUCCESS)
                         result = state;
         }
         actor_doing(actor, NULL);
         if (result != NCCL_SUCCESS)
-                actor_fail(actor, "%s: %s: %s", actor->options->role, what, nccl->GetErrorString(result));
+                actor_fail(actor, "%s: %s: %s", actor->options->role, what, nccl_why(nccl, comm, result));
 }
 
 struct nccl_comm *nccl_init(struct actor *actor, struct nccl *nccl, int ranks, int rank,

@@ -48,7 +48,11 @@ struct nccl {
         int (*AllReduce)(const void *from, void *to, size_t count, int type, int op, struct nccl_comm *comm,
                          CUstream stream);
         int (*CommAbort)(struct nccl_comm *comm);
+        const char *(*GetLastError)(struct nccl_comm *comm); /* NULL: the library has none */
 };
+
+/* What a result means, and what the library adds. The text is valid until the next call. */
+const char *nccl_why(struct nccl *nccl, struct nccl_comm *comm, int result);
 
 /* Loads a library. Returns NULL, or why it cannot be used; the text is valid until the next call. */
 const char *nccl_load(struct nccl *nccl, const char *path);

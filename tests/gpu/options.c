@@ -30,12 +30,12 @@ static const char help[] =
         "Exit status: 0 all rows are printed, whatever they say; 1 the GPU or the rows failed; 2 usage; 77 no GPU.\n"
         "--role, --board, --place and --channel are how the probe starts its own processes.\n";
 
-static int wrong(const char *option, const char *value, const char *wanted) {
+static int options_wrong(const char *option, const char *value, const char *wanted) {
         fprintf(stderr, "probe: --%s %s: %s\n", option, value, wanted);
         return 2;
 }
 
-static bool read_seconds(const char *text, double *seconds) {
+static bool options_read_seconds(const char *text, double *seconds) {
         char *end;
 
         errno = 0;
@@ -43,7 +43,7 @@ static bool read_seconds(const char *text, double *seconds) {
         return errno == 0 && end != text && *end == '\0' && *seconds > 0 && *seconds <= 86400;
 }
 
-static bool read_number(const char *text, long least, long most, long *number) {
+static bool options_read_number(const char *text, long least, long most, long *number) {
         char *end;
 
         errno = 0;
@@ -51,10 +51,10 @@ static bool read_number(const char *text, long least, long most, long *number) {
         return errno == 0 && end != text && *end == '\0' && *number >= least && *number <= most;
 }
 
-static bool read_fd(const char *text, int *fd) {
+static bool options_read_fd(const char *text, int *fd) {
         long number;
 
-        if (!read_number(text, 3, INT_MAX, &number) || fcntl((int)number, F_GETFD) < 0)
+        if (!options_read_number(text, 3, INT_MAX, &number) || fcntl((int)number, F_GETFD) < 0)
                 return false;
         *fd = (int)number;
         return true;
@@ -98,25 +98,29 @@ static const struct option table[] = {
 };
 
 /* What a process of the probe is told by the one that starts it. */
-static int take_role_option(struct options *o, int which, const char *value) {
+static int options_take_role(struct options *o, int which, const char *value) {
         long number;
 
         switch (which) {
         case OPTION_ROLE: o->role = value; return -1;
         case OPTION_BOARD:
-                return read_fd(value, &o->board) ? -1 : wrong("board", value, "not an open descriptor");
+                return options_read_fd(value, &o->board)
+                               ? -1
+                               : options_wrong("board", value, "not an open descriptor");
         case OPTION_CHANNEL:
-                return read_fd(value, &o->channel) ? -1 : wrong("channel", value, "not an open descriptor");
+                return options_read_fd(value, &o->channel)
+                               ? -1
+                               : options_wrong("channel", value, "not an open descriptor");
         case OPTION_PLACE:
-                if (!read_number(value, 0, INT_MAX, &number))
-                        return wrong("place", value, "not the number of a place");
+                if (!options_read_number(value, 0, INT_MAX, &number))
+                        return options_wrong("place", value, "not the number of a place");
                 o->place = (int)number;
                 return -1;
         default: return 2; /* getopt has named what is wrong */
         }
 }
 
-static int take_option(struct options *o, int which, const char *value) {
+static int options_take(struct options *o, int which, const char *value) {
         long number;
 
         switch (which) {
@@ -125,30 +129,31 @@ static int take_option(struct options *o, int which, const char *value) {
         case OPTION_KERNELS: o->kernels = true; return -1;
         case OPTION_ONLY:
                 if (o->n_only == OPTIONS_ONLY)
-                        return wrong("only", value, "too many patterns");
+                        return options_wrong("only", value, "too many patterns");
                 o->only[o->n_only++] = value;
                 return -1;
         case OPTION_NCCL:
                 if (o->n_nccl == OPTIONS_NCCL)
-                        return wrong("nccl", value, "too many libraries");
+                        return options_wrong("nccl", value, "too many libraries");
                 o->nccl[o->n_nccl++] = value;
                 return -1;
         case OPTION_SECONDS:
-                return read_seconds(value, &o->seconds) ? -1
-                                                        : wrong("seconds", value, "not a number of seconds");
-        case OPTION_DEADLINE:
-                return read_seconds(value, &o->deadline)
+                return options_read_seconds(value, &o->seconds)
                                ? -1
-                               : wrong("deadline", value, "not a number of seconds");
+                               : options_wrong("seconds", value, "not a number of seconds");
+        case OPTION_DEADLINE:
+                return options_read_seconds(value, &o->deadline)
+                               ? -1
+                               : options_wrong("deadline", value, "not a number of seconds");
         case OPTION_UID:
-                if (!read_number(value, 1, 0xfffffffel, &number))
-                        return wrong("uid", value, "not a uid other than root's");
+                if (!options_read_number(value, 1, 0xfffffffel, &number))
+                        return options_wrong("uid", value, "not a uid other than root's");
                 o->other_uid = (uid_t)number;
                 return -1;
         case OPTION_OUT: o->out = value; return -1;
         case OPTION_LIBCUDA: o->libcuda = value; return -1;
         case OPTION_ROOT: o->root = value; return -1;
-        default: return take_role_option(o, which, value);
+        default: return options_take_role(o, which, value);
         }
 }
 
@@ -165,7 +170,7 @@ int options_read(struct options *o, int argc, char **argv) {
                 .channel = -1,
         };
         while ((which = getopt_long(argc, argv, "", table, NULL)) != -1) {
-                status = take_option(o, which, optarg);
+                status = options_take(o, which, optarg);
                 if (status != -1)
                         return status;
         }

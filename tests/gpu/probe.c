@@ -43,7 +43,7 @@ static const struct section {
 };
 #define SECTIONS (sizeof sections / sizeof *sections)
 #define TOTAL 340.0
-#define LEAST_SECONDS 0.1 /* with less time left a fact is not begun */
+#define LEAST_SECONDS 3.0 /* of TOTAL; with less time left a fact is not begun */
 
 struct probe {
         struct options options;
@@ -63,8 +63,8 @@ static bool wanted(const struct options *options, const char *name) {
         return options->n_only == 0;
 }
 
-static int print(struct probe *probe, const char *name, const struct step_result *result) {
-        int r = rows_print(&probe->rows, name, result->answer, result->detail, result->ms);
+static int probe_print(struct probe *probe, const char *name, const struct step_result *result, bool kernel) {
+        int r = rows_print(&probe->rows, name, result->answer, result->detail, result->ms, kernel);
 
         if (r < 0)
                 fprintf(stderr, "probe: writing the row of %s: %s\n", name, strerror(-r));
@@ -79,28 +79,36 @@ static double seconds_until(int64_t ns) {
         return (double)(ns - clock_ns()) / 1e9;
 }
 
-/* For how long a fact may run: its own deadline or the one of the command line, and not beyond `until`. */
-static double seconds_for(const struct probe *probe, const struct fact *fact, int64_t until) {
-        double deadline = probe->options.deadline > 0 ? probe->options.deadline : fact->deadline;
-        double left = seconds_until(until);
-
-        return deadline < left ? deadline : left;
+static double deadline_of(const struct probe *probe, const struct fact *fact) {
+        return probe->options.deadline > 0 ? probe->options.deadline : fact->deadline;
 }
 
-static int run_fact(struct probe *probe, const char *name, const struct section *section,
-                    const struct fact *fact, int64_t until) {
-        double seconds = seconds_for(probe, fact, until);
+/* Whether the answer is the host kernel's, be it good or bad: what is left of processes that died, and what
+ * is undefined. */
+static bool is_of_kernel(const struct fact *fact) {
+        return fact->risk == RISK_KILL || fact->risk == RISK_UNDEFINED || fact->risk == RISK_FAULT;
+}
+
+/* A fact has its own deadline, and not more than its section has left; what is too little is not begun. */
+static int probe_run_fact(struct probe *probe, const char *name, const struct section *section,
+                          const struct fact *fact, int64_t until) {
+        double deadline = deadline_of(probe, fact), left = seconds_until(until);
         struct step_result result;
 
-        if (seconds < LEAST_SECONDS) {
-                result = (struct step_result){ .answer = "skipped", .detail = "no time is left for it" };
-                return print(probe, name, &result);
+        if (left < LEAST_SECONDS * probe->options.seconds / TOTAL) {
+                result = (struct step_result){ .answer = "skipped", .detail = "out of time" };
+                return probe_print(probe, name, &result, false);
         }
-        step_run(&probe->options, fact->name, section->hardened, seconds, &result);
-        return print(probe, name, &result);
+        step_run(&probe->options, fact->name, section->hardened, deadline < left ? deadline : left, &result);
+        if (left < deadline && strcmp(result.answer, "hang") == 0) {
+                snprintf(result.answer, sizeof result.answer, "skipped");
+                snprintf(result.detail + strlen(result.detail), sizeof result.detail - strlen(result.detail),
+                         "; out of time, which is %.1f s for this fact", deadline);
+        }
+        return probe_print(probe, name, &result, is_of_kernel(fact));
 }
 
-static int run_section(struct probe *probe, const struct section *section, int64_t until) {
+static int probe_run_section(struct probe *probe, const struct section *section, int64_t until) {
         char name[NAME];
 
         for (unsigned i = 0; i < n_facts; i++) {
@@ -110,69 +118,76 @@ static int run_section(struct probe *probe, const struct section *section, int64
                 if (facts[i].risk != section->risk || facts[i].run == fact_machine ||
                     !wanted(&probe->options, name))
                         continue;
-                r = run_fact(probe, name, section, &facts[i], until);
+                r = probe_run_fact(probe, name, section, &facts[i], until);
                 if (r < 0)
                         return r;
         }
         return 0;
 }
 
-/* All facts after the first one. A section may use what those before it have left. */
-static int run_sections(struct probe *probe) {
+/* The facts after the first one. A section may use what those before it have left. */
+static int probe_run_sections(struct probe *probe, unsigned n) {
         double end = 0;
 
-        for (unsigned i = 0; i < SECTIONS; i++) {
+        for (unsigned i = 0; i < n; i++) {
                 int r;
 
                 end += sections[i].seconds * probe->options.seconds / TOTAL;
-                r = run_section(probe, &sections[i], probe->begin_ns + (int64_t)(end * 1e9));
+                r = probe_run_section(probe, &sections[i], probe->begin_ns + (int64_t)(end * 1e9));
                 if (r < 0)
                         return r;
         }
         return 0;
 }
 
-/* The first row, without which there is nothing to ask. Returns -1 to go on, else the exit status. */
-static int run_machine(struct probe *probe) {
+/* The first row. Returns 0, or the exit status that follows from it. */
+static int probe_run_machine(struct probe *probe) {
+        double deadline = deadline_of(probe, &facts[0]);
         struct step_result result;
 
         step_run(&probe->options, facts[0].name, false,
-                 seconds_for(probe, &facts[0], probe->begin_ns + (int64_t)(probe->options.seconds * 1e9)),
-                 &result);
+                 deadline < probe->options.seconds ? deadline : probe->options.seconds, &result);
         if (strcmp(result.answer, "none") == 0) {
                 fprintf(stderr, "probe: no GPU here: %s\n", result.detail);
                 return STATUS_NO_GPU;
         }
-        if (print(probe, facts[0].name, &result) < 0 || probe->failed > 0)
+        if (probe_print(probe, facts[0].name, &result, false) < 0)
                 return STATUS_FAILED;
-        return -1;
+        return probe->failed > 0 ? STATUS_FAILED : 0;
 }
 
-static int run(struct probe *probe) {
+static int probe_print_end(struct probe *probe) {
         struct step_result end = { .answer = "done" };
-        pid_t holder;
+
+        snprintf(end.detail, sizeof end.detail,
+                 "%u rows, %u skipped, %u ended in an error, a hang or a crash", probe->printed,
+                 probe->skipped, probe->failed);
+        end.ms = (double)(clock_ns() - probe->begin_ns) / 1e6;
+        return probe_print(probe, "probe", &end, false);
+}
+
+static int probe_run(struct probe *probe) {
+        pid_t holder = -1;
         int status;
 
         probe->begin_ns = clock_ns();
         probe->rows.user_kernel = machine_user_kernel(probe->options.root);
         step_init();
-        holder = step_start(&probe->options, "holder");
-        status = run_machine(probe);
-        if (status == -1) {
-                status = run_sections(probe) < 0 ? STATUS_FAILED : 0;
-                snprintf(end.detail, sizeof end.detail,
-                         "%u rows, %u skipped, %u ended in an error, a hang or a crash", probe->printed,
-                         probe->skipped, probe->failed);
-                end.ms = (double)(clock_ns() - probe->begin_ns) / 1e6;
-                if (print(probe, "probe", &end) < 0)
-                        status = STATUS_FAILED;
-        }
+        status = probe_run_machine(probe);
+        if (status == STATUS_NO_GPU)
+                return status;
+        /* The driver may make the device files only when it is first used. */
+        if (status == 0)
+                holder = step_start(&probe->options, "holder");
+        /* Without an answer of the GPU there are still the libraries. */
+        if (probe_run_sections(probe, status == 0 ? SECTIONS : 1) < 0 || probe_print_end(probe) < 0)
+                status = STATUS_FAILED;
         if (holder > 0)
                 kill(-holder, SIGKILL);
         return status;
 }
 
-static int list(const struct options *options) {
+static int probe_list(const struct options *options) {
         char name[NAME];
 
         for (unsigned s = 0; s < SECTIONS; s++)
@@ -185,7 +200,7 @@ static int list(const struct options *options) {
         return 0;
 }
 
-static int play(const struct options *options) {
+static int probe_play(const struct options *options) {
         bool peer;
         actor_run *role = facts_role(options->role, &peer);
 
@@ -208,9 +223,9 @@ int main(int argc, char **argv) {
         if (status != -1)
                 return status;
         if (probe.options.role != NULL)
-                return play(&probe.options);
+                return probe_play(&probe.options);
         if (probe.options.list)
-                return list(&probe.options);
+                return probe_list(&probe.options);
         if (probe.options.kernels) {
                 fputs(kernels_ptx, stdout);
                 return 0;
@@ -221,7 +236,7 @@ int main(int argc, char **argv) {
                 return STATUS_USAGE;
         }
         setenv("CUDA_CACHE_DISABLE", "1", 1); /* compiled kernels are not left on somebody's disk */
-        status = run(&probe);
+        status = probe_run(&probe);
         rows_close(&probe.rows);
         return status;
 }

@@ -18,7 +18,7 @@ struct line {
         size_t used;
 };
 
-static void put(struct line *line, const char *text) {
+static void line_put(struct line *line, const char *text) {
         size_t length = strlen(text);
 
         if (length < sizeof line->text - line->used) {
@@ -29,10 +29,10 @@ static void put(struct line *line, const char *text) {
 
 /* One string in quotes. Bytes outside ASCII are written as if they were Latin-1: nothing of what is looked at
  * needs more. */
-static void put_string(struct line *line, const char *text) {
+static void line_put_string(struct line *line, const char *text) {
         char escape[8];
 
-        put(line, "\"");
+        line_put(line, "\"");
         for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
                 if (*c == '"' || *c == '\\')
                         snprintf(escape, sizeof escape, "\\%c", *c);
@@ -40,12 +40,12 @@ static void put_string(struct line *line, const char *text) {
                         snprintf(escape, sizeof escape, "\\u%04x", *c);
                 else
                         snprintf(escape, sizeof escape, "%c", *c);
-                put(line, escape);
+                line_put(line, escape);
         }
-        put(line, "\"");
+        line_put(line, "\"");
 }
 
-static int write_all(int fd, const char *text, size_t length) {
+static int rows_write(int fd, const char *text, size_t length) {
         while (length > 0) {
                 ssize_t n = write(fd, text, length);
 
@@ -80,32 +80,33 @@ static bool is_failure(const char *answer) {
         for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
                 if (strcmp(answer, failures[i]) == 0)
                         return true;
-        return false;
+        return strncmp(answer, "only ", 5) == 0; /* from or to root */
 }
 
-int rows_print(struct rows *rows, const char *fact, const char *answer, const char *detail, double ms) {
+int rows_print(struct rows *rows, const char *fact, const char *answer, const char *detail, double ms,
+               bool kernel) {
         struct line line = { .used = 0 };
         char marked[4096], number[32];
         int r, r_out = 0;
 
-        if (rows->user_kernel && is_failure(answer)) {
+        if (rows->user_kernel && (kernel || is_failure(answer))) {
                 snprintf(marked, sizeof marked,
                          "%s, but a user-space kernel answered, so this decides nothing: %s", answer, detail);
                 answer = "undecided";
                 detail = marked;
         }
-        put(&line, "{\"fact\": ");
-        put_string(&line, fact);
-        put(&line, ", \"answer\": ");
-        put_string(&line, answer);
-        put(&line, ", \"detail\": ");
-        put_string(&line, detail);
+        line_put(&line, "{\"fact\": ");
+        line_put_string(&line, fact);
+        line_put(&line, ", \"answer\": ");
+        line_put_string(&line, answer);
+        line_put(&line, ", \"detail\": ");
+        line_put_string(&line, detail);
         snprintf(number, sizeof number, ", \"ms\": %.1f}\n", ms);
-        put(&line, number);
+        line_put(&line, number);
         if (rows->out >= 0) {
-                r_out = write_all(rows->out, line.text, line.used);
+                r_out = rows_write(rows->out, line.text, line.used);
                 fsync(rows->out);
         }
-        r = write_all(STDOUT_FILENO, line.text, line.used);
+        r = rows_write(STDOUT_FILENO, line.text, line.used);
         return r < 0 ? r : r_out;
 }

@@ -19,20 +19,22 @@
 #include <time.h>
 #include <unistd.h>
 
-static const int64_t kill_ns =
-        5000000000; /* a killed process that is there for longer is stuck in the kernel */
+static const int64_t end_ns = 3000000000;  /* for the end of a process that has answered */
+static const int64_t kill_ns = 5000000000; /* for that of a killed one: else it is stuck in the kernel */
+static const int64_t look_ns = 100000000;  /* between two looks for an answer */
 
 void step_init(void) {
         sigset_t child;
 
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+        signal(SIGCHLD, SIG_DFL); /* where it is ignored there are no children to wait for */
         sigemptyset(&child);
         sigaddset(&child, SIGCHLD);
         sigprocmask(SIG_BLOCK, &child, NULL);
 }
 
 /* Waits for a change of some child, or until the time has come. */
-static void await_child(int64_t until) {
+static void step_await_child(int64_t until) {
         int64_t left = until - clock_ns();
         struct timespec timeout = { .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };
         sigset_t child;
@@ -45,19 +47,27 @@ static void await_child(int64_t until) {
 }
 
 /* Whether the process has ended; it stays a zombie, so that its group's number is nobody else's. */
-static bool await_end(pid_t pid, int64_t until, siginfo_t *end) {
+static bool step_await_end(pid_t pid, const struct board *board, int64_t until, siginfo_t *end) {
+        bool answered = false;
+
         for (;;) {
+                int64_t now = clock_ns();
+
+                if (!answered && board_answered(board)) { /* it may be stuck on its way out */
+                        answered = true;
+                        until = now + end_ns < until ? now + end_ns : until;
+                }
                 end->si_pid = 0;
                 if (waitid(P_PID, (id_t)pid, end, WEXITED | WNOHANG | WNOWAIT) == 0 && end->si_pid == pid)
                         return true;
-                if (clock_ns() >= until)
+                if (now >= until)
                         return false;
-                await_child(until);
+                step_await_child(now + look_ns < until ? now + look_ns : until);
         }
 }
 
 /* Kills and reaps a whole group. Returns how many of its processes could not be killed. */
-static unsigned end_group(pid_t group) {
+static unsigned step_end_group(pid_t group) {
         int64_t until = clock_ns() + kill_ns;
 
         kill(-group, SIGKILL);
@@ -69,11 +79,11 @@ static unsigned end_group(pid_t group) {
                 if (pid == 0 && clock_ns() >= until)
                         return 1;
                 if (pid == 0)
-                        await_child(until);
+                        step_await_child(until);
         }
 }
 
-static void add(struct step_result *result, const char *format, ...) {
+static void step_add(struct step_result *result, const char *format, ...) {
         size_t used = strlen(result->detail);
         va_list arguments;
 
@@ -84,13 +94,13 @@ static void add(struct step_result *result, const char *format, ...) {
         va_end(arguments);
 }
 
-static void set(struct step_result *result, const char *answer) {
+static void step_set(struct step_result *result, const char *answer) {
         snprintf(result->answer, sizeof result->answer, "%s", answer);
 }
 
 /* What the board and the end of the fact's own process say together. */
-static void conclude(struct step_result *result, struct board *board, bool ended, const siginfo_t *end,
-                     double seconds) {
+static void step_conclude(struct step_result *result, struct board *board, bool ended, const siginfo_t *end,
+                          double seconds) {
         const char *doing = board->place[0].doing;
         char where[512];
 
@@ -98,25 +108,25 @@ static void conclude(struct step_result *result, struct board *board, bool ended
         board->detail[sizeof board->detail - 1] = '\0';
         snprintf(result->detail, sizeof result->detail, "%s", board->detail);
         if (board_answered(board)) {
-                set(result, board->answer);
+                step_set(result, board->answer);
                 if (!ended)
-                        add(result, "its process did not end within %.1f s", seconds);
+                        step_add(result, "its process did not end");
         } else if (!ended) {
                 board_where(board, where, sizeof where);
-                set(result, "hang");
-                add(result, "no answer within %.1f s: %s", seconds, where);
+                step_set(result, "hang");
+                step_add(result, "no answer within %.1f s: %s", seconds, where);
         } else if (end->si_code == CLD_EXITED) {
-                set(result, "error");
-                add(result, "its process ended with %d", end->si_status);
+                step_set(result, "error");
+                step_add(result, "its process ended with %d", end->si_status);
         } else {
-                set(result, "crash");
-                add(result, "signal %d (%s) in %.*s", end->si_status, strsignal(end->si_status), BOARD_DOING,
-                    doing[0] ? doing : "no call");
+                step_set(result, "crash");
+                step_add(result, "signal %d (%s) in %.*s", end->si_status, strsignal(end->si_status),
+                         BOARD_DOING, doing[0] ? doing : "no call");
         }
 }
 
-static pid_t start(const struct options *options, const char *name, bool hardened, struct board *board,
-                   int board_fd) {
+static pid_t step_spawn(const struct options *options, const char *name, bool hardened, struct board *board,
+                        int board_fd) {
         struct spawn spawn = {
                 .role = name,
                 .board = board,
@@ -140,15 +150,15 @@ void step_run(const struct options *options, const char *name, bool hardened, do
         *result = (struct step_result){ .answer = "error" };
         board = board_new(&board_fd);
         if (board != NULL)
-                pid = start(options, name, hardened, board, board_fd);
+                pid = step_spawn(options, name, hardened, board, board_fd);
         if (pid < 0) {
-                add(result, "starting its process: %s", strerror(-pid));
+                step_add(result, "starting its process: %s", strerror(-pid));
         } else {
-                bool ended = await_end(pid, begin + (int64_t)(seconds * 1e9), &end);
+                bool ended = step_await_end(pid, board, begin + (int64_t)(seconds * 1e9), &end);
 
-                conclude(result, board, ended, &end, seconds);
-                if (end_group(pid) > 0)
-                        add(result, "a process of it cannot be killed (group %d)", (int)pid);
+                step_conclude(result, board, ended, &end, seconds);
+                if (step_end_group(pid) > 0)
+                        step_add(result, "a process of it cannot be killed (group %d)", (int)pid);
         }
         if (board_fd >= 0)
                 close(board_fd);
@@ -163,7 +173,7 @@ pid_t step_start(const struct options *options, const char *name) {
 
         if (board == NULL)
                 return -errno;
-        pid = start(options, name, false, board, board_fd);
+        pid = step_spawn(options, name, false, board, board_fd);
         board_free(board);
         close(board_fd);
         return pid;

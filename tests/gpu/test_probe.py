@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import time
 
@@ -17,9 +18,10 @@ pytestmark = pytest.mark.cuda
 FIGURE = re.compile(r"\d+(\.\d+)? (GB/s|us)")
 TURNS = re.compile(r"at once|in turns( of \d+\.\d+ ms)?|one after the other")
 ANSWERS = {
+    "driver": {"start": "yes"},
     "vmm": {"same_uid": "yes", "other_uid": "yes", "mapped_exporter_killed": "yes", "import_exporter_killed": "yes",
             "fstat": "yes", "properties": "yes", "wrong_size": "yes", "touch_beyond": "yes"},
-    "ipc": {"same_uid": "yes", "other_uid": "no", "opened_twice": "yes", "base_offset": "yes", "neighbour": "no",
+    "ipc": {"same_uid": "yes", "other_uid": "no", "opened_twice": "yes", "base_offset": "yes", "neighbour": "yes",
             "of_vmm": "no", "exporter_killed": "yes", "exporter_frees_first": "yes"},
     "wait": {"cpu_store": "yes", "event_seen": "yes", "event_releases": "yes"},
     "slices": {"turns": TURNS, "launch": FIGURE},
@@ -91,7 +93,7 @@ def test_without_a_device_it_says_so_in_one_line(probe, error):
 ])
 def test_a_gpu_that_does_not_answer_is_a_failure(probe, stub, answer, words):
     done = probe.run("--deadline", "8" if answer == "hang" else "240", stub=stub)
-    assert (done.status, done.facts) == (1, ["machine"])
+    assert (done.status, done.facts) == (1, ["machine", "library.torch", "library.nccl", "mps.control", "probe"])
     assert done.answer("machine") == answer and words in done["machine"]["detail"]
 
 
@@ -138,7 +140,7 @@ def test_every_fact_is_answered(probe, area):
 def test_a_fault_is_the_last_question(probe):
     done = probe.run(*PATIENT, "--only", "fault.*")
     assert done.facts == ["machine", "fault.neighbour", "probe"]
-    assert done.answer("fault.neighbour") == "yes" and "CUDA_ERROR_ILLEGAL_ADDRESS" in done["fault.neighbour"]["detail"]
+    assert done.answer("fault.neighbour") == "yes" and "it had counted to" in done["fault.neighbour"]["detail"] and "CUDA_ERROR_ILLEGAL_ADDRESS" in done["fault.neighbour"]["detail"]
 
 
 def test_rows_are_kept_where_out_says(probe):
@@ -191,9 +193,9 @@ def test_a_call_that_is_refused_where_it_should_not_be(probe):
 
 
 def test_a_peer_whose_call_is_refused(probe):
-    done = probe.run(*PATIENT, "--only", "vmm.same_uid", stub="refuse:cuMemImportFromShareableHandle=1")
-    assert done.answer("vmm.same_uid") == "error"
-    assert "vmm.importer: cuMemImportFromShareableHandle: CUDA_ERROR_INVALID_VALUE" in done["vmm.same_uid"]["detail"]
+    done = probe.run(*PATIENT, "--only", "wait.cpu_store", stub="refuse:cuMemHostRegister=1")
+    assert done.answer("wait.cpu_store") == "error"
+    assert "cuMemHostRegister: CUDA_ERROR_INVALID_VALUE" in done["wait.cpu_store"]["detail"]
 
 
 @pytest.mark.parametrize("fact, stub, answer", [
@@ -201,6 +203,8 @@ def test_a_peer_whose_call_is_refused(probe):
     ("wait.event_seen", "refuse:cuStreamWaitValue64=0", "no"),
     ("wait.event_releases", "refuse:cuStreamWaitEvent=0", "no"),
     ("ipc.same_uid", "refuse:cuIpcOpenMemHandle=1", "no"),
+    ("vmm.same_uid", "refuse:cuMemImportFromShareableHandle=1", "no"),
+    ("vmm.other_uid", "refuse:cuMemImportFromShareableHandle=1", "no"),
     ("vmm.import_exporter_killed", "refuse:cuMemImportFromShareableHandle=1", "no"),
     ("vmm.wrong_size", "lax-map", "no"),
     ("vmm.touch_beyond", "lax-map", "crash"),
@@ -213,11 +217,12 @@ def test_what_the_driver_does_is_the_answer(probe, fact, stub, answer):
 
 @pytest.mark.parametrize("fact", ["kill.exporter", "kill.importer"])
 def test_writes_that_go_on_after_a_kill_are_seen(probe, fact):
-    """In both kinds of memory, after both signs."""
+    """In both kinds of memory, after every sign that the process is gone."""
     done = probe.run(*PATIENT, "--only", fact, stub="outlive")
     assert re.fullmatch(r"yes, \d+\.\d\d ms", done.answer(fact)), done[fact]
-    seen = re.findall(r"(end of file|pidfd) after \S+ ms, writes for \S+ ms after it \(host memory too, device memory too\)", done[fact]["detail"])
-    assert seen == ["end of file", "pidfd"] * 3, done[fact]
+    seen = re.findall(r"(older than the driver|younger one|pidfd) after \S+ ms, writes for \S+ ms after it \(host memory too, "
+                      r"device memory too\)", done[fact]["detail"])
+    assert seen == ["older than the driver", "younger one", "pidfd"] * 3, done[fact]
 
 
 def test_functions_that_the_driver_lacks_are_named(probe):
@@ -228,20 +233,28 @@ def test_functions_that_the_driver_lacks_are_named(probe):
 
 
 def test_what_hangs_takes_its_own_time_only(probe):
-    """The rest of its section is left out, and those after it have theirs."""
-    done = probe.run("--seconds", "20", "--only", "vmm.same_uid", "--only", "vmm.fstat", "--only", "fault.neighbour",
-                     stub="hang:cuMemGetAllocationGranularity")
-    assert (done.answer("vmm.same_uid"), done.answer("vmm.fstat")) == ("hang", "skipped")
-    assert "no time is left" in done["vmm.fstat"]["detail"]
-    assert done.answer("fault.neighbour") == "hang"
-    assert done.answer("probe") == "done" and "1 skipped, 2 ended in" in done["probe"]["detail"]
+    """The rest of its section is left out, or gets too little, and those after it have theirs."""
+    done = probe.run("--seconds", "20", "--only", "vmm.same_uid", "--only", "vmm.fstat", "--only", "vmm.wrong_size",
+                     "--only", "fault.neighbour", stub="hang:cuMemGetAllocationGranularity")
+    for fact in ("vmm.same_uid", "vmm.fstat", "vmm.wrong_size"):
+        assert done.answer(fact) == "skipped" and "out of time" in done[fact]["detail"]
+    assert "no answer within" in done["vmm.same_uid"]["detail"] and done["vmm.wrong_size"]["detail"] == "out of time"
+    assert "no answer within" in done["fault.neighbour"]["detail"]
+    assert done.answer("probe") == "done" and "4 skipped, 0 ended in" in done["probe"]["detail"]
+
+
+def test_where_ended_children_are_ignored(probe):
+    """A disposition that exec keeps: nohup and some services leave it so."""
+    done = probe.run(*PATIENT, "--only", "vmm.same_uid", preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    assert done.answer("vmm.same_uid") == "yes" and "did not end" not in done["vmm.same_uid"]["detail"]
 
 
 def test_hardened_facts_have_no_new_privileges_and_no_memory_to_write_code_to(probe):
-    done = probe.run(*PATIENT, "--only", "*vmm.fstat", stub="write-code")
-    assert done.answer("vmm.fstat") == "yes"
-    hardened = done["hardened:vmm.fstat"]
+    done = probe.run(*PATIENT, "--only", "*driver.start", "--only", "hardened:vmm.fstat", stub="write-code")
+    assert done.answer("driver.start") == "yes"
+    hardened = done["hardened:driver.start"]
     if no_write_exec(hardened):
+        assert done.answer("hardened:vmm.fstat") == "yes", "what needs no kernel does not depend on compiling one"
         assert hardened["answer"] == "error" and "cuModuleLoadData: CUDA_ERROR_OPERATING_SYSTEM" in hardened["detail"]
 
 
@@ -254,7 +267,7 @@ def wait_for(condition):
 
 def test_hardened_processes_are_so_from_their_first_instruction(probe):
     """The fact's own and its peer's, and neither outlives the probe."""
-    process = probe.start("--only", "hardened:vmm.same_uid", "--deadline", "600", "--seconds", "3000", stub="hang:cuDevicePrimaryCtxRetain")
+    process = probe.start("--only", "hardened:vmm.properties", "--deadline", "600", "--seconds", "3000", stub="hang:cuDevicePrimaryCtxRetain")
     roles = wait_for(lambda: (found := [pid for pid, line in probe.processes() if any("vmm." in word for word in line[1:3])])[1:] and found)
     for pid in roles:
         assert re.search(r"^NoNewPrivs:\s+1$", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)
@@ -302,6 +315,8 @@ def test_failures_under_a_kernel_in_user_space_decide_nothing(probe):
         assert done.answer(fact) == "undecided"
         assert done[fact]["detail"].startswith(f"{was}, but a user-space kernel answered, so this decides nothing: ")
     assert done.answer("vmm.fstat") == "yes"
+    good = probe.run(*PATIENT, "--root", root, "--only", "ipc.neighbour")
+    assert good.answer("ipc.neighbour") == "undecided", "what is undefined is not this kernel's to say"
 
 
 @pytest.mark.parametrize("files, words", [
@@ -351,7 +366,7 @@ def test_a_library_that_is_no_nccl(probe):
 def test_nccl_with_two_ranks_that_share_a_host_is_refused(probe):
     """The stand-in refuses two ranks of one host, as NCCL does; so the answer above shows that the probe told them apart."""
     done = probe.run(*PATIENT, "--only", "nccl.two_ranks")
-    assert "different NCCL_HOSTID" in done["nccl.two_ranks"]["detail"]
+    assert done.answer("nccl.two_ranks") == "yes" and "different NCCL_HOSTID" in done["nccl.two_ranks"]["detail"]
 
 
 def test_mps_is_looked_for_on_the_path(probe):

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static CUmemAllocationProp properties(struct actor *actor) {
+static CUmemAllocationProp vmm_properties(struct actor *actor) {
         return (CUmemAllocationProp){
                 .type = CU_MEM_ALLOCATION_TYPE_PINNED,
                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -17,7 +17,7 @@ static CUmemAllocationProp properties(struct actor *actor) {
 }
 
 size_t vmm_granularity(struct actor *actor) {
-        CUmemAllocationProp wanted = properties(actor);
+        CUmemAllocationProp wanted = vmm_properties(actor);
         size_t granularity = 0;
 
         CU(actor, cuMemGetAllocationGranularity, &granularity, &wanted, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
@@ -25,7 +25,7 @@ size_t vmm_granularity(struct actor *actor) {
 }
 
 struct vmm vmm_new(struct actor *actor, unsigned granules) {
-        CUmemAllocationProp wanted = properties(actor);
+        CUmemAllocationProp wanted = vmm_properties(actor);
         struct vmm vmm = { .size = granules * vmm_granularity(actor) };
 
         CU(actor, cuMemCreate, &vmm.handle, vmm.size, &wanted, 0);
@@ -41,11 +41,16 @@ int vmm_export(struct actor *actor, const struct vmm *vmm) {
         return fd;
 }
 
-struct vmm vmm_import(struct actor *actor, int fd, size_t size) {
-        struct vmm vmm = { .size = size };
+CUresult vmm_import_try(struct actor *actor, struct vmm *vmm, int fd, size_t size) {
+        vmm->size = size;
+        return CU_TRY(actor, cuMemImportFromShareableHandle, &vmm->handle, (void *)(uintptr_t)fd,
+                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+}
 
-        CU(actor, cuMemImportFromShareableHandle, &vmm.handle, (void *)(uintptr_t)fd,
-           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+struct vmm vmm_import(struct actor *actor, int fd, size_t size) {
+        struct vmm vmm = { 0 };
+
+        driver_check(actor, "cuMemImportFromShareableHandle", vmm_import_try(actor, &vmm, fd, size));
         return vmm;
 }
 
@@ -69,7 +74,7 @@ void vmm_send(struct actor *actor, int channel, const struct vmm *vmm, const cha
         close(fd);
 }
 
-static struct vmm open_received(struct actor *actor, const struct message *message, int fd) {
+static struct vmm vmm_open_received(struct actor *actor, const struct message *message, int fd) {
         struct vmm vmm = vmm_import(actor, fd, message->number[0]);
 
         vmm_map(actor, &vmm);
@@ -81,14 +86,14 @@ struct vmm vmm_receive_from(struct actor *actor, struct peer *peer, const char *
         int fd;
         struct message message = peer_receive(actor, peer, word, &fd);
 
-        return open_received(actor, &message, fd);
+        return vmm_open_received(actor, &message, fd);
 }
 
 struct vmm vmm_receive(struct actor *actor, const char *word) {
         int fd;
         struct message message = channel_receive(actor, word, &fd);
 
-        return open_received(actor, &message, fd);
+        return vmm_open_received(actor, &message, fd);
 }
 
 bool vmm_holds(struct actor *actor, CUstream stream, const struct vmm *vmm, uint32_t word) {

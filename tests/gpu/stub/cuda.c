@@ -30,6 +30,7 @@ STUB_API CUresult cuGetErrorName(CUresult error, const char **name) {
                 const char *name;
         } names[] = {
                 { CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE" },
+                { CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT" },
                 { CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE" },
                 { CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS" },
                 { CUDA_ERROR_OPERATING_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM" },
@@ -82,7 +83,14 @@ STUB_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) 
         return CUDA_SUCCESS;
 }
 
+static bool current;
+
+bool stub_has_context(void) {
+        return current;
+}
+
 STUB_API CUresult cuCtxSetCurrent(CUcontext context) {
+        current = context != NULL;
         return CUDA_SUCCESS;
 }
 

@@ -4,7 +4,6 @@
  */
 #include "stub.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum kind { ALLOCATED, MAPPED, OPENED };
+enum kind { ALLOCATED, MAPPED, OPENED, REGISTERED };
 
 struct range {
         struct range *next;
@@ -22,6 +21,7 @@ struct range {
         char *address;
         size_t size;
         int fd;
+        size_t offset;       /* of a small one, in its block; a block is shared as a whole */
         int pid, foreign_fd; /* of OPENED: whose it is */
         unsigned opened;     /* times */
 };
@@ -29,13 +29,16 @@ struct range {
 struct ipc { /* inside a CUipcMemHandle */
         int pid, fd;
         unsigned uid;
-        size_t size;
+        size_t size, offset;
 };
 
 struct handle { /* behind a CUmemGenericAllocationHandle */
         int fd;
         size_t size;
+        bool exportable;
 };
+
+enum { SMALL = 64 << 10 }; /* allocations up to this size lie side by side in a block of STUB_GRANULARITY */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct range *ranges;
@@ -102,10 +105,50 @@ int stub_open_foreign(int pid, int fd) {
         return open(path, O_RDWR | O_CLOEXEC);
 }
 
-STUB_API CUresult cuMemAlloc(CUdeviceptr *address, size_t size) {
-        int fd = new_memfd(size);
-        void *memory = fd >= 0 ? map(fd, size) : NULL;
+bool stub_knows(CUdeviceptr address) {
+        return find(address) != NULL;
+}
 
+/* A place in the block of small allocations; NULL: it is full. The probe allocates from one thread. */
+static struct range *add_small(size_t size) {
+        static char *block;
+        static size_t used;
+        static int fd;
+        struct range *r;
+        char *memory;
+
+        if (block == NULL) {
+                memory = mmap(NULL, 2 * STUB_GRANULARITY, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                fd = new_memfd(STUB_GRANULARITY);
+                if (memory == MAP_FAILED || fd < 0)
+                        return NULL;
+                memory += STUB_GRANULARITY - (uintptr_t)memory % STUB_GRANULARITY;
+                if (mmap(memory, STUB_GRANULARITY, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+                    MAP_FAILED)
+                        return NULL;
+                block = memory;
+        }
+        if (used + SMALL > STUB_GRANULARITY)
+                return NULL;
+        r = add(ALLOCATED, block + used, size, fd);
+        r->offset = used;
+        used += SMALL;
+        return r;
+}
+
+STUB_API CUresult cuMemAlloc(CUdeviceptr *address, size_t size) {
+        struct range *small = size <= SMALL ? add_small(size) : NULL;
+        void *memory;
+        int fd;
+
+        if (!stub_has_context())
+                return CUDA_ERROR_INVALID_CONTEXT;
+        if (small != NULL) {
+                *address = pointer(small->address);
+                return CUDA_SUCCESS;
+        }
+        fd = new_memfd(size);
+        memory = fd >= 0 ? map(fd, size) : NULL;
         if (memory == NULL)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         add(ALLOCATED, memory, size, fd);
@@ -118,8 +161,10 @@ STUB_API CUresult cuMemFree(CUdeviceptr address) {
 
         if (r == NULL || r->kind != ALLOCATED || address != pointer(r->address))
                 return CUDA_ERROR_INVALID_VALUE;
-        munmap(r->address, r->size);
-        close(r->fd);
+        if (r->size > SMALL) {
+                munmap(r->address, r->size);
+                close(r->fd);
+        }
         forget(r);
         return CUDA_SUCCESS;
 }
@@ -149,7 +194,9 @@ STUB_API CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 
         if (r == NULL || r->kind != ALLOCATED)
                 return CUDA_ERROR_INVALID_VALUE;
-        ipc = (struct ipc){ .pid = getpid(), .fd = r->fd, .uid = geteuid(), .size = r->size };
+        ipc = (struct ipc){
+                .pid = getpid(), .fd = r->fd, .uid = geteuid(), .size = r->size, .offset = r->offset
+        };
         memset(handle, 0, sizeof *handle);
         memcpy(handle, &ipc, sizeof ipc);
         return CUDA_SUCCESS;
@@ -160,7 +207,8 @@ static struct range *find_opened(const struct ipc *ipc) {
 
         pthread_mutex_lock(&lock);
         for (struct range *r = ranges; r != NULL; r = r->next)
-                if (r->kind == OPENED && r->pid == ipc->pid && r->foreign_fd == ipc->fd)
+                if (r->kind == OPENED && r->pid == ipc->pid && r->foreign_fd == ipc->fd &&
+                    r->offset == ipc->offset)
                         found = r;
         pthread_mutex_unlock(&lock);
         return found;
@@ -180,10 +228,11 @@ STUB_API CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle
         r = find_opened(&ipc);
         if (r == NULL) {
                 fd = stub_open_foreign(ipc.pid, ipc.fd);
-                memory = fd >= 0 ? map(fd, ipc.size) : NULL;
+                memory = fd >= 0 ? map(fd, ipc.size <= SMALL ? STUB_GRANULARITY : ipc.size) : NULL;
                 if (memory == NULL)
                         return CUDA_ERROR_INVALID_HANDLE;
-                r = add(OPENED, memory, ipc.size, fd);
+                r = add(OPENED, (char *)memory + ipc.offset, ipc.size, fd);
+                r->offset = ipc.offset;
                 r->pid = ipc.pid;
                 r->foreign_fd = ipc.fd;
         } else {
@@ -199,7 +248,7 @@ STUB_API CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
         if (r == NULL || r->kind != OPENED)
                 return CUDA_ERROR_INVALID_VALUE;
         if (--r->opened == 0) {
-                munmap(r->address, r->size);
+                munmap(r->address - r->offset, r->size <= SMALL ? STUB_GRANULARITY : r->size);
                 close(r->fd);
                 forget(r);
         }
@@ -212,12 +261,12 @@ STUB_API CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmem
         return CUDA_SUCCESS;
 }
 
-static CUmemGenericAllocationHandle new_handle(int fd, size_t size) {
+static CUmemGenericAllocationHandle new_handle(int fd, size_t size, bool exportable) {
         struct handle *h = malloc(sizeof *h);
 
         if (h == NULL)
                 abort();
-        *h = (struct handle){ fd, size };
+        *h = (struct handle){ fd, size, exportable };
         return (CUmemGenericAllocationHandle)(uintptr_t)h;
 }
 
@@ -229,12 +278,15 @@ STUB_API CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                               const CUmemAllocationProp *wanted, unsigned long long flags) {
         int fd;
 
+        if (!stub_has_context())
+                return CUDA_ERROR_INVALID_CONTEXT;
         if (size == 0 || size % STUB_GRANULARITY != 0 || wanted->type != CU_MEM_ALLOCATION_TYPE_PINNED)
                 return CUDA_ERROR_INVALID_VALUE;
         fd = new_memfd(size);
         if (fd < 0)
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        *handle = new_handle(fd, size);
+        *handle = new_handle(fd, size,
+                             wanted->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
         return CUDA_SUCCESS;
 }
 
@@ -242,7 +294,7 @@ STUB_API CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllo
                                                CUmemAllocationHandleType type, unsigned long long flags) {
         int fd = fcntl(open_handle(handle)->fd, F_DUPFD_CLOEXEC, 3);
 
-        if (fd < 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        if (fd < 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !open_handle(handle)->exportable)
                 return CUDA_ERROR_INVALID_VALUE;
         *(int *)shareable = fd;
         return CUDA_SUCCESS;
@@ -255,7 +307,7 @@ STUB_API CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *h
 
         if (fd < 0 || fstat(fd, &status) < 0 || status.st_size % STUB_GRANULARITY != 0)
                 return CUDA_ERROR_INVALID_VALUE;
-        *handle = new_handle(fd, (size_t)status.st_size);
+        *handle = new_handle(fd, (size_t)status.st_size, false);
         return CUDA_SUCCESS;
 }
 
@@ -314,10 +366,17 @@ STUB_API CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
 }
 
 STUB_API CUresult cuMemHostRegister(void *memory, size_t size, unsigned flags) {
-        return (flags & CU_MEMHOSTREGISTER_DEVICEMAP) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        if (!stub_has_context() || !(flags & CU_MEMHOSTREGISTER_DEVICEMAP))
+                return CUDA_ERROR_INVALID_VALUE;
+        add(REGISTERED, memory, size, -1);
+        return CUDA_SUCCESS;
 }
 
 STUB_API CUresult cuMemHostGetDevicePointer(CUdeviceptr *address, void *memory, unsigned flags) {
+        struct range *r = find(pointer(memory));
+
+        if (r == NULL || r->kind != REGISTERED)
+                return CUDA_ERROR_INVALID_VALUE;
         *address = pointer(memory);
         return CUDA_SUCCESS;
 }

@@ -87,6 +87,8 @@ STUB_API int ncclCommInitRankConfig(struct nccl_comm **comm, int ranks, struct n
         int where[2];
 
         memcpy(where, &id, sizeof where);
+        if (getenv("NCCL_SOCKET_IFNAME") == NULL || strcmp(getenv("NCCL_SOCKET_IFNAME"), "=lo") != 0)
+                return INVALID_USAGE; /* these ranks can only meet on loopback */
         if (c == NULL || ranks < 1 || ranks > RANKS || config->size < sizeof *config ||
             config->magic != 0xcafebeef || config->blocking != 0)
                 return INVALID_ARGUMENT;

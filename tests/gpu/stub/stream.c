@@ -30,6 +30,7 @@ struct event_state { /* in a memfd, so that another process can have it */
 
 struct CUevent_st {
         int fd;
+        unsigned flags;
         struct event_state *state;
 };
 
@@ -60,9 +61,9 @@ static void rest(unsigned round) {
 }
 
 void stub_wait_word(const volatile uint64_t *word, uint64_t least, const volatile int *stop) {
-        for (unsigned round = 0; *word < least && (stop == NULL || !*stop); round++)
+        for (unsigned round = 0; __atomic_load_n(word, __ATOMIC_ACQUIRE) < least && (stop == NULL || !*stop);
+             round++)
                 rest(round);
-        __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
 struct stub_operation *stub_operation(void (*run)(struct stub_operation *)) {
@@ -112,6 +113,8 @@ STUB_API CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
         struct CUstream_st *s = calloc(1, sizeof *s);
         pthread_t thread;
 
+        if (!stub_has_context())
+                return CUDA_ERROR_INVALID_CONTEXT;
         if (s == NULL)
                 return CUDA_ERROR_OUT_OF_MEMORY;
         pthread_mutex_init(&s->lock, NULL);
@@ -177,7 +180,7 @@ static CUresult copy(void *to, const void *from, size_t size, CUstream stream) {
         return CUDA_SUCCESS;
 }
 
-/* An address that nothing lies behind is refused, as the driver refuses what it has not mapped. */
+/* Whether something lies behind an address, as the GPU would find out. */
 static bool is_mapped(CUdeviceptr address) {
         unsigned char resident;
 
@@ -185,7 +188,7 @@ static bool is_mapped(CUdeviceptr address) {
 }
 
 STUB_API CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t size, CUstream stream) {
-        return is_mapped(from) ? copy(to, (void *)(uintptr_t)from, size, stream) : CUDA_ERROR_INVALID_VALUE;
+        return stub_knows(from) ? copy(to, (void *)(uintptr_t)from, size, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
 STUB_API CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
@@ -236,9 +239,14 @@ static CUresult open_event(CUevent *event, int fd) {
 STUB_API CUresult cuEventCreate(CUevent *event, unsigned flags) {
         int fd = memfd_create("stub-event", MFD_CLOEXEC);
 
+        CUresult result;
+
         if (fd < 0 || ftruncate(fd, sizeof(struct event_state)) < 0)
                 return CUDA_ERROR_OUT_OF_MEMORY;
-        return open_event(event, fd);
+        result = open_event(event, fd);
+        if (result == CUDA_SUCCESS)
+                (*event)->flags = flags;
+        return result;
 }
 
 static void run_record(struct stub_operation *o) {
@@ -287,6 +295,8 @@ STUB_API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned fla
 STUB_API CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
         struct ipc ipc = { .pid = getpid(), .fd = event->fd };
 
+        if (event->flags != (CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING))
+                return CUDA_ERROR_INVALID_VALUE;
         memset(handle, 0, sizeof *handle);
         memcpy(handle, &ipc, sizeof ipc);
         return CUDA_SUCCESS;
@@ -308,7 +318,7 @@ static void run_idle(struct stub_operation *o) {}
 static void run_bump(struct stub_operation *o) {
         uint32_t *words = (uint32_t *)(uintptr_t)o->number[0];
 
-        if (o->number[0] < 65536) {
+        if (!is_mapped(o->number[0])) {
                 stub_break(CUDA_ERROR_ILLEGAL_ADDRESS);
                 return;
         }

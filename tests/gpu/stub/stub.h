@@ -47,6 +47,12 @@ STUB_API void stub_wait_word(const volatile uint64_t *word, uint64_t least, cons
 /* A sticky error, as an illegal address leaves one behind: every stream reports it from then on. */
 void stub_break(CUresult error);
 
+/* Whether the process has made a context current; memory and streams need one. */
+bool stub_has_context(void);
+
+/* Whether the driver knows of memory at this address: it checks a copy before anything touches it. */
+bool stub_knows(CUdeviceptr address);
+
 /* The kernel of that name, or NULL. */
 void (*stub_kernel(const char *name))(struct stub_operation *);
 
