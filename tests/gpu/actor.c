@@ -62,14 +62,18 @@ static void actor_set_answer(struct actor *actor, const char *format, ...) {
         va_end(arguments);
 }
 
+_Noreturn void actor_end(struct actor *actor) {
+        actor_doing(actor, "its end");
+        _exit(0);
+}
+
 _Noreturn void actor_answer(struct actor *actor, const char *format, ...) {
         va_list arguments;
 
         va_start(arguments, format);
         board_answer(actor->board, format, arguments);
         va_end(arguments);
-        actor_doing(actor, "its end");
-        _exit(0);
+        actor_end(actor);
 }
 
 _Noreturn void actor_fail(struct actor *actor, const char *format, ...) {

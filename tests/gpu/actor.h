@@ -64,8 +64,9 @@ _Noreturn void actor_answer(struct actor *actor, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 _Noreturn void actor_fail(struct actor *actor, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Sets the answer before something that may not come back; notes can still be added. */
+/* Sets the answer before something that may not come back; notes can still be added, until actor_end(). */
 void actor_decide(struct actor *actor, const char *answer);
+_Noreturn void actor_end(struct actor *actor);
 
 /* Called in every turn of a loop that spins: lets others run at times, and ends with the fact. */
 void actor_spin(struct actor *actor, unsigned turn);

@@ -131,8 +131,8 @@ void driver_launch(struct actor *actor, CUstream stream, unsigned kernel, void *
  * returned. */
 CUresult driver_bump(struct actor *actor, CUstream stream, CUdeviceptr address, size_t size);
 
-/* Keeps the whole card busy for a moment: the clocks of an idle one are low. Everything that is loaded late is
- * loaded then. */
+/* Keeps the whole card busy for a moment: the clocks of an idle one are low. Everything that is loaded late
+ * is loaded then. */
 void driver_warm_up(struct actor *actor, CUstream stream);
 
 /* Host memory that a descriptor names, mapped here and registered with the driver: both addresses are of the

@@ -181,7 +181,7 @@ void fact_ipc_opened_twice(struct actor *actor) {
         third_close = CU_TRY(actor, cuIpcCloseMemHandle, two);
         actor_note(actor, "second close: %s, third: %s", driver_name(actor, second_close),
                    driver_name(actor, third_close));
-        actor_answer(actor, word == FIRST ? "yes" : "no");
+        actor_end(actor);
 }
 
 void fact_ipc_exporter_killed(struct actor *actor) {
@@ -205,7 +205,7 @@ void fact_ipc_exporter_killed(struct actor *actor) {
                    before == FIRST && after == FIRST + 1 ? "as they should be" : "something else");
         actor_decide(actor, before == FIRST && after == FIRST + 1 ? "yes" : "no");
         actor_note(actor, "close: %s", driver_name(actor, CU_TRY(actor, cuIpcCloseMemHandle, address)));
-        actor_answer(actor, "yes");
+        actor_end(actor);
 }
 
 /* Documented as undefined: so what does happen. */
@@ -240,7 +240,7 @@ void fact_ipc_exporter_frees_first(struct actor *actor) {
         actor_note(actor, "the answer is whether the importer keeps the old contents");
         actor_decide(actor, kept ? "yes" : "no");
         actor_note(actor, "close: %s", driver_name(actor, CU_TRY(actor, cuIpcCloseMemHandle, address)));
-        actor_answer(actor, "yes");
+        actor_end(actor);
 }
 
 /* A handle of an address inside an allocation: what it opens, and how base, size and offset are found. */
@@ -274,8 +274,8 @@ void fact_ipc_base_offset(struct actor *actor) {
                      base == address && opened.number[0] == CUDA_SUCCESS && opened.number[1] ? "yes" : "no");
 }
 
-/* Two small allocations in one block of 2 MiB, which is what a handle is of. Sends the handle of the first and
- * the distance to the second, and says what is in that one when asked. */
+/* Two small allocations in one block of 2 MiB, which is what a handle is of. Sends the handle of the first
+ * and the distance to the second, and says what is in that one when asked. */
 void role_ipc_neighbours(struct actor *actor) {
         struct message word = { .word = "word" };
         CUdeviceptr address[SMALLS];
@@ -299,8 +299,8 @@ void role_ipc_neighbours(struct actor *actor) {
         actor_stay(actor);
 }
 
-/* Can the importer of the first allocation reach the second? A copy is checked by the library, a kernel only by
- * the GPU; it may fault, and then this process has no GPU any more. */
+/* Can the importer of the first allocation reach the second? A copy is checked by the library, a kernel only
+ * by the GPU; it may fault, and then this process has no GPU any more. */
 void fact_ipc_neighbour(struct actor *actor) {
         struct peer exporter = peer_start(actor, "ipc.neighbours", false);
         CUdeviceptr address, base = 0, other;

@@ -3,9 +3,9 @@
  * A process is killed while its kernel writes, to memory that it shares with a survivor. Do writes go on
  * after the survivor has read the end of file on its socket, after its pidfd says that it is gone, and for
  * how long? Descriptors are closed one after the other, so there are two sockets: one that the writer has had
- * from its begin, and one that it made after it had opened the driver. The kernel counts in two places: a word of host memory, which the survivor watches with its CPU,
- * and a word of device memory, of which it takes copies all the time. The kernel ends by itself after a
- * while, should nothing else end it.
+ * from its begin, and one that it made after it had opened the driver. The kernel counts in two places: a
+ * word of host memory, which the survivor watches with its CPU, and a word of device memory, of which it
+ * takes copies all the time. The kernel ends by itself after a while, should nothing else end it.
  */
 #include "clock.h"
 #include "facts.h"
@@ -149,7 +149,8 @@ static void look_at_signs(struct actor *actor, struct watch *w) {
                 sign_set(w, &w->gone);
 }
 
-/* A copy that was enqueued after a sign, and holds something else than the first such copy, shows a write after it. */
+/* A copy that was enqueued after a sign, and holds something else than the first such copy, shows a write
+ * after it. */
 static void compare_copy(struct watch *w, struct sign *sign) {
         uint64_t counter = page_word(&w->copy);
 
@@ -221,7 +222,8 @@ static void sign_note(struct actor *actor, const struct watch *w, const char *na
                            w->last_host > sign->seen ? "too" : "no", sign->last_device >= 0 ? "too" : "no");
 }
 
-/* Kills the writer and watches. Returns for how long writes went on after the end of file, in ns; 0: they did not. */
+/* Kills the writer and watches. Returns for how long writes went on after the end of file, in ns; 0: they did
+ * not. */
 static int64_t kill_and_watch(struct actor *actor, struct peer *writer, const struct page *page,
                               CUdeviceptr counter, int younger) {
         struct watch w = {

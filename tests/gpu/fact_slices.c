@@ -7,32 +7,19 @@
 #include "clock.h"
 #include "facts.h"
 #include "latency.h"
-
-#include <inttypes.h>
+#include "runs.h"
 
 enum {
-        GAPS = 4096,                                         /* that a kernel can note */
-        RECORD = 4 + 2 * GAPS,                               /* words of a record, see kernels.c */
-        RECORD_BYTES = (RECORD * 8 + 65535) / 65536 * 65536, /* whole pages, of any size that is in use */
+        RECORD_BYTES = (RUNS_RECORD * 8 + 65535) / 65536 * 65536, /* whole pages, of any size in use */
         LEAST_GAP_NS = 20 * 1000,
         RUN_NS = 500 * 1000 * 1000,
         BUSY_NS = 1500 * 1000 * 1000,
         LAUNCHES = 400,
 };
 
-struct run {
-        uint64_t begin, end;
-};
-
-struct runs {
-        struct run run[GAPS + 1];
-        unsigned n;
-        uint64_t begin, end;
-};
-
 static void launch_gaps(struct actor *actor, CUstream stream, const struct page *page) {
         CUdeviceptr record = page->device;
-        uint64_t max = GAPS, ns = RUN_NS, least = LEAST_GAP_NS;
+        uint64_t max = RUNS_GAPS, ns = RUN_NS, least = LEAST_GAP_NS;
         void *arguments[] = { &record, &max, &ns, &least };
 
         driver_launch(actor, stream, KERNEL_GAPS, arguments);
@@ -55,70 +42,11 @@ void role_slices_other(struct actor *actor) {
         actor_stay(actor);
 }
 
-/* When the kernel of this record ran. */
-static void runs_read(struct actor *actor, const struct page *page, struct runs *runs) {
-        uint64_t gaps = page->host[0];
-
-        if (gaps > GAPS || page->host[2] <= page->host[1])
-                actor_fail(actor, "the record of a kernel makes no sense: %" PRIu64 " gaps", gaps);
-        runs->begin = page->host[1];
-        runs->end = page->host[2];
-        runs->n = (unsigned)gaps + 1;
-        runs->run[0].begin = runs->begin;
-        for (unsigned i = 0; i < gaps; i++) {
-                runs->run[i].end = page->host[4 + 2 * i];
-                runs->run[i + 1].begin = page->host[4 + 2 * i + 1];
-        }
-        runs->run[gaps].end = runs->end;
-}
-
-static uint64_t runs_later(uint64_t a, uint64_t b) {
-        return a > b ? a : b;
-}
-
-static uint64_t runs_earlier(uint64_t a, uint64_t b) {
-        return a < b ? a : b;
-}
-
-/* For how long both ran, of the time [from, to). */
-static uint64_t runs_common(const struct runs *a, const struct runs *b, uint64_t from, uint64_t to) {
-        uint64_t total = 0;
-
-        for (unsigned i = 0, j = 0; i < a->n && j < b->n;) {
-                uint64_t begin = runs_later(runs_later(a->run[i].begin, b->run[j].begin), from);
-                uint64_t end = runs_earlier(runs_earlier(a->run[i].end, b->run[j].end), to);
-
-                if (end > begin)
-                        total += end - begin;
-                if (a->run[i].end < b->run[j].end)
-                        i++;
-                else
-                        j++;
-        }
-        return total;
-}
-
-/* For how long one of them ran, of the time [from, to). Its runs that lie whole within are added to the
- * samples. */
-static uint64_t runs_alone(const struct runs *runs, uint64_t from, uint64_t to, int64_t *samples, size_t *n) {
-        uint64_t total = 0;
-
-        for (unsigned i = 0; i < runs->n; i++) {
-                uint64_t begin = runs_later(runs->run[i].begin, from),
-                         end = runs_earlier(runs->run[i].end, to);
-
-                if (end > begin)
-                        total += end - begin;
-                if (runs->run[i].begin > from && runs->run[i].end < to)
-                        samples[(*n)++] = (int64_t)(runs->run[i].end - runs->run[i].begin);
-        }
-        return total;
-}
-
 static _Noreturn void answer_runs(struct actor *actor, const struct runs *mine, const struct runs *theirs) {
-        static int64_t samples[2 * GAPS + 2];
-        uint64_t from = runs_later(mine->begin, theirs->begin), to = runs_earlier(mine->end, theirs->end),
-                 both, one, other;
+        static int64_t samples[RUNS_SAMPLES];
+        uint64_t from = mine->begin > theirs->begin ? mine->begin : theirs->begin;
+        uint64_t to = mine->end < theirs->end ? mine->end : theirs->end;
+        uint64_t both, one, other;
         double window = (double)(to - from);
         size_t n = 0;
 
@@ -166,8 +94,8 @@ void fact_slices(struct actor *actor) {
         launch_gaps(actor, stream, &page);
         driver_sync(actor, stream);
         peer_receive(actor, &other, "done", NULL);
-        runs_read(actor, &page, &mine);
-        runs_read(actor, &other_page, &theirs);
+        if (!runs_read(&mine, page.host) || !runs_read(&theirs, other_page.host))
+                actor_fail(actor, "the record of a kernel makes no sense");
         answer_runs(actor, &mine, &theirs);
 }
 

@@ -344,7 +344,8 @@ static void count(struct stub_operation *o, pid_t process) {
         } while (now_ns() < end);
 }
 
-/* As a kernel of a GPU that does not end with its process: another one counts, and holds nothing else of it. */
+/* As a kernel of a GPU that does not end with its process: another one counts, and holds nothing else of it.
+ * */
 static void run_count(struct stub_operation *o) {
         const char *list = getenv("STUB_CUDA");
         pid_t process = getpid(), child;
