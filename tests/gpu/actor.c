@@ -34,7 +34,6 @@ _Noreturn void actor_play(const struct options *options, actor_run *run) {
                 .channel = options->channel,
         };
         signal(SIGPIPE, SIG_IGN);
-        board->place[actor.place].pid = getpid();
         snprintf(board->place[actor.place].role, BOARD_ROLE, "%s", options->role);
         board_doing(board, actor.place, NULL);
         board->place[actor.place].taken = 1;
@@ -155,8 +154,13 @@ static int peer_await_end(struct actor *actor, const struct peer *peer) {
 }
 
 void peer_kill(struct actor *actor, struct peer *peer) {
+        int status;
+
         kill(peer->pid, SIGKILL);
-        peer_await_end(actor, peer);
+        status = peer_await_end(actor, peer);
+        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL)
+                actor_fail(actor, "%s was to be killed, and had ended before", peer->role);
+        actor_note(actor, "%s was killed", peer->role);
 }
 
 void channel_send(struct actor *actor, int channel, const struct message *message, int fd) {

@@ -81,7 +81,7 @@ _Noreturn void actor_stay(struct actor *actor);
  * "skipped" otherwise. */
 struct peer peer_start(struct actor *actor, const char *role, bool other_uid);
 
-/* SIGKILL, and waits until it is gone. */
+/* SIGKILL, and waits until it is gone; the detail tells of it. */
 void peer_kill(struct actor *actor, struct peer *peer);
 
 /* Messages over a channel (actor->channel or peer->channel). A descriptor goes along if fd >= 0; its sender

@@ -8,8 +8,8 @@
 
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 enum {
         BOARD_PLACES = 6, /* processes of a fact, at most */
@@ -21,7 +21,6 @@ enum {
 
 struct board_place {
         int32_t taken;
-        pid_t pid;
         int64_t since_ns; /* CLOCK_MONOTONIC, when `doing` began */
         char role[BOARD_ROLE];
         char doing[BOARD_DOING]; /* call or wait; empty: its own code */

@@ -14,7 +14,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { WARM_NS = 300 * 1000 * 1000 };
+enum {
+        WARM_NS = 300 * 1000 * 1000,
+        COUNTER_PAGE = 65536, /* a whole page, of any size that is in use */
+};
 
 const char *const kernel_names[KERNELS] = {
         [KERNEL_IDLE] = "idle",
@@ -232,4 +235,17 @@ struct page page_new(struct actor *actor, size_t size) {
         if (fd < 0 || ftruncate(fd, (off_t)size) < 0)
                 actor_fail(actor, "memfd of %zu bytes: %s", size, strerror(errno));
         return page_open(actor, fd, size);
+}
+
+struct counter counter_new(struct actor *actor, CUstream stream) {
+        struct counter counter = { .page = page_new(actor, COUNTER_PAGE) };
+
+        CU(actor, cuMemAlloc, &counter.device, sizeof(uint64_t));
+        driver_fill(actor, stream, counter.device, sizeof(uint64_t), 0);
+        return counter;
+}
+
+void counter_launch(struct actor *actor, CUstream stream, struct counter *counter, uint64_t ns) {
+        driver_launch(actor, stream, KERNEL_COUNT,
+                      (void *[]){ &counter->device, &counter->page.device, &ns });
 }

@@ -144,6 +144,15 @@ struct page {
         CUdeviceptr device;
 };
 
+/* What KERNEL_COUNT counts in: a word of device memory, and the first one of a page, both 0. */
+struct counter {
+        CUdeviceptr device;
+        struct page page;
+};
+
+struct counter counter_new(struct actor *actor, CUstream stream);
+void counter_launch(struct actor *actor, CUstream stream, struct counter *counter, uint64_t ns);
+
 /* The first word of it, as another process or the card has written it. */
 uint64_t page_word(const struct page *page);
 

@@ -12,6 +12,8 @@
 
 enum { PATTERN = 0xfa };
 
+static const uint64_t beside_ns = 2000000000; /* of the kernel that runs beside the fault */
+
 /* Maps the daemon's memory. Asked to fault, it does; else it adds 1 to each word. */
 void role_fault_trainer(struct actor *actor) {
         const CUdeviceptr nowhere = 0x10;
@@ -46,10 +48,9 @@ static CUresult trainer_run(struct actor *actor, struct peer *trainer, bool faul
 }
 
 void fact_fault_neighbour(struct actor *actor) {
-        uint64_t ns = 2000000000, count, during;
-        CUdeviceptr counter;
+        uint64_t count, during;
         struct peer faulty, next;
-        struct page page;
+        struct counter counter;
         CUstream busy, stream;
         CUresult fault, kernel, later;
         struct vmm vmm;
@@ -57,17 +58,15 @@ void fact_fault_neighbour(struct actor *actor) {
         driver_open(actor);
         stream = driver_stream(actor);
         busy = driver_stream(actor);
-        page = page_new(actor, 65536);
-        CU(actor, cuMemAlloc, &counter, 4096);
-        driver_fill(actor, stream, counter, 4096, 0);
+        counter = counter_new(actor, stream);
         vmm = vmm_new(actor, 1);
         driver_fill(actor, stream, vmm.address, vmm.size, PATTERN);
         faulty = trainer_attach(actor, &vmm);
-        driver_launch(actor, busy, KERNEL_COUNT, (void *[]){ &counter, &page.device, &ns });
-        for (unsigned turn = 0; page_word(&page) == 0; turn++)
+        counter_launch(actor, busy, &counter, beside_ns);
+        for (unsigned turn = 0; page_word(&counter.page) == 0; turn++)
                 actor_spin(actor, turn);
         fault = trainer_run(actor, &faulty, true);
-        during = page_word(&page);
+        during = page_word(&counter.page);
         actor_note(actor, "the trainer's kernel: %s", driver_name(actor, fault));
         if (fault == CUDA_SUCCESS)
                 actor_fail(actor, "a write to address 0x10 was no fault");
@@ -77,18 +76,18 @@ void fact_fault_neighbour(struct actor *actor) {
                    driver_name(actor, later));
         if (kernel != CUDA_SUCCESS || later != CUDA_SUCCESS)
                 actor_answer(actor, "no");
-        count = driver_read64(actor, stream, counter);
+        count = driver_read64(actor, stream, counter.device);
         actor_note(actor,
                    "it had counted to %" PRIu64 " after the fault and to %" PRIu64 " at its end, %" PRIu64
                    " in host memory; the shared memory is %s",
-                   during, count, page_word(&page),
+                   during, count, page_word(&counter.page),
                    vmm_holds(actor, stream, &vmm, PATTERN + 1) ? "as it should be" : "something else");
         peer_kill(actor, &faulty);
         next = trainer_attach(actor, &vmm);
         actor_note(actor, "the next trainer's kernel: %s",
                    driver_name(actor, trainer_run(actor, &next, false)));
-        actor_answer(actor, vmm_holds(actor, stream, &vmm, PATTERN + 2) && count == page_word(&page) &&
-                                            count > during
+        actor_answer(actor, vmm_holds(actor, stream, &vmm, PATTERN + 2) &&
+                                            count == page_word(&counter.page) && count > during
                                     ? "yes"
                                     : "no");
 }

@@ -101,20 +101,16 @@ void fact_slices(struct actor *actor) {
 
 /* One long kernel; says so once it runs. */
 void role_slices_busy(struct actor *actor) {
-        uint64_t ns = BUSY_NS;
-        CUdeviceptr counter;
-        struct page page;
+        struct counter counter;
         CUstream stream;
 
         driver_open(actor);
         stream = driver_stream(actor);
-        page = page_new(actor, 65536);
-        CU(actor, cuMemAlloc, &counter, 4096);
-        driver_fill(actor, stream, counter, 4096, 0);
+        counter = counter_new(actor, stream);
         channel_say(actor, actor->channel, "ready");
         channel_receive(actor, "go", NULL);
-        driver_launch(actor, stream, KERNEL_COUNT, (void *[]){ &counter, &page.device, &ns });
-        for (unsigned turn = 0; page_word(&page) == 0; turn++)
+        counter_launch(actor, stream, &counter, BUSY_NS);
+        for (unsigned turn = 0; page_word(&counter.page) == 0; turn++)
                 actor_spin(actor, turn);
         channel_say(actor, actor->channel, "running");
         driver_sync(actor, stream);

@@ -89,18 +89,14 @@ void fact_speed_launch(struct actor *actor) {
 /* An event that is asked for until it is there, and one that is slept for behind a kernel of SHORT_NS. */
 void fact_speed_event(struct actor *actor) {
         static int64_t spun[ROUNDS], slept[ROUNDS];
-        CUdeviceptr counter;
         CUevent plain, blocking;
-        uint64_t ns = SHORT_NS;
+        struct counter counter;
         double median;
-        struct page page;
         CUstream stream;
 
         driver_open(actor);
         stream = driver_stream(actor);
-        page = page_new(actor, 65536);
-        CU(actor, cuMemAlloc, &counter, 4096);
-        driver_fill(actor, stream, counter, 4096, 0);
+        counter = counter_new(actor, stream);
         CU(actor, cuEventCreate, &plain, CU_EVENT_DISABLE_TIMING);
         CU(actor, cuEventCreate, &blocking, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
         driver_warm_up(actor, stream);
@@ -114,7 +110,7 @@ void fact_speed_event(struct actor *actor) {
                 driver_check(actor, "cuEventQuery", result);
                 spun[i] = clock_ns() - begin;
                 begin = clock_ns();
-                driver_launch(actor, stream, KERNEL_COUNT, (void *[]){ &counter, &page.device, &ns });
+                counter_launch(actor, stream, &counter, SHORT_NS);
                 CU(actor, cuEventRecord, blocking, stream);
                 CU(actor, cuEventSynchronize, blocking);
                 slept[i] = clock_ns() - begin;

@@ -89,7 +89,7 @@ int rows_print(struct rows *rows, const char *fact, const char *answer, const ch
         char marked[4096], number[32];
         int r, r_out = 0;
 
-        if (rows->user_kernel && (kernel || is_failure(answer))) {
+        if (rows->user_kernel && strcmp(answer, "skipped") != 0 && (kernel || is_failure(answer))) {
                 snprintf(marked, sizeof marked,
                          "%s, but a user-space kernel answered, so this decides nothing: %s", answer, detail);
                 answer = "undecided";

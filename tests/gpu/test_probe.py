@@ -276,6 +276,25 @@ def test_hardened_processes_are_so_from_their_first_instruction(probe):
     wait_for(lambda: probe.processes() == [])
 
 
+@pytest.mark.parametrize("fact, peer", [("vmm.mapped_exporter_killed", "vmm.exporter"), ("ipc.exporter_killed", "ipc.exporter"),
+                                        ("vmm.import_exporter_killed", "vmm.exporter"), ("nccl.peer_killed", "nccl.rank")])
+def test_who_is_said_to_be_killed_is(probe, fact, peer):
+    """The stand-in's memory outlives its exporter, so the answer alone would not show it."""
+    assert f"{peer} was killed" in probe.run(*PATIENT, "--only", fact)[fact]["detail"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_the_other_user_has_nothing_of_root(probe):
+    process = probe.start("--only", "vmm.other_uid", "--deadline", "600", "--seconds", "3000", "--uid", "4711",
+                          stub="hang:cuMemImportFromShareableHandle")
+    found = wait_for(lambda: [pid for pid, line in probe.processes() if "vmm.importer" in line[1:3]])
+    status = pathlib.Path(f"/proc/{found[0]}/status").read_text()
+    process.kill()
+    process.communicate()
+    assert re.search(r"^Uid:(\s+4711){4}$", status, re.M) and re.search(r"^Gid:(\s+4711){4}$", status, re.M)
+    assert re.search(r"^Groups:\s*$", status, re.M)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_another_user_needs_root(probe):
     for name in ("probe", "libcuda.so.1", "libnccl.so.2"):
@@ -317,6 +336,8 @@ def test_failures_under_a_kernel_in_user_space_decide_nothing(probe):
     assert done.answer("vmm.fstat") == "yes"
     good = probe.run(*PATIENT, "--root", root, "--only", "ipc.neighbour")
     assert good.answer("ipc.neighbour") == "undecided", "what is undefined is not this kernel's to say"
+    late = probe.run("--seconds", "10", "--root", root, "--only", "kill.exporter", stub="hang:cuMemGetAllocationGranularity")
+    assert late.answer("kill.exporter") == "skipped", "what was not asked is not undecided"
 
 
 @pytest.mark.parametrize("files, words", [
