@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The generations of a job, as its machine decides them: members get their places, a loss ends what they have begun, and the
- * next generation takes over plans and survivors, or there is none. Nothing here may call the machine, which is in the middle
- * of its own call, but job_carry_out() and job_entered().
+ * next generation takes over plans and survivors, or there is none.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -184,17 +183,16 @@ void job_place(struct job *job, const struct action *action) {
 
         member->next = (struct next_place){ .told = true, .rank = action->rank, .slot = action->slot,
                                             .stable = action->id };
-        job->next_world = action->world;
 }
 
-void job_entered(struct job *job) {
+void job_entered(struct job *job, const struct action *action) {
         uint32_t before = job->world;
 
         job->table->config.events->flush(job);
         if (job->state == JOB_RUNNING)
                 job->loss = (struct membership_loss){ 0 };      /* it has only grown */
-        job->world = job->next_world;
-        job->generation = job->machine.node->generation.number;
+        job->world = action->world;
+        job->generation = action->generation.number;
         job->catching_up = true;
         if (job->state == JOB_FORMING)
                 formed(job);
@@ -293,10 +291,8 @@ static void release_full(struct job *job) {
         struct plan *plan;
 
         list_for_each(plan, &job->plans, link)
-                if (plan->state == STEP_OPEN && !plan->wanted && !plan->left && plan->n_full == plan->reference->n_buckets) {
-                        plan->released = true;
-                        job->machine.due = true;
-                }
+                if (plan->state == STEP_OPEN && !plan->wanted && !plan->left && plan->n_full == plan->reference->n_buckets)
+                        step_release(plan);
 }
 
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end) {
@@ -326,12 +322,4 @@ void job_ended(struct job *job, enum job_end end) {
                          job->name, job->last_step);
         log_broken(job, end);
         job_break(job, end);
-}
-
-void job_carry_out(struct job *job) {
-        struct plan *plan;
-
-        operation_carry_out(job);
-        list_for_each(plan, &job->plans, link)
-                step_carry_out(plan);
 }

@@ -52,6 +52,7 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
                 return -ENOMEM;
         list_init(&job->members);
         list_init(&job->plans);
+        job->table = jobs;
         r = charge_take(&job->charge, jobs->config.accounts, join->uid, ACCOUNT_JOBS, 1, refusal);
         if (r == 0) {
                 job->name = strdup(join->name);
@@ -64,7 +65,6 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
                 free(job);
                 return r != 0 ? r : -ENOMEM;
         }
-        job->table = jobs;
         job->id = ++jobs->next_job;
         job->uid = join->uid;
         job->token = *join->token;

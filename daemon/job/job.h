@@ -142,7 +142,6 @@ struct job {
         uint64_t incarnation;
         struct machine machine;
         uint32_t generation, world;     /* 0: it has not formed yet */
-        uint32_t next_world;
         struct membership_loss loss;    /* the first one of this generation, or of the one before; all 0: it has grown */
         bool catching_up;               /* no step of this generation has been complete yet */
         uint64_t last_id;               /* of its members, and of those that it had elsewhere: the highest */
@@ -202,7 +201,7 @@ struct jobs {
         uint32_t unwatched;             /* id of the job with which the next tick begins to look for stalls; 0: any */
         bool draining;
         bool held;                      /* by an operator: no new job, member or step until this is lifted */
-        struct machine_post *post;
+        struct effects effects;         /* of all jobs' machines */
         struct state *state;            /* left to the next daemon, from the last one; NULL: none */
         struct past *past;
 };

@@ -70,10 +70,11 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
         jobs->config = *config;
         list_init(&jobs->list);
         records_init(&jobs->ended);
-        jobs->post = calloc(1, sizeof(*jobs->post));
-        r = jobs->post != NULL ? loop_timer_new(config->loop, tick, jobs, &jobs->tick) : -ENOMEM;
+        r = effects_init(&jobs->effects, EFFECTS_ROOM);
+        if (r == 0)
+                r = loop_timer_new(config->loop, tick, jobs, &jobs->tick);
         if (r < 0) {
-                free(jobs->post);
+                effects_deinit(&jobs->effects);
                 free(jobs);
                 return r;
         }
@@ -92,7 +93,7 @@ struct jobs *jobs_free(struct jobs *jobs) {
         state_free(jobs->state);
         past_free(jobs->past);
         loop_timer_free(jobs->tick);
-        free(jobs->post);
+        effects_deinit(&jobs->effects);
         free(jobs->slot);
         free(jobs);
         return NULL;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Delivers what the job's node and its coordinator say to each other, and turns what they want done into calls of the job. */
+/*
+ * Delivers what the job's node and its coordinator say to each other, and turns what they want done into calls of the job:
+ * after the call into the machine that has led to it, in the order in which it arose.
+ */
 #include "job/machine.h"
 
 #include <assert.h>
@@ -14,17 +17,13 @@
 
 #define NEVER (UINT64_C(1) << 60)       /* in a time that is counted from now */
 
-/* Orders go to the node at once. Its answers wait until the coordinator, who may be giving the order just now, has ended. */
-static void deliver(void *data, const struct message *message) {
-        struct job *job = data;
-        struct machine_post *post = job->table->post;
-
+static void deliver(struct job *job, const struct message *message) {
         if (message->kind < ANSWER_REPORT) {
                 node_receive(job->machine.node, clock_now(), message);
-        } else {
-                memcpy(&post->answer[post->turn], message, message_bytes(message));
-                job->machine.said = true;
+                return;
         }
+        coordinator_receive(job->machine.coordinator, clock_now(), message);
+        job_settle_later(job);
 }
 
 static struct plan *plan_on(const struct job *job, uint32_t track) {
@@ -51,6 +50,9 @@ static void act_on_unit(struct job *job, const struct action *action) {
         case ACTION_COMMITTED:
                 step ? step_committed(plan) : operation_committed(job);
                 break;
+        case ACTION_UNBEGUN:
+                step ? step_unbegun(plan) : operation_voided(job);
+                break;
         default:
                 step ? step_voided(plan) : operation_voided(job);
         }
@@ -68,23 +70,22 @@ static void note_refused(struct job *job, const struct action *action) {
                 *machine->refusal = *action->refusal;
 }
 
-static void act(void *data, const struct action *action) {
-        struct job *job = data;
+/* On one node the communicator is only a name: it is there at once, and gone at once. */
+static void carry_out(struct job *job, const struct action *action) {
         struct machine *machine = &job->machine;
 
         switch (action->kind) {
         case ACTION_BUILD:
-                machine->build = true;
-                machine->comm = action->comm;
+                node_built(machine->node, clock_now(), action->comm, 0);
                 break;
         case ACTION_ABORT:
-                machine->abort = true;
-                machine->comm = action->comm;
+                node_aborted(machine->node, clock_now(), action->comm);
                 break;
         case ACTION_OPEN:
         case ACTION_CANCEL:
         case ACTION_COMMITTED:
         case ACTION_VOID:
+        case ACTION_UNBEGUN:
         case ACTION_MISMATCH:
                 act_on_unit(job, action);
                 break;
@@ -93,7 +94,9 @@ static void act(void *data, const struct action *action) {
                 break;
         case ACTION_GENERATION:
                 job_place(job, action);
-                machine->entered = true;
+                break;
+        case ACTION_ENTERED:
+                job_entered(job, action);
                 break;
         case ACTION_REFUSED:
                 note_refused(job, action);
@@ -110,7 +113,7 @@ static void act(void *data, const struct action *action) {
 
 int machine_init(struct job *job, uint64_t incarnation) {
         static const struct machine_times times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER };
-        struct outlet outlet = { .send = deliver, .act = act, .data = job };
+        struct outlet outlet = { .effects = &job->table->effects, .owner = job };
         struct machine *machine = &job->machine;
         uint64_t now = clock_now();
 
@@ -134,49 +137,15 @@ void machine_deinit(struct machine *machine) {
         free(machine->node);
 }
 
-static void hear(struct job *job) {
-        struct machine_post *post = job->table->post;
-        const struct message *answer = &post->answer[post->turn];
-
-        post->turn = !post->turn;
-        job->machine.said = false;
-        coordinator_receive(job->machine.coordinator, clock_now(), answer);
-        job_settle_later(job);
-}
-
-static void answer_engine(struct job *job) {
-        struct machine *machine = &job->machine;
-
-        if (machine->build)
-                node_built(machine->node, clock_now(), machine->comm, 0);
+static void do_effect(const struct effect *effect) {
+        if (effect->message != NULL)
+                deliver(effect->owner, effect->message);
         else
-                node_aborted(machine->node, clock_now(), machine->comm);
-        machine->build = machine->abort = false;
+                carry_out(effect->owner, effect->action);
 }
 
-/* Until nobody has anything to say. What is done meanwhile may call the machine in its turn: that ends here as well. */
 static void run(struct job *job) {
-        struct machine *machine = &job->machine;
-
-        if (machine->running)
-                return;
-        machine->running = true;
-        for (;;) {
-                if (machine->entered) {
-                        machine->entered = false;
-                        job_entered(job);
-                } else if (machine->due) {
-                        machine->due = false;
-                        job_carry_out(job);
-                } else if (machine->build || machine->abort) {
-                        answer_engine(job);
-                } else if (machine->said) {
-                        hear(job);
-                } else {
-                        break;
-                }
-        }
-        machine->running = false;
+        effects_drain(&job->table->effects, do_effect);
 }
 
 int machine_join(struct job *job, const struct membership_request *request, struct refusal *refusal) {

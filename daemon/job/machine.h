@@ -4,8 +4,9 @@
  * job are here. What one says the other hears at once, nothing is lost or late, so none of the machine's own times plays a
  * part; only members' waits do.
  *
- * Calls from the job layer go in, and come back as calls of private.h: inside the call, but where the machine must be called
- * again for them, behind it. Generations are made in machine_settle() only.
+ * Calls from the job layer go in, and come back as calls of private.h, one after the other, before the call ends. Those may call
+ * the machine again: what comes of that is carried out after what is left, by the outer call. Generations are made in
+ * machine_settle() only.
  */
 #pragma once
 
@@ -21,22 +22,9 @@ struct machine {
         struct coordinator *coordinator;
         struct node *node;
         struct reporter reporter;       /* the coordinator's, of its only node */
-        bool running;                   /* messages are being delivered */
-        bool said;                      /* an answer waits for the coordinator */
-        bool build, abort;              /* the node waits for its communicator, or for the end of one; it is only a name */
-        struct generation comm;
-        bool entered;                   /* the node has told its members' new places */
-        bool due;                       /* the machine has to be called for a step or an operation */
         uint64_t joining;               /* member whose join is being asked for; 0: none */
         struct refusal *refusal;        /* where the answer to it goes */
         bool refused;
-};
-
-/* What the node has said, until the coordinator has heard it: one for all jobs, as it is heard before the call ends. Two,
- * because it may answer while it is being heard. */
-struct machine_post {
-        struct message answer[2];
-        unsigned turn;
 };
 
 int machine_init(struct job *job, uint64_t incarnation);

@@ -512,14 +512,14 @@ void operation_release(struct job *job) {
 
 void operation_opened(struct job *job) {
         job->operation.wanted = false;
-        job->operation.released = job->operation.n_calls > 0;
-        job->machine.due |= job->operation.released;
+        if (!is_held(job))
+                operation_release(job);
 }
 
 /* Not everybody has called, so none of it has been given to the backend. */
 void operation_cancel(struct job *job) {
         assert(job->operation.tasks == 0);
-        job->operation.quiet = job->machine.due = true;
+        machine_quiet(job, TRACK_OPERATION);
 }
 
 void operation_voided(struct job *job) {
@@ -531,21 +531,7 @@ void operation_voided(struct job *job) {
                 why_void(job, &refusal);
         if (!job->passed_on)    /* its members call again at the next daemon */
                 refuse_pending(job, &refusal);
-}
-
-void operation_carry_out(struct job *job) {
-        struct operation *operation = &job->operation;
-        bool quiet = operation->quiet, released = operation->released;
-
-        operation->quiet = operation->released = false;
-        if (released && !is_held(job))
-                operation_release(job);
-        if (!quiet)
-                return;
-        machine_quiet(job, TRACK_OPERATION);
-        if (operation->n_calls > 0)     /* it was only wanted: to the machine it is over without a word */
-                operation_voided(job);
-        operation->n_calls = 0;
+        job->operation.n_calls = 0;
 }
 
 void operation_restart(struct job *job) {

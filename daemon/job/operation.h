@@ -44,8 +44,6 @@ struct operation {
         uint64_t since;                 /* clock_now() at the first call */
         bool stall_told;
         bool wanted;                    /* the machine has not let it begin yet */
-        bool quiet;                     /* void: the machine has to hear that nothing of it goes on */
-        bool released;                  /* what was held back has to be carried out */
         bool differs;                   /* its calls are not the same */
         uint32_t n_calls;
         uint32_t tasks;                 /* of the backend, unfinished */
@@ -68,7 +66,6 @@ void operation_opened(struct job *job);
 void operation_cancel(struct job *job);
 void operation_committed(struct job *job);
 void operation_voided(struct job *job);
-void operation_carry_out(struct job *job);
 /* A new generation: all members count from 0 again. */
 void operation_restart(struct job *job);
 void operation_deinit(struct job *job);

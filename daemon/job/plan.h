@@ -60,8 +60,6 @@ struct plan {
         enum step_state state;
         uint32_t track;         /* of the job's machine, once agreed */
         bool wanted;            /* the machine has not let it begin yet */
-        bool quiet;             /* VOIDING: the backend has let go of it, and the machine has to hear that */
-        bool released;          /* what was held back has to be launched */
         uint64_t step;          /* last committed */
         uint64_t opened;        /* clock_now() at the first READY */
         struct record_step *trace;      /* record of the open step; NULL: newer ones have pushed it out */

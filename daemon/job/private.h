@@ -30,14 +30,12 @@ void job_free_member(struct member *member);
 /* A join that came to nothing: the refusal is the end of the member. */
 void job_answer_join(struct member *member, const struct refusal *refusal);
 
-/* What the job's machine has decided (machine.h). The first ones come from inside its calls, and must not call it: */
+/* What the job's machine has decided; see machine.h. */
 void job_place(struct job *job, const struct action *action);           /* a place in the generation that begins */
 void job_refused(struct job *job, uint64_t member, enum job_end end, const struct refusal *refusal);
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end);
 void job_ended(struct job *job, enum job_end end);
-/* … these come behind them: the places are complete, and what is due (machine.due). */
-void job_entered(struct job *job);
-void job_carry_out(struct job *job);
+void job_entered(struct job *job, const struct action *action);        /* the places are complete */
 /* generation.c: there will be no other generation, because of job->loss. */
 void job_break(struct job *job, enum job_end end);
 void job_log_loss(const struct job *job);

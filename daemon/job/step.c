@@ -94,6 +94,10 @@ void step_voided(struct plan *plan) {
         job->table->config.events->outcome(plan, plan->step + 1, &job->loss, job->loss_text);
 }
 
+void step_unbegun(struct plan *plan) {
+        undo_step(plan);
+}
+
 /* Bits of parameters that no member used, or NULL if each was used by somebody. */
 static const uint8_t *unused_of(const struct bucket *bucket, size_t bytes) {
         if (bucket->used)
@@ -139,20 +143,13 @@ static void break_for(struct plan *plan, uint32_t rank) {
         machine_spoil(plan->job, plan->track);
 }
 
-/* Nothing touches the arenas any more. A step that was only wanted is over without a word: it was never open. */
-static void end_void(struct plan *plan) {
-        machine_quiet(plan->job, plan->track);
-        if (plan->state == STEP_VOIDING)
-                undo_step(plan);
-}
-
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result) {
         struct plan *plan = container_of(owner, struct plan, owner);
 
         plan->tasks--;
         if (plan->state == STEP_VOIDING) {
                 if (plan->tasks == 0)
-                        end_void(plan);
+                        machine_quiet(plan->job, plan->track);
                 return;
         }
         if (result->punched > 0) {
@@ -371,29 +368,21 @@ void step_release(struct plan *plan) {
 
 void step_opened(struct plan *plan) {
         plan->wanted = false;
-        plan->released = plan->n_full > 0 && !step_held(plan);  /* it was wanted for a while */
-        plan->job->machine.due |= plan->released;
+        if (plan->n_full > 0 && !step_held(plan))       /* it was wanted for a while */
+                step_release(plan);
 }
 
 void step_cancel(struct plan *plan) {
         struct backend *backend = plan->job->table->config.backend;
 
-        plan->quiet = !plan->left && plan->tasks == 0;
-        plan->job->machine.due |= plan->quiet;
         if (plan->left)
                 return;                 /* it is the next daemon's as it is */
         plan->state = STEP_VOIDING;
+        if (plan->tasks == 0) {
+                machine_quiet(plan->job, plan->track);
+                return;
+        }
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                 if (plan->bucket[b].state == BUCKET_REDUCING)
                         backend->ops->cancel(backend, (uint64_t)plan->owner.slot << 32 | b);
-}
-
-void step_carry_out(struct plan *plan) {
-        bool quiet = plan->quiet, released = plan->released;
-
-        plan->quiet = plan->released = false;
-        if (released)
-                step_release(plan);
-        if (quiet)
-                end_void(plan);
 }

@@ -14,13 +14,12 @@
 int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *refusal);
 
 /* What the job's machine decides about the open step. It may begin; nobody will have it; everybody has it; the members can be
- * told that nobody has it. None of these may call the machine. */
+ * told that nobody has it; it never began, and ends without a word. */
 void step_opened(struct plan *plan);
 void step_cancel(struct plan *plan);
 void step_committed(struct plan *plan);
 void step_voided(struct plan *plan);
-/* Behind that: what the machine has to be called for. */
-void step_carry_out(struct plan *plan);
+void step_unbegun(struct plan *plan);
 
 /* A result of the backend. */
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result);

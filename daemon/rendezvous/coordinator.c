@@ -65,7 +65,7 @@ static void say_to(struct coordinator *c, uint32_t node) {
         memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict, c->n_tracks * sizeof(order.mark[0]));
         if (order.kind == ORDER_NEWGEN)
                 form_fill_order(c, &order);
-        c->out.send(c->out.data, &order);
+        effects_send(&c->out, &order);
 }
 
 /* Whom the generation has lost first. Without a member it is a daemon or a link, or the one that coordinated before. */

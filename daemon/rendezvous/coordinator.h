@@ -11,6 +11,7 @@
 #pragma once
 
 #include "rendezvous/membership.h"
+#include "rendezvous/effects.h"
 #include "rendezvous/message.h"
 #include "rendezvous/tenure.h"
 

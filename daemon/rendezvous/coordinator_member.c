@@ -51,7 +51,7 @@ static void refuse_member(struct coordinator *c, uint32_t node, uint64_t member,
         order.member = member;
         order.end = end;
         order.refusal = refusal_of(c, member, end);
-        c->out.send(c->out.data, &order);
+        effects_send(&c->out, &order);
 }
 
 static void drop_seat(struct coordinator *c, struct message_member *seat) {

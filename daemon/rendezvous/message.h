@@ -147,8 +147,10 @@ enum action_kind {
         ACTION_COMMITTED,       /* unit `number` of `track` */
         ACTION_VOID,            /* … nobody has it, or, if `behind`, perhaps others */
         ACTION_MISMATCH,        /* the operation was not the same everywhere */
+        ACTION_UNBEGUN,         /* the unit was asked for, was never open, and ends without a word to members */
         ACTION_GENERATION,      /* `member` belongs to `generation` with `rank` of `world`, in the place `id`; `behind`: take
                                    the state of `source`; `number`: steps of the job that were committed before */
+        ACTION_ENTERED,         /* every member of this node that belongs to `generation` has been named */
         ACTION_OUT,             /* the node is outside: `since` the coordinator was last heard; its members join again */
         ACTION_REFUSED,         /* `member` is not taken, or no longer: `end`, and what to tell it */
         ACTION_ENDED,           /* the job is over: `end` */
@@ -172,14 +174,7 @@ struct action {
         uint64_t id;
         enum job_end end;
         struct membership_loss loss;    /* INTERRUPTED, VOID, GENERATION, ENDED: whom the generation before has lost first */
-        const struct refusal *refusal;  /* REFUSED; valid during the call */
-};
-
-/* Where messages and actions go. Neither may call back into the machine that gives them. */
-struct outlet {
-        void (*send)(void *data, const struct message *message);
-        void (*act)(void *data, const struct action *action);
-        void *data;
+        const struct refusal *refusal;  /* REFUSED; else NULL */
 };
 
 /* All in microseconds. heartbeat < patience < death; a lease is longer than two heartbeats. */

@@ -28,7 +28,7 @@ void node_use_tracks(struct node *node, uint32_t n) {
 }
 
 void node_act(const struct node *node, const struct action *action) {
-        node->out.act(node->out.data, action);
+        effects_act(&node->out, action);
 }
 
 void node_set_phase(struct node *node, enum node_phase phase, enum message_kind answer) {
@@ -88,6 +88,9 @@ void node_enter(struct node *node) {
                                 .behind = member->behind, .number = unit_steps(node), .id = member->id,
                                 .loss = node->loss });
         }
+        node_act(node, &(struct action){ .kind = ACTION_ENTERED, .generation = node->generation, .set = node->set,
+                                         .comm = node->comm, .world = node->world, .source = node->source,
+                                         .number = unit_steps(node), .loss = node->loss });
         node->interrupted = false;
         node->loss = (struct membership_loss){ 0 };
 }

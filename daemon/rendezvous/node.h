@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "rendezvous/effects.h"
 #include "rendezvous/message.h"
 
 enum node_phase {

@@ -51,7 +51,7 @@ void report_send(struct node *node, uint64_t now) {
                 if (!lonely && to != node->coordinator)
                         continue;
                 message.to = to;
-                node->out.send(node->out.data, &message);
+                effects_send(&node->out, &message);
         }
 }
 

@@ -359,7 +359,9 @@ void node_quiet(struct node *node, uint64_t now, struct generation generation, u
         track->mismatches += track->mismatch;
         if (track->mismatch)
                 tell(node, which, ACTION_MISMATCH, track->committed + 1);
-        else if (!track->silent && !planted(PLANTED_TELLS_EARLY))
+        else if (track->silent)
+                tell(node, which, ACTION_UNBEGUN, track->committed + 1);
+        else if (!planted(PLANTED_TELLS_EARLY))
                 tell(node, which, ACTION_VOID, track->committed + 1);
         unit_reset(track);
         node_advance(node, now);

@@ -58,7 +58,7 @@ static void answer(struct tenure *tenure, uint64_t now, const struct message *as
         if (ask->from == tenure->self)
                 tenure_receive(tenure, now, &reply);
         else
-                tenure->out.send(tenure->out.data, &reply);
+                effects_send(&tenure->out, &reply);
 }
 
 static void ask(struct tenure *tenure, uint64_t now) {
@@ -78,7 +78,7 @@ static void ask(struct tenure *tenure, uint64_t now) {
                 if (to == tenure->self)
                         answer(tenure, now, &message);
                 else
-                        tenure->out.send(tenure->out.data, &message);
+                        effects_send(&tenure->out, &message);
         }
 }
 

@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "rendezvous/message.h"
+#include "rendezvous/effects.h"
 
 /* A daemon's promise: nobody else gets a lease from it before `until`. */
 struct voter {

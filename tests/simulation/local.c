@@ -42,7 +42,7 @@ bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
         *local = (struct local){ .active = true, .serial = serial, .generation = generation, .members = members_in(p),
                                  .number = p->node.track[track].committed + 1, .opened = w.now };
         local->active = node_open(&p->node, w.now, generation, track, planned);
-        return local->active && !local->cancelled;
+        return local->active && p->node.track[track].state != UNIT_VOIDING;
 }
 
 /* Whoever has no members gives zeros, at once. */

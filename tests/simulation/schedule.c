@@ -4,6 +4,7 @@
  * end, when everything has been repaired and everybody must have come on.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim.h"
@@ -21,18 +22,23 @@ const char *const fault_names[N_FAULTS] = { "member-kill", "node-kill", "coordin
 static const struct machine_times times = { .heartbeat = HEARTBEAT, .patience = 130, .death = 200, .abandon = 320, .drain = 80,
                                             .build = 120, .lease = 120 };
 
-static void act(void *data, const struct action *action) {
-        uint32_t proc = (uint32_t)(uintptr_t)data;
+static struct effects effects;
 
-        if (action->kind < ACTION_CANCEL)
-                engine_act(proc, action);
+/* Does what the machines want done. What it leads to may call them again, and comes behind what is left. */
+static void do_effect(const struct effect *effect) {
+        uint32_t proc = (uint32_t)(uintptr_t)effect->owner;
+
+        if (effect->message != NULL)
+                net_send(effect->message);
+        else if (effect->action->kind < ACTION_CANCEL)
+                engine_act(proc, effect->action);
         else
-                member_act(proc, action);
+                member_act(proc, effect->action);
 }
 
 void proc_start(uint32_t proc) {
         struct proc *p = &w.proc[proc];
-        struct outlet out = { .send = net_send, .act = act, .data = (void *)(uintptr_t)proc };
+        struct outlet out = { .effects = &effects, .owner = (void *)(uintptr_t)proc };
 
         p->alive = true;
         p->stopped = false;
@@ -528,6 +534,7 @@ static void deliver(const struct event *event) {
         case EVENT_UNREACHABLE: node_unreachable(&p->node, w.now, comm->name, event->c); break;
         default: member_event(event); break;
         }
+        effects_drain(&effects, do_effect);
         local_look(event->proc);
 }
 
@@ -545,14 +552,18 @@ static void run_event(struct event event) {
         } else {
                 deliver(&event);
         }
+        effects_drain(&effects, do_effect);
         schedule_look();
 }
 
 enum rule schedule_run(uint64_t seed, bool traced) {
         struct event event;
 
+        if (effects.room == NULL && effects_init(&effects, EFFECTS_ROOM) < 0)
+                abort();
         w.trace = traced;
         schedule_make(seed);
+        effects_drain(&effects, do_effect);
         while (w.violated == RULE_NONE && next_event(&event)) {
                 w.now = event.at;
                 run_event(event);

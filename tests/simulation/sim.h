@@ -149,7 +149,7 @@ void at(uint64_t delay, enum event_kind kind, uint32_t proc, uint32_t a, uint32_
 bool next_event(struct event *ret);
 void queue_reset(void);
 void queue_put(struct event event);
-void net_send(void *data, const struct message *message);
+void net_send(const struct message *message);
 void net_deliver(uint32_t slot);
 void net_free(uint32_t slot);
 bool reaches(uint32_t from, uint32_t to);

@@ -153,7 +153,7 @@ static uint64_t net_delay(void) {
 }
 
 /* No two in a row are lost, so that nobody is taken for dead only because of the network. */
-void net_send(void *data, const struct message *message) {
+void net_send(const struct message *message) {
         uint32_t from = message->from, to = message->to;
 
         if (to >= w.n_procs || (message->kind < ANSWER_REPORT && !w.proc[to].has_node))

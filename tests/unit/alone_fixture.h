@@ -24,6 +24,7 @@ static struct reporter reporter;
 static struct message answer, command, refusals[8];
 static bool has_answer, has_order;
 static unsigned n_refusals;
+static struct effects effects;
 static struct action acted[MAX_ACTED];
 static char texts[MAX_ACTED][sizeof(((struct refusal *)NULL)->text)];
 static unsigned n_acted;
@@ -32,7 +33,7 @@ static uint64_t now;
 static const struct machine_times times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER };
 static const uint64_t planned[LIMIT_LANES] = { 1 };
 
-static inline void deliver_later(void *data, const struct message *message) {
+static inline void deliver_later(const struct message *message) {
         struct message *into = &answer;
 
         if (message->kind == ORDER_REFUSE) {
@@ -47,14 +48,31 @@ static inline void deliver_later(void *data, const struct message *message) {
         memcpy(into, message, message_bytes(message));
 }
 
-static inline void keep(void *data, const struct action *action) {
+static inline void keep(const struct effect *effect) {
+        const struct action *action = effect->action;
+
+        if (effect->message != NULL) {
+                deliver_later(effect->message);
+                return;
+        }
         assert_true(n_acted < MAX_ACTED);
         if (action->kind == ACTION_REFUSED)
                 strcpy(texts[n_acted], action->refusal->text);
         acted[n_acted++] = *action;
 }
 
+/* Takes over what the machines have appended since. */
+static inline void pull(void) {
+        effects_drain(&effects, keep);
+}
+
+static inline void forget(void) {
+        pull();
+        n_acted = 0;
+}
+
 static inline void pump(void) {
+        pull();
         while (has_answer || has_order || n_refusals > 0) {
                 if (n_refusals > 0) {
                         struct message refusal = refusals[--n_refusals];
@@ -67,12 +85,16 @@ static inline void pump(void) {
                         has_answer = false;
                         coordinator_receive(&coordinator, now, &answer);
                 }
+                pull();
         }
 }
 
 static inline void start(void) {
-        struct outlet out = { .send = deliver_later, .act = keep };
+        struct outlet out = { .effects = &effects };
 
+        if (effects.room == NULL)
+                assert_int_equal(effects_init(&effects, EFFECTS_ROOM), 0);
+        pull();
         now = NOW;
         has_answer = has_order = false;
         n_refusals = n_acted = 0;
@@ -95,6 +117,7 @@ static inline void join(struct membership_request request) {
 
 /* The latest action of that kind; NULL: none. */
 static inline const struct action *latest(enum action_kind kind) {
+        pull();
         for (unsigned i = n_acted; i-- > 0;)
                 if (acted[i].kind == kind)
                         return &acted[i];
@@ -104,6 +127,7 @@ static inline const struct action *latest(enum action_kind kind) {
 static inline unsigned count(enum action_kind kind) {
         unsigned n = 0;
 
+        pull();
         for (unsigned i = 0; i < n_acted; i++)
                 n += acted[i].kind == kind;
         return n;
@@ -135,7 +159,7 @@ static inline void form(uint32_t n, uint32_t least, uint32_t most) {
         assert_int_equal(node.phase, NODE_RUNNING);
         assert_int_equal(coordinator.order, ORDER_RUN);
         assert_int_equal(count(ACTION_GENERATION), n);
-        n_acted = 0;
+        forget();
 }
 
 static inline void lose(uint64_t member, uint32_t cause) {

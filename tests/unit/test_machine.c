@@ -14,26 +14,63 @@
 #define NOW 1000000u
 #define MAX_SENT 64u
 
-static struct message sent[MAX_SENT];
-static struct action acted[MAX_SENT];
-static unsigned n_sent, n_acted;
+static struct message sent_messages[MAX_SENT];
+static struct action carried_out[MAX_SENT];
+static unsigned n_messages, n_actions;
+static struct effects effects;
 static struct node node, before;
 static struct coordinator coordinator;
 static struct reporter reporters[8];
 static const struct machine_times times = { .heartbeat = 20000, .patience = 100000, .death = 200000, .abandon = 400000,
                                             .drain = 80000, .build = 120000, .lease = 120000 };
 
-static void keep_message(void *data, const struct message *message) {
-        if (n_sent < MAX_SENT)
-                memcpy(&sent[n_sent++], message, message_bytes(message));
+static void keep(const struct effect *effect) {
+        if (effect->message != NULL && n_messages < MAX_SENT)
+                memcpy(&sent_messages[n_messages++], effect->message, message_bytes(effect->message));
+        else if (effect->action != NULL && n_actions < MAX_SENT)
+                carried_out[n_actions++] = *effect->action;
 }
 
-static void keep_action(void *data, const struct action *action) {
-        if (n_acted < MAX_SENT)
-                acted[n_acted++] = *action;
+/* Takes over what the machines have appended since. */
+static void pull(void) {
+        effects_drain(&effects, keep);
 }
 
-static const struct outlet out = { .send = keep_message, .act = keep_action };
+static unsigned n_sent(void) {
+        pull();
+        return n_messages;
+}
+
+static unsigned n_acted(void) {
+        pull();
+        return n_actions;
+}
+
+static const struct message *sent(unsigned i) {
+        assert_true(i < n_sent());
+        return &sent_messages[i];
+}
+
+static const struct action *acted(unsigned i) {
+        assert_true(i < n_acted());
+        return &carried_out[i];
+}
+
+static void forget(void) {
+        pull();
+        n_messages = n_actions = 0;
+}
+
+static int make_room(void **state) {
+        return effects_init(&effects, EFFECTS_ROOM);
+}
+
+static int give_room(void **state) {
+        effects_deinit(&effects);
+        return 0;
+}
+
+static const struct outlet out = { .effects = &effects };
 static const struct generation first = { 256, 1, 7 };
 
 static struct membership_request member(uint64_t id) {
@@ -56,7 +93,7 @@ static void start_node(void) {
         struct membership_request request = member(1);
         struct message m = order(ORDER_NEWGEN, 1);
 
-        n_sent = n_acted = 0;
+        forget();
         node_init(&node, &(struct node_config){ .address = 1, .candidates = 1, .instance = 5, .host = 1, .n_lanes = 2,
                                                 .window = 2, .times = times }, NOW, &out);
         node_join(&node, NOW, &request, &(struct tag){ 0 });
@@ -66,7 +103,7 @@ static void start_node(void) {
         node_built(&node, NOW, first, 0);
         assert_int_equal(node.phase, NODE_RUNNING);
         tell(order(ORDER_RUN, 2));
-        n_sent = n_acted = 0;
+        forget();
 }
 
 /* A node in that phase, through the orders that lead there. */
@@ -101,7 +138,7 @@ static void reach(enum node_phase phase) {
 
 static void remember(void) {
         memcpy(&before, &node, sizeof(node));
-        n_acted = 0;
+        forget();
 }
 
 /* All that matters is as it was; only clocks may have moved. */
@@ -110,7 +147,7 @@ static bool unchanged(void) {
                node.stopping == before.stopping &&
                generation_equal(node.generation, before.generation) && generation_equal(node.comm, before.comm) &&
                memcmp(node.track, before.track, sizeof(node.track)) == 0 &&
-               memcmp(node.lane, before.lane, sizeof(node.lane)) == 0 && n_acted == 0;
+               memcmp(node.lane, before.lane, sizeof(node.lane)) == 0 && n_acted() == 0;
 }
 
 static void each_phase_is_reached(void **state) {
@@ -228,11 +265,11 @@ static void a_later_term_begins_anew(void **state) {
         tell(m);
         assert_int_equal(node.phase, NODE_FROZEN);
         m = order(ORDER_ABORT, 50);             /* of the former one */
-        n_sent = 0;
+        forget();
         tell(m);
         assert_int_equal(node.phase, NODE_FROZEN);
-        assert_int_equal(n_sent, 1);            /* it is told that there is a later one */
-        assert_int_equal(sent[0].term, 512);
+        assert_int_equal(n_sent(), 1);            /* it is told that there is a later one */
+        assert_int_equal(sent(0)->term, 512);
 }
 
 static void a_verdict_beyond_what_is_prepared_is_refused(void **state) {
@@ -267,9 +304,9 @@ static void calls_of_another_generation_are_absorbed(void **state) {
         node_offer(&node, NOW, first, TRACK_STEP, 0);
         node_offer(&node, NOW, first, TRACK_STEP, 0);           /* more than was planned */
         assert_int_equal(node.track[TRACK_STEP].offered[0], 1);
-        assert_int_equal(n_acted, 2);
-        assert_int_equal(acted[0].kind, ACTION_OPEN);
-        assert_int_equal(acted[1].kind, ACTION_LAUNCH);
+        assert_int_equal(n_acted(), 2);
+        assert_int_equal(acted(0)->kind, ACTION_OPEN);
+        assert_int_equal(acted(1)->kind, ACTION_LAUNCH);
 }
 
 /* Two payloads on the lane of operations; the first one is the comparison. */
@@ -278,21 +315,21 @@ static void an_operation_that_differs_moves_no_payload(void **state) {
 
         reach(NODE_RUNNING);
         assert_true(node_open(&node, NOW, first, TRACK_OPERATION, planned));
-        n_acted = 0;
+        forget();
         node_offer(&node, NOW, first, TRACK_OPERATION, 1);
         node_offer(&node, NOW, first, TRACK_OPERATION, 1);
-        assert_int_equal(n_acted, 1);
-        assert_int_equal(acted[0].launch, LAUNCH_PAYLOAD);
+        assert_int_equal(n_acted(), 1);
+        assert_int_equal(acted(0)->launch, LAUNCH_PAYLOAD);
         node_done(&node, NOW, first, 1, 1, 0);          /* not equal */
-        assert_int_equal(acted[1].launch, LAUNCH_FILLER);
+        assert_int_equal(acted(1)->launch, LAUNCH_FILLER);
         node_done(&node, NOW, first, 1, 2, 0);
-        assert_int_equal(acted[2].launch, LAUNCH_VOTE);
-        assert_int_equal(acted[2].value, 0);
+        assert_int_equal(acted(2)->launch, LAUNCH_VOTE);
+        assert_int_equal(acted(2)->value, 0);
         node_done(&node, NOW, first, 1, 3, 0);
-        assert_int_equal(acted[3].kind, ACTION_CANCEL);
-        assert_int_equal(n_acted, 4);
+        assert_int_equal(acted(3)->kind, ACTION_CANCEL);
+        assert_int_equal(n_acted(), 4);
         node_quiet(&node, NOW, first, TRACK_OPERATION);
-        assert_int_equal(acted[4].kind, ACTION_MISMATCH);
+        assert_int_equal(acted(4)->kind, ACTION_MISMATCH);
         assert_int_equal(node.track[TRACK_OPERATION].committed, 0);
 }
 
@@ -302,18 +339,18 @@ static void an_operation_that_differs_here_is_voted_down(void **state) {
 
         reach(NODE_RUNNING);
         assert_true(node_open(&node, NOW, first, TRACK_OPERATION, planned));
-        n_acted = 0;
+        forget();
         node_differ(&node, NOW, first, TRACK_OPERATION);
-        assert_int_equal(acted[0].launch, LAUNCH_FILLER);
+        assert_int_equal(acted(0)->launch, LAUNCH_FILLER);
         node_done(&node, NOW, first, 1, 1, 0);
-        assert_int_equal(acted[1].launch, LAUNCH_FILLER);
+        assert_int_equal(acted(1)->launch, LAUNCH_FILLER);
         node_done(&node, NOW, first, 1, 2, 0);
-        assert_int_equal(acted[2].launch, LAUNCH_VOTE);
-        assert_int_equal(acted[2].value, 0);
+        assert_int_equal(acted(2)->launch, LAUNCH_VOTE);
+        assert_int_equal(acted(2)->value, 0);
         assert_int_equal(node.track[TRACK_OPERATION].prepared, 0);
         node_done(&node, NOW, first, 1, 3, 0);
         node_quiet(&node, NOW, first, TRACK_OPERATION);
-        assert_int_equal(acted[n_acted - 1].kind, ACTION_MISMATCH);
+        assert_int_equal(acted(n_acted() - 1)->kind, ACTION_MISMATCH);
 }
 
 /* The comparison has said that all are equal: it is too late to say something else. */
@@ -350,16 +387,16 @@ static void a_vote_of_all_commits_when_the_results_are_there(void **state) {
 
         reach(NODE_RUNNING);
         assert_true(node_open(&node, NOW, first, TRACK_STEP, planned));
-        n_acted = 0;
+        forget();
         node_offer(&node, NOW, first, TRACK_STEP, 0);
         node_done(&node, NOW, first, 0, 1, 0);
         assert_int_equal(node.track[TRACK_STEP].prepared, 1);
-        assert_int_equal(acted[1].value, 1);
+        assert_int_equal(acted(1)->value, 1);
         node_done(&node, NOW, first, 0, 2, 1);
         assert_int_equal(node.track[TRACK_STEP].committed, 1);
-        assert_int_equal(n_acted, 2);                   /* nobody is told yet */
+        assert_int_equal(n_acted(), 2);                   /* nobody is told yet */
         node_landed(&node, NOW, first, TRACK_STEP);
-        assert_int_equal(acted[2].kind, ACTION_COMMITTED);
+        assert_int_equal(acted(2)->kind, ACTION_COMMITTED);
         assert_int_equal(node.member[0].tag.step, 1);
 }
 
@@ -377,8 +414,8 @@ static void a_node_that_hears_nobody_holds_still_then_leaves(void **state) {
         node_quiet(&node, node.contact + times.abandon + 1, first, TRACK_STEP);
         node_aborted(&node, node.contact + times.abandon + 1, first);
         assert_int_equal(node.phase, NODE_OUT);
-        assert_int_equal(acted[n_acted - 1].kind, ACTION_OUT);
-        assert_int_equal(acted[n_acted - 1].since, NOW);
+        assert_int_equal(acted(n_acted() - 1)->kind, ACTION_OUT);
+        assert_int_equal(acted(n_acted() - 1)->since, NOW);
 }
 
 static uint32_t seed = 1;
@@ -426,7 +463,7 @@ static void noise_breaks_no_node(void **state) {
                         for (uint32_t track = 0; track < node.n_tracks; track++)
                                 assert_true(node.track[track].prepared >= node.track[track].committed &&
                                             node.track[track].prepared <= node.track[track].committed + 1);
-                        n_sent = n_acted = 0;
+                        forget();
                 }
         }
 }
@@ -448,7 +485,7 @@ static void noise_breaks_no_coordinator(void **state) {
                         assert_true(coordinator.membership.n + coordinator.membership.n_waiting <= LIMIT_WORLD);
                         assert_int_equal(coordinator.lost & ~coordinator.set, 0);
                         term = coordinator.term;
-                        n_sent = n_acted = 0;
+                        forget();
                 }
         }
 }
@@ -475,5 +512,5 @@ int main(void) {
                 cmocka_unit_test(noise_breaks_no_coordinator),
         };
 
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return cmocka_run_group_tests(tests, make_room, give_room);
 }

@@ -21,6 +21,7 @@ static void single_tick_makes_the_generation(void **state) {
         join(request(1, 1, 2));
         now = membership_deadline(&coordinator.membership);
         coordinator_tick(&coordinator, now);
+        pull();
         assert_true(has_order);
         assert_int_equal(command.kind, ORDER_NEWGEN);
 }
@@ -53,7 +54,7 @@ static void a_loss_is_told_with_its_cause(void **state) {
         assert_int_equal(latest(ACTION_GENERATION)->loss.member, 2);
         assert_int_equal(count(ACTION_INTERRUPTED), 1);
         assert_int_equal(count(ACTION_BUILD), 0);       /* the same communicator */
-        n_acted = 0;
+        forget();
         lose(4, WIRE__CAUSE__EXITED);
         assert_int_equal(latest(ACTION_INTERRUPTED)->loss.member, 4);
 }
@@ -136,8 +137,10 @@ static void a_refusal_said_again_has_a_text(void **state) {
 
                 node_join(&node, now, &other, &(struct tag){ 0 });
         }
+        pull();
         has_answer = false;
         coordinator_receive(&coordinator, now, &answer);
+        pull();
         n_refusals = 0;
         node_tick(&node, now + NEVER + 1);
         pump();

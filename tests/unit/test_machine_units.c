@@ -59,11 +59,14 @@ static void what_is_spoilt_before_the_verdict_is_void(void **state) {
         open_unit(TRACK_STEP);
         node_full(&node, now, node.generation, TRACK_STEP);
         node_lose(&node, now, 2, WIRE__CAUSE__EXITED);
+        pull();
         while (node.phase != NODE_FROZEN) {
                 has_answer = false;
                 coordinator_receive(&coordinator, now, &answer);
+                pull();
                 has_order = false;
                 node_receive(&node, now, &command);
+                pull();
         }
         has_answer = false;
         coordinator_receive(&coordinator, now, &answer);
@@ -107,7 +110,7 @@ static void who_was_behind_has_the_state_before_its_first_step(void **state) {
         node_synced(&node, 3, &tag);
         commit(TRACK_STEP);
         assert_int_equal(tag_compare(&node.member[0].tag, &node.member[1].tag), 0);
-        n_acted = 0;
+        forget();
         lose(1, WIRE__CAUSE__EXITED);                   /* the other one's state is as good */
         join(request(4, 2, 2));
         assert_int_equal(count(ACTION_GENERATION), 2);
@@ -248,7 +251,7 @@ static void move(uint64_t *next) {
                         pump();
         }
         build();
-        n_acted = 0;
+        forget();
 }
 
 /* Everything that was begun comes to an end, and waits only for the time of the membership. */
@@ -270,7 +273,7 @@ static void whatever_happens_comes_to_an_end(void **state) {
                         pump();
                         build();
                         going = carry_on(0) || carry_on(1) || carry_on(2);
-                        n_acted = 0;
+                        forget();
                 }
                 now += SECOND;
                 coordinator_tick(&coordinator, now);

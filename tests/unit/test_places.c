@@ -146,18 +146,21 @@ static struct tenure tenure[3];
 static unsigned cut_off;
 static const struct machine_times times = { .heartbeat = 10, .lease = 100 };
 
-static void carry(void *data, const struct message *message) {
-        uint64_t now = *(uint64_t *)data;
+static uint64_t now;
+static struct effects effects;
+
+static void carry(const struct effect *effect) {
+        const struct message *message = effect->message;
 
         if ((cut_off >> message->from & 1) == 0 && (cut_off >> message->to & 1) == 0)
                 tenure_receive(&tenure[message->to], now, message);
 }
 
-static uint64_t now;
-
 static void start_tenures(void) {
-        const struct outlet out = { .send = carry, .data = &now };
+        const struct outlet out = { .effects = &effects };
 
+        if (effects.room == NULL)
+                assert_int_equal(effects_init(&effects, EFFECTS_ROOM), 0);
         now = 1000;
         cut_off = 0;
         for (uint32_t i = 0; i < 3; i++)
@@ -178,8 +181,10 @@ static int serving(void) {
 static void pass(unsigned ticks) {
         for (unsigned i = 0; i < ticks; i++) {
                 now += 5;
-                for (unsigned k = 0; k < 3; k++)
+                for (unsigned k = 0; k < 3; k++) {
                         tenure_tick(&tenure[k], now);
+                        effects_drain(&effects, carry);
+                }
         }
 }
 
@@ -234,6 +239,7 @@ static void a_majority_remembers_the_latest_generation(void **state) {
         generation = (struct generation){ tenure[0].term, 5, 1 };
         cut_off = 1u << 1 | 1u << 2;
         tenure_put(&tenure[0], generation, 3, now);
+        effects_drain(&effects, carry);
         assert_false(tenure_has_put(&tenure[0]));
         cut_off = 1u << 2;
         pass(4);

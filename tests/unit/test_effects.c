@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The queue between machines and those who drive them: order, owners, room that is used again, calls from inside. */
+#include "unit.h"
+
+#include <string.h>
+
+#include "rendezvous/effects.h"
+
+static struct effects effects;
+static int owners[2];
+static const struct outlet first = { &effects, &owners[0] }, second = { &effects, &owners[1] };
+static uint64_t seen[4096];
+static unsigned n_seen, most;
+
+static void send_with(const struct outlet *out, uint64_t stamp, uint32_t n_members) {
+        static struct message message;
+
+        message_clear(&message);
+        message.kind = ANSWER_REPORT;
+        message.stamp = stamp;
+        message.n_members = n_members;
+        if (n_members > 0)
+                message.member_of[n_members - 1].id = stamp;
+        effects_send(out, &message);
+}
+
+static void act_with(const struct outlet *out, uint64_t number) {
+        effects_act(out, &(struct action){ .kind = ACTION_COMMITTED, .number = number });
+}
+
+static void note(const struct effect *effect) {
+        const struct message *message = effect->message;
+
+        assert_true((message == NULL) != (effect->action == NULL));
+        if (message != NULL && message->n_members > 0)
+                assert_int_equal(message->member_of[message->n_members - 1].id, message->stamp);
+        seen[n_seen++] = message != NULL ? message->stamp : effect->action->number;
+}
+
+static void start(size_t size) {
+        n_seen = 0;
+        assert_int_equal(effects_init(&effects, size), 0);
+}
+
+static void effects_come_in_order_and_name_their_owner(void **state) {
+        start(1u << 20);
+        send_with(&first, 1, 0);
+        act_with(&second, 2);
+        send_with(&first, 3, 200);
+        effects_drain(&effects, note);
+        assert_int_equal(n_seen, 3);
+        for (unsigned i = 0; i < 3; i++)
+                assert_int_equal(seen[i], i + 1);
+        effects_drain(&effects, note);
+        assert_int_equal(n_seen, 3);
+        effects_deinit(&effects);
+}
+
+static void look_at_owner(const struct effect *effect) {
+        assert_ptr_equal(effect->owner, &owners[effect->message == NULL]);
+        n_seen++;
+}
+
+static void each_effect_has_its_own_owner(void **state) {
+        start(1u << 20);
+        send_with(&first, 1, 3);
+        act_with(&second, 2);
+        effects_drain(&effects, look_at_owner);
+        assert_int_equal(n_seen, 2);
+        effects_deinit(&effects);
+}
+
+/* Each one leads to another one, of another size, until there were enough: the room is used many times over. */
+static void breed(const struct effect *effect) {
+        uint64_t number = effect->message != NULL ? effect->message->stamp : effect->action->number;
+
+        note(effect);
+        effects_drain(&effects, note);  /* from inside: the outer one does it */
+        assert_int_equal(n_seen, number);
+        if (number >= most)
+                return;
+        if (number % 3 == 0)
+                act_with(&first, number + 2);
+        else
+                send_with(&second, number + 2, (uint32_t)(number * 7 % 40));
+}
+
+static void what_comes_of_an_effect_comes_behind_what_is_left(void **state) {
+        start(40000);
+        most = 4000;
+        act_with(&first, 1);
+        send_with(&second, 2, 5);
+        effects_drain(&effects, breed);
+        assert_in_range(n_seen, most, most + 2);
+        for (unsigned i = 0; i < n_seen; i++)
+                assert_int_equal(seen[i], i + 1);
+        effects_deinit(&effects);
+}
+
+static void read_refusal(const struct effect *effect) {
+        assert_string_equal(effect->action->refusal->text, "there is no room");
+        n_seen++;
+}
+
+static void a_refusal_outlives_the_call_that_made_it(void **state) {
+        struct refusal refusal;
+
+        start(1u << 20);
+        refuse(&refusal, 1, "there is no room");
+        effects_act(&first, &(struct action){ .kind = ACTION_REFUSED, .refusal = &refusal });
+        memset(&refusal, 0, sizeof(refusal));
+        effects_drain(&effects, read_refusal);
+        assert_int_equal(n_seen, 1);
+        effects_deinit(&effects);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(effects_come_in_order_and_name_their_owner),
+                cmocka_unit_test(each_effect_has_its_own_owner),
+                cmocka_unit_test(what_comes_of_an_effect_comes_behind_what_is_left),
+                cmocka_unit_test(a_refusal_outlives_the_call_that_made_it),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
