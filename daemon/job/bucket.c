@@ -19,29 +19,29 @@ static size_t absent_bytes(const struct description_bucket *place) {
         return align((place->n + 7) / 8);
 }
 
-static size_t room_bytes(const struct description_bucket *place, const struct backend *backend, uint32_t world) {
+static size_t room_bytes(const struct description_bucket *place, const struct backend *backend, uint32_t most) {
         return align(backend->ops->room(&(struct backend_task){
                 .dtype = place->dtype,
                 .elements = place->bytes / dtype_size(place->dtype),
-                .n_inputs = world,
-                .n_outputs = world,
+                .n_inputs = most,
+                .n_outputs = most,
         }));
 }
 
-uint64_t buckets_bytes(const struct description *plan, const struct backend *backend, uint32_t world) {
+uint64_t buckets_bytes(const struct description *plan, const struct backend *backend, uint32_t most) {
         uint64_t bytes = align(plan->n_buckets * sizeof(struct bucket));
 
         for (uint32_t b = 0; b < plan->n_buckets; b++)
-                bytes += absent_bytes(&plan->bucket[b]) + room_bytes(&plan->bucket[b], backend, world);
+                bytes += absent_bytes(&plan->bucket[b]) + room_bytes(&plan->bucket[b], backend, most);
         return bytes;
 }
 
-struct bucket *buckets_new(const struct description *plan, const struct backend *backend, uint32_t world) {
-        struct bucket *bucket = calloc(1, buckets_bytes(plan, backend, world));
+struct bucket *buckets_new(const struct description *plan, const struct backend *backend, uint32_t most) {
+        struct bucket *bucket = calloc(1, buckets_bytes(plan, backend, most));
         unsigned char *next = (unsigned char *)bucket + align(plan->n_buckets * sizeof(struct bucket));
 
         for (uint32_t b = 0; bucket != NULL && b < plan->n_buckets; b++) {
-                size_t room = room_bytes(&plan->bucket[b], backend, world);
+                size_t room = room_bytes(&plan->bucket[b], backend, most);
 
                 bucket[b].absent = next;
                 next += absent_bytes(&plan->bucket[b]);

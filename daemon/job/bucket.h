@@ -12,22 +12,22 @@
 enum bucket_state {
         BUCKET_WAITING,         /* for READY of local members */
         BUCKET_REDUCING,        /* with the backend */
-        BUCKET_DONE,            /* all members hold the result */
+        BUCKET_DONE,            /* all members here hold the result */
 };
 
 struct bucket {
         enum bucket_state state;
-        uint32_t n_ready;       /* members whose READY has come */
+        uint32_t n_ready;       /* members here whose READY has come */
         bool used;              /* some member used every parameter of it */
         uint64_t since;     /* clock_now() of the last change of state, or of the first READY while waiting */
-        uint8_t *absent;    /* bit i: absent on all members that have said so in this step */
+        uint8_t *absent;    /* bit i: absent on all members here that have said so in this step */
         void *room;         /* for the backend's task */
 };
 
-/* Those of a plan, in one block (for free()) with all that is needed in its steps, of up to `world` members; that many bytes, and NULL
+/* Those of a plan, in one block (for free()) with all that is needed in its steps, of up to `most` members here; that many bytes, and NULL
  * if there is no memory. */
-uint64_t buckets_bytes(const struct description *plan, const struct backend *backend, uint32_t world);
-struct bucket *buckets_new(const struct description *plan, const struct backend *backend, uint32_t world);
+uint64_t buckets_bytes(const struct description *plan, const struct backend *backend, uint32_t most);
+struct bucket *buckets_new(const struct description *plan, const struct backend *backend, uint32_t most);
 
 void bucket_set_state(struct bucket *bucket, enum bucket_state state, uint64_t now);
 /* Back to WAITING for the next step, from any state. */

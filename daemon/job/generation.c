@@ -40,7 +40,8 @@ static void take_places(struct job *job) {
                         job->last_id = member->stable;
                 member->state = MEMBER_ACTIVE;
                 member->next.told = false;
-                job->rank[member->rank] = member;
+                member->local = member->next.local;
+                job->local[member->local] = member;
         }
 }
 
@@ -49,16 +50,17 @@ static void formed(struct job *job) {
         job->state = JOB_RUNNING;
         take_places(job);
         log_formed(job, "formed");
-        for (uint32_t rank = 0; rank < job->world; rank++)
-                job->table->config.events->joined(job->rank[rank]);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                job->table->config.events->joined(job->local[local]);
 }
 
 void job_record_members(struct job *job) {
         if (job->record == NULL)
                 return;
         job->record->world = job_world(job);
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
-                job->record->pid[rank] = job->rank[rank]->pid;
+        memset(job->record->pid, 0, sizeof(job->record->pid));
+        for (uint32_t local = 0; local < job->n_local; local++)
+                job->record->pid[job->local[local]->rank] = job->local[local]->pid;
 }
 
 /* Where those who stay were: the plans follow them. */
@@ -69,7 +71,7 @@ static void move_plans(struct job *job, uint32_t before) {
 
         list_for_each(member, &job->members, link)
                 if (member->next.told)
-                        from[member->next.rank] = member->state == MEMBER_ACTIVE ? (int64_t)member->rank : -1;
+                        from[member->next.local] = member->state == MEMBER_ACTIVE ? (int64_t)member->local : -1;
         list_for_each(plan, &job->plans, link)
                 plan_move(plan, before, from);
 }
@@ -116,8 +118,8 @@ static uint32_t first_plan(const struct job *job) {
 static bool resume(struct job *job) {
         if (job->takeover == NULL || !job->takeover->resumed)
                 return false;
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
-                job->rank[rank]->operation.next = job->takeover->operations;
+        for (uint32_t local = 0; local < job->n_local; local++)
+                job->local[local]->operation.next = job->takeover->operations;
         return true;
 }
 
@@ -125,16 +127,17 @@ static bool resume(struct job *job) {
  * an older world. */
 static void note_regenerated(struct job *job, uint32_t before, const bool *fresh) {
         const struct recovery *recovery = &job->recovery;
+        const struct member *successor = job_member_of_rank(job, recovery->rank);
         bool grown = job->state == JOB_RUNNING;
         bool replaced = !grown && before == job_world(job) && recovery->open && recovery->regenerated == 0 &&
-                        fresh[recovery->rank];
+                        successor != NULL && fresh[successor->local];
 
         recovery_regenerated(&job->recovery, grown ? WIRE__CAUSE__CAUSE_NONE : job->loss.cause,
-                             replaced ? (int32_t)job->rank[recovery->rank]->pid : 0, clock_now());
+                             replaced ? (int32_t)successor->pid : 0, clock_now());
 }
 
 /* A new generation: those who stay hear of it, those who are new have joined. */
-static void reformed(struct job *job, uint32_t before) {
+static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
         const struct jobs_events *events = job->table->config.events;
         bool fresh[LIMIT_WORLD];
         struct plan *plan, *spare;
@@ -144,7 +147,7 @@ static void reformed(struct job *job, uint32_t before) {
 
         if (job->takeover != NULL)
                 takeover_resolve(job, before);
-        move_plans(job, before);
+        move_plans(job, before_local);
         if (job->state == JOB_RUNNING)
                 snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has grown from %u to %u members after step %llu",
                          job->name, before, job->world, (unsigned long long)job->last_step);
@@ -152,7 +155,7 @@ static void reformed(struct job *job, uint32_t before) {
         list_for_each(member, &job->members, link) {
                 if (!member->next.told)
                         continue;
-                fresh[member->next.rank] = member->state == MEMBER_JOINING;
+                fresh[member->next.local] = member->state == MEMBER_JOINING;
                 job->behind |= member->state == MEMBER_JOINING;
         }
         take_places(job);
@@ -164,14 +167,14 @@ static void reformed(struct job *job, uint32_t before) {
         resumed = resume(job);
         job->state = JOB_RUNNING;
         log_formed(job, "goes on");
-        for (uint32_t rank = 0; rank < job->world; rank++)
-                if (fresh[rank]) {
-                        job->rank[rank]->next_plan = first;
-                        events->joined(job->rank[rank]);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (fresh[local]) {
+                        job->local[local]->next_plan = first;
+                        events->joined(job->local[local]);
                 } else if (resumed) {
-                        events->resumed(job->rank[rank]);
+                        events->resumed(job->local[local]);
                 } else {
-                        events->regenerated(job->rank[rank], &job->loss, job->loss_text);
+                        events->regenerated(job->local[local], &job->loss, job->loss_text);
                 }
         job->takeover = takeover_free(job->takeover);
         list_for_each_safe(plan, spare, &job->plans, link)
@@ -185,19 +188,33 @@ void job_place(struct job *job, const struct action *action) {
                                             .stable = action->id };
 }
 
+/* Local members count from 0, in the order of their ranks. */
+static void number_places(struct job *job) {
+        struct member *at[LIMIT_WORLD] = { NULL }, *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->next.told)
+                        at[member->next.rank] = member;
+        job->n_local = 0;
+        for (uint32_t rank = 0; rank < job->world; rank++)
+                if (at[rank] != NULL)
+                        at[rank]->next.local = job->n_local++;
+}
+
 void job_entered(struct job *job, const struct action *action) {
-        uint32_t before = job->world;
+        uint32_t before = job->world, before_local = job->n_local;
 
         job->table->config.events->flush(job);
         if (job->state == JOB_RUNNING)
                 job->loss = (struct membership_loss){ 0 };      /* it has only grown */
         job->world = action->world;
+        number_places(job);
         job->generation = action->generation.number;
         job->catching_up = true;
         if (job->state == JOB_FORMING)
                 formed(job);
         else
-                reformed(job, before);
+                reformed(job, before, before_local);
 }
 
 void job_log_loss(const struct job *job) {
@@ -252,20 +269,23 @@ static void refuse_fresh(struct job *job, enum job_end end) {
         }
 }
 
-/* What the others are told about a member that went. Who leaves is not lost. */
-void job_tell_gone(struct job *job, const struct member *member, uint32_t cause) {
+void job_tell_gone(struct job *job) {
+        const struct membership_loss *loss = &job->loss;
+        const struct member *member = job_member(job, loss->member);
         unsigned long long step = job->last_step;
-        const char *why = cause == WIRE__CAUSE__SUPERSEDED ? "a newer process has taken its rank" : cause_text(cause);
-        char evicted[64];
+        char why[64];
 
-        snprintf(evicted, sizeof(evicted), "it was evicted by uid %u", (unsigned)member->evictor);
-        if (cause == WIRE__CAUSE__LEAVING)
+        if (member != NULL && member->evicted)
+                snprintf(why, sizeof(why), "it was evicted by uid %u", (unsigned)member->evictor);
+        else
+                snprintf(why, sizeof(why), "%s", loss->cause == WIRE__CAUSE__SUPERSEDED ?
+                         "a newer process has taken its rank" : cause_text(loss->cause));
+        if (loss->cause == WIRE__CAUSE__LEAVING)
                 snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': rank %u (pid %d) left after step %llu",
-                         job->name, member->rank, (int)member->pid, step);
+                         job->name, loss->rank, (int)loss->pid, step);
         else
                 snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' lost rank %u (pid %d) after step %llu: %s",
-                         job->name, member->rank, (int)member->pid, step,
-                         member->evicted ? evicted : why);
+                         job->name, loss->rank, (int)loss->pid, step, why);
 }
 
 /* There will be no other generation. Whoever waits for others in this one is told now; what has been begun is voided by the
@@ -299,13 +319,13 @@ void job_interrupted(struct job *job, const struct membership_loss *loss, enum j
         const struct member *member = job_member(job, loss->member);
 
         release_full(job);
-        if (member == NULL)
+        if (loss->member == 0)
                 return;                 /* the daemon ends the job, and has said why */
         job->loss = *loss;
         job->interrupted = clock_now();
-        job_tell_gone(job, member, loss->cause);
+        job_tell_gone(job);
         recovery_begin(&job->recovery, loss, job->generation, job->last_step,
-                       member->noticed != 0 ? member->noticed : job->interrupted);
+                       member != NULL && member->noticed != 0 ? member->noticed : job->interrupted);
         job_log_loss(job);
         if (end != JOB_END_NONE)
                 job_break(job, end);

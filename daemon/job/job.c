@@ -56,11 +56,11 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         r = charge_take(&job->charge, jobs->config.accounts, join->uid, ACCOUNT_JOBS, 1, refusal);
         if (r == 0) {
                 job->name = strdup(join->name);
-                job->rank = calloc(LIMIT_WORLD, sizeof(*job->rank));
+                job->local = calloc(LIMIT_WORLD, sizeof(*job->local));
         }
-        if (job->name == NULL || job->rank == NULL || machine_init(job, join->membership.incarnation) < 0) {
+        if (job->name == NULL || job->local == NULL || machine_init(job, join->membership.incarnation) < 0) {
                 charge_release(&job->charge);
-                free(job->rank);
+                free(job->local);
                 free(job->name);
                 free(job);
                 return r != 0 ? r : -ENOMEM;
@@ -102,7 +102,7 @@ struct job *job_free(struct job *job) {
         token_clear(&job->token);
         list_remove(&job->link);
         machine_deinit(&job->machine);
-        free(job->rank);
+        free(job->local);
         free(job->name);
         free(job);
         return NULL;
@@ -158,6 +158,20 @@ struct member *job_member(const struct job *job, uint64_t id) {
         return NULL;
 }
 
+struct member *job_member_of_rank(const struct job *job, uint32_t rank) {
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->rank == rank)
+                        return job->local[local];
+        return NULL;
+}
+
+int job_check_nodes(const struct job *job, struct refusal *refusal) {
+        if (job->n_local == job->world)
+                return 0;
+        return refuse(refusal, WIRE__CODE__UNSUPPORTED, "job '%s': only %u of its %u members are on this node, and this "
+                      "gradsyncd exchanges nothing with other nodes", job->name, job->n_local, job->world);
+}
+
 void job_settle_later(struct job *job) {
         loop_defer(job->table->config.loop, &job->settle);
 }
@@ -205,13 +219,13 @@ static bool quiet(const struct job *job) {
 static void release_lost(struct job *job) {
         struct plan *plan;
 
-        for (uint32_t rank = 0; rank < job_world(job); rank++) {
-                if (job->rank[rank]->owner != NULL)
+        for (uint32_t local = 0; local < job->n_local; local++) {
+                if (job->local[local]->owner != NULL)
                         continue;
                 list_for_each(plan, &job->plans, link)
-                        plan_release(plan, rank);
-                staging_deinit(&job->rank[rank]->staging);
-                memories_release(job->rank[rank]);
+                        plan_release(plan, local);
+                staging_deinit(&job->local[local]->staging);
+                memories_release(job->local[local]);
         }
 }
 
@@ -310,7 +324,7 @@ void member_gone(struct member *member, uint32_t cause) {
         if (job->takeover != NULL && !joining) {
                 job->loss = (struct membership_loss){ .member = member->id, .rank = member->rank,
                                                       .pid = (int32_t)member->pid, .cause = cause };
-                job_tell_gone(job, member, cause);
+                job_tell_gone(job);
         }
         machine_gone(job, member->id, cause);
         if (joining)

@@ -89,7 +89,7 @@ enum member_state {
 /* Where the member will be in the generation that is just beginning. */
 struct next_place {
         bool told;
-        uint32_t rank, slot;
+        uint32_t local, rank, slot;
         uint64_t stable;
 };
 
@@ -103,7 +103,8 @@ struct member {
         pid_t pid;
         uint64_t client;                /* id of the client, for status */
         char program[64];
-        uint32_t rank, local_rank;      /* rank: the requested one while joining, if has_rank */
+        uint32_t local;                 /* index in the job's arrays, once formed: job->local[local] */
+        uint32_t rank, local_rank;      /* for people and for the client. rank: the requested one while joining, if has_rank */
         bool has_rank;
         bool spare;                     /* waits for a place where there is none */
         struct next_place next;
@@ -141,12 +142,13 @@ struct job {
         enum job_state state;
         uint64_t incarnation;
         struct machine machine;
-        uint32_t generation, world;     /* 0: it has not formed yet */
+        uint32_t generation, world;     /* 0: it has not formed yet. world: its members on all nodes */
         struct membership_loss loss;    /* the first one of this generation, or of the one before; all 0: it has grown */
         bool catching_up;               /* no step of this generation has been complete yet */
         uint64_t last_id;               /* of its members, and of those that it had elsewhere: the highest */
         struct list members;            /* in order of arrival */
-        struct member **rank;           /* by rank, once formed */
+        uint32_t n_local;               /* its members on this node, once formed: */
+        struct member **local;          /* … in rank order; all arrays "by local index" are in that of this one */
         struct list plans;
         struct operation operation;
         struct record *record;          /* since the first plan was agreed */
@@ -251,9 +253,12 @@ const char *cause_text(uint32_t cause);
  * it: it has no rank then; VOID_RETRY while a lost member is replaced. */
 int member_check(const struct member *member, struct refusal *refusal);
 
+/* The number of members on all nodes: what an average is divided by. */
 static inline uint32_t job_world(const struct job *job) {
         return job->world;
 }
+/* NULL if the member with this rank is not on this node. */
+struct member *job_member_of_rank(const struct job *job, uint32_t rank);
 /* The member has no place: it waits for that of somebody who is lost. */
 static inline bool member_waits(const struct member *member) {
         return member->spare && member->state == MEMBER_JOINING &&

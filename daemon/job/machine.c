@@ -208,8 +208,8 @@ bool machine_open(struct job *job, uint32_t track) {
 static void note_up_to_date(struct job *job) {
         struct node *node = job->machine.node;
 
-        for (uint32_t rank = 0; rank < job->world; rank++)
-                node_synced(node, job->rank[rank]->id, &node->history);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                node_synced(node, job->local[local]->id, &node->history);
 }
 
 void machine_full(struct job *job, uint32_t track) {

@@ -137,8 +137,9 @@ static const struct backend_result *search(struct plan *plan, uint32_t bucket) {
         return &state->result;
 }
 
-static void begin(struct plan *plan, uint32_t bucket, const struct backend_result *result, uint32_t rank) {
+static void begin(struct plan *plan, uint32_t bucket, const struct backend_result *result, uint32_t local) {
         struct nonfinite *state = &plan->job->blame;
+        const struct member *member = plan->job->local[local];
 
         keep_result(state, result);
         state->burst = true;
@@ -146,11 +147,11 @@ static void begin(struct plan *plan, uint32_t bucket, const struct backend_resul
         state->step = plan->step + 1;
         state->plan = plan->ordinal;
         state->bucket = bucket;
-        state->rank = rank;
-        state->pid = plan->job->rank[rank]->pid;
-        state->count = result->input_nonfinite[rank];
+        state->rank = member->rank;
+        state->pid = member->pid;
+        state->count = result->input_nonfinite[local];
         state->ranks = 0;
-        for (unsigned i = rank; i < result->n_inputs; i++)
+        for (unsigned i = local; i < result->n_inputs; i++)
                 state->ranks += result->input_nonfinite[i] > 0;
         state->parameter[0] = '\0';
         state->searched = plan;
@@ -162,17 +163,17 @@ static void begin(struct plan *plan, uint32_t bucket, const struct backend_resul
 const struct backend_result *nonfinite_look(struct plan *plan, uint32_t bucket,
                                             const struct backend_result *result) {
         struct nonfinite *state = &plan->job->blame;
-        uint32_t rank = 0;
+        uint32_t local = 0;
 
         if (state->searched == plan && state->bucket == bucket) {
                 narrow(state, result);
                 return search(plan, bucket);
         }
-        while (rank < result->n_inputs && result->input_nonfinite[rank] == 0)
-                rank++;
-        if (rank == result->n_inputs || state->burst || state->searched != NULL)
+        while (local < result->n_inputs && result->input_nonfinite[local] == 0)
+                local++;
+        if (local == result->n_inputs || state->burst || state->searched != NULL)
                 return result;
-        begin(plan, bucket, result, rank);
+        begin(plan, bucket, result, local);
         return search(plan, bucket);
 }
 

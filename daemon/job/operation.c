@@ -170,6 +170,8 @@ static int check_call(const struct member *member, const struct operation_reques
                 return refuse(refusal, WIRE__CODE__STATE,
                               "rank %u of job '%s': operation %" PRIu64 " came while %" PRIu64 " is the next",
                               member->rank, job, call->sequence, member->operation.next);
+        if (job_check_nodes(member->job, refusal) != 0)
+                return (int)refusal->code;
         if (call->kind == WIRE__OPERATION_KIND__BARRIER)
                 return 0;
         if (call->kind == WIRE__OPERATION_KIND__OPERATION_NONE ||
@@ -219,9 +221,9 @@ static void call_text(const struct operation_request *call, char *text, size_t s
 }
 
 static struct member *first_caller(const struct job *job) {
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (job->rank[rank]->operation.pending)
-                        return job->rank[rank];
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->operation.pending)
+                        return job->local[local];
         return NULL;
 }
 
@@ -236,9 +238,9 @@ static void answer_refused(struct member *member, const struct refusal *refusal)
 
 /* Everybody who has called hears it; the job is free for the next operation. */
 static void refuse_pending(struct job *job, const struct refusal *refusal) {
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (job->rank[rank]->operation.pending)
-                        answer_refused(job->rank[rank], refusal);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->operation.pending)
+                        answer_refused(job->local[local], refusal);
         job->operation.n_calls = 0;
 }
 
@@ -260,8 +262,8 @@ static void mismatch(struct job *job, struct member *member, const struct operat
 }
 
 static void finish(struct job *job) {
-        for (uint32_t rank = 0; rank < job_world(job); rank++) {
-                struct member *member = job->rank[rank];
+        for (uint32_t local = 0; local < job->n_local; local++) {
+                struct member *member = job->local[local];
 
                 member->operation.pending = false;
                 member->operation.next++;
@@ -324,7 +326,8 @@ void operation_deinit(struct job *job) {
         job->operation.owner = NULL;
 }
 
-/* Inputs and outputs of one combination, as ranges of the members' staging memories. */
+/* Inputs and outputs of one combination, as ranges of the members' staging memories: each rank of the world has a slot in
+ * those that hold something of everybody. */
 struct combination {
         struct backend_range input[LIMIT_WORLD], output[LIMIT_WORLD];
         unsigned n_inputs, n_outputs;
@@ -332,21 +335,21 @@ struct combination {
 
 static void combine(const struct job *job, uint32_t part, struct combination *c) {
         const struct operation_request *first = &job->operation.first;
-        uint32_t world = job_world(job);
-        uint64_t shift = part * first->bytes;
+        uint64_t shift = job->local[part]->rank * first->bytes;
 
         c->n_inputs = c->n_outputs = 0;
-        for (uint32_t rank = 0; rank < world; rank++) {
-                const struct operation_request *call = &job->rank[rank]->operation.call;
-                struct backend_arena *arena = job->rank[rank]->staging.arena;
+        for (uint32_t local = 0; local < job->n_local; local++) {
+                const struct member *member = job->local[local];
+                const struct operation_request *call = &member->operation.call;
+                struct backend_arena *arena = member->staging.arena;
                 bool scatter = first->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
                 bool gather = first->kind == WIRE__OPERATION_KIND__ALLGATHER;
                 bool broadcast = first->kind == WIRE__OPERATION_KIND__BROADCAST;
 
-                if (broadcast ? rank == first->root : gather ? rank == part : true)
+                if (broadcast ? member->rank == first->root : gather ? local == part : true)
                         c->input[c->n_inputs++] =
                                 (struct backend_range){ arena, call->input + (scatter ? shift : 0) };
-                if (broadcast ? rank != first->root : scatter ? rank == part : true)
+                if (broadcast ? member->rank != first->root : scatter ? local == part : true)
                         c->output[c->n_outputs++] =
                                 (struct backend_range){ arena, call->output + (gather ? shift : 0) };
         }
@@ -385,8 +388,8 @@ static int submit(struct job *job, uint32_t part) {
 static bool intact(struct job *job, uint64_t bytes) {
         bool all = true;
 
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
-                all &= memory_intact(job->rank[rank], job->rank[rank]->staging.arena, bytes);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                all &= memory_intact(job->local[local], job->local[local]->staging.arena, bytes);
         return all;
 }
 
@@ -396,7 +399,7 @@ static int run(struct job *job) {
         unsigned kind = job->operation.first.kind;
         bool per_member =
                 kind == WIRE__OPERATION_KIND__ALLGATHER || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
-        uint32_t parts = per_member ? job_world(job) : 1;
+        uint32_t parts = per_member ? job->n_local : 1;
         int r;
 
         if (kind == WIRE__OPERATION_KIND__BARRIER) {
@@ -404,7 +407,7 @@ static int run(struct job *job) {
                 machine_landed(job, TRACK_OPERATION);
                 return 0;
         }
-        if (!intact(job, parts * job->operation.first.bytes))
+        if (!intact(job, (per_member ? job_world(job) : 1) * job->operation.first.bytes))
                 return 0;
         r = take_owner(job);
         if (r < 0) {
@@ -489,7 +492,7 @@ int operation_call(struct member *member, uint32_t request, const struct operati
         member->operation.call = *call;
         member->operation.pending = true;
         member->operation.request = request;
-        return operation->n_calls == job_world(job) && !is_held(job) ? run(job) : 0;
+        return operation->n_calls == job->n_local && !is_held(job) ? run(job) : 0;
 }
 
 void operation_release(struct job *job) {
@@ -499,7 +502,7 @@ void operation_release(struct job *job) {
         if (job->state != JOB_RUNNING || operation->n_calls == 0 || operation->tasks > 0 || operation->wanted)
                 return;
         operation->since = clock_now();
-        if (operation->n_calls < job_world(job))
+        if (operation->n_calls < job->n_local)
                 return;
         r = run(job);
         if (r == 0)
@@ -538,8 +541,8 @@ void operation_restart(struct job *job) {
         assert(job->operation.tasks == 0);
         job->operation.dead = 0;
         job->operation.n_calls = 0;
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
-                job->rank[rank]->operation = (struct operation_part){ 0 };
+        for (uint32_t local = 0; local < job->n_local; local++)
+                job->local[local]->operation = (struct operation_part){ 0 };
 }
 
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) {
@@ -547,9 +550,9 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) 
 
         if (job->operation.n_calls == 0 || job->operation.tasks > 0 || job->paused || job->table->held)
                 return 0;
-        for (uint32_t rank = 0; rank < job_world(job) && n < max; rank++)
-                if (!job->rank[rank]->operation.pending)
-                        waits[n++] = (struct job_wait){ .what = "operation", .member = job->rank[rank],
+        for (uint32_t local = 0; local < job->n_local && n < max; local++)
+                if (!job->local[local]->operation.pending)
+                        waits[n++] = (struct job_wait){ .what = "operation", .member = job->local[local],
                                                         .process_state = "", .parameter = "",
                                                         .since = job->operation.since };
         return n;

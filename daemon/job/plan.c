@@ -24,16 +24,16 @@ struct plan *plan_find(struct job *job, uint32_t ordinal) {
         return NULL;
 }
 
-struct backend_range plan_range(const struct plan *plan, uint32_t rank, uint32_t bucket) {
-        const struct plan_part *part = &plan->part[rank];
+struct backend_range plan_range(const struct plan *plan, uint32_t local, uint32_t bucket) {
+        const struct plan_part *part = &plan->part[local];
 
         if (part->place != NULL)
                 return part->place[bucket];
         return (struct backend_range){ .arena = part->arena, .offset = plan->reference->bucket[bucket].offset };
 }
 
-static struct member *member_of(const struct plan *plan, uint32_t rank) {
-        return plan->job->rank[rank];
+static struct member *member_of(const struct plan *plan, uint32_t local) {
+        return plan->job->local[local];
 }
 
 /* A plan that failed stays until each member has met it, so one member alone could pile them up. */
@@ -82,8 +82,8 @@ struct plan *plan_free(struct plan *plan) {
         if (plan == NULL)
                 return NULL;
         assert(plan->tasks == 0);
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
-                plan_release(plan, rank);
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                plan_release(plan, local);
         jobs_slot_give(plan->job->table, &plan->owner);
         state_drop(plan->job->table->state, plan->kept);
         description_free(plan->reference);
@@ -96,8 +96,8 @@ struct plan *plan_free(struct plan *plan) {
         return NULL;
 }
 
-void plan_release(struct plan *plan, uint32_t rank) {
-        struct plan_part *part = &plan->part[rank];
+void plan_release(struct plan *plan, uint32_t local) {
+        struct plan_part *part = &plan->part[local];
 
         if (part->state == PART_NONE || part->state == PART_DROPPED)
                 return;
@@ -115,27 +115,27 @@ void plan_release(struct plan *plan, uint32_t rank) {
         part->request = 0;
         part->state = PART_DROPPED;
         plan->dropped = true;
-        member_of(plan, rank)->plans--;
+        member_of(plan, local)->plans--;
 }
 
 /* Nobody holds a part of it, and whoever should hear that it failed has heard it. Who came to the job later may have begun
  * behind it. */
 static bool plan_over(const struct plan *plan) {
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++) {
-                const struct plan_part *part = &plan->part[rank];
+        for (uint32_t local = 0; local < plan->job->n_local; local++) {
+                const struct plan_part *part = &plan->part[local];
 
-                if (part->state != PART_DROPPED && (part->state != PART_NONE || plan->ordinal >= member_of(plan, rank)->next_plan))
+                if (part->state != PART_DROPPED && (part->state != PART_NONE || plan->ordinal >= member_of(plan, local)->next_plan))
                         return false;
         }
         return true;
 }
 
-static void refuse_part(struct plan *plan, uint32_t rank, const struct refusal *refusal) {
-        struct plan_part *part = &plan->part[rank];
-        struct member *member = member_of(plan, rank);
+static void refuse_part(struct plan *plan, uint32_t local, const struct refusal *refusal) {
+        struct plan_part *part = &plan->part[local];
+        struct member *member = member_of(plan, local);
         uint32_t request = part->request;
 
-        plan_release(plan, rank);
+        plan_release(plan, local);
         if (request != 0 && member->owner != NULL)
                 plan->job->table->config.events->refused(member, request, refusal);
 }
@@ -144,15 +144,15 @@ static void refuse_part(struct plan *plan, uint32_t rank, const struct refusal *
 static void plan_fail(struct plan *plan, const struct refusal *refusal) {
         plan->failed = true;
         plan->refusal = *refusal;
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
-                if (plan->part[rank].request != 0)
-                        refuse_part(plan, rank, refusal);
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                if (plan->part[local].request != 0)
+                        refuse_part(plan, local, refusal);
 }
 
 /* A member met a plan that has failed: it hears why, and its part is over. */
-static int answer_failed(struct plan *plan, uint32_t rank, struct refusal *refusal) {
+static int answer_failed(struct plan *plan, uint32_t local, struct refusal *refusal) {
         *refusal = plan->refusal;
-        plan_release(plan, rank);
+        plan_release(plan, local);
         if (plan_over(plan))
                 plan_free(plan);
         return (int)refusal->code;
@@ -163,17 +163,17 @@ static int answer_failed(struct plan *plan, uint32_t rank, struct refusal *refus
 static int fail_for(struct plan *plan, struct member *member, const struct refusal *refusal) {
         bool dropped = plan->dropped;
 
-        plan->part[member->rank].request = 0;
+        plan->part[member->local].request = 0;
         if (plan->agreed) {
-                plan_release(plan, member->rank);
-                plan->part[member->rank].state = PART_NONE;
+                plan_release(plan, member->local);
+                plan->part[member->local].state = PART_NONE;
                 plan->dropped = dropped;
                 if (plan_over(plan))
                         plan_free(plan);
                 return (int)refusal->code;
         }
         plan_fail(plan, refusal);
-        plan_release(plan, member->rank);
+        plan_release(plan, member->local);
         if (plan_over(plan))
                 plan_free(plan);
         return (int)refusal->code;
@@ -183,16 +183,16 @@ static int fail_for(struct plan *plan, struct member *member, const struct refus
 static int lose_part(struct plan *plan, struct member *member, const struct refusal *why) {
         struct refusal refusal;
 
-        if (plan->agreed && plan->part[member->rank].state != PART_MAPPED)
+        if (plan->agreed && plan->part[member->local].state != PART_MAPPED)
                 return fail_for(plan, member, why);
-        plan->part[member->rank].request = 0;
+        plan->part[member->local].request = 0;
         if (!plan->agreed && !plan->failed) {
                 refuse_for(&refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
                            "plan %u of job '%s': rank %u (pid %d) cannot bring it: %s", plan->ordinal,
                            plan->job->name, member->rank, (int)member->pid, why->text);
                 plan_fail(plan, &refusal);
         }
-        plan_release(plan, member->rank);
+        plan_release(plan, member->local);
         if (plan_over(plan))
                 plan_free(plan);
         return (int)why->code;
@@ -207,6 +207,8 @@ int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refus
         if (begin->generation == 0 || begin->generation > job->generation)
                 return refuse(refusal, WIRE__CODE__STALE, "job '%s' is in generation %u, the plan is for %u",
                               job->name, job->generation, begin->generation);
+        if (job_check_nodes(job, refusal) != 0)
+                return (int)refusal->code;
         if (begin->plan == UINT32_MAX)
                 return refuse(refusal, WIRE__CODE__INVALID, "rank %u of job '%s': %u is no plan's ordinal, none could follow it",
                               member->rank, job->name, begin->plan);
@@ -219,7 +221,7 @@ int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refus
                 if (r != 0)
                         return r;
         }
-        part = &plan->part[member->rank];
+        part = &plan->part[member->local];
         if (part->state != PART_NONE)
                 return refuse(refusal, WIRE__CODE__STATE, "plan %u of job '%s' exists on rank %u already",
                               begin->plan, job->name, member->rank);
@@ -237,7 +239,7 @@ int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refus
 static struct plan *describing(struct member *member, uint32_t ordinal, struct refusal *refusal) {
         struct plan *plan = plan_find(member->job, ordinal);
 
-        if (plan != NULL && plan->part[member->rank].state == PART_DESCRIBING)
+        if (plan != NULL && plan->part[member->local].state == PART_DESCRIBING)
                 return plan;
         refuse(refusal, WIRE__CODE__STATE, "plan %u of job '%s' is not being described by rank %u", ordinal,
                member->job->name, member->rank);
@@ -250,7 +252,7 @@ int plan_params(struct member *member, const Wire__PlanParams *chunk, struct ref
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        r = description_add_params(plan->part[member->rank].description, chunk, refusal);
+        r = description_add_params(plan->part[member->local].description, chunk, refusal);
         return r > 0 ? lose_part(plan, member, refusal) : r;
 }
 
@@ -260,7 +262,7 @@ int plan_buckets(struct member *member, const Wire__PlanBuckets *chunk, struct r
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        r = description_add_buckets(plan->part[member->rank].description, chunk, refusal);
+        r = description_add_buckets(plan->part[member->local].description, chunk, refusal);
         return r > 0 ? lose_part(plan, member, refusal) : r;
 }
 
@@ -269,12 +271,12 @@ static void member_text(const struct member *member, char *text, size_t size) {
 }
 
 static int compare(struct plan *plan, struct member *member, struct refusal *refusal) {
-        struct plan_part *part = &plan->part[member->rank];
+        struct plan_part *part = &plan->part[member->local];
         char reference[48], other[48], difference[700];
 
         if (plan->reference == NULL)
                 return 0;
-        member_text(member_of(plan, plan->reference_rank), reference, sizeof(reference));
+        member_text(member_of(plan, plan->reference_local), reference, sizeof(reference));
         member_text(member, other, sizeof(other));
         if (!description_equal(plan->reference, reference, part->description, other, difference,
                                sizeof(difference)))
@@ -284,15 +286,15 @@ static int compare(struct plan *plan, struct member *member, struct refusal *ref
 }
 
 /* The first description becomes the reference; each other one is given back. */
-static void keep_reference(struct plan *plan, uint32_t rank) {
-        struct plan_part *part = &plan->part[rank];
+static void keep_reference(struct plan *plan, uint32_t local) {
+        struct plan_part *part = &plan->part[local];
 
         if (plan->reference != NULL) {
                 part->description = description_free(part->description);
                 return;
         }
         plan->reference = part->description;
-        plan->reference_rank = rank;
+        plan->reference_local = local;
         part->description = NULL;
 }
 
@@ -302,7 +304,7 @@ static bool has_places(const struct plan *plan, const struct description *d) {
 }
 
 static int find_places(struct plan *plan, struct member *member, struct refusal *refusal) {
-        struct plan_part *part = &plan->part[member->rank];
+        struct plan_part *part = &plan->part[member->local];
         const struct description *d = part->description;
 
         part->place = calloc(d->n_buckets, sizeof(*part->place));
@@ -340,7 +342,7 @@ static int charge_part(struct plan *plan, struct plan_part *part, struct refusal
 }
 
 static int allocate(struct plan *plan, struct member *member, struct refusal *refusal) {
-        struct plan_part *part = &plan->part[member->rank];
+        struct plan_part *part = &plan->part[member->local];
         const struct description *d = part->description;
         int r = charge_part(plan, part, refusal);
 
@@ -357,12 +359,12 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        part = &plan->part[member->rank];
+        part = &plan->part[member->local];
         r = description_complete(part->description, refusal);
         if (r != 0)
                 return r > 0 ? lose_part(plan, member, refusal) : r;
         if (plan->failed)
-                return answer_failed(plan, member->rank, refusal);
+                return answer_failed(plan, member->local, refusal);
         r = compare(plan, member, refusal);
         if (r == 0)
                 r = allocate(plan, member, refusal);
@@ -373,7 +375,7 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
         part->state = PART_COMPLETE;
         *ret_fd = job_backend(plan->job)->arena_fd(part->arena);
         *ret_bytes = part->description->arena_bytes;
-        keep_reference(plan, member->rank);
+        keep_reference(plan, member->local);
         return 0;
 }
 
@@ -437,13 +439,13 @@ static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         plan->kept = state_add(plan->job->table->state, &(struct state_key){ plan->job->uid, plan->job->name,
                                plan->job->incarnation, plan->ordinal }, plan->reference, most);
         if (plan->job->state == JOB_RUNNING)
-                state_generation(plan->kept, plan->job->generation, job_world(plan->job));
+                state_generation(plan->kept, plan->job->generation, plan->job->n_local);
         return 0;
 }
 
 /* The arena is there already, with the member's data: it is charged like a new one. */
 static int adopt(struct plan *plan, struct member *member, int *fd, struct refusal *refusal) {
-        struct plan_part *part = &plan->part[member->rank];
+        struct plan_part *part = &plan->part[member->local];
         struct backend *backend = plan->job->table->config.backend;
         const struct description *d = part->description;
         struct memfd_file file;
@@ -465,7 +467,7 @@ static int adopt(struct plan *plan, struct member *member, int *fd, struct refus
 
 static int check_said(const struct plan *plan, const struct member *member, const Wire__RejoinPlan *said,
                       struct refusal *refusal) {
-        uint32_t n = plan->part[member->rank].description->n_buckets;
+        uint32_t n = plan->part[member->local].description->n_buckets;
 
         if (said->launched <= n && said->step < MOST_STEPS)
                 return 0;
@@ -475,13 +477,13 @@ static int check_said(const struct plan *plan, const struct member *member, cons
 
 /* What one member brings back does not concern the others. */
 static int refuse_return(struct plan *plan, const struct member *member, const struct refusal *refusal) {
-        plan_release(plan, member->rank);
-        plan->part[member->rank].state = PART_NONE;
+        plan_release(plan, member->local);
+        plan->part[member->local].state = PART_NONE;
         return (int)refusal->code;
 }
 
 static int take_back(struct plan *plan, struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal) {
-        int r = description_complete(plan->part[member->rank].description, refusal);
+        int r = description_complete(plan->part[member->local].description, refusal);
 
         if (r == 0)
                 r = compare(plan, member, refusal);
@@ -491,7 +493,7 @@ static int take_back(struct plan *plan, struct member *member, const Wire__Rejoi
                 r = adopt(plan, member, fd, refusal);
         if (r != 0)
                 return r;
-        keep_reference(plan, member->rank);
+        keep_reference(plan, member->local);
         if (plan->agreed)
                 return 0;
         r = prepare_buckets(plan, refusal);
@@ -506,7 +508,7 @@ int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, st
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        part = &plan->part[member->rank];
+        part = &plan->part[member->local];
         r = take_back(plan, member, said, fd, refusal);
         if (r > 0)
                 return refuse_return(plan, member, refusal);
@@ -521,19 +523,19 @@ int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, st
 }
 
 static bool all_mapped(const struct plan *plan) {
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
-                if (plan->part[rank].state != PART_MAPPED)
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                if (plan->part[local].state != PART_MAPPED)
                         return false;
         return true;
 }
 
-static void answer_agreed(struct plan *plan, uint32_t rank) {
-        struct plan_part *part = &plan->part[rank];
+static void answer_agreed(struct plan *plan, uint32_t local) {
+        struct plan_part *part = &plan->part[local];
         uint32_t request = part->request;
 
         part->request = 0;
         part->deadline = UINT64_MAX;
-        plan->job->table->config.events->plan_agreed(member_of(plan, rank), request, plan);
+        plan->job->table->config.events->plan_agreed(member_of(plan, local), request, plan);
 }
 
 static int agree(struct plan *plan, struct refusal *refusal) {
@@ -545,8 +547,8 @@ static int agree(struct plan *plan, struct refusal *refusal) {
         if (r > 0)
                 return r;
         plan->agreed = true;
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
-                answer_agreed(plan, rank);
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                answer_agreed(plan, local);
         return 0;
 }
 
@@ -555,13 +557,13 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
         struct plan_part *part;
         int r;
 
-        if (plan == NULL || plan->part[member->rank].state != PART_COMPLETE)
+        if (plan == NULL || plan->part[member->local].state != PART_COMPLETE)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "plan %u of job '%s' has no arena to map on rank %u", ordinal,
                               member->job->name, member->rank);
-        part = &plan->part[member->rank];
+        part = &plan->part[member->local];
         if (plan->failed)
-                return answer_failed(plan, member->rank, refusal);
+                return answer_failed(plan, member->local, refusal);
         r = job_backend(plan->job)->arena_attach(part->arena, refusal);
         if (r != 0)
                 return r > 0 ? fail_for(plan, member, refusal) : r;
@@ -569,7 +571,7 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
         part->mapped = clock_now();
         part->request = request;
         if (plan->agreed)
-                answer_agreed(plan, member->rank);      /* by the others, in a former generation */
+                answer_agreed(plan, member->local);      /* by the others, in a former generation */
         else if (all_mapped(plan))
                 r = agree(plan, refusal);
         return r > 0 ? fail_for(plan, member, refusal) : r;
@@ -577,7 +579,7 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
 
 int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal) {
         struct plan *plan = plan_find(member->job, ordinal);
-        struct plan_part *part = plan != NULL ? &plan->part[member->rank] : NULL;
+        struct plan_part *part = plan != NULL ? &plan->part[member->local] : NULL;
 
         if (part == NULL || part->state == PART_NONE || part->state == PART_DROPPED)
                 return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no plan %u", member->rank,
@@ -591,18 +593,19 @@ int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal) 
 }
 
 void plan_expire(struct plan *plan, uint64_t now) {
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++) {
-                struct plan_part *part = &plan->part[rank];
+        for (uint32_t local = 0; local < plan->job->n_local; local++) {
+                struct plan_part *part = &plan->part[local];
                 struct refusal refusal;
                 char missing[200] = "";
                 size_t used = 0;
 
                 if (part->request == 0 || now < part->deadline)
                         continue;
-                for (uint32_t other = 0; other < job_world(plan->job) && used + 40 < sizeof(missing); other++)
+                for (uint32_t other = 0; other < plan->job->n_local && used + 40 < sizeof(missing); other++)
                         if (plan->part[other].state != PART_MAPPED)
                                 used += (size_t)snprintf(missing + used, sizeof(missing) - used,
-                                                         "%srank %u (pid %d)", used > 0 ? ", " : "", other,
+                                                         "%srank %u (pid %d)", used > 0 ? ", " : "",
+                                                         member_of(plan, other)->rank,
                                                          (int)member_of(plan, other)->pid);
                 refuse(&refusal, WIRE__CODE__TIMEOUT,
                        "plan %u of job '%s' was not agreed within %.1f s: %s did not bring it", plan->ordinal,
@@ -619,8 +622,8 @@ void plan_break(struct plan *plan, const struct refusal *refusal) {
 
 /* What is compared with was brought by those who are gone, and nobody who stays has been compared with it. */
 static void forget_reference(struct plan *plan) {
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
-                if (plan->part[rank].state == PART_COMPLETE || plan->part[rank].state == PART_MAPPED)
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                if (plan->part[local].state == PART_COMPLETE || plan->part[local].state == PART_MAPPED)
                         return;
         if (!plan->agreed && !plan->failed)
                 plan->reference = description_free(plan->reference);
@@ -628,29 +631,29 @@ static void forget_reference(struct plan *plan) {
 
 void plan_move(struct plan *plan, uint32_t before, const int64_t *from) {
         struct plan_part *old = plan->part;
-        uint32_t world = job_world(plan->job);
+        uint32_t n_local = plan->job->n_local;
         struct plan_part moved[LIMIT_WORLD] = { 0 };
         int64_t reference = -1;
 
-        state_generation(plan->kept, plan->job->generation, world);
+        state_generation(plan->kept, plan->job->generation, n_local);
         plan->dropped = false;
-        for (uint32_t rank = 0; rank < world; rank++) {
-                if (from[rank] < 0)
+        for (uint32_t local = 0; local < n_local; local++) {
+                if (from[local] < 0)
                         continue;
-                moved[rank] = old[from[rank]];
-                plan->dropped |= moved[rank].state == PART_DROPPED;
-                if (from[rank] == (int64_t)plan->reference_rank)
-                        reference = rank;
+                moved[local] = old[from[local]];
+                plan->dropped |= moved[local].state == PART_DROPPED;
+                if (from[local] == (int64_t)plan->reference_local)
+                        reference = local;
         }
-        plan->reference_rank = reference >= 0 ? (uint32_t)reference : 0;
+        plan->reference_local = reference >= 0 ? (uint32_t)reference : 0;
         memset(old, 0, before * sizeof(*old));
-        memcpy(old, moved, world * sizeof(*old));
+        memcpy(old, moved, n_local * sizeof(*old));
         forget_reference(plan);
 }
 
 bool plan_is_held(const struct plan *plan) {
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
-                if (plan->part[rank].state != PART_NONE && plan->part[rank].state != PART_DROPPED)
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                if (plan->part[local].state != PART_NONE && plan->part[local].state != PART_DROPPED)
                         return true;
         return false;
 }

@@ -24,7 +24,7 @@ enum plan_part_state {
         PART_DROPPED,           /* the member gave it up, or is gone */
 };
 
-struct plan_part {              /* of the member with this rank */
+struct plan_part {              /* of one member of this node */
         enum plan_part_state state;
         uint32_t request;       /* to be answered when all agree; 0: none open */
         uint64_t deadline, timeout;     /* of the agreement; UINT64_MAX: none */
@@ -50,9 +50,9 @@ struct plan {
         struct list link;
         struct job *job;
         uint32_t ordinal;
-        struct plan_part *part; /* by rank */
+        struct plan_part *part; /* by local index, like everything here that is one of each member */
         struct description *reference;  /* what all members agreed on, but where buckets are; whose it was: */
-        uint32_t reference_rank;
+        uint32_t reference_local;
         bool agreed, failed, dropped;
         struct refusal refusal; /* why it failed */
         struct task_owner owner;
@@ -79,8 +79,8 @@ struct plan {
 };
 
 struct plan *plan_find(struct job *job, uint32_t ordinal);
-/* Where the member with this rank has the bucket. */
-struct backend_range plan_range(const struct plan *plan, uint32_t rank, uint32_t bucket);
+/* Where that member has the bucket. */
+struct backend_range plan_range(const struct plan *plan, uint32_t local, uint32_t bucket);
 
 /* What a member asks for. 0, a code with *refusal, or a negative errno. */
 int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refusal *refusal);
@@ -97,10 +97,10 @@ int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal);
 void plan_expire(struct plan *plan, uint64_t now);     /* answers whose deadline for the agreement has come */
 void plan_break(struct plan *plan, const struct refusal *refusal);      /* the job has lost a member: no
                                                                            agreement any more */
-void plan_release(struct plan *plan, uint32_t rank);            /* the part of a member that is gone; its
+void plan_release(struct plan *plan, uint32_t local);           /* the part of a member that is gone; its
                                                                    tasks have ended */
-/* The job is in a new generation: the part of new rank r is that of the former rank from[r], or of nobody if that is
- * negative. `before` is the number of former ranks. */
+/* The job is in a new generation: the part of local member m is that of the former one from[m], or of nobody if that is
+ * negative. `before` is the number of former local members. */
 void plan_move(struct plan *plan, uint32_t before, const int64_t *from);
 /* After that, when everybody has heard of the generation: agrees, if only members that are gone were missing; frees what
  * only they had, or had still to free. */
@@ -116,5 +116,5 @@ unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
  * those are taken that were looked at. */
 const char *plan_wait_parameter(const struct job_wait *wait, unsigned *left);
 /* Share of its time that the member was blocked, as its library says; negative if not known. */
-double plan_exposed(const struct plan *plan, uint32_t rank);
-uint64_t plan_exposed_us(const struct plan *plan, uint32_t rank);       /* that time; 0 if not known */
+double plan_exposed(const struct plan *plan, uint32_t local);
+uint64_t plan_exposed_us(const struct plan *plan, uint32_t local);      /* that time; 0 if not known */

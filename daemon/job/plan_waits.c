@@ -9,15 +9,15 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
         uint64_t since = UINT64_MAX;
         unsigned n = 0;
 
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
-                if (plan->part[rank].request != 0 && plan->part[rank].mapped < since)
-                        since = plan->part[rank].mapped;
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                if (plan->part[local].request != 0 && plan->part[local].mapped < since)
+                        since = plan->part[local].mapped;
         if (since == UINT64_MAX)
                 return 0;
-        for (uint32_t rank = 0; rank < job_world(plan->job) && n < max; rank++)
-                if (plan->part[rank].state < PART_MAPPED)
+        for (uint32_t local = 0; local < plan->job->n_local && n < max; local++)
+                if (plan->part[local].state < PART_MAPPED)
                         waits[n++] =
-                                (struct job_wait){ .what = "plan", .member = plan->job->rank[rank],
+                                (struct job_wait){ .what = "plan", .member = plan->job->local[local],
                                                    .plan = plan->ordinal, .process_state = "", .parameter = "",
                                                    .since = since };
         return n;
@@ -28,9 +28,9 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
  * is the member's to write. The marks of a member that has not come to this step yet are those of the step
  * before.
  */
-static const char *missing_parameter(const struct plan *plan, uint32_t rank, uint32_t index, unsigned *left) {
+static const char *missing_parameter(const struct plan *plan, uint32_t local, uint32_t index, unsigned *left) {
         const struct description_bucket *bucket = &plan->reference->bucket[index];
-        const struct backend_arena *arena = plan->part[rank].arena;
+        const struct backend_arena *arena = plan->part[local].arena;
         uint64_t step;
 
         job_backend(plan->job)->arena_read(arena, offsetof(struct diagnosis, step), &step, sizeof(step));
@@ -47,22 +47,22 @@ static const char *missing_parameter(const struct plan *plan, uint32_t rank, uin
 
 /* The first bucket that some members are ready in and others are not. */
 static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
-        uint32_t world = job_world(plan->job);
+        uint32_t n_local = plan->job->n_local;
         uint32_t index = 0;
         unsigned n = 0;
 
         while (index < plan->reference->n_buckets &&
-               (plan->bucket[index].n_ready == 0 || plan->bucket[index].n_ready == world))
+               (plan->bucket[index].n_ready == 0 || plan->bucket[index].n_ready == n_local))
                 index++;
         if (index == plan->reference->n_buckets)
                 return 0;
-        for (uint32_t rank = 0; rank < world && n < max; rank++) {
-                struct plan_part *part = &plan->part[rank];
+        for (uint32_t local = 0; local < n_local && n < max; local++) {
+                struct plan_part *part = &plan->part[local];
 
                 if (part->state == PART_DROPPED ||
                     (part->state == PART_MAPPED && part->ready[index] == plan->step + 1))
                         continue;
-                waits[n++] = (struct job_wait){ .what = "step", .member = plan->job->rank[rank],
+                waits[n++] = (struct job_wait){ .what = "step", .member = plan->job->local[local],
                                                 .plan = plan->ordinal, .bucket = index, .step = plan->step + 1,
                                                 .process_state = "", .parameter = "",
                                                 .since = plan->bucket[index].since };
@@ -73,9 +73,9 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
 const char *plan_wait_parameter(const struct job_wait *wait, unsigned *left) {
         struct plan *plan = wait->step > 0 ? plan_find(wait->member->job, wait->plan) : NULL;
 
-        if (plan == NULL || plan->part[wait->member->rank].state != PART_MAPPED)
+        if (plan == NULL || plan->part[wait->member->local].state != PART_MAPPED)
                 return "";
-        return missing_parameter(plan, wait->member->rank, wait->bucket, left);
+        return missing_parameter(plan, wait->member->local, wait->bucket, left);
 }
 
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
@@ -85,8 +85,8 @@ unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
 }
 
 /* Blocked and whole time in nanoseconds, as the member's library says: it can write what it likes. */
-static bool read_times(const struct plan *plan, uint32_t rank, uint64_t times[2]) {
-        const struct plan_part *part = &plan->part[rank];
+static bool read_times(const struct plan *plan, uint32_t local, uint64_t times[2]) {
+        const struct plan_part *part = &plan->part[local];
 
         if (!plan->agreed || part->state != PART_MAPPED)
                 return false;
@@ -94,14 +94,14 @@ static bool read_times(const struct plan *plan, uint32_t rank, uint64_t times[2]
         return times[1] > 0 && times[0] <= times[1];
 }
 
-double plan_exposed(const struct plan *plan, uint32_t rank) {
+double plan_exposed(const struct plan *plan, uint32_t local) {
         uint64_t times[2];
 
-        return read_times(plan, rank, times) ? (double)times[0] / (double)times[1] : -1;
+        return read_times(plan, local, times) ? (double)times[0] / (double)times[1] : -1;
 }
 
-uint64_t plan_exposed_us(const struct plan *plan, uint32_t rank) {
+uint64_t plan_exposed_us(const struct plan *plan, uint32_t local) {
         uint64_t times[2];
 
-        return read_times(plan, rank, times) ? times[0] / 1000 : 0;
+        return read_times(plan, local, times) ? times[0] / 1000 : 0;
 }

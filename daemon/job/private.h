@@ -39,8 +39,10 @@ void job_entered(struct job *job, const struct action *action);        /* the pl
 /* generation.c: there will be no other generation, because of job->loss. */
 void job_break(struct job *job, enum job_end end);
 void job_log_loss(const struct job *job);
-/* What the others are told about a member that went. Who leaves is not lost. */
-void job_tell_gone(struct job *job, const struct member *member, uint32_t cause);
+/* What the others are told about the member of job->loss, of this node or of another one. Who leaves is not lost. */
+void job_tell_gone(struct job *job);
+/* Nothing is exchanged between nodes yet: UNSUPPORTED, with *refusal, in a job that has members on others. */
+int job_check_nodes(const struct job *job, struct refusal *refusal);
 
 /* DENIED if it is not the job's token. */
 int job_check_token(const struct job *job, const struct token *token, struct refusal *refusal);

@@ -118,15 +118,22 @@ static uint32_t make_room(struct record *record, uint32_t size) {
         return start;
 }
 
-static uint32_t bucket_bytes(uint32_t world) {
-        return (uint32_t)sizeof(struct record_bucket) + 2 * world * (uint32_t)sizeof(uint32_t);
+static uint32_t bucket_bytes(uint32_t n_local) {
+        return (uint32_t)sizeof(struct record_bucket) + 2 * n_local * (uint32_t)sizeof(uint32_t);
+}
+
+/* The header, and the ranks of those that are not the whole world. */
+static uint32_t head_bytes(const struct record_step *what) {
+        uint32_t ranks = what->n_local < what->world ? what->n_local : 0;
+
+        return (uint32_t)(sizeof(*what) + ranks * sizeof(uint32_t));
 }
 
 void record_open(struct record *record, struct record_step **holder, const struct record_step *what) {
-        uint32_t fit = (RECORD_STEP_BYTES - (uint32_t)sizeof(*what)) / bucket_bytes(what->world);
+        uint32_t fit = (RECORD_STEP_BYTES - head_bytes(what)) / bucket_bytes(what->n_local);
         uint32_t kept = what->buckets < fit ? what->buckets : fit;
-        uint32_t size = (uint32_t)sizeof(*what) + kept * bucket_bytes(what->world),
-                 at = make_room(record, size);
+        uint32_t size = (head_bytes(what) + kept * bucket_bytes(what->n_local) + 7) / 8 * 8;
+        uint32_t at = make_room(record, size);
         struct record_step *step = (struct record_step *)(void *)(record->ring + at);
 
         memset(step, 0, size);
@@ -151,20 +158,34 @@ static struct record_bucket *buckets_of(const struct record_step *step) {
 }
 
 static uint32_t *ready_of(const struct record_step *step, uint32_t bucket) {
-        return (uint32_t *)(void *)(buckets_of(step) + step->kept) + (size_t)bucket * step->world;
+        return (uint32_t *)(void *)(buckets_of(step) + step->kept) + (size_t)bucket * step->n_local;
 }
 
 static uint32_t *nonfinite_of(const struct record_step *step, uint32_t bucket) {
-        return ready_of(step, step->kept) + (size_t)bucket * step->world;
+        return ready_of(step, step->kept) + (size_t)bucket * step->n_local;
 }
 
 static bool is_kept(const struct record_step *step, uint32_t bucket) {
         return step != NULL && bucket < step->kept;
 }
 
-void record_ready(struct record_step *step, uint32_t bucket, uint32_t rank, uint64_t now) {
+/* Behind the counts of the last bucket. */
+static uint32_t *ranks_of(const struct record_step *step) {
+        return nonfinite_of(step, step->kept);
+}
+
+void record_name(struct record_step *step, uint32_t local, uint32_t rank) {
+        if (step->n_local < step->world)
+                ranks_of(step)[local] = rank;
+}
+
+uint32_t record_rank(const struct record_step *step, uint32_t local) {
+        return step->n_local < step->world ? ranks_of(step)[local] : local;
+}
+
+void record_ready(struct record_step *step, uint32_t bucket, uint32_t local, uint64_t now) {
         if (is_kept(step, bucket))
-                ready_of(step, bucket)[rank] = since(step, now);
+                ready_of(step, bucket)[local] = since(step, now);
 }
 
 /* All members are ready: who has waited, and who came late, is known now. */
@@ -176,11 +197,11 @@ void record_start(struct record *record, struct record_step *step, uint32_t buck
                 return;
         ready = ready_of(step, bucket);
         first = start = buckets_of(step)[bucket].start = since(step, now);
-        for (uint32_t rank = 0; rank < step->world; rank++)
-                first = ready[rank] < first ? ready[rank] : first;
-        for (uint32_t rank = 0; rank < step->world; rank++) {
-                record->totals.late_us[rank] += ready[rank] - first;
-                record->totals.wait_us += start - ready[rank];
+        for (uint32_t local = 0; local < step->n_local; local++)
+                first = ready[local] < first ? ready[local] : first;
+        for (uint32_t local = 0; local < step->n_local; local++) {
+                record->totals.late_us[local] += ready[local] - first;
+                record->totals.wait_us += start - ready[local];
         }
 }
 
@@ -199,7 +220,7 @@ void record_end(struct record *record, struct record_step *step, uint32_t bucket
         buckets_of(step)[bucket].end = since(step, now);
         buckets_of(step)[bucket].sum_squares = result->sum_squares;
         counts = nonfinite_of(step, bucket);
-        for (unsigned i = 0; i < result->n_inputs && i < step->world; i++)
+        for (unsigned i = 0; i < result->n_inputs && i < step->n_local; i++)
                 counts[i] = result->input_nonfinite[i] < UINT32_MAX ? (uint32_t)result->input_nonfinite[i]
                                                                     : UINT32_MAX;
 }

@@ -34,11 +34,11 @@ struct record_step {
         uint64_t sequence;              /* 1, 2, … in this record */
         uint64_t number, opened, ended; /* clock_now(); ended: 0 while it is open */
         uint32_t size;                  /* bytes in the ring */
-        uint32_t plan, generation, world;
+        uint32_t plan, generation, world, n_local;
         uint32_t buckets, kept;         /* of the plan; recorded ones */
         bool committed;
-        /* `kept` struct record_bucket, then for each of them `world` times of READY, then as many
-         * non-finite counts */
+        /* `kept` struct record_bucket, then for each of them `n_local` times of READY, then as many
+         * non-finite counts; then `n_local` ranks, unless these are all of the world */
 };
 
 struct record_totals {
@@ -47,7 +47,7 @@ struct record_totals {
         uint64_t class[RECORD_CLASSES + 1];     /* reductions by duration, not cumulative */
         uint64_t reduce_us;             /* all reductions */
         /* Of buckets that were recorded: members' time from READY to the start of the reduction, and by
-         * rank how much later than the first READY of a bucket its own came. */
+         * local index how much later than the first READY of a bucket its own came. */
         uint64_t wait_us, late_us[LIMIT_WORLD];
 };
 
@@ -60,7 +60,7 @@ struct record {
         bool ended;
         char name[LIMIT_NAME + 1];
         uint32_t world;
-        pid_t pid[LIMIT_WORLD];         /* by rank, as of the last plan that was agreed */
+        pid_t pid[LIMIT_WORLD];         /* by rank, as of the last plan that was agreed; 0: on another node */
         struct record_totals totals;
         uint64_t sequence;              /* of the last step */
         uint32_t first, n;              /* steps in `at` */
@@ -88,10 +88,12 @@ void records_deinit(struct records *records);
 /* The job has ended: its record (may be NULL) stays for a while, and is nobody's charge any more. */
 void records_keep(struct records *records, struct record *record);
 
-/* Begins a step; *holder is set, and becomes NULL if newer steps push this one out before it ends. */
+/* Begins a step; *holder is set, and becomes NULL if newer steps push this one out before it ends. record_name() says of each
+ * local member which rank it has. */
 void record_open(struct record *record, struct record_step **holder, const struct record_step *what);
+void record_name(struct record_step *step, uint32_t local, uint32_t rank);
 /* The rest takes `step` NULL: then only totals are kept that need no memory of what came before. */
-void record_ready(struct record_step *step, uint32_t bucket, uint32_t rank, uint64_t now);
+void record_ready(struct record_step *step, uint32_t bucket, uint32_t local, uint64_t now);
 void record_start(struct record *record, struct record_step *step, uint32_t bucket, uint64_t now);
 void record_end(struct record *record, struct record_step *step, uint32_t bucket, uint64_t now,
                 uint64_t start, const struct backend_result *result);
@@ -101,5 +103,6 @@ void record_close(struct record *record, struct record_step *step, bool committe
 /* The oldest step with a sequence above `after`; NULL if there is none. */
 const struct record_step *record_next(const struct record *record, uint64_t after);
 const struct record_bucket *record_bucket(const struct record_step *step, uint32_t bucket);
-const uint32_t *record_ready_times(const struct record_step *step, uint32_t bucket);     /* by rank */
-const uint32_t *record_nonfinite(const struct record_step *step, uint32_t bucket);       /* by rank */
+const uint32_t *record_ready_times(const struct record_step *step, uint32_t bucket);     /* by local index */
+const uint32_t *record_nonfinite(const struct record_step *step, uint32_t bucket);       /* by local index */
+uint32_t record_rank(const struct record_step *step, uint32_t local);

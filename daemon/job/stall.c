@@ -89,7 +89,7 @@ static void look(struct job_wait *wait, struct looks *looks) {
 
 /* How many of those who are missing are told to all members. */
 static unsigned most_told(const struct job *job) {
-        return job_world(job) < NOTICES / NAMED ? NAMED : NOTICES / job_world(job);
+        return job->n_local < NOTICES / NAMED ? NAMED : NOTICES / job->n_local;
 }
 
 static void give_up(struct job *job, const struct job_wait *wait, uint64_t now) {

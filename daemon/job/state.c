@@ -34,8 +34,8 @@ struct state_plan {     /* the header of a slot; marks, numbers and maps follow 
         uint64_t step;  /* the last one that was opened; 0: none, or it is void */
         uint64_t incarnation;
         uint32_t used, uid, plan;
-        uint32_t n_params, n_buckets, most_world;
-        uint32_t generation, world; /* 0: in none yet */
+        uint32_t n_params, n_buckets, most_local;
+        uint32_t generation, n_local; /* members here; 0: in none yet */
         uint32_t check;             /* over what is between `used` and here, and the name */
         char job[LIMIT_NAME + 1];
 };
@@ -60,13 +60,13 @@ static uint64_t round_up(uint64_t bytes) {
 
 /* Per bucket: the sum of squares of the result, those of the inputs, their counts, and whether it has a map.
  */
-static uint64_t row_bytes(uint32_t world) {
-        return sizeof(double) + world * (sizeof(double) + sizeof(uint64_t)) + sizeof(uint64_t);
+static uint64_t row_bytes(uint32_t most_local) {
+        return sizeof(double) + most_local * (sizeof(double) + sizeof(uint64_t)) + sizeof(uint64_t);
 }
 
 /* A bucket's map begins at a byte of its own, so there is one more for each. */
-static uint64_t size_of(uint32_t n_params, uint32_t n_buckets, uint32_t world) {
-        return round_up(sizeof(struct state_plan)) + round_up(n_buckets) + n_buckets * row_bytes(world) +
+static uint64_t size_of(uint32_t n_params, uint32_t n_buckets, uint32_t most_local) {
+        return round_up(sizeof(struct state_plan)) + round_up(n_buckets) + n_buckets * row_bytes(most_local) +
                round_up(n_params / 8 + 2 * (uint64_t)n_buckets);
 }
 
@@ -75,7 +75,7 @@ static uint8_t *marks_of(const struct state_plan *plan) {
 }
 
 static uint8_t *row_of(const struct state_plan *plan, uint32_t bucket) {
-        return marks_of(plan) + round_up(plan->n_buckets) + bucket * row_bytes(plan->most_world);
+        return marks_of(plan) + round_up(plan->n_buckets) + bucket * row_bytes(plan->most_local);
 }
 
 static uint8_t *map_of(const struct state_plan *plan, const struct description *description,
@@ -90,9 +90,9 @@ static uint32_t check_of(const struct state_plan *plan) {
                                      plan->plan,
                                      plan->n_params,
                                      plan->n_buckets,
-                                     plan->most_world,
+                                     plan->most_local,
                                      plan->generation,
-                                     plan->world,
+                                     plan->n_local,
                                      (uint32_t)plan->incarnation,
                                      (uint32_t)(plan->incarnation >> 32),
                                      (uint32_t)plan->bytes };
@@ -151,8 +151,8 @@ int state_fd(const struct state *state) {
         return state->fd;
 }
 
-uint64_t state_bytes(const struct description *description, uint32_t most_world) {
-        return size_of(description->n_params, description->n_buckets, most_world);
+uint64_t state_bytes(const struct description *description, uint32_t most_local) {
+        return size_of(description->n_params, description->n_buckets, most_local);
 }
 
 /* A slot that is free and large enough, but not much too large; else one at the end. */
@@ -179,8 +179,8 @@ static struct state_plan *find_slot(struct state *state, uint64_t bytes) {
 }
 
 struct state_plan *state_add(struct state *state, const struct state_key *key,
-                             const struct description *description, uint32_t most_world) {
-        uint64_t bytes = state_bytes(description, most_world);
+                             const struct description *description, uint32_t most_local) {
+        uint64_t bytes = state_bytes(description, most_local);
         struct state_plan *plan = state != NULL ? find_slot(state, bytes) : NULL;
 
         if (plan == NULL)
@@ -193,7 +193,7 @@ struct state_plan *state_add(struct state *state, const struct state_key *key,
                 .plan = key->plan,
                 .n_params = description->n_params,
                 .n_buckets = description->n_buckets,
-                .most_world = most_world,
+                .most_local = most_local,
         };
         memcpy(plan->job, key->job, strlen(key->job) + 1);
         plan->check = check_of(plan);
@@ -221,13 +221,13 @@ void state_drop(struct state *state, struct state_plan *plan) {
         cut(state);
 }
 
-void state_generation(struct state_plan *plan, uint32_t generation, uint32_t world) {
+void state_generation(struct state_plan *plan, uint32_t generation, uint32_t n_local) {
         if (plan == NULL)
                 return;
         plan->check = 0; /* nobody believes it meanwhile */
         plan->step = 0;
         plan->generation = generation;
-        plan->world = world;
+        plan->n_local = n_local;
         __atomic_store_n(&plan->check, check_of(plan), __ATOMIC_RELEASE);
 }
 
@@ -255,9 +255,9 @@ void state_done(struct state_plan *plan, const struct description *description, 
         memcpy(row, &result->sum_squares, sizeof(double));
         row += sizeof(double);
         memcpy(row, result->input_sum_squares, result->n_inputs * sizeof(double));
-        row += plan->most_world * sizeof(double);
+        row += plan->most_local * sizeof(double);
         memcpy(row, result->input_nonfinite, result->n_inputs * sizeof(uint64_t));
-        row += plan->most_world * sizeof(uint64_t);
+        row += plan->most_local * sizeof(uint64_t);
         memcpy(row, &has_map, sizeof(has_map));
         if (unused != NULL)
                 memcpy(map_of(plan, description, bucket), unused, unused_bytes);
@@ -308,9 +308,9 @@ static const struct state_plan *slot_at(const struct past *past, uint64_t at) {
 
 static bool is_whole(const struct state_plan *slot) {
         return slot->used == 1 && slot->check == check_of(slot) && slot->n_buckets <= LIMIT_BUCKETS &&
-               slot->n_params <= LIMIT_PARAMS && slot->most_world <= LIMIT_WORLD &&
-               slot->world <= slot->most_world &&
-               size_of(slot->n_params, slot->n_buckets, slot->most_world) <= slot->bytes;
+               slot->n_params <= LIMIT_PARAMS && slot->most_local <= LIMIT_WORLD &&
+               slot->n_local <= slot->most_local &&
+               size_of(slot->n_params, slot->n_buckets, slot->most_local) <= slot->bytes;
 }
 
 static bool is_about(const struct state_plan *slot, const struct state_key *key,
@@ -321,7 +321,7 @@ static bool is_about(const struct state_plan *slot, const struct state_key *key,
 }
 
 const struct past_plan *past_find(const struct past *past, const struct state_key *key, uint32_t generation,
-                                  uint32_t world, const struct description *description) {
+                                  uint32_t n_local, const struct description *description) {
         const struct state_plan *slot;
 
         if (past == NULL)
@@ -331,7 +331,7 @@ const struct past_plan *past_find(const struct past *past, const struct state_ke
                 if (slot == NULL)
                         return NULL;
                 if (is_whole(slot) && is_about(slot, key, description) && slot->generation == generation &&
-                    slot->world == world)
+                    slot->n_local == n_local)
                         return (const struct past_plan *)slot;
         }
         return NULL;
@@ -358,15 +358,15 @@ enum past_verdict past_verdict(const struct past_plan *plan, uint64_t step) {
 void past_result(const struct past_plan *plan, const struct description *description, uint32_t bucket,
                  struct backend_result *ret, const uint8_t **ret_unused) {
         const uint8_t *row = row_of(&plan->head, bucket);
-        const uint8_t *counts = row + sizeof(double) + plan->head.most_world * sizeof(double);
+        const uint8_t *counts = row + sizeof(double) + plan->head.most_local * sizeof(double);
         uint64_t has_map;
 
         *ret = (struct backend_result){
-                .n_inputs = plan->head.world,
+                .n_inputs = plan->head.n_local,
                 .input_sum_squares = (const double *)(const void *)(row + sizeof(double)),
                 .input_nonfinite = (const uint64_t *)(const void *)counts,
         };
         memcpy(&ret->sum_squares, row, sizeof(double));
-        memcpy(&has_map, counts + plan->head.most_world * sizeof(uint64_t), sizeof(has_map));
+        memcpy(&has_map, counts + plan->head.most_local * sizeof(uint64_t), sizeof(has_map));
         *ret_unused = has_map ? map_of(&plan->head, description, bucket) : NULL;
 }

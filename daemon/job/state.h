@@ -31,13 +31,13 @@ struct state *state_free(struct state *state);
 int state_fd(const struct state *state);
 
 /* Bytes that a plan takes. */
-uint64_t state_bytes(const struct description *description, uint32_t most_world);
+uint64_t state_bytes(const struct description *description, uint32_t most_local);
 /* NULL if there is no room; then, as for all of these, nothing is kept of the plan. It belongs to no
  * generation yet. */
 struct state_plan *state_add(struct state *state, const struct state_key *key,
-                             const struct description *description, uint32_t most_world);
+                             const struct description *description, uint32_t most_local);
 void state_drop(struct state *state, struct state_plan *plan);
-void state_generation(struct state_plan *plan, uint32_t generation, uint32_t world);
+void state_generation(struct state_plan *plan, uint32_t generation, uint32_t n_local);
 void state_open(struct state_plan *plan, uint64_t step); /* 0: the one that was open is void */
 void state_begin(struct state_plan *plan, uint32_t bucket);
 void state_done(struct state_plan *plan, const struct description *description, uint32_t bucket,
@@ -56,9 +56,9 @@ enum past_verdict {
 };
 
 struct past_plan;
-/* NULL if it has none with so many buckets of this generation and world. */
+/* NULL if it has none with so many buckets of this generation, with so many members here. */
 const struct past_plan *past_find(const struct past *past, const struct state_key *key, uint32_t generation,
-                                  uint32_t world, const struct description *description);
+                                  uint32_t n_local, const struct description *description);
 enum past_verdict past_verdict(const struct past_plan *plan, uint64_t step);
 /* Of a committed step. Valid as long as `past` is; *ret_unused: NULL, or a map of the bucket's parameters. */
 void past_result(const struct past_plan *plan, const struct description *description, uint32_t bucket,

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/cleanup.h"
+#include "job/private.h"
 #include "proto/names.h"
 
 /* False: the generation is over. */
@@ -31,16 +32,19 @@ static bool open_step(struct plan *plan, uint64_t now) {
                 .plan = plan->ordinal,
                 .generation = plan->job->generation,
                 .world = job_world(plan->job),
+                .n_local = plan->job->n_local,
                 .buckets = plan->reference->n_buckets,
         });
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                record_name(plan->trace, local, plan->job->local[local]->rank);
         return true;
 }
 
 static void close_step(struct plan *plan) {
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                 bucket_reset(&plan->bucket[b]);
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
-                plan->part[rank].n_ready = 0;
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                plan->part[local].n_ready = 0;
         plan->state = STEP_IDLE;
 }
 
@@ -58,8 +62,8 @@ void step_committed(struct plan *plan) {
         job->bytes_reduced += plan->reference->payload;
         job->norm = sqrt(plan->sum_squares);
         job->nonfinite = plan->nonfinite;
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
-                job->rank[rank]->last_step = job->last_step;
+        for (uint32_t local = 0; local < job->n_local; local++)
+                job->local[local]->last_step = job->last_step;
         close_step(plan);
         job->table->config.events->outcome(plan, plan->step, NULL, NULL);
         if (job->state != JOB_RUNNING)
@@ -68,10 +72,10 @@ void step_committed(struct plan *plan) {
 
 /* So that the step can be tried again under its number. */
 static void forget_ready(struct plan *plan) {
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
-                for (uint32_t b = 0; b < plan->reference->n_buckets && plan->part[rank].ready != NULL; b++)
-                        if (plan->part[rank].ready[b] > plan->step)
-                                plan->part[rank].ready[b] = 0;
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                for (uint32_t b = 0; b < plan->reference->n_buckets && plan->part[local].ready != NULL; b++)
+                        if (plan->part[local].ready[b] > plan->step)
+                                plan->part[local].ready[b] = 0;
 }
 
 static void undo_step(struct plan *plan) {
@@ -132,14 +136,14 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
 static void look_again(struct plan *plan, uint32_t index) {
         uint64_t bytes = plan->reference->bucket[index].bytes;
 
-        for (uint32_t rank = 0; bytes >= ARENA_UNCHECKED && rank < job_world(plan->job); rank++)
-                memory_intact(plan->job->rank[rank], plan_range(plan, rank, index).arena, bytes);
+        for (uint32_t local = 0; bytes >= ARENA_UNCHECKED && local < plan->job->n_local; local++)
+                memory_intact(plan->job->local[local], plan_range(plan, local, index).arena, bytes);
 }
 
 /* A bucket has no result, because of the member with this rank: the step is void with its loss, or now, if it is lost already. */
-static void break_for(struct plan *plan, uint32_t rank) {
+static void break_for(struct plan *plan, uint32_t local) {
         plan->n_full--;
-        memory_punched(plan->job->rank[rank]);
+        memory_punched(plan->job->local[local]);
         machine_spoil(plan->job, plan->track);
 }
 
@@ -164,23 +168,23 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
 static bool intact(struct plan *plan, const struct backend_range *range, uint64_t bytes) {
         bool all = true;
 
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
-                all &= memory_intact(plan->job->rank[rank], range[rank].arena, bytes);
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                all &= memory_intact(plan->job->local[local], range[local].arena, bytes);
         return all;
 }
 
-/* All members are ready: hands the bucket to the backend, ranks in order. 1 if that cannot be, because a member is evicted
+/* All members here are ready: hands the bucket to the backend, in rank order. 1 if that cannot be, because a member is evicted
  * that keeps the step from being committed. */
 static int launch(struct plan *plan, uint32_t index, uint64_t now) {
         const struct description_bucket *place = &plan->reference->bucket[index];
         struct backend *backend = plan->job->table->config.backend;
         struct backend_range range[LIMIT_WORLD];
         struct backend_result result;
-        uint32_t world = job_world(plan->job);
+        uint32_t n_local = plan->job->n_local;
         int r;
 
-        for (uint32_t rank = 0; rank < world; rank++)
-                range[rank] = plan_range(plan, rank, index);
+        for (uint32_t local = 0; local < n_local; local++)
+                range[local] = plan_range(plan, local, index);
         if (!intact(plan, range, place->bytes))
                 return 1;
         record_start(plan->job->record, plan->trace, index, now);
@@ -193,8 +197,8 @@ static int launch(struct plan *plan, uint32_t index, uint64_t now) {
                 .reduce = plan->reference->reduce,
                 .divisor = plan->divisor,
                 .elements = place->bytes / dtype_size(place->dtype),
-                .n_inputs = world,
-                .n_outputs = world,
+                .n_inputs = n_local,
+                .n_outputs = n_local,
                 .inputs = range,
                 .outputs = range,
                 .statistics = true,
@@ -254,7 +258,7 @@ static int check_place(const struct plan *plan, const struct member *member, con
                        struct refusal *refusal) {
         const char *job = member->job->name;
 
-        if (plan == NULL || plan->part[member->rank].state != PART_MAPPED || !plan->agreed)
+        if (plan == NULL || plan->part[member->local].state != PART_MAPPED || !plan->agreed)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s', rank %u: READY for plan %u, which is not agreed", job, member->rank,
                               ready->plan);
@@ -262,6 +266,8 @@ static int check_place(const struct plan *plan, const struct member *member, con
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s', rank %u: READY for plan %u, which another member has freed", job,
                               member->rank, ready->plan);
+        if (job_check_nodes(plan->job, refusal) != 0)
+                return (int)refusal->code;
         if (ready->generation != member->job->generation)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s', rank %u: READY for generation %u while the job is in %u", job,
@@ -275,7 +281,7 @@ static int check_place(const struct plan *plan, const struct member *member, con
                         "job '%s', rank %u: READY for bucket %u of step %llu while step %llu is the next",
                         job, member->rank, ready->bucket, (unsigned long long)ready->step,
                         (unsigned long long)plan->step + 1);
-        if (plan->part[member->rank].ready[ready->bucket] == ready->step)
+        if (plan->part[member->local].ready[ready->bucket] == ready->step)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s', rank %u: second READY for bucket %u in step %llu; it is gradsyncd's "
                               "until DONE",
@@ -302,7 +308,7 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         now = clock_now();
         if (plan->state == STEP_IDLE && !open_step(plan, now))
                 return 0;
-        part = &plan->part[member->rank];
+        part = &plan->part[member->local];
         bucket = &plan->bucket[ready->bucket];
         r = note_divisor(plan, member, ready, refusal);
         if (r == 0 && ready->has_absent)
@@ -315,8 +321,8 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         part->n_ready++;
         if (bucket->n_ready++ == 0)
                 bucket->since = now;
-        record_ready(plan->trace, ready->bucket, member->rank, now);
-        if (bucket->n_ready < job_world(job))
+        record_ready(plan->trace, ready->bucket, member->local, now);
+        if (bucket->n_ready < job->n_local)
                 return 0;
         plan->n_full++;
         if (!step_held(plan))
@@ -341,7 +347,7 @@ bool step_begun(const struct plan *plan) {
 
 /* The backend does not take what it is given: the step cannot be committed, so a member has to go. */
 static void give_up(struct plan *plan, uint32_t index, int error) {
-        struct member *member = plan->job->rank[0];
+        struct member *member = plan->job->local[0];
         struct refusal refusal;
 
         refuse(&refusal, WIRE__CODE__SYSTEM, "job '%s', step %llu: gradsyncd could not start bucket %u: %s",
@@ -354,7 +360,7 @@ void step_release(struct plan *plan) {
         for (uint32_t b = 0; plan->state == STEP_OPEN && b < plan->reference->n_buckets; b++) {
                 int r = 0;
 
-                if (plan->bucket[b].state == BUCKET_WAITING && plan->bucket[b].n_ready == job_world(plan->job))
+                if (plan->bucket[b].state == BUCKET_WAITING && plan->bucket[b].n_ready == plan->job->n_local)
                         r = launch(plan, b, clock_now());
                 if (r < 0)
                         give_up(plan, b, r);

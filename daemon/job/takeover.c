@@ -64,11 +64,11 @@ static int add_absent(struct job *job, uint32_t rank) {
         member->job = job;
         member->state = MEMBER_LOST;
         member->id = job_next_id(job);
-        member->rank = member->local_rank = rank;
+        member->rank = member->local = member->local_rank = rank;
         member->has_rank = true;
         list_init(&member->owner_link);
         list_append(&job->members, &member->link);
-        job->rank[rank] = member;
+        job->local[rank] = member;
         return 0;
 }
 
@@ -92,12 +92,12 @@ static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusa
         }
         takeover->generation = rejoin->generation;
         takeover->deadline = now + wait;
-        machine_recover(job, &rejoin->join.membership, rejoin->generation, rejoin->world, job->rank[0]->id,
+        machine_recover(job, &rejoin->join.membership, rejoin->generation, rejoin->world, job->local[0]->id,
                         takeover->deadline);
         job->takeover = takeover;
         job->state = JOB_REPLACING;
         job->generation = rejoin->generation;
-        job->world = rejoin->world;
+        job->world = job->n_local = rejoin->world;      /* all of its places are of this node */
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
         job->interrupted = now;
         snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': gradsyncd was restarted", job->name);
@@ -217,7 +217,7 @@ static int check_place(const struct job *job, const struct job_rejoin *rejoin, s
 static void take_place(struct job *job, const struct job_rejoin *rejoin) {
         struct membership_request request = rejoin->join.membership;
         struct takeover *takeover = job->takeover;
-        struct member *member = job->rank[request.rank];
+        struct member *member = job->local[request.rank];
         uint32_t slot = request.slot;
 
         request.member = member->id;
@@ -274,7 +274,7 @@ int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct membe
         if (r != 0)
                 return r;
         take_place(job, rejoin);
-        *ret = job->rank[rejoin->join.membership.rank];
+        *ret = job->local[rejoin->join.membership.rank];
         (*ret)->join_request = rejoin->join.request;
         job_settle_later(job);
         jobs_watch(jobs);
@@ -316,7 +316,7 @@ int takeover_told(struct member *member, struct refusal *refusal) {
 
 /* Members that are here and have not told all; those who are gone again are nobody's concern. */
 static bool is_telling(const struct job *job, uint32_t rank) {
-        return job->rank[rank]->owner != NULL && job->takeover->part[rank].here &&
+        return job->local[rank]->owner != NULL && job->takeover->part[rank].here &&
                !job->takeover->part[rank].told;
 }
 
@@ -338,7 +338,7 @@ static bool is_expecting(const struct job *job) {
 
 static bool is_empty(const struct job *job) {
         for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (job->rank[rank]->owner != NULL)
+                if (job->local[rank]->owner != NULL)
                         return false;
         return true;
 }
@@ -377,15 +377,15 @@ void takeover_check(struct job *job, uint64_t now) {
                 if (!is_telling(job, rank))
                         continue;
                 refuse_for(
-                        &refusal, WIRE__CODE__TIMEOUT, rank, (int32_t)job->rank[rank]->pid,
+                        &refusal, WIRE__CODE__TIMEOUT, rank, (int32_t)job->local[rank]->pid,
                         "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not told of its plans in time",
-                        job->name, rank, (int)job->rank[rank]->pid);
-                job->table->config.events->evict(job->rank[rank], &refusal);
+                        job->name, rank, (int)job->local[rank]->pid);
+                job->table->config.events->evict(job->local[rank], &refusal);
         }
 }
 
 static bool is_back(const struct job *job, uint32_t rank) {
-        return job->rank[rank]->owner != NULL && job->takeover->part[rank].told;
+        return job->local[rank]->owner != NULL && job->takeover->part[rank].told;
 }
 
 /* Whether the member has heard of the latest generation. */
@@ -474,7 +474,7 @@ static bool can_tell(const struct plan *plan, uint32_t rank, const struct past_p
 
 static void tell_results(const struct plan *plan, uint32_t rank, const struct past_plan *past) {
         const struct jobs_events *events = plan->job->table->config.events;
-        struct member *member = plan->job->rank[rank];
+        struct member *member = plan->job->local[rank];
         struct backend_result result;
         const uint8_t *unused;
 
@@ -496,7 +496,7 @@ static bool catch_up(struct plan *plan, uint32_t rank, const struct past_plan *p
                 return true;
         }
         job->takeover->behind = true;
-        job->table->config.events->plan_step(job->rank[rank], plan);
+        job->table->config.events->plan_step(job->local[rank], plan);
         return false;
 }
 

@@ -68,9 +68,9 @@ static void operation_done(struct member *member, uint32_t request, uint64_t seq
 
 /* Any member that is still there leads to the sessions; without one there is nobody to tell. */
 static struct sessions *sessions_of(const struct job *job) {
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (job->rank[rank]->owner != NULL)
-                        return ((struct session *)job->rank[rank]->owner)->sessions;
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->owner != NULL)
+                        return ((struct session *)job->local[local]->owner)->sessions;
         return NULL;
 }
 
@@ -102,9 +102,9 @@ static void to_members(const struct job *job, uint16_t type, const ProtobufCMess
         if (sessions == NULL)
                 return;
         report_flush(&sessions->report);        /* outcomes come before what follows them */
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (job->rank[rank]->owner != NULL)
-                        session_send(job->rank[rank]->owner, type, 0, -1, message);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->owner != NULL)
+                        session_send(job->local[local]->owner, type, 0, -1, message);
 }
 
 static void lost(struct job *job, const struct membership_loss *loss, const char *text) {

@@ -48,8 +48,8 @@ void report_flush(struct report *report) {
         if (job == NULL)
                 return;
         size = codec_pack(sessions->frame, WIRE__MESSAGE_TYPE__STEP, 0, 0, &report->step.base);
-        for (uint32_t rank = 0; rank < job_world(job); rank++) {
-                struct session *session = job->rank[rank]->owner;
+        for (uint32_t local = 0; local < job->n_local; local++) {
+                struct session *session = job->local[local]->owner;
 
                 if (session != NULL && session->state == SESSION_OPEN)
                         session->ops->send(session->transport, sessions->frame, (size_t)size, -1);
@@ -79,8 +79,8 @@ static void turn_to(struct report *report, const struct plan *plan, uint64_t ste
         loop_defer(report->sessions->config.loop, &report->flush);
 }
 
-static bool fits(const struct report *report, uint32_t n_inputs, size_t unused_bytes, uint32_t bytes) {
-        return report->step.n_result < LIMIT_RESULTS && report->used_numbers + n_inputs <= REPORT_NUMBERS &&
+static bool fits(const struct report *report, uint32_t world, size_t unused_bytes, uint32_t bytes) {
+        return report->step.n_result < LIMIT_RESULTS && report->used_numbers + world <= REPORT_NUMBERS &&
                report->used_unused + unused_bytes <= REPORT_UNUSED &&
                report->used_bytes + bytes + TAIL_BYTES <= FRAME_PAYLOAD_MAX;
 }
@@ -92,15 +92,35 @@ static bool any(const uint64_t *values, unsigned n) {
         return false;
 }
 
+/* A value for each rank of the world; 0 for those on other nodes, of which nothing is known here. */
+static double *sums_by_rank(struct report *report, const struct job *job, const double *values) {
+        double *sums = report->sums + report->used_numbers;
+
+        memset(sums, 0, job_world(job) * sizeof(*sums));
+        for (uint32_t local = 0; local < job->n_local; local++)
+                sums[job->local[local]->rank] = values[local];
+        return sums;
+}
+
+static uint64_t *counts_by_rank(struct report *report, const struct job *job, const uint64_t *values) {
+        uint64_t *counts = report->counts + report->used_numbers;
+
+        memset(counts, 0, job_world(job) * sizeof(*counts));
+        for (uint32_t local = 0; local < job->n_local; local++)
+                counts[job->local[local]->rank] = values[local];
+        return counts;
+}
+
 void report_result(struct report *report, const struct plan *plan, uint32_t bucket,
                    const struct backend_result *result, const uint8_t *unused, size_t unused_bytes) {
         bool counts = any(result->input_nonfinite, result->n_inputs);
-        uint32_t bytes = RESULT_BYTES + result->n_inputs * (counts ? 18 : 8) +
+        uint32_t world = job_world(plan->job);
+        uint32_t bytes = RESULT_BYTES + world * (counts ? 18 : 8) +
                          (unused != NULL ? (uint32_t)unused_bytes : 0);
         Wire__BucketResult *entry;
 
         turn_to(report, plan, plan->step + 1);
-        if (!fits(report, result->n_inputs, unused != NULL ? unused_bytes : 0, bytes)) {
+        if (!fits(report, world, unused != NULL ? unused_bytes : 0, bytes)) {
                 report_flush(report);
                 turn_to(report, plan, plan->step + 1);
         }
@@ -109,15 +129,13 @@ void report_result(struct report *report, const struct plan *plan, uint32_t buck
         entry->has_bucket = entry->has_sum_squares = true;
         entry->bucket = bucket;
         entry->sum_squares = result->sum_squares;
-        entry->n_rank_sum_squares = result->n_inputs;
-        entry->rank_sum_squares = memcpy(report->sums + report->used_numbers, result->input_sum_squares,
-                                         result->n_inputs * sizeof(double));
+        entry->n_rank_sum_squares = world;
+        entry->rank_sum_squares = sums_by_rank(report, plan->job, result->input_sum_squares);
         if (counts) {
-                entry->n_rank_nonfinite = result->n_inputs;
-                entry->rank_nonfinite = memcpy(report->counts + report->used_numbers, result->input_nonfinite,
-                                               result->n_inputs * sizeof(uint64_t));
+                entry->n_rank_nonfinite = world;
+                entry->rank_nonfinite = counts_by_rank(report, plan->job, result->input_nonfinite);
         }
-        report->used_numbers += result->n_inputs;
+        report->used_numbers += world;
         if (unused != NULL) {
                 entry->has_unused = true;
                 entry->unused.len = unused_bytes;

@@ -168,7 +168,7 @@ static double member_exposed(const struct member *member) {
         if (member->owner == NULL || member->state != MEMBER_ACTIVE)
                 return -1;
         list_for_each(plan, &member->job->plans, link) {
-                double share = plan_exposed(plan, member->rank);
+                double share = plan_exposed(plan, member->local);
 
                 if (share < 0)
                         continue;
@@ -183,7 +183,7 @@ static uint64_t member_exposed_us(const struct member *member) {
         uint64_t sum = 0;
 
         list_for_each(plan, &member->job->plans, link)
-                sum += plan_exposed_us(plan, member->rank);
+                sum += plan_exposed_us(plan, member->local);
         return sum;
 }
 
@@ -327,7 +327,7 @@ static bool has_sent_all(const struct member *member) {
 
         list_for_each(plan, &member->job->plans, link)
                 if (plan->agreed && plan->state == STEP_OPEN &&
-                    plan->part[member->rank].n_ready == plan->reference->n_buckets)
+                    plan->part[member->local].n_ready == plan->reference->n_buckets)
                         return true;
         return member->operation.pending;
 }
@@ -336,7 +336,7 @@ static bool has_plan(const struct member *member) {
         struct plan *plan;
 
         list_for_each(plan, &member->job->plans, link)
-                if (plan->agreed && plan->part[member->rank].state == PART_MAPPED)
+                if (plan->agreed && plan->part[member->local].state == PART_MAPPED)
                         return true;
         return false;
 }
@@ -406,7 +406,7 @@ static void send_member(const struct answer *answer, const struct member *member
         row.has_exposed = row.exposed >= 0;
         row.unranked = member->state == MEMBER_JOINING;
         row.has_late_us = member->job->record != NULL && member->state != MEMBER_JOINING;
-        row.late_us = row.has_late_us ? member->job->record->totals.late_us[member->rank] : 0;
+        row.late_us = row.has_late_us ? member->job->record->totals.late_us[member->local] : 0;
         row.has_exposed_us = row.has_exposed;
         row.exposed_us = row.has_exposed ? member_exposed_us(member) : 0;
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
@@ -472,8 +472,8 @@ static void send_whole_job(const struct answer *answer, struct job *job) {
         for (unsigned i = 0; i < n_waits; i++)
                 look(answer, &waits[i]);
         send_job(answer, job, waits, n_waits);
-        for (uint32_t rank = 0; job->state != JOB_FORMING && rank < job_world(job); rank++)
-                send_member(answer, job->rank[rank], is_waited_for(job->rank[rank], waits, n_waits));
+        for (uint32_t local = 0; job->state != JOB_FORMING && local < job->n_local; local++)
+                send_member(answer, job->local[local], is_waited_for(job->local[local], waits, n_waits));
         list_for_each(member, &job->members, link)
                 if (member->state == MEMBER_JOINING)
                         send_member(answer, member, false);

@@ -28,6 +28,7 @@ struct step_frame {
         Wire__TraceStep message;
         Wire__TraceBucket bucket[LIMIT_RESULTS], *buckets[LIMIT_RESULTS];
         int32_t pid[LIMIT_WORLD];
+        uint32_t numbers[FRAME_NUMBERS], used;  /* by rank, of its buckets */
 };
 
 /* Of the records that match, the one with the lowest handle that is not below `from`. */
@@ -81,6 +82,7 @@ static void begin_frame(struct piece *piece, const struct record *record, const 
         Wire__TraceStep *message = &frame->message;
 
         wire__trace_step__init(message);
+        frame->used = 0;
         name_record(piece, record, frame);
         message->has_record = message->has_generation = message->has_plan = message->has_step = true;
         message->has_opened_us = message->has_buckets = true;
@@ -103,6 +105,17 @@ static bool any(const uint32_t *values, uint32_t n) {
         return false;
 }
 
+/* One number for each rank of the world; 0 for those on other nodes. */
+static uint32_t *by_rank(struct step_frame *frame, const struct record_step *step, const uint32_t *values) {
+        uint32_t *numbers = frame->numbers + frame->used;
+
+        memset(numbers, 0, step->world * sizeof(*numbers));
+        for (uint32_t local = 0; local < step->n_local; local++)
+                numbers[record_rank(step, local)] = values[local];
+        frame->used += step->world;
+        return numbers;
+}
+
 static void add_bucket(struct step_frame *frame, const struct record_step *step, uint32_t index) {
         const struct record_bucket *from = record_bucket(step, index);
         const uint32_t *counts = record_nonfinite(step, index);
@@ -117,10 +130,10 @@ static void add_bucket(struct step_frame *frame, const struct record_step *step,
         bucket->end = from->end;
         bucket->sum_squares = from->sum_squares;
         bucket->n_ready = step->world;
-        bucket->ready = (uint32_t *)(uintptr_t)record_ready_times(step, index);
-        if (any(counts, step->world)) {
+        bucket->ready = by_rank(frame, step, record_ready_times(step, index));
+        if (any(counts, step->n_local)) {
                 bucket->n_rank_nonfinite = step->world;
-                bucket->rank_nonfinite = (uint32_t *)(uintptr_t)counts;
+                bucket->rank_nonfinite = by_rank(frame, step, counts);
         }
 }
 
