@@ -19,7 +19,8 @@ static size_t absent_bytes(const struct description_bucket *place) {
         return align((place->n + 7) / 8);
 }
 
-static size_t room_bytes(const struct description_bucket *place, const struct backend *backend, uint32_t most) {
+static size_t room_bytes(const struct description_bucket *place, const struct backend *backend,
+                         uint32_t most) {
         return align(backend->ops->room(&(struct backend_task){
                 .dtype = place->dtype,
                 .elements = place->bytes / dtype_size(place->dtype),

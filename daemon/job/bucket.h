@@ -24,8 +24,8 @@ struct bucket {
         void *room;         /* for the backend's task */
 };
 
-/* Those of a plan, in one block (for free()) with all that is needed in its steps, of up to `most` members here; that many bytes, and NULL
- * if there is no memory. */
+/* Those of a plan, in one block (for free()) with all that is needed in its steps, of up to `most` members
+ * here; that many bytes, and NULL if there is no memory. */
 uint64_t buckets_bytes(const struct description *plan, const struct backend *backend, uint32_t most);
 struct bucket *buckets_new(const struct description *plan, const struct backend *backend, uint32_t most);
 

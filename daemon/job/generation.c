@@ -71,7 +71,8 @@ static void move_plans(struct job *job, uint32_t before) {
 
         list_for_each(member, &job->members, link)
                 if (member->next.told)
-                        from[member->next.local] = member->state == MEMBER_ACTIVE ? (int64_t)member->local : -1;
+                        from[member->next.local] =
+                                member->state == MEMBER_ACTIVE ? (int64_t)member->local : -1;
         list_for_each(plan, &job->plans, link)
                 plan_move(plan, before, from);
 }

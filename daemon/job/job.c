@@ -168,8 +168,10 @@ struct member *job_member_of_rank(const struct job *job, uint32_t rank) {
 int job_check_nodes(const struct job *job, struct refusal *refusal) {
         if (job->n_local == job->world)
                 return 0;
-        return refuse(refusal, WIRE__CODE__UNSUPPORTED, "job '%s': only %u of its %u members are on this node, and this "
-                      "gradsyncd exchanges nothing with other nodes", job->name, job->n_local, job->world);
+        return refuse(refusal, WIRE__CODE__UNSUPPORTED,
+                      "job '%s': only %u of its %u members are on this node, and this gradsyncd exchanges "
+                      "nothing with other nodes",
+                      job->name, job->n_local, job->world);
 }
 
 void job_settle_later(struct job *job) {

@@ -104,7 +104,8 @@ struct member {
         uint64_t client;                /* id of the client, for status */
         char program[64];
         uint32_t local;                 /* index in the job's arrays, once formed: job->local[local] */
-        uint32_t rank, local_rank;      /* for people and for the client. rank: the requested one while joining, if has_rank */
+        uint32_t rank;                  /* for people and for the client; while joining what it asks for */
+        uint32_t local_rank;            /* the slot on its host, as its client knows it: no index here */
         bool has_rank;
         bool spare;                     /* waits for a place where there is none */
         struct next_place next;
@@ -147,8 +148,8 @@ struct job {
         bool catching_up;               /* no step of this generation has been complete yet */
         uint64_t last_id;               /* of its members, and of those that it had elsewhere: the highest */
         struct list members;            /* in order of arrival */
-        uint32_t n_local;               /* its members on this node, once formed: */
-        struct member **local;          /* … in rank order; all arrays "by local index" are in that of this one */
+        uint32_t n_local;               /* its members on this node, once formed */
+        struct member **local;          /* … in rank order: what "local index" means in all arrays */
         struct list plans;
         struct operation operation;
         struct record *record;          /* since the first plan was agreed */

@@ -326,8 +326,8 @@ void operation_deinit(struct job *job) {
         job->operation.owner = NULL;
 }
 
-/* Inputs and outputs of one combination, as ranges of the members' staging memories: each rank of the world has a slot in
- * those that hold something of everybody. */
+/* Inputs and outputs of one combination, as ranges of the members' staging memories. Each rank of the world
+ * has a slot where something of everybody is held. */
 struct combination {
         struct backend_range input[LIMIT_WORLD], output[LIMIT_WORLD];
         unsigned n_inputs, n_outputs;

@@ -124,7 +124,9 @@ static bool plan_over(const struct plan *plan) {
         for (uint32_t local = 0; local < plan->job->n_local; local++) {
                 const struct plan_part *part = &plan->part[local];
 
-                if (part->state != PART_DROPPED && (part->state != PART_NONE || plan->ordinal >= member_of(plan, local)->next_plan))
+                if (part->state == PART_NONE && plan->ordinal < member_of(plan, local)->next_plan)
+                        continue;
+                if (part->state != PART_DROPPED)
                         return false;
         }
         return true;

@@ -99,8 +99,8 @@ void plan_break(struct plan *plan, const struct refusal *refusal);      /* the j
                                                                            agreement any more */
 void plan_release(struct plan *plan, uint32_t local);           /* the part of a member that is gone; its
                                                                    tasks have ended */
-/* The job is in a new generation: the part of local member m is that of the former one from[m], or of nobody if that is
- * negative. `before` is the number of former local members. */
+/* The job is in a new generation: the part of local member m is that of the former one from[m], or of nobody
+ * if that is negative. `before` is the number of former local members. */
 void plan_move(struct plan *plan, uint32_t before, const int64_t *from);
 /* After that, when everybody has heard of the generation: agrees, if only members that are gone were missing; frees what
  * only they had, or had still to free. */

@@ -28,7 +28,8 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
  * is the member's to write. The marks of a member that has not come to this step yet are those of the step
  * before.
  */
-static const char *missing_parameter(const struct plan *plan, uint32_t local, uint32_t index, unsigned *left) {
+static const char *missing_parameter(const struct plan *plan, uint32_t local, uint32_t index,
+                                     unsigned *left) {
         const struct description_bucket *bucket = &plan->reference->bucket[index];
         const struct backend_arena *arena = plan->part[local].arena;
         uint64_t step;

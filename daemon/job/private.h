@@ -39,9 +39,9 @@ void job_entered(struct job *job, const struct action *action);        /* the pl
 /* generation.c: there will be no other generation, because of job->loss. */
 void job_break(struct job *job, enum job_end end);
 void job_log_loss(const struct job *job);
-/* What the others are told about the member of job->loss, of this node or of another one. Who leaves is not lost. */
+/* The text about the member of job->loss, of this node or of another one. One that leaves is not lost. */
 void job_tell_gone(struct job *job);
-/* Nothing is exchanged between nodes yet: UNSUPPORTED, with *refusal, in a job that has members on others. */
+/* Nothing is exchanged between nodes yet: UNSUPPORTED, with *refusal, if the job has members on others. */
 int job_check_nodes(const struct job *job, struct refusal *refusal);
 
 /* DENIED if it is not the job's token. */

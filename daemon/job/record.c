@@ -169,7 +169,7 @@ static bool is_kept(const struct record_step *step, uint32_t bucket) {
         return step != NULL && bucket < step->kept;
 }
 
-/* Behind the counts of the last bucket. */
+/* After the counts of the last bucket. */
 static uint32_t *ranks_of(const struct record_step *step) {
         return nonfinite_of(step, step->kept);
 }

@@ -88,8 +88,8 @@ void records_deinit(struct records *records);
 /* The job has ended: its record (may be NULL) stays for a while, and is nobody's charge any more. */
 void records_keep(struct records *records, struct record *record);
 
-/* Begins a step; *holder is set, and becomes NULL if newer steps push this one out before it ends. record_name() says of each
- * local member which rank it has. */
+/* Begins a step; *holder is set, and becomes NULL if newer steps push this one out before it ends.
+ * record_name() says which rank each local member has. */
 void record_open(struct record *record, struct record_step **holder, const struct record_step *what);
 void record_name(struct record_step *step, uint32_t local, uint32_t rank);
 /* The rest takes `step` NULL: then only totals are kept that need no memory of what came before. */

@@ -173,8 +173,8 @@ static bool intact(struct plan *plan, const struct backend_range *range, uint64_
         return all;
 }
 
-/* All members here are ready: hands the bucket to the backend, in rank order. 1 if that cannot be, because a member is evicted
- * that keeps the step from being committed. */
+/* All members here are ready: hands the bucket to the backend, in rank order. 1 if that cannot be, because a
+ * member is evicted that keeps the step from being committed. */
 static int launch(struct plan *plan, uint32_t index, uint64_t now) {
         const struct description_bucket *place = &plan->reference->bucket[index];
         struct backend *backend = plan->job->table->config.backend;

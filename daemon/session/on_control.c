@@ -80,7 +80,8 @@ static int evict(const struct session *session, struct job *job, const Wire__Con
                               job->name, control->rank, job_world(job) - 1);
         member = job_member_of_rank(job, control->rank);
         if (member == NULL)
-                return refuse(refusal, WIRE__CODE__STATE, "job '%s': rank %u is on another node; give the order to the gradsyncd there",
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "job '%s': rank %u is on another node; give the order to the gradsyncd there",
                               job->name, control->rank);
         if (member->owner == NULL && takeover_forget(job, control->rank)) {
                 log_order(session, job, "has nobody wait any longer for a member that did not come back to");

@@ -14,7 +14,7 @@
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 
-#define MEMBERS 3
+#define MEMBERS 5               /* of a world, at most */
 
 struct fixture {
         struct loop *loop;
