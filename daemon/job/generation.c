@@ -302,7 +302,8 @@ void job_break(struct job *job, enum job_end end) {
         refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
                    "%s; leave the job and join it anew", job->loss_text);
         list_for_each_safe(plan, spare, &job->plans, link) {
-                plan->left = false;
+                if (plan->gate == GATE_LEFT)
+                        plan->gate = GATE_OPEN;
                 plan_break(plan, &refusal);
         }
 }
@@ -312,7 +313,8 @@ static void release_full(struct job *job) {
         struct plan *plan;
 
         list_for_each(plan, &job->plans, link)
-                if (plan->state == STEP_OPEN && !plan->wanted && !plan->left && plan->n_full == plan->reference->n_buckets)
+                if ((plan_unit(plan) == UNIT_OPEN || plan_unit(plan) == UNIT_COMMITTING) && plan->gate != GATE_LEFT &&
+                    plan->n_full == plan->reference->n_buckets)
                         step_release(plan);
 }
 

@@ -15,33 +15,32 @@
 
 /* The step has waited since `from` without being able to go on. */
 static void resume_step(struct plan *plan, uint64_t from, uint64_t now) {
-        if (plan->state != STEP_OPEN)
+        if (!plan_is_open(plan))
                 return;
         plan->opened += now - (from > plan->opened ? from : plan->opened);
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                 if (plan->bucket[b].state == BUCKET_WAITING && plan->bucket[b].n_ready > 0)
                         plan->bucket[b].since = now;
-        if (!step_held(plan))
+        if (step_gate(plan) == GATE_OPEN)
                 step_release(plan);
 }
 
 void job_pause(struct job *job) {
-        if (job->paused)
-                return;
-        job->paused = true;
-        job->paused_at = clock_now();
+        if (!job_is_paused(job))
+                job->paused_at = clock_now();
 }
 
 void job_resume(struct job *job) {
+        uint64_t from = job->paused_at;
         struct plan *plan;
 
-        if (!job->paused)
+        if (!job_is_paused(job))
                 return;
-        job->paused = false;
+        job->paused_at = 0;
         list_for_each(plan, &job->plans, link)
-                if (!plan->held)
-                        resume_step(plan, job->paused_at, clock_now());
-        if (!job->table->held)
+                if (plan->gate != GATE_HELD)
+                        resume_step(plan, from, clock_now());
+        if (job->table->gate != GATE_HELD)
                 operation_release(job);
 }
 
@@ -50,21 +49,21 @@ static void resume_held(struct job *job, uint64_t now) {
         struct plan *plan;
 
         list_for_each(plan, &job->plans, link) {
-                if (!plan->held)
+                if (plan->gate != GATE_HELD)
                         continue;
-                plan->held = false;
+                plan->gate = GATE_OPEN;
                 resume_step(plan, 0, now);      /* though it goes on later, if the job is paused */
         }
-        if (!job->paused)
+        if (!job_is_paused(job))
                 operation_release(job);
 }
 
 void jobs_hold(struct jobs *jobs, bool hold) {
         struct job *job;
 
-        if (jobs->held == hold)
+        if (jobs->gate == GATE_STOPPING || (jobs->gate == GATE_HELD) == hold)
                 return;
-        jobs->held = hold;
+        jobs->gate = hold ? GATE_HELD : GATE_OPEN;
         if (hold)
                 return;
         list_for_each(job, &jobs->list, link)
@@ -79,8 +78,8 @@ unsigned jobs_open(const struct jobs *jobs) {
         list_for_each(job, &jobs->list, link) {
                 n += job->operation.tasks > 0;
                 list_for_each(plan, &job->plans, link)
-                        n += plan->state == STEP_VOIDING || plan->tasks > 0 ||
-                             (plan->state == STEP_OPEN && !step_held(plan));
+                        n += plan_unit(plan) == UNIT_VOIDING || plan->tasks > 0 ||
+                             (plan_is_open(plan) && step_gate(plan) == GATE_OPEN);
         }
         return n;
 }

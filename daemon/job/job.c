@@ -212,7 +212,7 @@ static bool quiet(const struct job *job) {
         if (job->operation.tasks > 0)
                 return false;
         list_for_each(plan, &job->plans, link)
-                if (plan->state != STEP_IDLE)
+                if (plan_unit(plan) != UNIT_IDLE)
                         return false;
         return true;
 }

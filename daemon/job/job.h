@@ -125,6 +125,16 @@ struct member {
         struct operation_part operation;
 };
 
+/* Why a step, an operation or a join does not begin, or go on, just now. */
+enum gate {
+        GATE_OPEN,
+        GATE_GENERATION,                /* the machine holds still: the generation is about to change */
+        GATE_PAUSED,                    /* an operator has paused the job */
+        GATE_HELD,                      /* an operator holds back all jobs; what had begun before goes on */
+        GATE_LEFT,                      /* the step is left to the next daemon as it is */
+        GATE_STOPPING,                  /* the daemon stops */
+};
+
 enum job_state {
         JOB_FORMING,
         JOB_RUNNING,
@@ -165,8 +175,7 @@ struct job {
         bool suspended;                 /* it is left to the next daemon: whoever goes is lost to nobody */
         bool behind;                    /* some member of this generation was not in the one before */
         uint64_t interrupted;           /* clock_now() at the last loss; 0: none yet */
-        bool paused;                    /* by an operator, */
-        uint64_t paused_at;             /* clock_now() */
+        uint64_t paused_at;             /* clock_now() at which an operator has paused it; 0: it is not */
         struct loop_deferred settle;
         /* what status shows */
         struct hist steps;              /* durations of committed steps, first READY to commit */
@@ -202,8 +211,7 @@ struct jobs {
         struct loop_timer *tick;
         bool ticking;
         uint32_t unwatched;             /* id of the job with which the next tick begins to look for stalls; 0: any */
-        bool draining;
-        bool held;                      /* by an operator: no new job, member or step until this is lifted */
+        enum gate gate;                 /* OPEN; HELD: no new job, member or step; or STOPPING */
         struct effects effects;         /* of all jobs' machines */
         struct state *state;            /* left to the next daemon, from the last one; NULL: none */
         struct past *past;
@@ -278,6 +286,9 @@ unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);
  * to the backend when it is resumed. While all jobs are held, steps and operations that had begun go on to
  * their end, and those that begin now wait in the same way. Nobody is blamed for either.
  */
+static inline bool job_is_paused(const struct job *job) {
+        return job->paused_at != 0;
+}
 void job_pause(struct job *job);
 void job_resume(struct job *job);
 void jobs_hold(struct jobs *jobs, bool hold);

@@ -172,14 +172,14 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
         bool fresh;
         int r = 0;
 
-        if (jobs->draining)
+        if (jobs->gate == GATE_STOPPING)
                 return refuse(refusal, WIRE__CODE__DAEMON_LOST,
                               "gradsyncd is stopping and takes no more members");
         if (job != NULL)
                 r = job_check_token(job, join->token, refusal);
         if (r != 0)
                 return r;
-        if (jobs->held)
+        if (jobs->gate == GATE_HELD)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s': an operator has gradsyncd drained, and it takes no more members; "
                               "wait for gradsyncctl resume", join->name);
@@ -208,7 +208,8 @@ static void hold_back(struct job *job) {
         struct plan *plan;
 
         list_for_each(plan, &job->plans, link)
-                plan->left = plan->state == STEP_OPEN && !step_begun(plan);
+                if (plan_is_open(plan) && !step_begun(plan))
+                        plan->gate = GATE_LEFT;
 }
 
 void jobs_drain(struct jobs *jobs) {
@@ -220,7 +221,7 @@ void jobs_drain(struct jobs *jobs) {
         jobs_hold(jobs, false);
         list_for_each(job, &jobs->list, link)
                 job_resume(job);
-        jobs->draining = true;
+        jobs->gate = GATE_STOPPING;
 }
 
 void jobs_end(struct jobs *jobs) {
@@ -261,7 +262,7 @@ bool jobs_busy(const struct jobs *jobs) {
                 if (job->operation.tasks > 0)
                         return true;
                 list_for_each(plan, &job->plans, link)
-                        if (plan->state != STEP_IDLE && !plan->left)
+                        if (plan_unit(plan) != UNIT_IDLE && plan->gate != GATE_LEFT)
                                 return true;
         }
         return false;

@@ -204,6 +204,10 @@ bool machine_open(struct job *job, uint32_t track) {
         return open;
 }
 
+enum unit_state machine_unit(const struct job *job, uint32_t track) {
+        return job->machine.node->track[track].state;
+}
+
 /* Whoever gives all of a step says that its state is the others': it has taken it, or needs none. */
 static void note_up_to_date(struct job *job) {
         struct node *node = job->machine.node;

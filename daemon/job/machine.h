@@ -47,6 +47,9 @@ uint64_t machine_deadline(const struct job *job);
 
 /* Steps and operations. False: the generation is over, it begins anew in the next one. */
 bool machine_open(struct job *job, uint32_t track);
+/* Of the step or operation of that track. What it has come to is carried out later only where this is asked from inside a call
+ * of the machine. */
+enum unit_state machine_unit(const struct job *job, uint32_t track);
 void machine_full(struct job *job, uint32_t track);
 void machine_landed(struct job *job, uint32_t track);
 void machine_spoil(struct job *job, uint32_t track);

@@ -430,15 +430,19 @@ static int run(struct job *job) {
 }
 
 /* While all jobs are held, a step that is open may need this operation to come to its end. */
-static bool is_held(const struct job *job) {
+static enum gate operation_gate(const struct job *job) {
         struct plan *plan;
 
-        if (job->operation.wanted || job->paused || !job->table->held)
-                return job->operation.wanted || job->paused;
+        if (machine_unit(job, TRACK_OPERATION) == UNIT_WANTED)
+                return GATE_GENERATION;
+        if (job_is_paused(job))
+                return GATE_PAUSED;
+        if (job->table->gate != GATE_HELD)
+                return GATE_OPEN;
         list_for_each(plan, &job->plans, link)
-                if (plan->state == STEP_OPEN && !plan->held)
-                        return false;
-        return true;
+                if (plan_is_open(plan) && plan->gate != GATE_HELD)
+                        return GATE_OPEN;
+        return GATE_HELD;
 }
 
 /* Why an operation came to nothing: a loss, the end of the job, or, while it runs, that it is about to grow. */
@@ -462,7 +466,6 @@ static bool begin(struct job *job) {
 
         operation->since = clock_now();
         operation->failed = operation->stall_told = operation->differs = false;
-        operation->wanted = true;
         return machine_open(job, TRACK_OPERATION);
 }
 
@@ -492,14 +495,15 @@ int operation_call(struct member *member, uint32_t request, const struct operati
         member->operation.call = *call;
         member->operation.pending = true;
         member->operation.request = request;
-        return operation->n_calls == job->n_local && !is_held(job) ? run(job) : 0;
+        return operation->n_calls == job->n_local && operation_gate(job) == GATE_OPEN ? run(job) : 0;
 }
 
 void operation_release(struct job *job) {
         struct operation *operation = &job->operation;
         int r;
 
-        if (job->state != JOB_RUNNING || operation->n_calls == 0 || operation->tasks > 0 || operation->wanted)
+        if (job->state != JOB_RUNNING || operation->n_calls == 0 || operation->tasks > 0 ||
+            machine_unit(job, TRACK_OPERATION) == UNIT_WANTED)
                 return;
         operation->since = clock_now();
         if (operation->n_calls < job->n_local)
@@ -514,8 +518,7 @@ void operation_release(struct job *job) {
 }
 
 void operation_opened(struct job *job) {
-        job->operation.wanted = false;
-        if (!is_held(job))
+        if (operation_gate(job) == GATE_OPEN)
                 operation_release(job);
 }
 
@@ -548,7 +551,7 @@ void operation_restart(struct job *job) {
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) {
         unsigned n = 0;
 
-        if (job->operation.n_calls == 0 || job->operation.tasks > 0 || job->paused || job->table->held)
+        if (job->operation.n_calls == 0 || job->operation.tasks > 0 || job_is_paused(job) || job->table->gate == GATE_HELD)
                 return 0;
         for (uint32_t local = 0; local < job->n_local && n < max; local++)
                 if (!job->local[local]->operation.pending)

@@ -43,7 +43,6 @@ struct operation {
         uint64_t dead;                  /* calls below this sequence have failed, also for who comes later */
         uint64_t since;                 /* clock_now() at the first call */
         bool stall_told;
-        bool wanted;                    /* the machine has not let it begin yet */
         bool differs;                   /* its calls are not the same */
         uint32_t n_calls;
         uint32_t tasks;                 /* of the backend, unfinished */

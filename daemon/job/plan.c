@@ -586,7 +586,7 @@ int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal) 
         if (part == NULL || part->state == PART_NONE || part->state == PART_DROPPED)
                 return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no plan %u", member->rank,
                               member->job->name, ordinal);
-        if (plan->state != STEP_IDLE)
+        if (plan_unit(plan) != UNIT_IDLE)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "plan %u of job '%s' has an open step; finish it before the plan is freed",
                               ordinal, member->job->name);

@@ -40,12 +40,6 @@ struct plan_part {              /* of one member of this node */
         uint32_t said_launched; /* and buckets of the next one whose READY it has sent */
 };
 
-enum step_state {
-        STEP_IDLE,
-        STEP_OPEN,              /* some READY has come */
-        STEP_VOIDING,           /* lost; the backend still holds tasks of it */
-};
-
 struct plan {
         struct list link;
         struct job *job;
@@ -57,16 +51,13 @@ struct plan {
         struct refusal refusal; /* why it failed */
         struct task_owner owner;
         /* the step */
-        enum step_state state;
-        uint32_t track;         /* of the job's machine, once agreed */
-        bool wanted;            /* the machine has not let it begin yet */
+        uint32_t track;         /* of the job's machine, once agreed: it knows what has become of the step, see plan_unit() */
         uint64_t step;          /* last committed */
         uint64_t opened;        /* clock_now() at the first READY */
         struct record_step *trace;      /* record of the open step; NULL: newer ones have pushed it out */
         bool stall_told;
-        bool held;              /* it opened while all jobs were held */
         struct state_plan *kept;        /* of what is left to the next daemon; NULL: nothing */
-        bool left;              /* it is left to the next daemon */
+        enum gate gate;         /* of this step alone: OPEN; HELD: it began while all jobs were held; or LEFT */
         uint32_t divisor;       /* of the open step; 0: nobody has said it yet */
         struct bucket *bucket;
         uint32_t n_full;        /* buckets that all members are ready in */
@@ -77,6 +68,17 @@ struct plan {
         struct charge self;     /* for itself and its parts */
         struct charge charge;   /* for buckets, with what their steps need, and what is kept of them */
 };
+
+/* What has become of the open step. IDLE also if it is decided, and step.h has yet to be called for that. */
+static inline enum unit_state plan_unit(const struct plan *plan) {
+        return plan->agreed ? machine_unit(plan->job, plan->track) : UNIT_IDLE;
+}
+/* Its members have begun it, and may still get its results. */
+static inline bool plan_is_open(const struct plan *plan) {
+        enum unit_state unit = plan_unit(plan);
+
+        return unit == UNIT_WANTED || unit == UNIT_OPEN || unit == UNIT_COMMITTING;
+}
 
 struct plan *plan_find(struct job *job, uint32_t ordinal);
 /* Where that member has the bucket. */

@@ -82,7 +82,7 @@ const char *plan_wait_parameter(const struct job_wait *wait, unsigned *left) {
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
         if (!plan->agreed)
                 return agreement_waits(plan, waits, max);
-        return plan->state == STEP_OPEN && !step_held(plan) ? step_waits(plan, waits, max) : 0;
+        return plan_is_open(plan) && step_gate(plan) == GATE_OPEN ? step_waits(plan, waits, max) : 0;
 }
 
 /* Blocked and whole time in nanoseconds, as the member's library says: it can write what it likes. */

@@ -130,7 +130,7 @@ static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
 
         if (patience < job->table->config.stall_notice)
                 patience = job->table->config.stall_notice;
-        if (plan->state != STEP_OPEN || step_held(plan) || now - plan->opened < patience)
+        if (!plan_is_open(plan) || step_gate(plan) != GATE_OPEN || now - plan->opened < patience)
                 return;
         n = plan_waits(plan, waits, NAMED);
         if (n > 0 && now - waits[0].since >= patience)

@@ -13,15 +13,13 @@
 
 /* False: the generation is over. */
 static bool open_step(struct plan *plan, uint64_t now) {
-        assert(plan->state == STEP_IDLE);
+        assert(plan_unit(plan) == UNIT_IDLE);
         plan->n_full = plan->n_done = 0;
-        plan->wanted = true;
         if (!machine_open(plan->job, plan->track))
                 return false;
-        plan->state = STEP_OPEN;
         plan->opened = now;
         plan->stall_told = false;
-        plan->held = plan->job->table->held;
+        plan->gate = plan->job->table->gate == GATE_HELD ? GATE_HELD : GATE_OPEN;
         plan->divisor = 0;
         plan->sum_squares = 0;
         plan->nonfinite = 0;
@@ -45,7 +43,6 @@ static void close_step(struct plan *plan) {
                 bucket_reset(&plan->bucket[b]);
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 plan->part[local].n_ready = 0;
-        plan->state = STEP_IDLE;
 }
 
 void step_committed(struct plan *plan) {
@@ -90,7 +87,7 @@ static void undo_step(struct plan *plan) {
 void step_voided(struct plan *plan) {
         struct job *job = plan->job;
 
-        if (plan->left)
+        if (plan->gate == GATE_LEFT)
                 return;                 /* the next daemon's */
         job->void_steps++;
         recovery_void(&job->recovery);
@@ -151,7 +148,7 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
         struct plan *plan = container_of(owner, struct plan, owner);
 
         plan->tasks--;
-        if (plan->state == STEP_VOIDING) {
+        if (plan_unit(plan) == UNIT_VOIDING) {
                 if (plan->tasks == 0)
                         machine_quiet(plan->job, plan->track);
                 return;
@@ -303,10 +300,8 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         r = check_place(plan, member, ready, refusal);
         if (r != 0)
                 return r;
-        if (plan->state == STEP_IDLE && job->table->draining)
-                return 0;
         now = clock_now();
-        if (plan->state == STEP_IDLE && !open_step(plan, now))
+        if (plan_unit(plan) == UNIT_IDLE && (job->table->gate == GATE_STOPPING || !open_step(plan, now)))
                 return 0;
         part = &plan->part[member->local];
         bucket = &plan->bucket[ready->bucket];
@@ -325,7 +320,7 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         if (bucket->n_ready < job->n_local)
                 return 0;
         plan->n_full++;
-        if (!step_held(plan))
+        if (step_gate(plan) == GATE_OPEN)
                 r = launch(plan, ready->bucket, now);
         if (r != 0)
                 plan->n_full--;         /* so that the loss of this member, or the evicted one, voids the step */
@@ -334,15 +329,19 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         return r < 0 ? r : 0;
 }
 
-bool step_held(const struct plan *plan) {
-        return plan->held || plan->left || plan->wanted || plan->job->paused;
+enum gate step_gate(const struct plan *plan) {
+        if (plan->gate != GATE_OPEN)
+                return plan->gate;
+        if (job_is_paused(plan->job))
+                return GATE_PAUSED;
+        return plan_unit(plan) == UNIT_WANTED ? GATE_GENERATION : GATE_OPEN;
 }
 
 bool step_begun(const struct plan *plan) {
-        for (uint32_t b = 0; plan->state == STEP_OPEN && b < plan->reference->n_buckets; b++)
+        for (uint32_t b = 0; plan_is_open(plan) && b < plan->reference->n_buckets; b++)
                 if (plan->bucket[b].state != BUCKET_WAITING)
                         return true;
-        return plan->state == STEP_VOIDING;
+        return plan_unit(plan) == UNIT_VOIDING;
 }
 
 /* The backend does not take what it is given: the step cannot be committed, so a member has to go. */
@@ -357,7 +356,7 @@ static void give_up(struct plan *plan, uint32_t index, int error) {
 
 /* A result that comes at once may end the step, and with it this walk. */
 void step_release(struct plan *plan) {
-        for (uint32_t b = 0; plan->state == STEP_OPEN && b < plan->reference->n_buckets; b++) {
+        for (uint32_t b = 0; plan_is_open(plan) && b < plan->reference->n_buckets; b++) {
                 int r = 0;
 
                 if (plan->bucket[b].state == BUCKET_WAITING && plan->bucket[b].n_ready == plan->job->n_local)
@@ -373,17 +372,15 @@ void step_release(struct plan *plan) {
 }
 
 void step_opened(struct plan *plan) {
-        plan->wanted = false;
-        if (plan->n_full > 0 && !step_held(plan))       /* it was wanted for a while */
+        if (plan->n_full > 0 && step_gate(plan) == GATE_OPEN)   /* it was wanted for a while */
                 step_release(plan);
 }
 
 void step_cancel(struct plan *plan) {
         struct backend *backend = plan->job->table->config.backend;
 
-        if (plan->left)
+        if (plan->gate == GATE_LEFT)
                 return;                 /* it is the next daemon's as it is */
-        plan->state = STEP_VOIDING;
         if (plan->tasks == 0) {
                 machine_quiet(plan->job, plan->track);
                 return;

@@ -27,8 +27,7 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
 /* Whether some bucket of the open step has been given to the backend. */
 bool step_begun(const struct plan *plan);
 
-/* Whether nothing more of the open step is launched for now: an operator holds it back, the machine does, or it is left to the
- * next daemon. */
-bool step_held(const struct plan *plan);
+/* Why nothing more of the open step is launched for now. */
+enum gate step_gate(const struct plan *plan);
 /* Launches what was held back. */
 void step_release(struct plan *plan);

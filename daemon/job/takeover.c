@@ -262,7 +262,7 @@ int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct membe
         struct job *job = jobs_find(jobs, rejoin->join.uid, rejoin->join.name);
         int r = check(rejoin, refusal);
 
-        if (r == 0 && jobs->draining)
+        if (r == 0 && jobs->gate == GATE_STOPPING)
                 r = refuse(refusal, WIRE__CODE__DAEMON_LOST,
                            "gradsyncd is stopping and takes no more members");
         if (r == 0 && job != NULL)

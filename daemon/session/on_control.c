@@ -110,7 +110,7 @@ static int hold(const struct session *session, bool on, struct refusal *refusal)
                 return refuse(refusal, WIRE__CODE__DENIED,
                               "uid %u may not drain gradsyncd or lift that: root, uid %u and the members of its admin "
                               "group may", (unsigned)session->peer.uid, (unsigned)geteuid());
-        if (jobs->held != on)
+        if ((jobs->gate == GATE_HELD) != on)
                 log_order(session, NULL, on ? "drains" : "resumes");
         jobs_hold(jobs, on);
         return 0;
@@ -139,12 +139,12 @@ static int act(const struct session *session, struct job *job, const Wire__Contr
         case WIRE__VERB__EVICT:
                 return evict(session, job, control, refusal);
         case WIRE__VERB__PAUSE:
-                if (!job->paused)
+                if (!job_is_paused(job))
                         log_order(session, job, "pauses");
                 job_pause(job);
                 return 0;
         default:
-                if (job->paused)
+                if (job_is_paused(job))
                         log_order(session, job, "resumes");
                 job_resume(job);
                 return 0;

@@ -87,7 +87,7 @@ static inline bool refused_before(const struct session *session, const struct re
 
 /* The daemon ends, and the client will ask the next one: it is not answered. */
 static inline bool session_waits(const struct session *session) {
-        return session->returns && session->sessions->config.jobs->draining;
+        return session->returns && session->sessions->config.jobs->gate == GATE_STOPPING;
 }
 
 /* The same, if its job is running; NULL, with the refusal, otherwise. */

@@ -134,7 +134,7 @@ static void send_daemon(const struct answer *answer) {
         if (row.complete)
                 tell_refusals(config->accounts, &row);
         row.has_draining = true;
-        row.draining = config->jobs->held || config->jobs->draining;
+        row.draining = config->jobs->gate != GATE_OPEN;
         row.has_open = answer->viewer != NULL && session_may_drain(answer->viewer);
         row.open = row.has_open ? jobs_open(config->jobs) : 0;
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &row.base);
@@ -212,7 +212,7 @@ static const char *job_state_text(const struct job *job, unsigned n_waits, uint6
         case JOB_LOST:
                 return job->loss.cause == WIRE__CAUSE__LEAVING ? "ended" : "lost";
         default:
-                if (job->paused)
+                if (job_is_paused(job))
                         return "paused";
                 return n_waits > 0 && now - since >= job->table->config.stall_notice ? "stalled" : "running";
         }
@@ -326,7 +326,7 @@ static bool has_sent_all(const struct member *member) {
         struct plan *plan;
 
         list_for_each(plan, &member->job->plans, link)
-                if (plan->agreed && plan->state == STEP_OPEN &&
+                if (plan_is_open(plan) &&
                     plan->part[member->local].n_ready == plan->reference->n_buckets)
                         return true;
         return member->operation.pending;
@@ -427,7 +427,7 @@ static void send_plan(const struct answer *answer, const struct plan *plan) {
         row.bytes = plan->reference->payload;
         row.arena_bytes = plan->reference->arena_bytes;
         row.reduce = (char *)reduce_name(plan->reference->reduce);
-        row.open = plan->state != STEP_IDLE;
+        row.open = plan_unit(plan) != UNIT_IDLE;
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
 }
 
