@@ -53,14 +53,13 @@ struct bucket *buckets_new(const struct description *plan, const struct backend 
 }
 
 void bucket_set_state(struct bucket *bucket, enum bucket_state state, uint64_t now) {
-        assert(state == bucket->state + 1);
+        assert(state == bucket->state + 1 || state == BUCKET_WAITING);
         bucket->state = state;
         bucket->since = now;
 }
 
 void bucket_reset(struct bucket *bucket) {
-        bucket->state = BUCKET_WAITING;
+        bucket_set_state(bucket, BUCKET_WAITING, 0);
         bucket->n_ready = 0;
         bucket->used = false;
-        bucket->since = 0;
 }

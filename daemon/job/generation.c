@@ -38,7 +38,7 @@ static void take_places(struct job *job) {
                 member->stable = member->next.stable;
                 if (member->stable > job->last_id)
                         job->last_id = member->stable;
-                member->state = MEMBER_ACTIVE;
+                member_set_state(member, MEMBER_ACTIVE);
                 member->next.told = false;
                 member->local = member->next.local;
                 job->local[member->local] = member;
@@ -47,7 +47,7 @@ static void take_places(struct job *job) {
 
 /* Ranks are final: tells everybody. */
 static void formed(struct job *job) {
-        job->state = JOB_RUNNING;
+        job_set_state(job, JOB_RUNNING);
         take_places(job);
         log_formed(job, "formed");
         for (uint32_t local = 0; local < job->n_local; local++)
@@ -166,7 +166,7 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
         job_record_members(job);
         operation_restart(job);
         resumed = resume(job);
-        job->state = JOB_RUNNING;
+        job_set_state(job, JOB_RUNNING);
         log_formed(job, "goes on");
         for (uint32_t local = 0; local < job->n_local; local++)
                 if (fresh[local]) {
@@ -296,7 +296,7 @@ void job_break(struct job *job, enum job_end end) {
         struct plan *plan, *spare;
         struct refusal refusal;
 
-        job->state = JOB_LOST;
+        job_set_state(job, JOB_LOST);
         job->open = false;
         refuse_fresh(job, end);
         refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
@@ -333,7 +333,7 @@ void job_interrupted(struct job *job, const struct membership_loss *loss, enum j
         if (end != JOB_END_NONE)
                 job_break(job, end);
         else
-                job->state = JOB_REPLACING;
+                job_set_state(job, JOB_REPLACING);
 }
 
 void job_ended(struct job *job, enum job_end end) {

@@ -41,6 +41,23 @@ const char *cause_text(uint32_t cause) {
         }
 }
 
+void job_set_state(struct job *job, enum job_state state) {
+        static const unsigned before[] = {
+                [JOB_FORMING] = 0,
+                [JOB_RUNNING] = 1u << JOB_FORMING | 1u << JOB_RUNNING | 1u << JOB_REPLACING,
+                [JOB_REPLACING] = 1u << JOB_FORMING | 1u << JOB_RUNNING,        /* the former: it comes from another daemon */
+                [JOB_LOST] = 1u << JOB_FORMING | 1u << JOB_RUNNING | 1u << JOB_REPLACING,
+        };
+
+        assert(before[state] >> job->state & 1);
+        job->state = state;
+}
+
+void member_set_state(struct member *member, enum member_state state) {
+        assert(state != MEMBER_JOINING && member->state != MEMBER_LEFT);
+        member->state = state;
+}
+
 static void settle(void *data);
 
 int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, struct refusal *refusal) {
@@ -192,7 +209,7 @@ static void fence(struct member *member, const struct refusal *refusal) {
         member->job->table->config.events->evict(member, refusal);
         list_remove(&member->owner_link);
         member->owner = NULL;
-        member->state = MEMBER_LOST;
+        member_set_state(member, MEMBER_LOST);
 }
 
 void job_refused(struct job *job, uint64_t id, enum job_end end, const struct refusal *refusal) {
@@ -318,7 +335,7 @@ void member_gone(struct member *member, uint32_t cause) {
 
         list_remove(&member->owner_link);
         member->owner = NULL;
-        member->state = cause == WIRE__CAUSE__LEAVING ? MEMBER_LEFT : MEMBER_LOST;
+        member_set_state(member, cause == WIRE__CAUSE__LEAVING ? MEMBER_LEFT : MEMBER_LOST);
         if (job->suspended) {
                 job_settle_later(job);
                 return;

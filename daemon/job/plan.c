@@ -32,6 +32,13 @@ struct backend_range plan_range(const struct plan *plan, uint32_t local, uint32_
         return (struct backend_range){ .arena = part->arena, .offset = plan->reference->bucket[bucket].offset };
 }
 
+/* Parts are begun, completed and mapped in this order; they can be given up, or be as if never begun, at any time. */
+void part_set_state(struct plan_part *part, enum plan_part_state state) {
+        assert(state == PART_DROPPED || state == PART_NONE || state == part->state + 1 ||
+               (part->state == PART_DESCRIBING && state == PART_MAPPED));      /* the member has brought its memory */
+        part->state = state;
+}
+
 static struct member *member_of(const struct plan *plan, uint32_t local) {
         return plan->job->local[local];
 }
@@ -113,7 +120,7 @@ void plan_release(struct plan *plan, uint32_t local) {
         free(part->ready);
         part->ready = NULL;
         part->request = 0;
-        part->state = PART_DROPPED;
+        part_set_state(part, PART_DROPPED);
         plan->dropped = true;
         member_of(plan, local)->plans--;
 }
@@ -168,7 +175,7 @@ static int fail_for(struct plan *plan, struct member *member, const struct refus
         plan->part[member->local].request = 0;
         if (plan->agreed) {
                 plan_release(plan, member->local);
-                plan->part[member->local].state = PART_NONE;
+                part_set_state(&plan->part[member->local], PART_NONE);
                 plan->dropped = dropped;
                 if (plan_over(plan))
                         plan_free(plan);
@@ -229,7 +236,7 @@ int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refus
                               begin->plan, job->name, member->rank);
         if (begin->plan >= member->next_plan)
                 member->next_plan = begin->plan + 1;
-        part->state = PART_DESCRIBING;
+        part_set_state(part, PART_DESCRIBING);
         part->timeout = clock_from_ms(begin->timeout_ms);
         part->deadline = begin->timeout_ms > 0 ? clock_now() + part->timeout : UINT64_MAX;
         member->plans++;
@@ -374,7 +381,7 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
                 return fail_for(plan, member, refusal);
         if (r < 0)
                 return r;
-        part->state = PART_COMPLETE;
+        part_set_state(part, PART_COMPLETE);
         *ret_fd = job_backend(plan->job)->arena_fd(part->arena);
         *ret_bytes = part->description->arena_bytes;
         keep_reference(plan, member->local);
@@ -480,7 +487,7 @@ static int check_said(const struct plan *plan, const struct member *member, cons
 /* What one member brings back does not concern the others. */
 static int refuse_return(struct plan *plan, const struct member *member, const struct refusal *refusal) {
         plan_release(plan, member->local);
-        plan->part[member->local].state = PART_NONE;
+        part_set_state(&plan->part[member->local], PART_NONE);
         return (int)refusal->code;
 }
 
@@ -516,7 +523,7 @@ int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, st
                 return refuse_return(plan, member, refusal);
         if (r < 0)
                 return r;
-        part->state = PART_MAPPED;
+        part_set_state(part, PART_MAPPED);
         part->mapped = clock_now();
         part->deadline = UINT64_MAX;
         part->said_step = said->step;
@@ -569,7 +576,7 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
         r = job_backend(plan->job)->arena_attach(part->arena, refusal);
         if (r != 0)
                 return r > 0 ? fail_for(plan, member, refusal) : r;
-        part->state = PART_MAPPED;
+        part_set_state(part, PART_MAPPED);
         part->mapped = clock_now();
         part->request = request;
         if (plan->agreed)

@@ -4,6 +4,7 @@
 
 #include "gradsync.pb-c.h"
 #include "job/job.h"
+#include "job/plan.h"
 
 static inline const struct backend_ops *job_backend(const struct job *job) {
         return job->table->config.backend->ops;
@@ -16,6 +17,11 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
 void job_end(struct job *job, uint32_t cause);
 /* The daemon ends, and its open steps cannot be awaited: void, in a job that goes on at another daemon. */
 void job_interrupt(struct job *job);
+
+/* The only writers of these states. */
+void job_set_state(struct job *job, enum job_state state);
+void member_set_state(struct member *member, enum member_state state);
+void part_set_state(struct plan_part *part, enum plan_part_state state);
 
 /* The record's list of pids, after it was made and in each new generation. */
 void job_record_members(struct job *job);

@@ -62,7 +62,7 @@ static int add_absent(struct job *job, uint32_t rank) {
         if (member == NULL)
                 return -ENOMEM;
         member->job = job;
-        member->state = MEMBER_LOST;
+        member_set_state(member, MEMBER_LOST);
         member->id = job_next_id(job);
         member->rank = member->local = member->local_rank = rank;
         member->has_rank = true;
@@ -95,7 +95,7 @@ static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusa
         machine_recover(job, &rejoin->join.membership, rejoin->generation, rejoin->world, job->local[0]->id,
                         takeover->deadline);
         job->takeover = takeover;
-        job->state = JOB_REPLACING;
+        job_set_state(job, JOB_REPLACING);
         job->generation = rejoin->generation;
         job->world = job->n_local = rejoin->world;      /* all of its places are of this node */
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
@@ -226,7 +226,7 @@ static void take_place(struct job *job, const struct job_rejoin *rejoin) {
         request.has_slot = rejoin->asked_slot;
         if (rejoin->stable > job->last_id)
                 job->last_id = rejoin->stable;
-        member->state = MEMBER_ACTIVE;
+        member_set_state(member, MEMBER_ACTIVE);
         member->stable = rejoin->stable;
         member->local_rank = slot;
         member->pid = rejoin->join.pid;
@@ -446,7 +446,7 @@ static void drop_parts(struct plan *plan, uint32_t before) {
         for (uint32_t rank = 0; rank < before; rank++)
                 if (plan->part[rank].state == PART_NONE && is_back(plan->job, rank) &&
                     plan->ordinal < plan->job->takeover->part[rank].next_plan) {
-                        plan->part[rank].state = PART_DROPPED;
+                        part_set_state(&plan->part[rank], PART_DROPPED);
                         plan->dropped = true;
                 }
 }

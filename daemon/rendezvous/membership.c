@@ -21,6 +21,7 @@
  */
 #include "rendezvous/membership_private.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,6 +32,11 @@ void membership_init(struct membership *m, const char *name, uint64_t incarnatio
         m->name = name;
         m->incarnation = incarnation;
         m->last_call = UINT64_MAX;
+}
+
+void membership_set_state(struct membership *m, enum membership_state state) {
+        assert(m->state != MEMBERSHIP_BROKEN && state != MEMBERSHIP_FORMING);
+        m->state = state;
 }
 
 const struct membership_member *membership_find(const struct membership *m, uint64_t member) {
@@ -82,7 +88,7 @@ static bool form(struct membership *m, uint64_t now) {
                 return false;
         take_spares(m);
         places_assign(m);
-        m->state = MEMBERSHIP_FORMED;
+        membership_set_state(m, MEMBERSHIP_FORMED);
         m->generation++;
         return true;
 }
@@ -167,7 +173,7 @@ static enum membership_event replace(struct membership *m, uint64_t now) {
         if (any_survivor(m) && membership_vacant(m) > 0 && any_kept(m, now))
                 return MEMBERSHIP_NOTHING;
         if (!any_survivor(m) || (membership_vacant(m) > 0 && !can_close_ranks(m))) {
-                m->state = MEMBERSHIP_BROKEN;
+                membership_set_state(m, MEMBERSHIP_BROKEN);
                 return MEMBERSHIP_HAS_BROKEN;
         }
         places_regenerate(m);
@@ -303,7 +309,7 @@ static void lose(struct membership *m, struct membership_member *member, uint32_
         if (cause != WIRE__CAUSE__SUPERSEDED)
                 membership_fill(m, member);
         m->busy = true;
-        m->state = places_all_adapt(m) && any_survivor(m) && can_go_on(m, now) ? MEMBERSHIP_REPLACING : MEMBERSHIP_BROKEN;
+        membership_set_state(m, places_all_adapt(m) && any_survivor(m) && can_go_on(m, now) ? MEMBERSHIP_REPLACING : MEMBERSHIP_BROKEN);
 }
 
 static void lose_further(struct membership *m, struct membership_member *member, uint32_t cause, uint64_t now) {
@@ -340,7 +346,7 @@ bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, ui
 bool membership_end(struct membership *m, uint32_t cause) {
         if (m->state != MEMBERSHIP_FORMED && m->state != MEMBERSHIP_REPLACING)
                 return false;
-        m->state = MEMBERSHIP_BROKEN;
+        membership_set_state(m, MEMBERSHIP_BROKEN);
         m->loss = (struct membership_loss){ .cause = cause };
         return true;
 }

@@ -207,7 +207,7 @@ void places_regenerate(struct membership *m) {
                 order(m);
         }
         tell_apart(m);
-        m->state = MEMBERSHIP_FORMED;
+        membership_set_state(m, MEMBERSHIP_FORMED);
         m->generation++;
 }
 

@@ -16,5 +16,7 @@ void places_take(struct membership *m, struct membership_member *place, const st
 /* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they stay. */
 void places_regenerate(struct membership *m);
 
+/* The only writer of the state. */
+void membership_set_state(struct membership *m, enum membership_state state);
 /* The first who waits takes the place, if anybody does. */
 void membership_fill(struct membership *m, struct membership_member *place);

@@ -7,7 +7,7 @@
 void membership_recover(struct membership *m, const struct membership_request *request, uint32_t generation, uint32_t n,
                         uint64_t first, uint64_t expected) {
         membership_init(m, m->name, request->incarnation);
-        m->state = MEMBERSHIP_REPLACING;
+        membership_set_state(m, MEMBERSHIP_REPLACING);
         m->generation = generation;
         m->min_world = request->min_world;
         m->max_world = request->max_world;
@@ -52,7 +52,7 @@ void membership_restore(struct membership *m, uint32_t generation, uint32_t worl
         m->generation = generation;
         m->n = world;
         m->n_waiting = 0;
-        m->state = MEMBERSHIP_FORMED;
+        membership_set_state(m, MEMBERSHIP_FORMED);
         for (uint32_t rank = 0; rank < world; rank++)
                 m->member[rank] = (struct membership_member){ .rank = rank, .lost = true, .slot = UINT32_MAX,
                                                               .request.host = UINT32_MAX };
@@ -66,7 +66,7 @@ void membership_restore(struct membership *m, uint32_t generation, uint32_t worl
                 if (m->member[rank].lost) {
                         m->member[rank].kept = now + m->grace;
                         m->loss = (struct membership_loss){ .rank = rank, .cause = WIRE__CAUSE__EXITED };
-                        m->state = MEMBERSHIP_REPLACING;
+                        membership_set_state(m, MEMBERSHIP_REPLACING);
                         m->busy = true;
                 }
 }

@@ -5,8 +5,7 @@
 #include "rendezvous/node_private.h"
 
 void node_recover(struct node *node, uint64_t now, struct generation generation, uint32_t world) {
-        node->phase = NODE_SETTLED;
-        node->answer = ANSWER_SETTLED;
+        node_set_phase(node, NODE_SETTLED, ANSWER_SETTLED);
         node->term = generation.term;
         node->round = 1;                /* less than the one of whatever the coordinator says next */
         node->coordinator = node->config.address;

@@ -3,6 +3,7 @@
  * The open steps and the open operation of a node: what of them was handed to the engine, in which order, and when the node
  * may call them prepared or committed. Work that was handed out is latched: it counts, whatever happens to it.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "rendezvous/node_private.h"
@@ -19,6 +20,20 @@ static uint32_t vote_lane(const struct node *node, uint32_t which) {
 
 bool unit_alone(const struct node *node) {
         return (node->set & (node->set - 1)) == 0;
+}
+
+/* The only writer of a track's state. */
+static void track_set_state(struct track *track, enum unit_state state) {
+        static const unsigned before[] = {
+                [UNIT_IDLE] = 1u << UNIT_IDLE | 1u << UNIT_COMMITTING | 1u << UNIT_VOIDING,
+                [UNIT_WANTED] = 1u << UNIT_IDLE,
+                [UNIT_OPEN] = 1u << UNIT_WANTED | 1u << UNIT_COMMITTING,        /* the latter: its results are spoilt */
+                [UNIT_COMMITTING] = 1u << UNIT_OPEN,
+                [UNIT_VOIDING] = 1u << UNIT_WANTED | 1u << UNIT_OPEN,
+        };
+
+        assert(before[state] >> track->state & 1);
+        track->state = state;
 }
 
 /* What is decided counts when members hear of it. */
@@ -46,6 +61,7 @@ static uint64_t plans(const struct node *node) {
 void unit_reset(struct track *track) {
         uint64_t committed = track->committed, mismatches = track->mismatches;
 
+        track_set_state(track, UNIT_IDLE);
         memset(track, 0, sizeof(*track));
         track->mismatches = mismatches;
         track->committed = track->prepared = committed;
@@ -87,7 +103,7 @@ static void tell_committed(struct node *node, uint32_t which) {
         struct track *track = &node->track[which];
         struct tag tag = { node->config.incarnation, node->generation.term, node->generation.number, 0, false, 0 };
 
-        track->state = UNIT_IDLE;
+        track_set_state(track, UNIT_IDLE);
         tag.step = unit_steps(node);
         tag.plans = plans(node);
         for (uint32_t i = 0; i < node->n && track_is_step(which); i++)
@@ -103,7 +119,7 @@ static void commit(struct node *node, uint32_t which) {
         struct track *track = &node->track[which];
 
         track->committed = track->prepared = track->committed + 1;
-        track->state = UNIT_COMMITTING;
+        track_set_state(track, UNIT_COMMITTING);
         if (track->landed || planted(PLANTED_TELLS_UNLANDED))
                 tell_committed(node, which);
 }
@@ -114,7 +130,7 @@ static void begin_void(struct node *node, uint32_t which) {
 
         track->prepared = track->committed;
         track->silent = track->state == UNIT_WANTED;
-        track->state = UNIT_VOIDING;
+        track_set_state(track, UNIT_VOIDING);
         if (planted(PLANTED_TELLS_EARLY) && !track->silent)
                 tell(node, which, ACTION_VOID, track->committed + 1);
         node_act(node, &(struct action){ .kind = ACTION_CANCEL, .track = which, .number = track->committed + 1,
@@ -228,7 +244,7 @@ static bool open_what_may_be(struct node *node, bool *ret_beyond) {
 
                 if (track->state != UNIT_WANTED || !may_open(node, which))
                         continue;
-                track->state = UNIT_OPEN;
+                track_set_state(track, UNIT_OPEN);
                 node_act(node, &(struct action){ .kind = ACTION_OPEN, .track = which, .number = track->committed + 1,
                                                  .generation = node->generation });
                 *ret_beyond |= node->held && unit_ended(track) >= node->stop[which];
@@ -275,7 +291,7 @@ bool node_open(struct node *node, uint64_t now, struct generation generation, ui
         node_use_tracks(node, which + 1);
         track = &node->track[which];
         unit_reset(track);
-        track->state = UNIT_WANTED;
+        track_set_state(track, UNIT_WANTED);
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
                 track->planned[lane] = planned[lane];
         node_advance(node, now);
@@ -326,7 +342,7 @@ void node_spoil(struct node *node, uint64_t now, struct generation generation, u
                 return;
         if (track->state == UNIT_COMMITTING) {
                 track->prepared = --track->committed;
-                track->state = UNIT_OPEN;
+                track_set_state(track, UNIT_OPEN);
                 track->behind = node->phase == NODE_LEAVING;
                 if (node->phase >= NODE_SETTLING)
                         begin_void(node, which);
