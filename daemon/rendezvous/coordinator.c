@@ -255,6 +255,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         reporter->links = report->links;
         reporter->world = report->world;
         reporter->history = report->history;
+        reporter->origin = report->origin;
         reporter->running = report->running;
         memcpy(reporter->seq, report->seq, sizeof(reporter->seq));
         note_tracks(c, reporter, report);

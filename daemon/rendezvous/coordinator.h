@@ -30,6 +30,7 @@ struct reporter {
         uint64_t seq[LIMIT_LANES];
         struct tag history;
         uint32_t world;
+        enum origin origin;
         bool running;
         uint64_t mark[LIMIT_TRACKS], committed[LIMIT_TRACKS], prepared[LIMIT_TRACKS];
 };
@@ -39,7 +40,7 @@ struct coordinator_config {
         uint64_t floor;                 /* see tenure_init() */
         uint32_t nonce;                 /* of this run, goes into each generation */
         uint64_t incarnation;           /* of the job */
-        bool alone;                     /* no node can have belonged to this job before: nobody is waited for */
+        bool alone;                     /* no other node can belong to this job: none is waited for */
         const char *name;               /* of the job, for refusals; the caller's */
         struct machine_times times;
         struct reporter *node;          /* the caller's memory: addresses are below n_nodes */

@@ -119,7 +119,7 @@ static void find_verdict(struct coordinator *c) {
 
 /* Whether all nodes still have one communicator, all of whose nodes live and reach each other. */
 static bool can_drain(const struct coordinator *c) {
-        if (c->abort || c->lost != 0)
+        if (c->abort || c->lost != 0 || c->comm.number == 0)
                 return false;
         for (uint32_t node = 0; node < c->top; node++)
                 if ((c->set >> node & 1) &&

@@ -29,15 +29,22 @@ void take_over(struct coordinator *c, uint64_t now) {
         c->n = c->top = 0;
 }
 
-/* The node that speaks for the latest generation; LIMIT_NODES: nobody is in any. */
+/* The node that speaks for the latest generation; LIMIT_NODES: nobody is in any. Of several, one that has seen it itself: only such a
+ * node knows which nodes belong to it. */
 static uint32_t find_latest(const struct coordinator *c) {
         uint32_t best = LIMIT_NODES;
 
-        for (uint32_t node = 0; node < c->top; node++)
-                if (c->node[node].known && c->node[node].world > 0 &&
-                    (best == LIMIT_NODES ||
-                     generation_compare(c->node[node].generation, c->node[best].generation) > 0))
+        for (uint32_t node = 0; node < c->top; node++) {
+                int later = 1;
+
+                if (!c->node[node].known || c->node[node].world == 0)
+                        continue;
+                if (best < LIMIT_NODES)
+                        later = generation_compare(c->node[node].generation, c->node[best].generation);
+                if (later > 0 || (later == 0 && c->node[best].origin == ORIGIN_WORDS &&
+                                  c->node[node].origin == ORIGIN_OWN))
                         best = node;
+        }
         return best;
 }
 
@@ -50,6 +57,48 @@ static bool all_have_answered(const struct coordinator *c, uint64_t nodes) {
                 if ((nodes >> node & 1) && !has_answered(c, node))
                         return false;
         return true;
+}
+
+static bool is_in(const struct coordinator *c, uint32_t node, struct generation generation) {
+        return c->node[node].known && c->node[node].world > 0 &&
+               generation_equal(c->node[node].generation, generation);
+}
+
+/* The nodes of the speaker's generation: those that it names, and those that say that they belong to it. */
+static uint64_t nodes_of(const struct coordinator *c, const struct reporter *speaker) {
+        uint64_t nodes = speaker->set;
+
+        for (uint32_t node = 0; node < c->top; node++)
+                if (is_in(c, node, speaker->generation))
+                        nodes |= UINT64_C(1) << node;
+        return nodes;
+}
+
+/* Whether all of the generation have been heard. Where only words tell of it, all of its members: nodes that nobody names may have
+ * the others. */
+static bool all_are_heard(const struct coordinator *c, const struct reporter *speaker) {
+        uint32_t members = 0;
+
+        if (!all_have_answered(c, nodes_of(c, speaker)))
+                return false;
+        for (uint32_t i = 0; i < c->n; i++)
+                members += c->seat[i].in && is_in(c, c->seat[i].request.node, speaker->generation);
+        return c->config.alone || speaker->origin == ORIGIN_OWN || members >= speaker->world;
+}
+
+/* Where there is one node only, it has been heard once anybody has. */
+static bool any_known(const struct coordinator *c) {
+        for (uint32_t node = 0; node < c->top; node++)
+                if (c->node[node].known)
+                        return true;
+        return false;
+}
+
+static bool any_awaited(const struct coordinator *c) {
+        for (uint32_t node = 0; node < c->top && !planted(PLANTED_HEEDS_NO_WORD); node++)
+                if (c->node[node].known && c->node[node].origin == ORIGIN_AWAITED)
+                        return true;
+        return false;
 }
 
 /* Somebody was in a later generation than all who are in one now: what these hold is old. */
@@ -65,8 +114,9 @@ static bool superseded(const struct coordinator *c, uint32_t latest) {
  * it is not known here. If one of them answers without having been in it, nothing was. */
 static bool unknown(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++)
-                if (has_answered(c, node) && ((c->tenure.record_set >> node & 1) ||
-                                              generation_compare(c->node[node].generation, c->tenure.record) >= 0))
+                if (has_answered(c, node) &&
+                    ((c->tenure.record_set >> node & 1) ||
+                     generation_compare(c->node[node].generation, c->tenure.record) >= 0))
                         return false;
         return c->tenure.record.number > 0;
 }
@@ -83,14 +133,17 @@ static void restore(struct coordinator *c, uint64_t now, uint32_t world) {
                 seat->in &= generation_equal(node->generation, c->current);
                 if (!seat->in)
                         continue;
-                member[n++] = (struct membership_member){ .request = seat->request, .id = seat->id,
-                                                          .rank = seat->rank, .slot = seat->slot,
+                member[n++] = (struct membership_member){ .request = seat->request,
+                                                          .id = seat->id,
+                                                          .rank = seat->rank,
+                                                          .slot = seat->slot,
                                                           .deadline = UINT64_MAX };
                 if (!seat->behind && tag_compare(&seat->tag, &c->history) > 0)
                         c->history = seat->tag;
         }
         for (uint32_t node = 0; node < c->top; node++)
-                if ((coordinator_survivors(c) >> node & 1) && tag_compare(&c->node[node].history, &c->history) > 0)
+                if ((coordinator_survivors(c) >> node & 1) &&
+                    tag_compare(&c->node[node].history, &c->history) > 0)
                         c->history = c->node[node].history;
         membership_restore(&c->membership, c->current.number, world, member, n, now);
         for (uint32_t i = c->n; i-- > 0;)
@@ -103,8 +156,9 @@ static bool everybody_runs(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++) {
                 const struct reporter *reporter = &c->node[node];
 
-                if ((c->set >> node & 1) && (!reporter->running || !generation_equal(reporter->generation, c->current) ||
-                                             !generation_equal(reporter->comm, c->comm)))
+                if ((c->set >> node & 1) &&
+                    (!reporter->running || !generation_equal(reporter->generation, c->current) ||
+                     !generation_equal(reporter->comm, c->comm)))
                         return false;
         }
         return !loss_found(c);
@@ -116,7 +170,7 @@ static void adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
         c->collecting = false;
         c->current = speaker->generation;
         c->comm = speaker->comm;
-        c->set = speaker->set;
+        c->set = nodes_of(c, speaker);
         for (uint32_t node = 0; node < LIMIT_NODES; node++)
                 if ((c->set >> node & 1) && (!has_answered(c, node) || c->node[node].world == 0))
                         c->lost |= UINT64_C(1) << node;
@@ -135,10 +189,16 @@ void take_advance(struct coordinator *c, uint64_t now) {
         if (late && unknown(c)) {
                 c->collecting = false;
                 form_end(c, now, JOB_END_NO_STATE);
+        } else if (any_awaited(c) && c->ending != JOB_END_NONE) {
+                c->collecting = false; /* whatever they would say */
+                c->loss = (struct membership_loss){ .cause = c->cause };
+                form_end(c, now, c->ending);
+        } else if (any_awaited(c) && !late) {
+                /* What they will say may be all that there is. */
         } else if (latest < LIMIT_NODES && !superseded(c, latest) &&
-                   (late || all_have_answered(c, c->node[latest].set))) {
+                   (late || all_are_heard(c, &c->node[latest]))) {
                 adopt(c, now, latest);
-        } else if (late || c->config.alone) {
+        } else if (late || (c->config.alone && any_known(c))) {
                 c->collecting = false;
                 form_begin(c, now);
         }

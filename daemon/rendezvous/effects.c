@@ -8,10 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum record_kind { RECORD_MESSAGE, RECORD_ACTION, RECORD_REFUSAL };     /* the last one: an action with its text */
+enum record_kind {
+        RECORD_MESSAGE,
+        RECORD_ACTION,
+        RECORD_REFUSAL
+}; /* the last one: an action with its text */
 
 struct record {
-        _Alignas(max_align_t) size_t bytes;     /* with this header */
+        _Alignas(max_align_t) size_t bytes; /* with this header */
         void *owner;
         enum record_kind kind;
 };
@@ -44,12 +48,13 @@ static size_t effects_place(struct effects *effects, size_t bytes) {
 }
 
 static void *effects_append(const struct outlet *out, enum record_kind kind, size_t payload) {
-        const size_t align = _Alignof(struct record), bytes = (sizeof(struct record) + payload + align - 1) / align * align;
+        const size_t align = _Alignof(struct record),
+                     bytes = (sizeof(struct record) + payload + align - 1) / align * align;
         struct effects *effects = out->effects;
         size_t place = effects_place(effects, bytes);
         struct record *record;
 
-        assert(place != SIZE_MAX);      /* the driver does not take out what it causes, and nothing may get lost */
+        assert(place != SIZE_MAX); /* the driver does not take out what it causes, and nothing may get lost */
         record = (struct record *)(void *)(effects->room + place);
         *record = (struct record){ .bytes = bytes, .owner = out->owner, .kind = kind };
         effects->end = place + bytes;

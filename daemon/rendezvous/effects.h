@@ -19,9 +19,10 @@
 
 struct effects {
         unsigned char *room;
-        size_t size, begin, end;        /* bytes; the records lie from `begin` on, and in `room` again after `wrap` */
-        size_t wrap;                    /* where the upper part ends; SIZE_MAX: there is one part */
-        size_t taken;                   /* bytes of the record that was taken last */
+        size_t size, begin,
+                end;  /* bytes; the records lie from `begin` on, and in `room` again after `wrap` */
+        size_t wrap;  /* where the upper part ends; SIZE_MAX: there is one part */
+        size_t taken; /* bytes of the record that was taken last */
         bool draining;
 };
 
@@ -33,7 +34,7 @@ struct outlet {
 
 struct effect {
         void *owner;
-        const struct message *message;  /* one of both; the other one is NULL */
+        const struct message *message; /* one of both; the other one is NULL */
         const struct action *action;
 };
 

@@ -48,7 +48,7 @@ bool message_valid(const struct message *message) {
         if (message->n_members > LIMIT_SEATS || message->n_gone > LIMIT_WORLD || message->world > LIMIT_WORLD ||
             message->n_tracks > LIMIT_TRACKS)
                 return false;
-        if ((unsigned)message->end >= N_JOB_ENDS)
+        if ((unsigned)message->end >= N_JOB_ENDS || (unsigned)message->origin >= N_ORIGINS)
                 return false;
         if (message->kind >= LEASE_ASK)
                 return message->term > 0 && message->n_members == 0 &&

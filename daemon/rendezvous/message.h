@@ -78,6 +78,15 @@ enum job_end {
         N_JOB_ENDS,
 };
 
+/* Where a node's report comes from. */
+enum origin {
+        ORIGIN_OWN,             /* from what it has seen itself */
+        ORIGIN_AWAITED,         /* its daemon has started anew, and the words of its members are still awaited */
+        ORIGIN_WORDS,           /* … it is made of those words (words.h): `set` names no node but this one, there is no
+                                   communicator */
+        N_ORIGINS,
+};
+
 /* A member as its node reports it, or as its place is told to it. */
 struct message_member {
         struct membership_request request;
@@ -113,6 +122,7 @@ struct message {
                                            the links for whose sake the job has ended */
         struct tag history;             /* the largest tag that the sender knows of */
         uint32_t host, device;          /* answers */
+        enum origin origin;             /* answers */
         bool running;                   /* answers: nothing keeps the node from opening the next step */
         uint32_t world, source;         /* NEWGEN: members, and the rank whose state counts; answers: members of the
                                            generation, 0: the sender is outside */

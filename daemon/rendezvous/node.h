@@ -74,6 +74,7 @@ struct node {
         uint32_t coordinator;
         uint64_t contact;               /* own clock of the latest answer that a serving coordinator has seen */
         uint64_t stamp, reported;
+        enum origin origin;             /* of what it reports; OWN again in the next generation that it enters */
         bool suspended;                 /* too long without contact */
         bool held, stopping;            /* opens nothing beyond stop[], but what an open unit may need; stopping:
                                            those numbers are the coordinator's */
@@ -134,6 +135,13 @@ void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t
 void node_built(struct node *node, uint64_t now, struct generation comm, uint64_t unreachable);
 void node_aborted(struct node *node, uint64_t now, struct generation comm);
 void node_unreachable(struct node *node, uint64_t now, struct generation comm, uint64_t nodes);
+
+/* The daemon has started anew, and members of a former run of it are on their way back: right after node_init(). */
+void node_expect(struct node *node, uint64_t now);
+/* They have said what they know, or are not awaited any longer: from now on the node reports what `report` says, an answer as the
+ * former run might have given it: generation, world, history, n_tracks with mark, committed and prepared, and the members that
+ * belong to it. World 0: none has come back, the node is outside. */
+void node_restore(struct node *node, uint64_t now, const struct message *report);
 
 /* A job of one node that goes on after its daemon has started anew: the node stands where a verdict has been carried out, in
  * that generation, whose members are not here yet. Right after node_init(). */

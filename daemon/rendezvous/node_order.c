@@ -122,6 +122,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         node->history = order->history;
         node->set = order->set;
         node->links = 0;
+        node->origin = ORIGIN_OWN;
         note_loss(node, order);
         node_use_tracks(node, order->n_tracks);
         for (uint32_t which = 0; which < node->n_tracks; which++) {
@@ -142,6 +143,7 @@ static void order_end(struct node *node, const struct message *order) {
         if (node->phase == NODE_ENDED)
                 return;
         node->end = order->end;
+        node->origin = ORIGIN_OWN;
         note_loss(node, order);
         node_let_go(node, NODE_ENDED, false);
         if (node->world == 0)

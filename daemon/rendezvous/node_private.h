@@ -12,6 +12,8 @@ void unit_decide(struct node *node, uint32_t track, uint64_t verdict);
 /* Whatever is open comes to nothing; members hear that others may have it. */
 void unit_give_up(struct node *node, uint32_t track);
 void unit_reset(struct track *track);
+/* The unit is as it was in a former run of the daemon: open, or nothing of it has begun. */
+void unit_restore(struct track *track, uint64_t committed, bool opened, bool prepared);
 uint64_t unit_steps(const struct node *node);   /* that were committed, of all plans */
 bool unit_alone(const struct node *node);       /* no other node belongs to the generation */
 bool unit_idle(const struct node *node);

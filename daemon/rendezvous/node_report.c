@@ -29,6 +29,7 @@ static void fill(struct node *node, uint64_t now, struct message *message) {
         message->history = node->history;
         message->host = node->config.host;
         message->device = node->config.device;
+        message->origin = node->origin;
         message->running = node->phase == NODE_RUNNING && !node->held && !node->suspended;
         /* Who leaves is not out before its members have heard how the open step ended: their tags are not final. */
         message->world = node_is_in(node) || node->phase == NODE_LEAVING ? node->world : 0;

@@ -68,6 +68,18 @@ void unit_reset(struct track *track) {
         track->vote = -1;
 }
 
+/* Results that all members of the node were to have are in the arenas. */
+void unit_restore(struct track *track, uint64_t committed, bool opened, bool prepared) {
+        unit_reset(track);
+        track->committed = committed;
+        track->prepared = committed + prepared;
+        if (!opened)
+                return;
+        track_set_state(track, UNIT_WANTED);
+        track_set_state(track, UNIT_OPEN);
+        track->full = track->landed = prepared;
+}
+
 bool unit_idle(const struct node *node) {
         for (uint32_t which = 0; which < node->n_tracks; which++)
                 if (node->track[which].state != UNIT_IDLE)

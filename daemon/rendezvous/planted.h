@@ -26,6 +26,10 @@ enum planted {
         PLANTED_STOPS_ONCE,             /* the coordinator does not let others open what a node needed to open */
         PLANTED_HOLDS_FOR_SPARES,       /* the world holds still for who waits and does not fit */
         PLANTED_BLAMES_ANYBODY,         /* the loss that members are told is not the one that was */
+        PLANTED_PREPARES_BY_READY,      /* after a restart a step of which all READYs were sent is called prepared */
+        PLANTED_ASSUMES_UNTOUCHED,      /* … and one whose buckets may have been begun is called untouched */
+        PLANTED_HEEDS_NO_WORD,          /* a coordinator does not wait for members on their way back */
+        PLANTED_FORGETS_COMMITS,        /* what only some members know to be committed is not */
         N_PLANTED,
 };
 

@@ -36,12 +36,16 @@ bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
 
         if (local->active)
                 return !local->cancelled && generation_equal(local->generation, generation);
+        if (p->ending && track_is_step(track))
+                return false;
         for (uint32_t lane = 0; lane < N_LANES; lane++)
                 planned[lane] = w.planned[track][lane];
         memset(local, 0, sizeof(*local));
         *local = (struct local){ .active = true, .serial = serial, .generation = generation, .members = members_in(p),
                                  .number = p->node.track[track].committed + 1, .opened = w.now };
         local->active = node_open(&p->node, w.now, generation, track, planned);
+        if (local->active)
+                restart_note_open(proc, track, local->number);
         return local->active && p->node.track[track].state != UNIT_VOIDING;
 }
 
@@ -66,6 +70,8 @@ void local_reduce(uint32_t proc, uint32_t track, uint32_t item) {
         struct local *local = &w.proc[proc].local[track];
 
         local->tasks++;
+        local->begun[item] = true;
+        restart_note_begun(proc, track);
         at(rnd(4), EVENT_REDUCED, proc, track, item, local->serial);
 }
 
@@ -154,5 +160,6 @@ void local_fanned(uint32_t proc, uint32_t track, uint32_t item) {
         for (uint32_t i = 0; i < w.items[track]; i++)
                 if (!local->fanned[i] || local->spoilt)
                         return;
+        restart_note_done(proc, track);
         node_landed(&w.proc[proc].node, w.now, local->generation, track);
 }

@@ -49,6 +49,10 @@ static const struct {
         [PLANTED_STOPS_ONCE] = { "stops-once", RULE_WAIT },
         [PLANTED_HOLDS_FOR_SPARES] = { "holds-for-spares", RULE_WAIT },
         [PLANTED_BLAMES_ANYBODY] = { "blames-anybody", RULE_LOSS },
+        [PLANTED_PREPARES_BY_READY] = { "prepares-by-ready", RULE_TRUE_SUM },
+        [PLANTED_ASSUMES_UNTOUCHED] = { "assumes-untouched", RULE_RESTART },
+        [PLANTED_HEEDS_NO_WORD] = { "heeds-no-word", RULE_ONE_FAULT },
+        [PLANTED_FORGETS_COMMITS] = { "forgets-commits", RULE_SAME_STATE },
 };
 
 static bool plant(const char *name, int *ret_rule) {

@@ -49,7 +49,7 @@ static void begin(uint32_t proc, uint32_t index, uint32_t number) {
         later(proc, index);
 }
 
-static struct membership_request wish_of(uint64_t member, uint32_t index, uint64_t identity) {
+struct membership_request wish_of(uint64_t member, uint32_t index, uint64_t identity) {
         bool spare = identity >= SPARES, ranked = w.ranked && !spare;
 
         return (struct membership_request){
@@ -86,6 +86,32 @@ void member_kill(uint32_t proc, uint32_t index) {
         if (!w.proc[proc].alive || w.proc[proc].stopped)
                 return;
         node_lose(&w.proc[proc].node, w.now, id, cause);
+}
+
+void member_return(uint32_t proc, uint32_t index) {
+        struct trainer *trainer = &w.proc[proc].trainer[index];
+
+        trainer->state = TRAINER_WAITING;
+        trainer->id = ++w.next_member;
+        trainer->epoch++;
+        truth_hired(trainer->id, trainer->identity);
+        trace("%u: member %llu is back with step %llu", proc, (unsigned long long)trainer->id,
+              (unsigned long long)trainer->tag.step);
+}
+
+bool member_returned(uint32_t proc, uint64_t member) {
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
+                if (w.proc[proc].trainer[i].id == member)
+                        return w.proc[proc].trainer[i].returns;
+        return false;
+}
+
+void member_vanish(uint32_t proc, uint32_t index) {
+        struct trainer *trainer = &w.proc[proc].trainer[index];
+
+        truth_gone(trainer->id, WIRE__CAUSE__EXITED);
+        w.gentle = w.personal = false;
+        *trainer = (struct trainer){ .state = TRAINER_NONE, .epoch = trainer->epoch + 1 };
 }
 
 /* Between its steps or in the middle of one: it gives nothing more. */
@@ -177,12 +203,17 @@ static void play(uint32_t proc, uint32_t index) {
                 later(proc, index);
 }
 
+static void hear_news(uint32_t proc, uint32_t index);
+
 void member_event(const struct event *event) {
         struct proc *p = &w.proc[event->proc];
         struct trainer *trainer = &p->trainer[event->a % MAX_TRAINERS];
         struct local *local = &p->local[event->a % TRACKS];
 
-        if (event->kind == EVENT_TRAINER) {
+        if (event->kind == EVENT_TOLD) {
+                if (trainer->epoch == event->b)
+                        hear_news(event->proc, event->a);
+        } else if (event->kind == EVENT_TRAINER) {
                 if (trainer->epoch != event->b || trainer->state != TRAINER_READYING)
                         return;
                 if (rnd(2) == 0)
@@ -192,6 +223,7 @@ void member_event(const struct event *event) {
                 if (local->serial != event->b || !local->active)
                         return;
                 local->active = false;
+                restart_note_void(event->proc, event->a);
                 node_quiet(&p->node, w.now, local->generation, event->a);
         } else if (local->serial != event->c) {
                 return;
@@ -212,8 +244,17 @@ static void enter(uint32_t proc, const struct action *action) {
                         trainer->tag = (struct tag){ 0 };
                         trainer->hash = 0;
                 }
+                if (w.proc[proc].awaits)        /* it is in without them: a node like any other that comes */
+                        truth_lost(proc);
+                w.proc[proc].awaits = false;
+                hear_news(proc, i);
                 truth_generation(proc, trainer, action);
                 trainer->in = true;
+                trainer->slot = action->slot;
+                trainer->place = action->id;
+                trainer->orderly = trainer->ended = trainer->resumed = false;
+                for (uint32_t track = 0; track < TRACKS; track++)
+                        trainer->known[track] = w.proc[proc].node.track[track].committed;
                 trainer->epoch++;
                 trainer->generation = action->generation;
                 trainer->rank = action->rank;
@@ -224,17 +265,29 @@ static void enter(uint32_t proc, const struct action *action) {
         }
 }
 
+/* All of the node are in the generation. */
+static void entered(uint32_t proc) {
+        bool resumed = restart_resumes(proc);
+
+        truth_resumed(proc, resumed);
+        restart_note_generation(proc);
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
+                w.proc[proc].trainer[i].resumed = resumed;
+                w.proc[proc].trainer[i].returns = false;
+        }
+}
+
 static uint64_t mix(uint64_t hash, uint64_t value) {
         hash = (hash ^ value) * UINT64_C(0x9E3779B97F4A7C15);
         return hash ^ hash >> 29;
 }
 
 /* Steps of different plans are committed in different orders on different nodes. */
-static void committed_step(const struct node *node, struct trainer *trainer, const struct action *action) {
-        trainer->hash += mix(mix(mix(action->track, action->generation.term), action->generation.number), action->number);
-        for (uint32_t i = 0; i < node->n; i++)
-                if (node->member[i].request.member == trainer->id)
-                        trainer->tag = node->member[i].tag;
+void member_hear(uint32_t proc, struct trainer *trainer, uint32_t track, struct generation generation, uint64_t number) {
+        trainer->known[track] = number;
+        if (!track_is_step(track))
+                return;
+        trainer->hash += mix(mix(mix(track, generation.term), generation.number), number);
         trainer->commits++;
 }
 
@@ -246,20 +299,45 @@ static void committed_operation(struct trainer *trainer) {
         trainer->received = true;
 }
 
+/* What the daemon has said before it says anything else. */
+static void hear(uint32_t proc, uint32_t index, uint32_t track) {
+        struct trainer *trainer = &w.proc[proc].trainer[index];
+        struct news *news = &trainer->news[track];
+
+        news->come = false;
+        member_hear(proc, trainer, track, news->generation, news->number);
+        if (track_is_step(track) && tag_compare(&news->tag, &trainer->tag) > 0)
+                trainer->tag = news->tag;
+        if (!track_is_step(track))
+                committed_operation(trainer);
+        trainer->done[track] = true;
+        if (trainer->state == TRAINER_WAITING && script[trainer->script][trainer->line].what == WAIT &&
+            script[trainer->script][trainer->line].track == track)
+                later(proc, index);
+}
+
+static void hear_news(uint32_t proc, uint32_t index) {
+        for (uint32_t track = 0; track < TRACKS; track++)
+                if (w.proc[proc].trainer[index].news[track].come)
+                        hear(proc, index, track);
+}
+
+/* All are told; each hears it a little later. */
 static void committed(uint32_t proc, const struct action *action) {
+        const struct node *node = &w.proc[proc].node;
+
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &w.proc[proc].trainer[i];
+                struct news *news = &trainer->news[action->track];
 
-                if (trainer->state == TRAINER_NONE || !trainer->in)
+                if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_AWAY || !trainer->in ||
+                    (trainer->returns && trainer->known[action->track] >= action->number))
                         continue;
-                if (track_is_step(action->track))
-                        committed_step(&w.proc[proc].node, trainer, action);
-                else
-                        committed_operation(trainer);
-                trainer->done[action->track] = true;
-                if (trainer->state == TRAINER_WAITING && script[trainer->script][trainer->line].what == WAIT &&
-                    script[trainer->script][trainer->line].track == action->track)
-                        later(proc, i);
+                *news = (struct news){ .come = true, .generation = action->generation, .number = action->number };
+                for (uint32_t k = 0; k < node->n; k++)
+                        if (node->member[k].request.member == trainer->id)
+                                news->tag = node->member[k].tag;
+                at(rnd(3), EVENT_TOLD, proc, i, trainer->epoch, 0);
         }
 }
 
@@ -268,7 +346,8 @@ static void mismatched(uint32_t proc, uint32_t track) {
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &w.proc[proc].trainer[i];
 
-                if (trainer->state == TRAINER_NONE || !trainer->in || script[trainer->script][trainer->line].track != track)
+                hear_news(proc, i);
+                if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_AWAY || !trainer->in || script[trainer->script][trainer->line].track != track)
                         continue;
                 trainer->epoch++;
                 trainer->item[track] = 0;
@@ -284,10 +363,12 @@ static void interrupt(uint32_t proc, enum trainer_state state) {
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &w.proc[proc].trainer[i];
 
-                if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_OVER)
+                if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_OVER || trainer->state == TRAINER_AWAY)
                         continue;
                 if (state == TRAINER_WAITING && !trainer->in)
                         continue;
+                hear_news(proc, i);
+                trainer->ended = true;
                 trainer->epoch++;
                 trainer->state = state;
                 trainer->in &= state == TRAINER_WAITING;
@@ -339,6 +420,7 @@ void member_act(uint32_t proc, const struct action *action) {
                 mismatched(proc, action->track);
                 break;
         case ACTION_GENERATION: enter(proc, action); break;
+        case ACTION_ENTERED: entered(proc); break;
         case ACTION_OUT:
                 truth_lost(proc);
                 interrupt(proc, TRAINER_JOINING);

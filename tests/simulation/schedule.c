@@ -12,7 +12,7 @@
 uint64_t hits[N_PHASES][N_FAULTS];
 const char *const phase_names[N_PHASES] = { "form", "take", "run", "open", "doubt", "hold", "stop", "freeze", "cut", "abort", "verdict", "newgen" };
 const char *const fault_names[N_FAULTS] = { "member-kill", "node-kill", "coordinator-kill", "node-stop", "coordinator-stop",
-                                            "partition", "link", "leave", "twin" };
+                                            "partition", "link", "leave", "twin", "restart", "upgrade" };
 
 #define HEARTBEAT 20u
 #define GIVE_UP 900u            /* by then a fault that waits for its phase strikes no more */
@@ -41,7 +41,7 @@ void proc_start(uint32_t proc) {
         struct outlet out = { .effects = &effects, .owner = (void *)(uintptr_t)proc };
 
         p->alive = true;
-        p->stopped = false;
+        p->stopped = p->ending = false;
         p->epoch++;
         for (uint32_t track = 0; track < TRACKS; track++)
                 p->local[track] = (struct local){ .serial = p->local[track].serial + 1 };
@@ -52,7 +52,7 @@ void proc_start(uint32_t proc) {
                 coordinator_init(&p->coordinator, &(struct coordinator_config){
                         .address = proc, .candidates = w.n_candidates, .floor = w.now / HEARTBEAT + p->epoch,
                         .nonce = rnd(1u << 30), .incarnation = 1, .name = "j",
-                        .alone = w.n_procs == 1 && p->epoch == 1 && rnd(2) == 0, .times = times,
+                        .alone = w.n_procs == 1 && (p->epoch == 1 || p->expects) && rnd(2) == 0, .times = times,
                         .node = p->reporter, .n_nodes = MAX_PROCS }, w.now, &out);
         at(rnd(10), EVENT_TICK, proc, 0, 0, 0);
 }
@@ -121,7 +121,7 @@ static struct tag file_of(uint32_t index) {
 
 static uint32_t pick_trainer(uint32_t proc) {
         for (uint32_t i = 0, index = rnd(MAX_TRAINERS); i < MAX_TRAINERS; i++, index = (index + 1) % MAX_TRAINERS)
-                if (w.proc[proc].trainer[index].state != TRAINER_NONE && w.proc[proc].trainer[index].state != TRAINER_OVER &&
+                if (w.proc[proc].trainer[index].state > TRAINER_AWAY && w.proc[proc].trainer[index].state != TRAINER_OVER &&
                     !w.proc[proc].trainer[index].leaving)
                         return index;
         return MAX_TRAINERS;
@@ -147,6 +147,7 @@ static void kill_proc(uint32_t proc) {
 
         trace("%u is killed", proc);
         w.gentle &= !p->has_node;
+        p->node.origin = ORIGIN_OWN;
         p->alive = p->stopped = false;
         p->epoch++;
         truth_lost(proc);
@@ -189,6 +190,32 @@ static void stop_proc(uint32_t proc) {
         heal_later((uint32_t)(w.proc[proc].wakes - w.now), EVENT_HEAL, proc, 1, w.proc[proc].epoch, 0);
 }
 
+/* Back in a moment, with all trainers that live. */
+static void restart_later(uint32_t proc, bool orderly) {
+        w.gentle &= w.n_procs == 1;
+        w.upgraded = orderly && w.n_procs == 1;
+        restart_down(proc, orderly);
+        heal_later(5 + rnd(40), EVENT_START, proc, 2, 0, 0);
+}
+
+static void healed(void);
+
+/* It opens no step from now on, and ends when what is begun has come to its end; or after a while, as if it were killed. */
+static void begin_end(uint32_t proc) {
+        w.proc[proc].ending = true;
+        heal_later(0, EVENT_ENDING, proc, 0, w.proc[proc].epoch, 0);
+}
+
+static void end_orderly(const struct event *event) {
+        struct proc *p = &w.proc[event->proc];
+
+        if (p->alive && p->epoch == event->b && (p->stopped || (!restart_is_quiet(event->proc) && event->a < 20)))
+                heal_later(2 + rnd(4), EVENT_ENDING, event->proc, event->a + !p->stopped, event->b, 0);
+        else if (p->alive && p->epoch == event->b)
+                restart_later(event->proc, restart_is_quiet(event->proc));
+        healed();
+}
+
 static bool cut_network(bool engine_only) {
         uint32_t side = 1 + rnd((1u << w.n_procs) - 2), lasts = 10 + rnd(rnd(2) == 0 ? 100 : 600);
 
@@ -214,11 +241,17 @@ static bool strike(enum fault fault, uint32_t coordinator) {
         case FAULT_MEMBER_KILL: return kill_member();
         case FAULT_NODE_KILL:
         case FAULT_NODE_STOP:
+        case FAULT_RESTART:
+        case FAULT_UPGRADE:
                 proc = pick_node();
                 if (proc == MAX_PROCS)
                         return false;
                 if (fault == FAULT_NODE_KILL)
                         kill_proc(proc);
+                else if (fault == FAULT_RESTART)
+                        restart_later(proc, false);
+                else if (fault == FAULT_UPGRADE)
+                        begin_end(proc);
                 else
                         stop_proc(proc);
                 return true;
@@ -298,6 +331,7 @@ static void restart(const struct event *event) {
         struct proc *p = &w.proc[event->proc];
 
         proc_start(event->proc);
+        memset(p->trace, 0, sizeof(p->trace));
         for (uint32_t i = 0; i < MAX_TRAINERS; i++)
                 if (p->trainer[i].state != TRAINER_NONE)
                         member_hire(event->proc, i, p->trainer[i].identity, &p->trainer[i].tag, p->trainer[i].hash);
@@ -310,8 +344,12 @@ void schedule_event(const struct event *event) {
 
         if (event->kind == EVENT_FAULT) {
                 fault_event();
+        } else if (event->kind == EVENT_ENDING) {
+                end_orderly(event);
         } else if (event->kind == EVENT_START) {
-                if (!p->alive)
+                if (!p->alive && event->a == 2)
+                        restart_up(event->proc);
+                else if (!p->alive)
                         restart(event);
                 healed();
         } else if (event->kind == EVENT_HIRE) {
@@ -454,7 +492,8 @@ void schedule_make(uint64_t seed) {
         w.next_member = 0;
         w.min_world = w.max_world = 1;
         memset(w.spares, 0, sizeof(w.spares));
-        w.crowded = false;
+        w.crowded = w.upgraded = false;
+        w.traced = rnd(4) != 0;
         memset(w.cut_off, 0, sizeof(w.cut_off));
         memset(w.bad_link, 0, sizeof(w.bad_link));
         memset(w.dropped, 0, sizeof(w.dropped));
@@ -532,6 +571,8 @@ static void deliver(const struct event *event) {
         case EVENT_BUILT: engine_built(event); break;
         case EVENT_ABORTED: node_aborted(&p->node, w.now, comm->name); break;
         case EVENT_UNREACHABLE: node_unreachable(&p->node, w.now, comm->name, event->c); break;
+        case EVENT_REJOIN:
+        case EVENT_RESTORE: restart_event(event); break;
         default: member_event(event); break;
         }
         effects_drain(&effects, do_effect);

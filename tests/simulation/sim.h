@@ -11,6 +11,7 @@
 
 #include "rendezvous/coordinator.h"
 #include "rendezvous/node.h"
+#include "rendezvous/words.h"
 
 #define MAX_PROCS 5u
 #define MAX_TRAINERS 3u
@@ -27,14 +28,14 @@
 enum phase { PHASE_FORM, PHASE_TAKE, PHASE_RUN, PHASE_OPEN, PHASE_DOUBT, PHASE_HOLD, PHASE_STOP, PHASE_FREEZE, PHASE_CUT, PHASE_ABORT,
              PHASE_VERDICT, PHASE_NEWGEN, N_PHASES };
 enum fault { FAULT_MEMBER_KILL, FAULT_NODE_KILL, FAULT_COORDINATOR_KILL, FAULT_NODE_STOP, FAULT_COORDINATOR_STOP,
-             FAULT_PARTITION, FAULT_LINK, FAULT_LEAVE, FAULT_TWIN, N_FAULTS };
+             FAULT_PARTITION, FAULT_LINK, FAULT_LEAVE, FAULT_TWIN, FAULT_RESTART, FAULT_UPGRADE, N_FAULTS };
 
 /* What must always hold. */
 enum rule { RULE_NONE, RULE_SAME_STATE, RULE_TRUE_SUM, RULE_ARENA, RULE_RANK, RULE_GENERATION, RULE_TERM, RULE_WAIT,
-            RULE_COUNTS, RULE_FENCED, RULE_LOSS, RULE_NO_FAULT, RULE_ONE_FAULT, N_RULES };
+            RULE_COUNTS, RULE_FENCED, RULE_LOSS, RULE_RESTART, RULE_NO_FAULT, RULE_ONE_FAULT, N_RULES };
 
 enum event_kind { EVENT_MESSAGE, EVENT_TICK, EVENT_DONE, EVENT_BUILT, EVENT_ABORTED, EVENT_UNREACHABLE, EVENT_REDUCED,
-                  EVENT_FANNED, EVENT_QUIET, EVENT_TRAINER, EVENT_START, EVENT_HIRE, EVENT_FAULT, EVENT_HEAL };
+                  EVENT_FANNED, EVENT_QUIET, EVENT_TRAINER, EVENT_TOLD, EVENT_REJOIN, EVENT_RESTORE, EVENT_START, EVENT_ENDING, EVENT_HIRE, EVENT_FAULT, EVENT_HEAL };
 
 struct event {
         uint64_t at;
@@ -45,7 +46,11 @@ struct event {
         uint64_t c;
 };
 
-enum trainer_state { TRAINER_NONE, TRAINER_JOINING, TRAINER_READYING, TRAINER_WAITING, TRAINER_OVER };
+/* AWAY: its daemon is gone, and it has not come back into its job yet. */
+enum trainer_state { TRAINER_NONE, TRAINER_AWAY, TRAINER_JOINING, TRAINER_READYING, TRAINER_WAITING, TRAINER_OVER };
+
+/* The end of a unit, which the daemon has said and the trainer not heard yet. */
+struct news { bool come; struct generation generation; uint64_t number; struct tag tag; };
 
 struct trainer {
         enum trainer_state state;
@@ -59,6 +64,12 @@ struct trainer {
         uint32_t script, line;          /* what it does now */
         uint32_t item[TRACKS];          /* next one to be ready */
         bool done[TRACKS];              /* the unit that it has given everything to is committed */
+        uint64_t known[TRACKS];         /* units that it has heard to be committed */
+        struct news news[TRACKS];
+        uint32_t slot;
+        uint64_t place;                 /* the id of its place */
+        bool orderly, resumed, ended;   /* see struct word */
+        bool told, returns;             /* AWAY: has said everything; and then: comes back into its place */
         bool received;                  /* has the source's state, which its node does not know yet */
         uint32_t commits;               /* since the world was healed */
 };
@@ -72,12 +83,20 @@ struct local {
         struct generation generation;
         uint64_t number, opened;        /* opened: when */
         uint32_t members, ready[MAX_ITEMS];
+        bool begun[MAX_ITEMS];          /* the data was touched */
         bool reduced[MAX_ITEMS], fanned[MAX_ITEMS], good[MAX_ITEMS];
         uint32_t n_ready, offered[N_LANES], results[N_LANES], tasks;
 };
 
 struct proc {
         bool alive, stopped, has_node, candidate;
+        bool ending;                    /* it will end when nothing is begun */
+        bool expects;                   /* started anew, with trainers on their way back */
+        bool awaits;                    /* … and their words have not become a report */
+        bool may_resume;                /* nothing is void in the generation that follows, if all of them are in it */
+        uint32_t former_world;
+        struct trace trace[TRACKS], past[TRACKS];       /* left to the next run; by the former one */
+        struct local former[TRACKS];
         uint32_t epoch;                 /* counts starts */
         uint64_t wakes;
         struct trainer trainer[MAX_TRAINERS];
@@ -113,6 +132,7 @@ struct plan_fault { bool armed, done, at_phase; enum phase phase; enum fault fau
 struct world {
         uint64_t seed, rng, now;
         bool trace;
+        bool traced;                            /* daemons leave a trace to the next run */
         uint32_t n_procs, n_candidates, min_world, max_world;
         uint32_t items[TRACKS], item_lane[TRACKS][MAX_ITEMS], planned[TRACKS][N_LANES];
         bool grows, ranked;
@@ -132,6 +152,7 @@ struct world {
         uint32_t n_faults, n_done;
         uint32_t healing;                       /* restarts, wake-ups and repairs still to come */
         bool gentle;                            /* no fault so far can have cost anybody his place */
+        bool upgraded;                          /* the last fault was an orderly restart, all come back in time */
         bool personal;                          /* … can have cost anybody but single members their places */
         uint64_t healed;                        /* when the last one came */
         enum rule violated;
@@ -170,6 +191,24 @@ void member_kill(uint32_t proc, uint32_t index);
 void member_leave(uint32_t proc, uint32_t index);
 bool member_twin(uint32_t proc, uint32_t index);        /* a newer process of the same identity comes */
 
+void member_return(uint32_t proc, uint32_t index);      /* into its place, as a member that the daemon has not seen before */
+bool member_returned(uint32_t proc, uint64_t member);
+void member_vanish(uint32_t proc, uint32_t index);
+void member_hear(uint32_t proc, struct trainer *trainer, uint32_t track, struct generation generation, uint64_t number);
+struct membership_request wish_of(uint64_t member, uint32_t index, uint64_t identity);
+
+/* restart.c */
+void restart_note_open(uint32_t proc, uint32_t track, uint64_t number);
+void restart_note_begun(uint32_t proc, uint32_t track);
+void restart_note_done(uint32_t proc, uint32_t track);
+void restart_note_void(uint32_t proc, uint32_t track);
+void restart_note_generation(uint32_t proc);
+bool restart_is_quiet(uint32_t proc);
+void restart_down(uint32_t proc, bool orderly);
+void restart_up(uint32_t proc);
+void restart_event(const struct event *event);
+bool restart_resumes(uint32_t proc);
+
 /* local.c */
 bool local_open(uint32_t proc, struct generation generation, uint32_t track);   /* false: absorbed */
 void local_opened(uint32_t proc, uint32_t track);       /* from now on data may be touched */
@@ -198,6 +237,11 @@ void truth_hired(uint64_t member, uint64_t identity);
 void truth_gone(uint64_t member, uint32_t cause);       /* the first cause counts */
 void truth_differs(struct generation generation, uint64_t number);      /* members call different operations */
 void truth_loss(uint32_t proc, const struct action *action);
+/* What the words say by a rule of its own: `resumes` and what the node goes on from must agree with it. */
+void truth_restored(uint32_t proc, const struct word *word, struct word_step (*about)[MAX_PROCS * MAX_TRAINERS], uint32_t n,
+                    bool resumes);
+void truth_restarted(uint32_t proc);
+void truth_resumed(uint32_t proc, bool resumed);
 void truth_lost(uint32_t proc);          /* its node is no survivor of its generation any more */
 void truth_serving(uint32_t proc);
 void truth_write(uint32_t proc, const struct local *local);

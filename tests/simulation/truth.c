@@ -25,7 +25,10 @@ struct fact {
 };
 
 /* What the members of a process were told, as long as their node is a survivor of its generation. */
-static struct { bool survivor; struct generation generation; uint64_t committed; } heard[MAX_PROCS];
+static struct { bool survivor; struct generation generation; uint64_t committed, number[TRACKS]; } heard[MAX_PROCS];
+
+/* What a node that was restarted should go on from, and whether nothing is void then. */
+static struct { bool resumes, come; uint64_t step[TRACKS]; } restored[MAX_PROCS];
 
 static struct fact fact[MAX_GENERATIONS];
 static uint32_t n_facts;
@@ -43,13 +46,14 @@ static struct node before;
 static bool compare;
 
 const char *const rule_names[N_RULES] = {
-        "none", "same-state", "true-sum", "arena", "rank", "generation", "term", "wait", "counts", "fenced", "loss", "no-fault", "one-fault",
+        "none", "same-state", "true-sum", "arena", "rank", "generation", "term", "wait", "counts", "fenced", "loss", "restart", "no-fault", "one-fault",
 };
 
 void truth_reset(void) {
         memset(heard, 0, sizeof(heard));
         memset(interrupted, 0, sizeof(interrupted));
         n_facts = n_served = n_voided = n_differs = 0;
+        memset(restored, 0, sizeof(restored));
         judged_term = judged_round = 0;
         ended = refused = false;
 }
@@ -130,7 +134,14 @@ void truth_message(uint32_t proc, const struct message *m) {
                 w.personal = false;     /* too slow: taken for gone with all its members */
 }
 
+/* A new run of its daemon says anew what the former one has said. */
+void truth_restarted(uint32_t proc) {
+        interrupted[proc] = (struct generation){ 0 };
+        restored[proc].come = false;
+}
+
 void truth_lost(uint32_t proc) {
+        restored[proc].come = false;
         heard[proc].survivor = false;
 }
 
@@ -150,6 +161,8 @@ static void compare_told(uint32_t proc, struct fact *f, const struct action *act
         heard[proc].survivor = true;
         heard[proc].generation = action->generation;
         heard[proc].committed = action->number;
+        for (uint32_t track = 0; track < TRACKS; track++)
+                heard[proc].number[track] = w.proc[proc].node.track[track].committed;
 }
 
 void truth_generation(uint32_t proc, struct trainer *trainer, const struct action *action) {
@@ -245,8 +258,10 @@ void truth_outcome(uint32_t proc, const struct action *action) {
         if (action->kind != ACTION_COMMITTED || local->empty)
                 return;
         look_for_two_worlds(proc, local, action);
-        if (track_is_step(action->track))
+        if (track_is_step(action->track)) {
                 heard[proc].committed++;
+                heard[proc].number[action->track] = action->number;
+        }
         for (uint32_t item = 0; item < w.items[action->track]; item++)
                 if (!local->good[item] || !local->fanned[item])
                         violate(RULE_TRUE_SUM, "node %u commits %llu without the result of item %u", proc,
@@ -345,6 +360,86 @@ void truth_loss(uint32_t proc, const struct action *action) {
                 violate(RULE_LOSS, "node %u says void in generation %u, and has not said why", proc, action->generation.number);
 }
 
+/* Restarts, by the rule that daemons went by before there was one protocol for all of it, member by member. */
+static bool is_of(const struct word *word, uint32_t generation) {
+        return word->told && word->generation == generation;
+}
+
+static bool goes_on(const struct word *word, const struct word_step *about, uint32_t n, const struct trace *past, uint32_t items,
+                    uint32_t generation, uint64_t *ret_step) {
+        bool heard_all = true, orderly = true, launched = true;
+        uint64_t step = 0;
+
+        for (uint32_t i = 0; i < n; i++)
+                if (about[i].known && about[i].step > step)
+                        step = about[i].step;
+        step += past->known && past->done && past->step == step + 1;
+        for (uint32_t i = 0; i < n; i++) {
+                bool told = past->known && past->done && past->step == step && is_of(&word[i], generation) &&
+                            about[i].step + 1 == step && about[i].launched == items;
+
+                heard_all &= !about[i].known || about[i].step == step || told;
+                orderly &= is_of(&word[i], generation) && word[i].orderly;
+                launched &= is_of(&word[i], generation) && about[i].known && about[i].step == step && about[i].launched > 0;
+        }
+        *ret_step = step;
+        return heard_all && (orderly || !launched ||
+                             (past->known && (past->step < step + 1 || (past->step == step + 1 && !past->begun))));
+}
+
+/* What the former run has said, and nobody who is back has heard, is not said. */
+static void forget_unheard(uint32_t proc, uint32_t track, const struct word *word, const struct word_step *about, uint32_t n) {
+        uint64_t step = 0;
+
+        for (uint32_t i = 0; i < n; i++)
+                if (word[i].told && about[i].step > step)
+                        step = about[i].step;
+        if (step >= heard[proc].number[track])
+                return;
+        heard[proc].committed -= heard[proc].number[track] - step;
+        heard[proc].number[track] = step;
+}
+
+void truth_restored(uint32_t proc, const struct word *word, struct word_step (*about)[MAX_PROCS * MAX_TRAINERS], uint32_t n,
+                    bool resumes) {
+        uint32_t generation = words_generation(word, n);
+        bool expected = w.n_procs == 1, current = true, entered = true;
+
+        for (uint32_t i = 0; i < n; i++) {
+                expected &= word[i].told && !word[i].ended && word[i].generation + 1 >= generation;
+                current &= is_of(&word[i], generation);
+                entered &= word[i].resumed || !is_of(&word[i], generation);
+        }
+        expected &= current || entered;
+        for (uint32_t track = TRACK_STEP; track < TRACKS; track++) {
+                forget_unheard(proc, track, word, about[track], n);
+                expected &= goes_on(word, about[track], n, &w.proc[proc].past[track], w.items[track], generation,
+                                    &restored[proc].step[track]);
+        }
+        if (expected != resumes)
+                violate(RULE_RESTART, "node %u %s, by the words it %s", proc, resumes ? "resumes" : "does not resume",
+                        expected ? "should" : "should not");
+        restored[proc].come = w.n_procs == 1;
+        restored[proc].resumes = expected;
+}
+
+/* Where nothing is called void, nothing that is not committed may have been begun; and what is committed is what the words say. */
+void truth_resumed(uint32_t proc, bool resumed) {
+        for (uint32_t track = TRACK_STEP; track < TRACKS; track++) {
+                const struct local *former = &w.proc[proc].former[track];
+                uint64_t committed = w.proc[proc].node.track[track].committed;
+
+                if (restored[proc].come && committed != restored[proc].step[track])
+                        violate(RULE_RESTART, "node %u goes on after step %llu, the words say %llu", proc,
+                                (unsigned long long)committed, (unsigned long long)restored[proc].step[track]);
+                for (uint32_t item = 0; item < w.items[track] && resumed; item++)
+                        if (former->active && former->begun[item] && former->number > committed)
+                                violate(RULE_TRUE_SUM, "node %u goes on with arenas of which item %u was begun", proc, item);
+        }
+        restored[proc].come = false;
+        w.upgraded &= resumed;
+}
+
 static uint32_t count_voided(uint32_t track) {
         uint32_t n = 0;
 
@@ -358,6 +453,8 @@ void truth_end(void) {
                 violate(RULE_NO_FAULT, "%u steps are void, and nobody has done anything", n_voided);
         if (w.n_done == 1 && (ended || (refused && !w.crowded)) && w.gentle)
                 violate(RULE_ONE_FAULT, "somebody is turned away, though all members and nodes are back at once");
+        if (w.n_done == 1 && w.fault[0].fault == FAULT_UPGRADE && w.upgraded && n_voided > 0)
+                violate(RULE_ONE_FAULT, "%u steps are void after an orderly restart", n_voided);
         for (uint32_t track = TRACK_STEP; track < TRACKS && w.n_done == 1; track++)
                 if (count_voided(track) > 2)
                         violate(RULE_ONE_FAULT, "%u steps of a plan are void after one fault", count_voided(track));

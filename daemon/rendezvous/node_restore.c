@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A node whose daemon has started anew. What it would know is made of its members' words (words.h) and given to it as the report
+ * that it sends from then on; the coordinator judges by it as by any other report.
+ */
+#include <string.h>
+
+#include "rendezvous/node_private.h"
+
+void node_expect(struct node *node, uint64_t now) {
+        node->origin = ORIGIN_AWAITED;
+        report_send(node, now);
+}
+
+static void take_member(struct node *node, const struct message_member *reported) {
+        struct message_member *member = report_add(node, &reported->request, &reported->tag);
+
+        member->rank = reported->rank;
+        member->slot = reported->slot;
+        member->id = reported->id;
+        member->behind = reported->behind;
+        member->in = true;
+}
+
+void node_restore(struct node *node, uint64_t now, const struct message *report) {
+        if (node->phase != NODE_OUT || node->origin != ORIGIN_AWAITED)
+                return;
+        node->origin = report->world > 0 ? ORIGIN_WORDS : ORIGIN_OWN;
+        if (report->world > 0) {
+                node->generation = report->generation;
+                node->set = UINT64_C(1) << node->config.address;
+                node->world = report->world;
+                if (tag_compare(&report->history, &node->history) > 0)
+                        node->history = report->history;
+                node_use_tracks(node, report->n_tracks);
+                for (uint32_t which = 0; which < report->n_tracks; which++)
+                        unit_restore(&node->track[which], report->committed[which],
+                                     report->mark[which] > report->committed[which],
+                                     report->prepared[which] > report->committed[which]);
+                for (uint32_t i = 0; i < report->n_members && node->n < LIMIT_WORLD; i++)
+                        take_member(node, &report->member_of[i]);
+                node_set_phase(node, NODE_FROZEN, ANSWER_REPORT);
+        }
+        report_send(node, now);
+}
+
+void node_recover(struct node *node, uint64_t now, struct generation generation, uint32_t world) {
+        node_set_phase(node, NODE_SETTLED, ANSWER_SETTLED);
+        node->term = generation.term;
+        node->round = 1; /* less than the one of whatever the coordinator says next */
+        node->coordinator = node->config.address;
+        node->contact = now;
+        node->generation = node->comm = generation;
+        node->set = UINT64_C(1) << node->config.address;
+        node->world = world;
+        report_send(node, now);
+}
+
+void node_return(struct node *node, uint64_t now, const struct membership_request *request, uint32_t rank,
+                 uint32_t slot, const struct tag *tag) {
+        struct message_member *member;
+
+        node_wake(node, now);
+        if (node->phase != NODE_SETTLED || node->n == LIMIT_WORLD)
+                return;
+        member = report_add(node, request, tag);
+        member->rank = rank;
+        member->slot = slot;
+        member->in = true;
+        report_send(node, now);
+}
+
+void node_recount(struct node *node, uint32_t number) {
+        node->generation.number = node->comm.number = number;
+}
