@@ -301,13 +301,13 @@
  * Fields of gradsync_join_options that are left open are filled from the first of these rows whose
  * variables are all set:
  *
- *   launcher                 name                       world size            rank
- *   gradsyncctl run          GRADSYNC_JOB               GRADSYNC_WORLD_SIZE   GRADSYNC_RANK
- *   torchrun                 TORCHELASTIC_RUN_ID        WORLD_SIZE            RANK
- *   srun (Slurm step)        SLURM_JOB_ID.SLURM_STEP_ID SLURM_STEP_NUM_TASKS  SLURM_PROCID
- *                            (SLURM_LOCALID is set, too)
- *   Kubernetes indexed job   GRADSYNC_JOB               GRADSYNC_WORLD_SIZE   JOB_COMPLETION_INDEX
- *   a launcher of spares     GRADSYNC_JOB               GRADSYNC_WORLD_SIZE   (GRADSYNC_SPARE=1)
+ *   launcher               name                       world size           rank
+ *   gradsyncctl run        GRADSYNC_JOB               GRADSYNC_WORLD_SIZE  GRADSYNC_RANK
+ *   torchrun               TORCHELASTIC_RUN_ID        WORLD_SIZE           RANK
+ *   srun (Slurm step)      SLURM_JOB_ID.SLURM_STEP_ID SLURM_STEP_NUM_TASKS SLURM_PROCID
+ *                          (SLURM_LOCALID is set, too)
+ *   Kubernetes indexed job GRADSYNC_JOB               GRADSYNC_WORLD_SIZE  JOB_COMPLETION_INDEX
+ *   a launcher of spares   GRADSYNC_JOB               GRADSYNC_WORLD_SIZE  none; GRADSYNC_SPARE=1
  *
  * Where several tenants share one uid, GRADSYNC_JOB_TOKEN (or the option) keeps them out of one
  * another's jobs. The first member's token is the job's, and every process that joins must bring
