@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The membership of one job. Ranks follow MEMBERSHIP's rule: an explicit request is granted or refused and
+ * The membership of one job. Ranks follow one rule: an explicit request is granted or refused and
  * fixes the size; everybody else is numbered by local rank (slot), then by arrival. A job forms when
  * max_world members are there, or when min_world were there and the last call, which is never extended, has
  * passed.

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What daemons say to each other about one job, and what the protocol asks of those who run it: plain structs, without
- * pointers and without bytes on a wire. MEMBERSHIP's law of this protocol is that each message says a whole state, so that
- * one that is lost is said again, one that comes twice changes nothing, and one that comes late is known by its number.
+ * What daemons say to each other about one job, and what the protocol asks of its callers: plain structs,
+ * without pointers and without bytes on a wire. PROTOCOL.md describes how they are used. Each message says a
+ * whole state: one that is lost is said again, one that comes twice changes nothing, and one that comes late
+ * is known by its number.
  *
- * The coordinator gives orders, one at a time, numbered by (term, round); a node carries out the highest that it has seen and
- * answers with everything that it knows. Nodes never talk to each other here: they only meet in the engine.
+ * The coordinator gives orders, one at a time, numbered by (term, round). A node carries out the highest that
+ * it has seen and answers with everything that it knows. Nodes never talk to each other here: they only meet
+ * in the engine.
  */
 #pragma once
 
