@@ -127,8 +127,8 @@
  *
  * The library never clears gradients. A backward pass that overwrites (dW = …) needs no zeroing. A
  * backward pass that adds to what is there (dW += …) must clear the gradients itself after finish()
- * and before the first addition, because finish() leaves the average of the step before there.
- * gradsync_absent() clears the parameter it is called for.
+ * and before the first addition, because finish() leaves the average there. gradsync_absent()
+ * clears the parameter it is called for.
  *
  *
  * STEPS
@@ -190,8 +190,9 @@
  * asked for a rank. Between steps it goes into a new generation with them. The others learn of it
  * in the same way, by VOID_BEHIND.
  *
- * A member that calls leave() gives up its place. With at least min_world members left, and no
- * ranks asked for, the others go on without it. Otherwise the job is over.
+ * A member that calls leave() gives up its place at once: the place is not kept. With at least
+ * min_world members left, and no ranks asked for, the others go on without it. Otherwise the job is
+ * over.
  *
  *
  * TWO PROCESSES OF ONE RANK
