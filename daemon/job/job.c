@@ -64,7 +64,7 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         struct job *job;
         int r;
 
-        job = calloc(1, sizeof(*job));
+        job = calloc(1, sizeof(*job) + strlen(join->name) + 1);
         if (job == NULL)
                 return -ENOMEM;
         list_init(&job->members);
@@ -72,15 +72,13 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         job->table = jobs;
         r = charge_take(&job->charge, jobs->config.accounts, join->uid, ACCOUNT_JOBS, 1, refusal);
         if (r == 0) {
-                job->name = strdup(join->name);
-                job->local = calloc(LIMIT_WORLD, sizeof(*job->local));
+                job->name = strcpy((char *)(job + 1), join->name);
+                r = machine_init(job, join->membership.incarnation);
         }
-        if (job->name == NULL || job->local == NULL || machine_init(job, join->membership.incarnation) < 0) {
+        if (r != 0) {
                 charge_release(&job->charge);
-                free(job->local);
-                free(job->name);
                 free(job);
-                return r != 0 ? r : -ENOMEM;
+                return r;
         }
         job->id = ++jobs->next_job;
         job->uid = join->uid;
@@ -119,8 +117,6 @@ struct job *job_free(struct job *job) {
         token_clear(&job->token);
         list_remove(&job->link);
         machine_deinit(&job->machine);
-        free(job->local);
-        free(job->name);
         free(job);
         return NULL;
 }

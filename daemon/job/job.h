@@ -146,7 +146,7 @@ struct job {
         struct list link;
         struct jobs *table;
         uint32_t id;
-        char *name;
+        char *name; /* behind the struct */
         uid_t uid;
         struct token token;             /* the first member's */
         bool open;                      /* found by name: further members may come */
@@ -159,7 +159,7 @@ struct job {
         uint64_t last_id;               /* of its members, and of those that it had elsewhere: the highest */
         struct list members;            /* in order of arrival */
         uint32_t n_local;               /* its members on this node, once formed */
-        struct member **local;          /* … in rank order: what "local index" means in all arrays */
+        struct member **local; /* … in rank order: what "local index" means. The machine's memory */
         struct list plans;
         struct operation operation;
         struct record *record;          /* since the first plan was agreed */

@@ -16,13 +16,14 @@
 #include "job/step.h"
 
 #define NEVER (UINT64_C(1) << 60)       /* in a time that is counted from now */
+#define FIRST_MEMBERS 4u                /* for which there is room from the beginning */
 
 static void deliver(struct job *job, const struct message *message) {
         if (message->kind < ANSWER_REPORT) {
-                node_receive(job->machine.node, clock_now(), message);
+                node_receive(&job->machine.node, clock_now(), message);
                 return;
         }
-        coordinator_receive(job->machine.coordinator, clock_now(), message);
+        coordinator_receive(&job->machine.coordinator, clock_now(), message);
         job_settle_later(job);
 }
 
@@ -75,12 +76,8 @@ static void carry_out(struct job *job, const struct action *action) {
         struct machine *machine = &job->machine;
 
         switch (action->kind) {
-        case ACTION_BUILD:
-                node_built(machine->node, clock_now(), action->comm, 0);
-                break;
-        case ACTION_ABORT:
-                node_aborted(machine->node, clock_now(), action->comm);
-                break;
+        case ACTION_BUILD: node_built(&machine->node, clock_now(), action->comm, 0); break;
+        case ACTION_ABORT: node_aborted(&machine->node, clock_now(), action->comm); break;
         case ACTION_OPEN:
         case ACTION_CANCEL:
         case ACTION_COMMITTED:
@@ -111,30 +108,80 @@ static void carry_out(struct job *job, const struct action *action) {
         }
 }
 
+/* Doubled, so that it is not asked for often. */
+static uint32_t machine_grow(uint32_t room, uint32_t wanted, uint32_t most) {
+        while (room < wanted)
+                room *= 2;
+        return room < most ? room : most;
+}
+
+static size_t machine_bytes(const struct coordinator_config *config) {
+        return node_bytes(&config->room) + coordinator_bytes(config) +
+               config->room.members * sizeof(struct member *);
+}
+
 int machine_init(struct job *job, uint64_t incarnation) {
         static const struct machine_times times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER };
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
+        struct room room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1 };
+        struct node_config node = { .candidates = 1,
+                                    .instance = 1,
+                                    .name = job->name,
+                                    .n_lanes = 1,
+                                    .window = 1,
+                                    .incarnation = incarnation,
+                                    .times = times,
+                                    .room = room };
+        struct coordinator_config coordinator = { .candidates = 1,
+                                                  .nonce = 1,
+                                                  .incarnation = incarnation,
+                                                  .alone = true,
+                                                  .name = job->name,
+                                                  .times = times,
+                                                  .n_nodes = 1,
+                                                  .room = room };
         struct machine *machine = &job->machine;
         uint64_t now = clock_now();
 
-        machine->coordinator = malloc(sizeof(*machine->coordinator));
-        machine->node = malloc(sizeof(*machine->node));
-        if (machine->coordinator == NULL || machine->node == NULL) {
-                machine_deinit(machine);
+        machine->memory = malloc(machine_bytes(&coordinator));
+        if (machine->memory == NULL)
                 return -ENOMEM;
-        }
-        node_init(machine->node, &(struct node_config){ .candidates = 1, .instance = 1, .name = job->name, .n_lanes = 1,
-                  .window = 1, .incarnation = incarnation, .times = times }, now, &outlet);
-        coordinator_init(machine->coordinator, &(struct coordinator_config){ .candidates = 1, .nonce = 1,
-                         .incarnation = incarnation, .alone = true, .name = job->name, .times = times,
-                         .node = &machine->reporter, .n_nodes = 1 }, now, &outlet);
-        machine->coordinator->hold = true;
+        node.room.memory = machine->memory;
+        coordinator.room.memory = machine->memory + node_bytes(&room);
+        node_init(&machine->node, &node, now, &outlet);
+        coordinator_init(&machine->coordinator, &coordinator, now, &outlet);
+        job->local = (void *)(machine->memory + node_bytes(&room) + coordinator_bytes(&coordinator));
+        machine->coordinator.hold = true;
         return 0;
 }
 
 void machine_deinit(struct machine *machine) {
-        free(machine->coordinator);
-        free(machine->node);
+        free(machine->memory);
+}
+
+int machine_reserve(struct job *job, uint32_t members, uint32_t tracks) {
+        struct machine *machine = &job->machine;
+        struct coordinator_config config = machine->coordinator.config;
+        struct room *room = &config.room;
+        struct member **local;
+        unsigned char *memory;
+
+        if (members <= room->members && tracks <= room->tracks)
+                return 0;
+        room->members = machine_grow(room->members, members, LIMIT_SEATS);
+        room->tracks = machine_grow(room->tracks, tracks, LIMIT_TRACKS);
+        room->memory = memory = malloc(machine_bytes(&config));
+        if (memory == NULL)
+                return -ENOMEM;
+        node_move(&machine->node, room);
+        room->memory = memory + node_bytes(room);
+        coordinator_move(&machine->coordinator, room);
+        local = (void *)(memory + node_bytes(room) + coordinator_bytes(&config));
+        memcpy(local, job->local, job->n_local * sizeof(*local));
+        job->local = local;
+        free(machine->memory);
+        machine->memory = memory;
+        return 0;
 }
 
 static void do_effect(const struct effect *effect) {
@@ -151,14 +198,18 @@ static void run(struct job *job) {
 int machine_join(struct job *job, const struct membership_request *request, struct refusal *refusal) {
         struct machine *machine = &job->machine;
         struct refusal why;
+        const struct membership *m = &machine->coordinator.membership;
+        uint32_t n = m->n + m->n_waiting > machine->node.n ? m->n + m->n_waiting : machine->node.n;
         int r = membership_check(job->name, request, refusal);
 
+        if (r == 0)
+                r = machine_reserve(job, n + 1, 0);
         if (r != 0)
                 return r;
         machine->joining = request->member;
         machine->refusal = &why;
         machine->refused = false;
-        node_join(machine->node, clock_now(), request, &(struct tag){ 0 });
+        node_join(&machine->node, clock_now(), request, &(struct tag){ 0 });
         run(job);
         machine->joining = 0;
         machine->refusal = NULL;
@@ -171,19 +222,19 @@ int machine_join(struct job *job, const struct membership_request *request, stru
 
 void machine_gone(struct job *job, uint64_t member, uint32_t cause) {
         if (cause == WIRE__CAUSE__LEAVING)
-                node_leave(job->machine.node, clock_now(), member);
+                node_leave(&job->machine.node, clock_now(), member);
         else
-                node_lose(job->machine.node, clock_now(), member, cause);
+                node_lose(&job->machine.node, clock_now(), member, cause);
         run(job);
 }
 
 void machine_end(struct job *job, uint32_t cause) {
-        coordinator_end(job->machine.coordinator, clock_now(), JOB_END_ENDED, cause);
+        coordinator_end(&job->machine.coordinator, clock_now(), JOB_END_ENDED, cause);
         run(job);
 }
 
 void machine_settle(struct job *job, bool wait) {
-        struct coordinator *coordinator = job->machine.coordinator;
+        struct coordinator *coordinator = &job->machine.coordinator;
 
         coordinator->hold = wait;
         coordinator_tick(coordinator, clock_now());
@@ -197,7 +248,7 @@ uint64_t machine_deadline(const struct job *job) {
 
 bool machine_open(struct job *job, uint32_t track) {
         static const uint64_t planned[LIMIT_LANES];
-        struct node *node = job->machine.node;
+        struct node *node = &job->machine.node;
         bool open = node_open(node, clock_now(), node->generation, track, planned);
 
         run(job);
@@ -205,19 +256,19 @@ bool machine_open(struct job *job, uint32_t track) {
 }
 
 enum unit_state machine_unit(const struct job *job, uint32_t track) {
-        return job->machine.node->track[track].state;
+        return job->machine.node.track[track].state;
 }
 
 /* Whoever gives all of a step says that its state is the others': it has taken it, or needs none. */
 static void note_up_to_date(struct job *job) {
-        struct node *node = job->machine.node;
+        struct node *node = &job->machine.node;
 
         for (uint32_t local = 0; local < job->n_local; local++)
                 node_synced(node, job->local[local]->id, &node->history);
 }
 
 void machine_full(struct job *job, uint32_t track) {
-        struct node *node = job->machine.node;
+        struct node *node = &job->machine.node;
 
         if (track_is_step(track) && job->catching_up) {
                 job->catching_up = false;
@@ -228,28 +279,28 @@ void machine_full(struct job *job, uint32_t track) {
 }
 
 void machine_landed(struct job *job, uint32_t track) {
-        struct node *node = job->machine.node;
+        struct node *node = &job->machine.node;
 
         node_landed(node, clock_now(), node->generation, track);
         run(job);
 }
 
 void machine_spoil(struct job *job, uint32_t track) {
-        struct node *node = job->machine.node;
+        struct node *node = &job->machine.node;
 
         node_spoil(node, clock_now(), node->generation, track);
         run(job);
 }
 
 void machine_differ(struct job *job, uint32_t track) {
-        struct node *node = job->machine.node;
+        struct node *node = &job->machine.node;
 
         node_differ(node, clock_now(), node->generation, track);
         run(job);
 }
 
 void machine_quiet(struct job *job, uint32_t track) {
-        struct node *node = job->machine.node;
+        struct node *node = &job->machine.node;
 
         node_quiet(node, clock_now(), node->generation, track);
         run(job);
@@ -259,31 +310,31 @@ void machine_recover(struct job *job, const struct membership_request *request, 
                      uint64_t first, uint64_t expected) {
         struct machine *machine = &job->machine;
 
-        coordinator_recover(machine->coordinator, clock_now(), request, generation, world, first, expected);
-        node_recover(machine->node, clock_now(), machine->coordinator->current, world);
+        coordinator_recover(&machine->coordinator, clock_now(), request, generation, world, first, expected);
+        node_recover(&machine->node, clock_now(), machine->coordinator.current, world);
         run(job);
 }
 
 void machine_return(struct job *job, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request,
                     bool history) {
         struct machine *machine = &job->machine;
-        const struct generation *generation = &machine->coordinator->current;
+        const struct generation *generation = &machine->coordinator.current;
         struct tag tag = { 0 };
 
         if (history)
                 tag = (struct tag){ .incarnation = job->incarnation, .term = generation->term,
                                     .generation = generation->number, .step = 1 };
-        coordinator_return(machine->coordinator, clock_now(), rank, slot, id, request);
-        node_return(machine->node, clock_now(), request, rank, slot, &tag);
+        coordinator_return(&machine->coordinator, clock_now(), rank, slot, id, request);
+        node_return(&machine->node, clock_now(), request, rank, slot, &tag);
         run(job);
 }
 
 void machine_recount(struct job *job, uint32_t generation) {
-        coordinator_recount(job->machine.coordinator, generation);
-        node_recount(job->machine.node, generation);
+        coordinator_recount(&job->machine.coordinator, generation);
+        node_recount(&job->machine.node, generation);
 }
 
 void machine_forget(struct job *job, uint32_t rank) {
-        coordinator_forget(job->machine.coordinator, clock_now(), rank);
+        coordinator_forget(&job->machine.coordinator, clock_now(), rank);
         run(job);
 }

@@ -19,9 +19,9 @@
 struct job;
 
 struct machine {
-        struct coordinator *coordinator;
-        struct node *node;
-        struct reporter reporter;       /* the coordinator's, of its only node */
+        struct coordinator coordinator;
+        struct node node;
+        unsigned char *memory;          /* of both, and behind it job->local[] */
         uint64_t joining;               /* member whose join is being asked for; 0: none */
         struct refusal *refusal;        /* where the answer to it goes */
         bool refused;
@@ -29,10 +29,12 @@ struct machine {
 
 int machine_init(struct job *job, uint64_t incarnation);
 void machine_deinit(struct machine *machine);
+/* From now on there is room for so many members and tracks. What it has for them may move. 0 or -ENOMEM. */
+int machine_reserve(struct job *job, uint32_t members, uint32_t tracks);
 
 /* As the coordinator has it. Where it is about a generation that is over, the job's own fields are behind. */
 static inline const struct membership *machine_membership(const struct machine *machine) {
-        return &machine->coordinator->membership;
+        return &machine->coordinator.membership;
 }
 
 /* 0, or a code with *refusal. */

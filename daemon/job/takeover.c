@@ -84,6 +84,8 @@ static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusa
                 return -ENOMEM;
         r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES,
                         size + rejoin->world * sizeof(struct member), refusal);
+        if (r == 0)
+                r = machine_reserve(job, rejoin->world, 0);
         for (uint32_t rank = 0; rank < rejoin->world && r == 0; rank++)
                 r = add_absent(job, rank);
         if (r != 0) {

@@ -2,16 +2,64 @@
 /* Calls into the coordinator, the orders that it says again and again, and the change from one order to the next. */
 #include "rendezvous/coordinator.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "rendezvous/coordinator_private.h"
 
+size_t coordinator_bytes(const struct coordinator_config *config) {
+        const struct room *room = &config->room;
+
+        return room->members * (sizeof(struct message_member) + sizeof(struct membership_member)) +
+               config->n_texts * sizeof(struct coordinator_refusal) +
+               config->n_nodes * sizeof(struct reporter) +
+               room->tracks * (config->n_nodes * sizeof(struct track_report) + 2 * sizeof(uint64_t));
+}
+
+static void coordinator_lay_out(struct coordinator *c, const struct room *room) {
+        uint32_t n_places = room->members < LIMIT_WORLD ? room->members : LIMIT_WORLD;
+        struct membership_member *place;
+
+        c->config.room = *room;
+        c->seat = room->memory;
+        place = (void *)(c->seat + room->members);
+        c->refused = (void *)(place + room->members);
+        c->node = (void *)(c->refused + c->config.n_texts);
+        c->track = (void *)(c->node + c->config.n_nodes);
+        c->stop = (void *)(c->track + c->config.n_nodes * room->tracks);
+        c->verdict = c->stop + room->tracks;
+        membership_move(&c->membership, place, n_places);
+}
+
+void coordinator_hear_anew(struct coordinator *c) {
+        memset(c->node, 0, c->config.n_nodes * sizeof(*c->node));
+        memset(c->track, 0, c->config.n_nodes * c->config.room.tracks * sizeof(*c->track));
+}
+
+void coordinator_move(struct coordinator *c, const struct room *room) {
+        const struct coordinator before = *c;
+
+        assert(before.n <= room->members && before.n_tracks <= room->tracks);
+        coordinator_lay_out(c, room);
+        coordinator_hear_anew(c);
+        memcpy(c->seat, before.seat, before.n * sizeof(*c->seat));
+        memcpy(c->refused, before.refused, c->config.n_texts * sizeof(*c->refused));
+        memcpy(c->node, before.node, c->config.n_nodes * sizeof(*c->node));
+        for (uint32_t node = 0; node < c->config.n_nodes; node++)
+                memcpy(coordinator_track(c, node, 0), coordinator_track(&before, node, 0),
+                       before.n_tracks * sizeof(*c->track));
+        memcpy(c->stop, before.stop, before.n_tracks * sizeof(*c->stop));
+        memcpy(c->verdict, before.verdict, before.n_tracks * sizeof(*c->verdict));
+}
+
 void coordinator_init(struct coordinator *c, const struct coordinator_config *config, uint64_t now,
                       const struct outlet *out) {
-        memset(c, 0, offsetof(struct coordinator, seat));
+        memset(c, 0, sizeof(*c));
         c->config = *config;
-        c->node = config->node;
-        memset(c->node, 0, config->n_nodes * sizeof(c->node[0]));
+        coordinator_lay_out(c, &config->room);
+        coordinator_hear_anew(c);
+        memset(c->refused, 0, config->n_texts * sizeof(*c->refused));
+        memset(c->stop, 0, 2 * config->room.tracks * sizeof(*c->stop)); /* and the verdicts */
         c->out = *out;
         c->n_tracks = TRACK_STEP + 1;
         c->last = now;
@@ -128,8 +176,8 @@ static bool raise_stop(struct coordinator *c) {
 
         for (uint32_t node = 0; node < c->top; node++)
                 for (uint32_t track = 0; track < c->n_tracks && (c->set >> node & 1); track++)
-                        if (c->node[node].mark[track] > c->stop[track]) {
-                                c->stop[track] = c->node[node].mark[track];
+                        if (coordinator_track(c, node, track)->mark > c->stop[track]) {
+                                c->stop[track] = coordinator_track(c, node, track)->mark;
                                 raised = true;
                         }
         return raised;
@@ -151,7 +199,7 @@ static void advance_running(struct coordinator *c, uint64_t now) {
         } else if ((c->order == ORDER_HOLD || c->order == ORDER_STOP) && !grows(c) && !empty_for_long(c, now)) {
                 coordinator_give(c, now, ORDER_RUN);    /* whoever waited has gone */
         } else if (c->order == ORDER_HOLD && coordinator_all(c, ANSWER_HELD)) {
-                memset(c->stop, 0, sizeof(c->stop));
+                memset(c->stop, 0, c->n_tracks * sizeof(*c->stop));
                 raise_stop(c);
                 coordinator_give(c, now, ORDER_STOP);
         } else if (c->order == ORDER_STOP && coordinator_all(c, ANSWER_PAUSED)) {
@@ -224,18 +272,19 @@ bool coordinator_wake(struct coordinator *c, uint64_t now) {
         return c->serving;
 }
 
-static void note_tracks(struct coordinator *c, struct reporter *reporter, const struct message *report) {
+static void note_tracks(struct coordinator *c, const struct message *report) {
         if (report->n_tracks > c->n_tracks) {
                 memset(&c->stop[c->n_tracks], 0, (report->n_tracks - c->n_tracks) * sizeof(c->stop[0]));
                 memset(&c->verdict[c->n_tracks], 0, (report->n_tracks - c->n_tracks) * sizeof(c->verdict[0]));
                 c->n_tracks = report->n_tracks;
         }
         for (uint32_t track = 0; track < c->n_tracks; track++) {
-                bool in_use = track < report->n_tracks;
+                struct track_report *said = coordinator_track(c, report->from, track);
 
-                reporter->mark[track] = in_use ? report->mark[track] : 0;
-                reporter->committed[track] = in_use ? report->committed[track] : 0;
-                reporter->prepared[track] = in_use ? report->prepared[track] : 0;
+                *said = (struct track_report){ 0 };
+                if (track < report->n_tracks)
+                        *said = (struct track_report){ report->mark[track], report->committed[track],
+                                                       report->prepared[track] };
         }
 }
 
@@ -258,7 +307,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         reporter->origin = report->origin;
         reporter->running = report->running;
         memcpy(reporter->seq, report->seq, sizeof(reporter->seq));
-        note_tracks(c, reporter, report);
+        note_tracks(c, report);
         if (report->from >= c->top)
                 c->top = report->from + 1;
         if (report->generation.number > c->number)
@@ -312,7 +361,8 @@ void coordinator_receive(struct coordinator *c, uint64_t now, const struct messa
         bool serves;
 
         if (!message_valid(message) || message->to != c->config.address || message->kind < ANSWER_REPORT ||
-            message->from >= c->config.n_nodes)
+            message->from >= c->config.n_nodes || message->n_tracks > c->config.room.tracks ||
+            message->world > c->membership.most)
                 return;
         if (message->kind >= LEASE_ASK)
                 tenure_receive(&c->tenure, now, message);

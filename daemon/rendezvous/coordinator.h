@@ -10,9 +10,10 @@
  */
 #pragma once
 
-#include "rendezvous/membership.h"
 #include "rendezvous/effects.h"
+#include "rendezvous/membership.h"
 #include "rendezvous/message.h"
+#include "rendezvous/room.h"
 #include "rendezvous/tenure.h"
 
 #define LIMIT_REFUSALS 4u       /* texts that are kept, to be said again */
@@ -32,7 +33,11 @@ struct reporter {
         uint32_t world;
         enum origin origin;
         bool running;
-        uint64_t mark[LIMIT_TRACKS], committed[LIMIT_TRACKS], prepared[LIMIT_TRACKS];
+};
+
+/* What it says of a track. */
+struct track_report {
+        uint64_t mark, committed, prepared;
 };
 
 struct coordinator_config {
@@ -43,8 +48,9 @@ struct coordinator_config {
         bool alone;                     /* no other node can belong to this job: none is waited for */
         const char *name;               /* of the job, for refusals; the caller's */
         struct machine_times times;
-        struct reporter *node;          /* the caller's memory: addresses are below n_nodes */
-        uint32_t n_nodes;
+        uint32_t n_nodes; /* addresses are below it */
+        uint32_t n_texts; /* of refusals that are kept: LIMIT_REFUSALS; 0: no order is ever lost */
+        struct room room;
 };
 
 struct coordinator_refusal {
@@ -76,20 +82,27 @@ struct coordinator {
         uint64_t number;                /* the highest number of a generation heard of */
         uint64_t cut[LIMIT_LANES];
         uint32_t n_tracks;              /* in use anywhere */
-        uint64_t stop[LIMIT_TRACKS], verdict[LIMIT_TRACKS];
         struct membership_loss loss;    /* whom the generation has lost first; all 0: nobody */
         struct tag history;             /* the largest tag of anybody in the generation: without it there is no state */
         enum job_end end;
         enum job_end ending;            /* asked for by the caller, and carried out after a verdict, */
         uint32_t cause;                 /* for that cause */
-        struct coordinator_refusal refused[LIMIT_REFUSALS];
-        uint32_t n_refused;             /* … ever */
-        struct reporter *node;          /* by address */
+        uint32_t n_refused;             /* members turned away, ever */
         uint32_t top;                   /* nodes known are below it */
         uint32_t n;
-        struct message_member seat[LIMIT_SEATS];        /* everybody whom a node reports */
         struct membership membership;
+        /* In the room: */
+        uint64_t *stop, *verdict;
+        struct coordinator_refusal *refused;
+        struct reporter *node; /* by address; see coordinator_track() */
+        struct track_report *track;
+        struct message_member *seat; /* everybody whom a node reports */
 };
+
+/* How much memory what is configured takes. */
+size_t coordinator_bytes(const struct coordinator_config *config);
+/* There is another, larger room from now on; the former one may be freed. */
+void coordinator_move(struct coordinator *c, const struct room *room);
 
 void coordinator_init(struct coordinator *c, const struct coordinator_config *config, uint64_t now,
                       const struct outlet *out);

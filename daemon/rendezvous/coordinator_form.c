@@ -113,8 +113,8 @@ static void find_marks(struct coordinator *c) {
                 if ((coordinator_survivors(c) >> node & 1) == 0)
                         continue;
                 for (uint32_t track = 0; track < c->n_tracks; track++)
-                        if (first || c->node[node].committed[track] < c->verdict[track])
-                                c->verdict[track] = c->node[node].committed[track];
+                        if (first || coordinator_track(c, node, track)->committed < c->verdict[track])
+                                c->verdict[track] = coordinator_track(c, node, track)->committed;
                 first = false;
         }
 }
@@ -124,7 +124,7 @@ static void set_marks(struct coordinator *c, const struct tag *tag) {
         uint64_t steps = 0;
 
         if (c->set == 0)
-                memset(c->verdict, 0, sizeof(c->verdict));
+                memset(c->verdict, 0, c->n_tracks * sizeof(*c->verdict));
         else
                 find_marks(c);
         for (uint32_t track = TRACK_STEP; track < c->n_tracks; track++)

@@ -84,11 +84,11 @@ static bool drop_those_behind(struct coordinator *c, uint64_t now) {
 
         for (uint32_t node = 0; node < c->top; node++)
                 for (uint32_t track = 0; track < c->n_tracks && (coordinator_survivors(c) >> node & 1); track++)
-                        if (c->node[node].committed[track] > committed[track])
-                                committed[track] = c->node[node].committed[track];
+                        if (coordinator_track(c, node, track)->committed > committed[track])
+                                committed[track] = coordinator_track(c, node, track)->committed;
         for (uint32_t node = 0; node < c->top; node++)
                 for (uint32_t track = 0; track < c->n_tracks && (coordinator_survivors(c) >> node & 1); track++)
-                        if (c->node[node].prepared[track] < committed[track])
+                        if (coordinator_track(c, node, track)->prepared < committed[track])
                                 behind |= UINT64_C(1) << node;
         for (uint32_t node = 0; node < c->top; node++)
                 if (behind >> node & 1)
@@ -107,8 +107,8 @@ static void find_verdict(struct coordinator *c) {
                 if ((coordinator_survivors(c) >> node & 1) == 0)
                         continue;
                 for (uint32_t track = 0; track < c->n_tracks; track++)
-                        if (first || reporter->prepared[track] < c->verdict[track])
-                                c->verdict[track] = reporter->prepared[track];
+                        if (first || coordinator_track(c, node, track)->prepared < c->verdict[track])
+                                c->verdict[track] = coordinator_track(c, node, track)->prepared;
                 for (uint32_t lane = 0; lane < LIMIT_LANES; lane++)
                         if (first || (planted(PLANTED_CUT_TOO_LOW) ? reporter->seq[lane] < c->cut[lane] :
                                                                      reporter->seq[lane] > c->cut[lane]))

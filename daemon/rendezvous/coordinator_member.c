@@ -16,14 +16,16 @@ struct message_member *member_find(struct coordinator *c, uint64_t member) {
 }
 
 static void keep_refusal(struct coordinator *c, uint64_t member, const struct refusal *refusal) {
-        c->refused[c->n_refused++ % LIMIT_REFUSALS] = (struct coordinator_refusal){ member, *refusal };
+        if (c->config.n_texts > 0)
+                c->refused[c->n_refused++ % c->config.n_texts] =
+                        (struct coordinator_refusal){ member, *refusal };
 }
 
 /* The text that was found when the member was turned away; of many the latest ones are kept. */
 static struct refusal refusal_of(const struct coordinator *c, uint64_t member, enum job_end end) {
         struct refusal refusal = { 0 };
 
-        for (uint32_t i = 0; i < LIMIT_REFUSALS; i++)
+        for (uint32_t i = 0; i < c->config.n_texts; i++)
                 if (c->refused[i].member == member)
                         return c->refused[i].refusal;
         if (end == JOB_END_NONE)
@@ -37,7 +39,9 @@ static struct refusal refusal_of(const struct coordinator *c, uint64_t member, e
         return refusal;
 }
 
-static void refuse_member(struct coordinator *c, uint32_t node, uint64_t member, enum job_end end) {
+/* refusal: NULL if it was said before, or there is none. */
+static void refuse_member(struct coordinator *c, uint32_t node, uint64_t member, enum job_end end,
+                          const struct refusal *refusal) {
         struct message order;
 
         message_clear(&order);
@@ -50,7 +54,7 @@ static void refuse_member(struct coordinator *c, uint32_t node, uint64_t member,
         order.stamp = c->node[node].stamp;
         order.member = member;
         order.end = end;
-        order.refusal = refusal_of(c, member, end);
+        order.refusal = refusal != NULL ? *refusal : refusal_of(c, member, end);
         effects_send(&c->out, &order);
 }
 
@@ -64,7 +68,7 @@ static void turn_away(struct coordinator *c, struct message_member *seat, enum j
         seat->refused = true;
         seat->in = false;
         seat->end = end;
-        refuse_member(c, seat->request.node, seat->request.member, end);
+        refuse_member(c, seat->request.node, seat->request.member, end, refusal);
 }
 
 static void turn_away_older(struct coordinator *c, struct message_member *older, const struct membership_request *newer) {
@@ -94,7 +98,7 @@ void member_admit(struct coordinator *c, uint64_t now, struct message_member *se
 /* It says goodbye, and has no seat any more: nobody waits for it, and its node may forget it. */
 static void let_go(struct coordinator *c, uint64_t now, const struct message_member *reported) {
         membership_remove(&c->membership, reported->request.member, WIRE__CAUSE__LEAVING, now);
-        refuse_member(c, reported->request.node, reported->request.member, JOB_END_NONE);
+        refuse_member(c, reported->request.node, reported->request.member, JOB_END_NONE, NULL);
 }
 
 /* Where the node is not one of those who go on, its members are not taken before it is out: what they belong to is over. */
@@ -107,13 +111,13 @@ static void note_member(struct coordinator *c, uint64_t now, const struct messag
         struct message_member *seat = member_find(c, reported->request.member);
 
         if (seat == NULL) {
-                if (c->n == LIMIT_SEATS)
+                if (c->n == c->config.room.members)
                         return;
                 seat = &c->seat[c->n++];
                 seat->refused = false;
         }
         if (seat->refused) {
-                refuse_member(c, report->from, seat->request.member, seat->end);
+                refuse_member(c, report->from, seat->request.member, seat->end, NULL);
                 return;
         }
         *seat = *reported;

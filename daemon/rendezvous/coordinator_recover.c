@@ -25,7 +25,7 @@ void coordinator_return(struct coordinator *c, uint64_t now, uint32_t rank, uint
         struct message_member *seat = member_find(c, request->member);
 
         membership_return(&c->membership, rank, slot, id, request);
-        if (seat == NULL && c->n < LIMIT_WORLD)
+        if (seat == NULL && c->n < c->config.room.members)
                 seat = &c->seat[c->n++];
         if (seat != NULL)
                 *seat = (struct message_member){ .request = *request, .rank = rank, .slot = slot, .id = id, .in = true };

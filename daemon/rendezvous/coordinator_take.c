@@ -11,7 +11,7 @@
 void take_over(struct coordinator *c, uint64_t now) {
         uint64_t keep = c->number;
 
-        memset(c->node, 0, c->config.n_nodes * sizeof(c->node[0]));
+        coordinator_hear_anew(c);
         membership_init(&c->membership, c->config.name, c->config.incarnation);
         c->serving = true;
         c->collecting = true;

@@ -27,11 +27,22 @@
 
 #include "gradsync.pb-c.h"
 
+void membership_move(struct membership *m, struct membership_member *member, uint32_t most) {
+        uint32_t all = m->n + m->n_waiting;
+
+        assert(all <= most && most <= LIMIT_WORLD);
+        if (all > 0)
+                memcpy(member, m->member, all * sizeof(*member));
+        m->member = member;
+        m->most = most;
+}
+
 void membership_init(struct membership *m, const char *name, uint64_t incarnation) {
-        memset(m, 0, sizeof(*m));
-        m->name = name;
-        m->incarnation = incarnation;
-        m->last_call = UINT64_MAX;
+        *m = (struct membership){ .name = name,
+                                  .incarnation = incarnation,
+                                  .last_call = UINT64_MAX,
+                                  .member = m->member,
+                                  .most = m->most };
 }
 
 void membership_set_state(struct membership *m, enum membership_state state) {

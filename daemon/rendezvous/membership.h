@@ -2,8 +2,8 @@
 /*
  * Who belongs to a job, with which rank, in which generation: decided here and nowhere else, as a pure state
  * machine. Requests, deaths and the time go in; a changed state and refusals come out. No socket, no clock,
- * no allocation, so that the same object can be driven by a daemon, by a simulator or by a coordinator on
- * another host.
+ * no allocation (the memory is the caller's), so that the same object can be driven by a daemon, by a simulator
+ * or by a coordinator on another host.
  */
 #pragma once
 
@@ -70,8 +70,8 @@ struct membership {
         bool boundary;          /* FORMED: set by the caller while no step is open, so that the world may grow */
         uint32_t n;             /* members, lost ones whose place is kept included */
         uint32_t n_waiting;     /* behind them in member[], in order of arrival: spares, and who came after the job had formed */
-        struct membership_member member[LIMIT_WORLD];   /* in order of arrival while forming, by rank
-                                                           afterwards */
+        uint32_t most;          /* … both together; at most LIMIT_WORLD */
+        struct membership_member *member; /* in order of arrival while forming, by rank afterwards */
         uint64_t last_call;     /* when forming ends with spares, or fewer than max_world; UINT64_MAX: not called yet */
         struct membership_loss loss;    /* REPLACING and BROKEN: the first one lost */
         uint64_t fenced;        /* the member whom the last join has fenced, a newer instance of the same identity; 0: nobody */
@@ -85,6 +85,10 @@ enum membership_event {
         MEMBERSHIP_HAS_BROKEN,  /* nobody came back in time, and too few are left */
 };
 
+/* The memory, with room for `most` members. The caller gives it before anything else, and may give more between
+ * two calls: whoever is there stays. */
+void membership_move(struct membership *m, struct membership_member *member, uint32_t most);
+/* Begins anew, in the memory that it has. */
 void membership_init(struct membership *m, const char *name, uint64_t incarnation);
 
 /* INVALID if no job could grant what is asked for. */

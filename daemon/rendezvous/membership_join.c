@@ -104,7 +104,7 @@ static int join_waiting(struct membership *m, const struct membership_request *r
 
         if (r != 0)
                 return r;
-        if (m->n + m->n_waiting == LIMIT_WORLD)
+        if (m->n + m->n_waiting == m->most)
                 return refuse(refusal, WIRE__CODE__JOB_FULL,
                               "job '%s' has %u members, and %u processes wait for a place: no more can", m->name, m->n, m->n_waiting);
         m->member[m->n + m->n_waiting++] = (struct membership_member){
@@ -155,7 +155,7 @@ static int join_first(struct membership *m, const struct membership_request *req
                 r = refuse(refusal, WIRE__CODE__JOB_FULL,
                            "job '%s' has all of its %u members; the first is pid %d. Join as a spare to wait for a place", m->name,
                            m->n, m->member[0].request.pid);
-        if (r == 0 && m->n + m->n_waiting == LIMIT_WORLD)
+        if (r == 0 && m->n + m->n_waiting == m->most)
                 r = refuse(refusal, WIRE__CODE__JOB_FULL, "job '%s' has %u members and %u spares: no more can come", m->name, m->n,
                            m->n_waiting);
         if (r != 0)

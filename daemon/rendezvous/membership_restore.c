@@ -2,10 +2,13 @@
 /* Memberships that somebody else had formed: a daemon before this one, or another coordinator. */
 #include "rendezvous/membership_private.h"
 
+#include <assert.h>
+
 #include "gradsync.pb-c.h"
 
 void membership_recover(struct membership *m, const struct membership_request *request, uint32_t generation, uint32_t n,
                         uint64_t first, uint64_t expected) {
+        assert(n <= m->most);
         membership_init(m, m->name, request->incarnation);
         membership_set_state(m, MEMBERSHIP_REPLACING);
         m->generation = generation;
@@ -49,6 +52,7 @@ void membership_forget(struct membership *m, uint32_t rank, uint64_t now) {
 
 void membership_restore(struct membership *m, uint32_t generation, uint32_t world, const struct membership_member *member,
                         uint32_t n, uint64_t now) {
+        assert(world <= m->most);
         m->generation = generation;
         m->n = world;
         m->n_waiting = 0;

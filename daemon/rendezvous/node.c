@@ -6,23 +6,53 @@
  */
 #include "rendezvous/node.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "rendezvous/node_private.h"
 
+size_t node_bytes(const struct room *room) {
+        return room->members * (sizeof(struct message_member) + sizeof(struct message_gone)) +
+               room->tracks * (sizeof(struct track) + sizeof(uint64_t));
+}
+
+static void node_lay_out(struct node *node, const struct room *room) {
+        node->config.room = *room;
+        node->member = room->memory;
+        node->gone = (void *)(node->member + room->members);
+        node->track = (void *)(node->gone + room->members);
+        node->stop = (void *)(node->track + room->tracks);
+        for (uint32_t which = node->n_tracks; which < room->tracks; which++) {
+                node->track[which] = (struct track){ .vote = -1 };
+                node->stop[which] = 0;
+        }
+}
+
+void node_move(struct node *node, const struct room *room) {
+        const struct node before = *node;
+
+        assert(before.n <= room->members && before.n_gone <= room->members &&
+               before.n_tracks <= room->tracks);
+        node_lay_out(node, room);
+        memcpy(node->member, before.member, before.n * sizeof(*node->member));
+        memcpy(node->gone, before.gone, before.n_gone * sizeof(*node->gone));
+        memcpy(node->track, before.track, before.n_tracks * sizeof(*node->track));
+        memcpy(node->stop, before.stop, before.n_tracks * sizeof(*node->stop));
+}
+
 void node_init(struct node *node, const struct node_config *config, uint64_t now, const struct outlet *out) {
-        memset(node, 0, offsetof(struct node, track));
+        memset(node, 0, sizeof(*node));
         node->config = *config;
         node->out = *out;
         node->contact = now;
         node->stamp = now;
         node->answer = ANSWER_REPORT;
+        node_lay_out(node, &config->room);
         node->n_tracks = TRACK_STEP + 1;
-        for (uint32_t which = 0; which < LIMIT_TRACKS; which++)
-                node->track[which] = (struct track){ .vote = -1 };
 }
 
 void node_use_tracks(struct node *node, uint32_t n) {
+        assert(n <= node->config.room.tracks);
         if (n > node->n_tracks)
                 node->n_tracks = n;
 }
@@ -163,7 +193,8 @@ void node_advance(struct node *node, uint64_t now) {
 /* Whether this comes from who coordinates now, and is meant for this run of this node. */
 static bool accept(struct node *node, uint64_t now, const struct message *order) {
         if (!message_valid(order) || order->kind >= ANSWER_REPORT || order->to != node->config.address ||
-            order->instance != node->config.instance || order->from >= node->config.candidates)
+            order->instance != node->config.instance || order->from >= node->config.candidates ||
+            order->n_tracks > node->config.room.tracks)
                 return false;
         if (order->term < node->term && !planted(PLANTED_FENCE_OPEN)) {
                 report_send(node, now); /* which says that there is a later one */

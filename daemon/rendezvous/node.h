@@ -11,6 +11,7 @@
 
 #include "rendezvous/effects.h"
 #include "rendezvous/message.h"
+#include "rendezvous/room.h"
 
 enum node_phase {
         NODE_OUT,               /* in no generation: its members wait to be taken */
@@ -63,6 +64,7 @@ struct node_config {
         uint64_t incarnation;           /* of the job */
         const char *name;               /* … for refusals; the caller's */
         struct machine_times times;
+        struct room room;
 };
 
 struct node {
@@ -90,12 +92,17 @@ struct node {
         struct tag history;
         enum job_end end;
         uint32_t n, n_gone;
-        uint64_t stop[LIMIT_TRACKS];
-        struct track track[LIMIT_TRACKS];
-        struct message_member member[LIMIT_SEATS];
-        struct message_gone gone[LIMIT_WORLD];          /* lost since the node has entered its generation */
+        /* In the room: */
+        uint64_t *stop;
+        struct track *track;
+        struct message_member *member;
+        struct message_gone *gone; /* lost since the node has entered its generation */
 };
 
+/* How much memory that much takes. */
+size_t node_bytes(const struct room *room);
+/* There is another, larger room from now on; the former one may be freed. */
+void node_move(struct node *node, const struct room *room);
 void node_init(struct node *node, const struct node_config *config, uint64_t now, const struct outlet *out);
 void node_receive(struct node *node, uint64_t now, const struct message *message);
 void node_tick(struct node *node, uint64_t now);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a node says of itself, and its members. Every answer holds all of it, so the latest one is enough. */
+#include <assert.h>
 #include <string.h>
 
 #include "gradsync.pb-c.h"
@@ -101,7 +102,7 @@ static void drop(struct node *node, struct message_member *member) {
 
 /* Of more than there is room for the latest ones count: a coordinator has seen the others long ago, or nobody has. */
 static void note_gone(struct node *node, uint64_t member, uint32_t cause) {
-        if (node->n_gone == LIMIT_WORLD)
+        if (node->n_gone == node->config.room.members || node->n_gone == LIMIT_WORLD)
                 memmove(&node->gone[0], &node->gone[1], --node->n_gone * sizeof(node->gone[0]));
         node->gone[node->n_gone++] = (struct message_gone){ member, cause };
 }
@@ -125,8 +126,10 @@ void report_refuse(struct node *node, const struct message *order) {
 }
 
 struct message_member *report_add(struct node *node, const struct membership_request *request, const struct tag *tag) {
-        struct message_member *member = &node->member[node->n++];
+        struct message_member *member;
 
+        assert(node->n < node->config.room.members);
+        member = &node->member[node->n++];
         *member = (struct message_member){ .request = *request, .tag = *tag };
         member->request.host = node->config.host;
         member->request.device = node->config.device;
@@ -144,8 +147,8 @@ static void refuse_here(const struct node *node, const struct membership_request
                        "job '%s' has ended, pid %d cannot join it any more; begin anew once its last member has left",
                        node->config.name, request->pid);
         else
-                refuse(&refusal, WIRE__CODE__JOB_FULL, "job '%s' has %u members here, pid %d cannot join it", node->config.name,
-                       LIMIT_WORLD, request->pid);
+                refuse(&refusal, WIRE__CODE__JOB_FULL, "job '%s' has %u members here, pid %d cannot join it",
+                       node->config.name, node->n, request->pid);
         node_act(node, &(struct action){ .kind = ACTION_REFUSED, .member = request->member, .refusal = &refusal,
                                          .end = ended ? node->end : JOB_END_REFUSED });
 }
@@ -163,7 +166,8 @@ void node_join(struct node *node, uint64_t now, const struct membership_request 
         node_wake(node, now);
         if (find(node, request->member) != NULL)
                 return;
-        if (node->phase == NODE_ENDED || node->n == LIMIT_SEATS || (node->n == LIMIT_WORLD && !follows(node, request))) {
+        if (node->phase == NODE_ENDED || node->n == node->config.room.members ||
+            (node->n == LIMIT_WORLD && !follows(node, request))) {
                 refuse_here(node, request);
                 return;
         }

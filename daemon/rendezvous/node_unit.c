@@ -286,7 +286,7 @@ void unit_progress(struct node *node, uint64_t now) {
 
 /* Whether the call is about what is open now. */
 static struct track *find(struct node *node, struct generation generation, uint32_t which) {
-        if (which >= LIMIT_TRACKS || !generation_equal(generation, node->generation) ||
+        if (which >= node->config.room.tracks || !generation_equal(generation, node->generation) ||
             node->track[which].state == UNIT_IDLE)
                 return NULL;
         return &node->track[which];
@@ -297,7 +297,7 @@ bool node_open(struct node *node, uint64_t now, struct generation generation, ui
         struct track *track;
 
         node_wake(node, now);
-        if (node->phase != NODE_RUNNING || which >= LIMIT_TRACKS ||
+        if (node->phase != NODE_RUNNING || which >= node->config.room.tracks ||
             !generation_equal(generation, node->generation) || node->track[which].state != UNIT_IDLE)
                 return false;
         node_use_tracks(node, which + 1);

@@ -36,24 +36,54 @@ static void do_effect(const struct effect *effect) {
                 member_act(proc, effect->action);
 }
 
+static void *make_room(void **memory, size_t bytes) {
+        if (*memory == NULL)
+                *memory = malloc(bytes);
+        if (*memory == NULL)
+                abort();
+        return *memory;
+}
+
 void proc_start(uint32_t proc) {
+        static void *node_memory[MAX_PROCS], *coordinator_memory[MAX_PROCS];
         struct proc *p = &w.proc[proc];
         struct outlet out = { .effects = &effects, .owner = (void *)(uintptr_t)proc };
+        struct room room = { .members = LIMIT_SEATS, .tracks = TRACKS };
+        struct coordinator_config config = {
+                .address = proc,
+                .candidates = w.n_candidates,
+                .incarnation = 1,
+                .name = "j",
+                .times = times,
+                .n_nodes = MAX_PROCS,
+                .n_texts = LIMIT_REFUSALS,
+                .room = room,
+        };
 
         p->alive = true;
         p->stopped = p->ending = false;
         p->epoch++;
         for (uint32_t track = 0; track < TRACKS; track++)
                 p->local[track] = (struct local){ .serial = p->local[track].serial + 1 };
-        node_init(&p->node, &(struct node_config){ .address = proc, .candidates = w.n_candidates, .instance = p->epoch,
-                                                   .host = proc, .n_lanes = N_LANES, .window = 2, .incarnation = 1,
-                                                   .times = times }, w.now, &out);
-        if (p->candidate)
-                coordinator_init(&p->coordinator, &(struct coordinator_config){
-                        .address = proc, .candidates = w.n_candidates, .floor = w.now / HEARTBEAT + p->epoch,
-                        .nonce = rnd(1u << 30), .incarnation = 1, .name = "j",
-                        .alone = w.n_procs == 1 && (p->epoch == 1 || p->expects) && rnd(2) == 0, .times = times,
-                        .node = p->reporter, .n_nodes = MAX_PROCS }, w.now, &out);
+        room.memory = make_room(&node_memory[proc], node_bytes(&room));
+        node_init(&p->node,
+                  &(struct node_config){ .room = room,
+                                         .address = proc,
+                                         .candidates = w.n_candidates,
+                                         .instance = p->epoch,
+                                         .host = proc,
+                                         .n_lanes = N_LANES,
+                                         .window = 2,
+                                         .incarnation = 1,
+                                         .times = times },
+                  w.now, &out);
+        if (p->candidate) {
+                config.room.memory = make_room(&coordinator_memory[proc], coordinator_bytes(&config));
+                config.floor = w.now / HEARTBEAT + p->epoch;
+                config.nonce = rnd(1u << 30);
+                config.alone = w.n_procs == 1 && (p->epoch == 1 || p->expects) && rnd(2) == 0;
+                coordinator_init(&p->coordinator, &config, w.now, &out);
+        }
         at(rnd(10), EVENT_TICK, proc, 0, 0, 0);
 }
 

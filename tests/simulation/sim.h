@@ -103,7 +103,6 @@ struct proc {
         struct local local[TRACKS];
         struct node node;
         struct coordinator coordinator;
-        struct reporter reporter[MAX_PROCS];
 };
 
 struct collective {

@@ -43,6 +43,7 @@ static struct generation interrupted[MAX_PROCS];        /* what members know to 
 static uint64_t judged_term, judged_round;
 static bool ended, refused;
 static struct node before;
+static struct track track_before[TRACKS];
 static bool compare;
 
 const char *const rule_names[N_RULES] = {
@@ -296,8 +297,10 @@ void truth_before(uint32_t proc, const struct message *m) {
         const struct node *node = &w.proc[proc].node;
 
         compare = m->kind < ANSWER_REPORT && (m->term < node->term || m->instance != node->config.instance);
-        if (compare)
-                memcpy(&before, node, offsetof(struct node, member));
+        if (compare) {
+                before = *node;
+                memcpy(track_before, node->track, sizeof(track_before));
+        }
 }
 
 void truth_after(uint32_t proc, const struct message *m) {
@@ -307,7 +310,7 @@ void truth_after(uint32_t proc, const struct message *m) {
                 return;         /* or time has come for what it does of itself */
         if (node->term != was->term || node->round != was->round || node->phase != was->phase ||
             node->n != was->n || !generation_equal(node->generation, was->generation) ||
-            memcmp(node->track, was->track, sizeof(node->track)) != 0 ||
+            memcmp(node->track, track_before, sizeof(track_before)) != 0 ||
             memcmp(node->lane, was->lane, sizeof(node->lane)) != 0)
                 violate(RULE_FENCED, "%s of term %llx has changed node %u, which is in term %llx", message_name(m->kind),
                         (unsigned long long)m->term, proc, (unsigned long long)was->term);

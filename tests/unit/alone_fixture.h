@@ -7,6 +7,7 @@
 
 #include "unit.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "gradsync.pb-c.h"
@@ -20,7 +21,6 @@
 
 static struct node node;
 static struct coordinator coordinator;
-static struct reporter reporter;
 static struct message answer, command, refusals[8];
 static bool has_answer, has_order;
 static unsigned n_refusals;
@@ -90,19 +90,41 @@ static inline void pump(void) {
 }
 
 static inline void start(void) {
+        static void *node_memory, *coordinator_memory;
+        struct room room = { .members = LIMIT_SEATS, .tracks = LIMIT_TRACKS };
+        struct node_config own = { .candidates = 1,
+                                   .instance = 1,
+                                   .n_lanes = 2,
+                                   .window = 2,
+                                   .incarnation = 1,
+                                   .name = "j",
+                                   .times = times,
+                                   .room = room };
+        struct coordinator_config config = { .candidates = 1,
+                                             .floor = 1,
+                                             .nonce = 7,
+                                             .incarnation = 1,
+                                             .alone = true,
+                                             .name = "j",
+                                             .times = times,
+                                             .n_nodes = 1,
+                                             .n_texts = LIMIT_REFUSALS,
+                                             .room = room };
         struct outlet out = { .effects = &effects };
 
-        if (effects.room == NULL)
+        if (effects.room == NULL) {
                 assert_int_equal(effects_init(&effects, EFFECTS_ROOM), 0);
+                node_memory = malloc(node_bytes(&room));
+                coordinator_memory = malloc(coordinator_bytes(&config));
+        }
+        own.room.memory = node_memory;
+        config.room.memory = coordinator_memory;
         pull();
         now = NOW;
         has_answer = has_order = false;
         n_refusals = n_acted = 0;
-        node_init(&node, &(struct node_config){ .candidates = 1, .instance = 1, .n_lanes = 2, .window = 2, .incarnation = 1,
-                                                .name = "j", .times = times }, now, &out);
-        coordinator_init(&coordinator, &(struct coordinator_config){ .candidates = 1, .floor = 1, .nonce = 7, .incarnation = 1,
-                                                                     .alone = true, .name = "j", .times = times,
-                                                                     .node = &reporter, .n_nodes = 1 }, now, &out);
+        node_init(&node, &own, now, &out);
+        coordinator_init(&coordinator, &config, now, &out);
 }
 
 static inline struct membership_request request(uint64_t id, uint32_t least, uint32_t most) {

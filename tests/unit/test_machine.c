@@ -18,9 +18,14 @@ static struct message sent_messages[MAX_SENT];
 static struct action carried_out[MAX_SENT];
 static unsigned n_messages, n_actions;
 static struct effects effects;
+static const struct outlet out = { .effects = &effects };
 static struct node node, before;
+static struct track tracks_before[LIMIT_TRACKS];
 static struct coordinator coordinator;
-static struct reporter reporters[8];
+static void *node_memory;
+static unsigned char *coordinator_memory;
+static size_t coordinator_bytes_used;
+static const struct room room = { .members = LIMIT_SEATS, .tracks = LIMIT_TRACKS };
 static const struct machine_times times = { .heartbeat = 20000, .patience = 100000, .death = 200000, .abandon = 400000,
                                             .drain = 80000, .build = 120000, .lease = 120000 };
 
@@ -61,16 +66,38 @@ static void forget(void) {
         n_messages = n_actions = 0;
 }
 
+#define NODES 5u
+#define GUARD 64u /* bytes behind the coordinator's memory */
+
 static int make_room(void **state) {
+        struct coordinator_config config = { .n_nodes = NODES, .n_texts = LIMIT_REFUSALS, .room = room };
+
+        node_memory = malloc(node_bytes(&room));
+        coordinator_bytes_used = coordinator_bytes(&config);
+        coordinator_memory = malloc(coordinator_bytes_used + GUARD);
+        memset(coordinator_memory + coordinator_bytes_used, 0xA5, GUARD);
         return effects_init(&effects, EFFECTS_ROOM);
 }
 
+static void start_coordinator(struct coordinator_config config, uint64_t now) {
+        config.name = "j";
+        config.floor = 1;
+        config.times = times;
+        config.n_nodes = NODES;
+        config.n_texts = LIMIT_REFUSALS;
+        config.room = (struct room){ coordinator_memory, room.members, room.tracks };
+        coordinator_init(&coordinator, &config, now, &out);
+}
+
 static int give_room(void **state) {
+        for (unsigned i = 0; i < GUARD; i++)
+                assert_int_equal(coordinator_memory[coordinator_bytes_used + i], 0xA5);
+        free(node_memory);
+        free(coordinator_memory);
         effects_deinit(&effects);
         return 0;
 }
 
-static const struct outlet out = { .effects = &effects };
 static const struct generation first = { 256, 1, 7 };
 
 static struct membership_request member(uint64_t id) {
@@ -94,8 +121,16 @@ static void start_node(void) {
         struct message m = order(ORDER_NEWGEN, 1);
 
         forget();
-        node_init(&node, &(struct node_config){ .address = 1, .candidates = 1, .instance = 5, .host = 1, .n_lanes = 2,
-                                                .window = 2, .times = times }, NOW, &out);
+        node_init(&node,
+                  &(struct node_config){ .address = 1,
+                                         .candidates = 1,
+                                         .instance = 5,
+                                         .host = 1,
+                                         .n_lanes = 2,
+                                         .window = 2,
+                                         .times = times,
+                                         .room = { node_memory, room.members, room.tracks } },
+                  NOW, &out);
         node_join(&node, NOW, &request, &(struct tag){ 0 });
         m.n_members = 1;
         m.member_of[0] = (struct message_member){ .request = request, .in = true, .rank = 1 };
@@ -137,16 +172,18 @@ static void reach(enum node_phase phase) {
 }
 
 static void remember(void) {
-        memcpy(&before, &node, sizeof(node));
+        before = node;
+        memcpy(tracks_before, node.track, sizeof(tracks_before));
         forget();
 }
 
 /* All that matters is as it was; only clocks may have moved. */
 static bool unchanged(void) {
-        return node.phase == before.phase && node.term == before.term && node.n == before.n && node.held == before.held &&
-               node.stopping == before.stopping &&
-               generation_equal(node.generation, before.generation) && generation_equal(node.comm, before.comm) &&
-               memcmp(node.track, before.track, sizeof(node.track)) == 0 &&
+        return node.phase == before.phase && node.term == before.term && node.n == before.n &&
+               node.held == before.held && node.stopping == before.stopping &&
+               generation_equal(node.generation, before.generation) &&
+               generation_equal(node.comm, before.comm) &&
+               memcmp(node.track, tracks_before, sizeof(tracks_before)) == 0 &&
                memcmp(node.lane, before.lane, sizeof(node.lane)) == 0 && n_acted() == 0;
 }
 
@@ -367,19 +404,18 @@ static void what_was_compared_does_not_differ_later(void **state) {
 }
 
 static void a_node_beyond_the_table_is_not_heard(void **state) {
-        struct message m = { .kind = ANSWER_REPORT, .from = 5, .instance = 1, .stamp = NOW };
+        struct message m = { .kind = ANSWER_REPORT, .from = NODES, .instance = 1, .stamp = NOW };
+        struct reporter reporters[NODES];
 
-        coordinator_init(&coordinator, &(struct coordinator_config){ .candidates = 1, .floor = 1, .name = "j", .times = times,
-                                                                     .node = reporters, .n_nodes = 5 }, NOW, &out);
+        start_coordinator((struct coordinator_config){ .candidates = 1 }, NOW);
         coordinator_tick(&coordinator, NOW);
-        memset(&reporters[5], 0xA5, sizeof(reporters[5]));
-        memcpy(&reporters[6], &reporters[5], sizeof(reporters[5]));
+        memcpy(reporters, coordinator.node, sizeof(reporters));
         coordinator_receive(&coordinator, NOW, &m);
         assert_int_equal(coordinator.top, 0);
-        assert_memory_equal(&reporters[5], &reporters[6], sizeof(reporters[5]));
-        m.from = 4;
+        assert_memory_equal(reporters, coordinator.node, sizeof(reporters));
+        m.from = NODES - 1;
         coordinator_receive(&coordinator, NOW, &m);
-        assert_int_equal(coordinator.top, 5);
+        assert_int_equal(coordinator.top, NODES);
 }
 
 static void a_vote_of_all_commits_when_the_results_are_there(void **state) {
@@ -472,9 +508,10 @@ static void noise_breaks_no_coordinator(void **state) {
         for (unsigned run = 0; run < 300; run++) {
                 uint64_t term = 0, now = NOW;
 
-                coordinator_init(&coordinator, &(struct coordinator_config){ .address = 0, .candidates = 1 + run % 2 * 2,
-                                                                             .floor = 1, .nonce = run, .node = reporters, .n_nodes = 5, .alone = run % 3 == 0,
-                                                                             .name = "j", .times = times }, now, &out);
+                start_coordinator((struct coordinator_config){ .candidates = 1 + run % 2 * 2,
+                                                               .nonce = run,
+                                                               .alone = run % 3 == 0 },
+                                  now);
                 for (unsigned i = 0; i < 200; i++) {
                         struct message m = noisy(0);
 

@@ -9,7 +9,8 @@
 #include "gradsync.pb-c.h"
 #include "rendezvous/membership.h"
 
-static struct membership m;
+static struct membership_member room[LIMIT_WORLD];
+static struct membership m = { .member = room, .most = LIMIT_WORLD };
 
 static struct membership_request request(uint64_t member, uint32_t min, uint32_t max) {
         return (struct membership_request){

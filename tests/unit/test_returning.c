@@ -11,12 +11,12 @@
 #define GRACE 500u
 #define FIRST 10u /* of the members that are not there yet */
 
-static struct membership m;
+static struct membership_member room[LIMIT_WORLD];
+static struct membership m = { .member = room, .most = LIMIT_WORLD };
 static struct refusal refusal;
 
 static void recover(uint32_t n, uint32_t min, uint32_t max) {
-        memset(&m, 0, sizeof(m));
-        m.name = "job";
+        membership_init(&m, "job", 0);
         membership_recover(&m,
                            &(struct membership_request){
                                    .min_world = min, .max_world = max, .incarnation = 3, .grace = GRACE },
