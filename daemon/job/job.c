@@ -61,27 +61,30 @@ void member_set_state(struct member *member, enum member_state state) {
 static void settle(void *data);
 
 int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, struct refusal *refusal) {
+        size_t size = sizeof(struct job) + strlen(join->name) + 1;
         struct job *job;
         int r;
 
-        job = calloc(1, sizeof(*job) + strlen(join->name) + 1);
+        job = calloc(1, size);
         if (job == NULL)
                 return -ENOMEM;
         list_init(&job->members);
         list_init(&job->plans);
         job->table = jobs;
-        r = charge_take(&job->charge, jobs->config.accounts, join->uid, ACCOUNT_JOBS, 1, refusal);
-        if (r == 0) {
-                job->name = strcpy((char *)(job + 1), join->name);
-                r = machine_init(job, join->membership.incarnation);
-        }
+        job->uid = join->uid;
+        job->name = strcpy((char *)(job + 1), join->name);
+        r = charge_take(&job->charge, jobs->config.accounts, job->uid, ACCOUNT_JOBS, 1, refusal);
+        if (r == 0)
+                r = charge_take(&job->self, jobs->config.accounts, job->uid, ACCOUNT_BYTES, size, refusal);
+        if (r == 0)
+                r = machine_init(job, join->membership.incarnation, refusal);
         if (r != 0) {
+                charge_release(&job->self);
                 charge_release(&job->charge);
                 free(job);
                 return r;
         }
         job->id = ++jobs->next_job;
-        job->uid = join->uid;
         job->token = *join->token;
         job->open = true;
         job->incarnation = join->membership.incarnation;
@@ -91,11 +94,31 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         return 0;
 }
 
+int job_new_member(struct job *job, struct member **ret, struct refusal *refusal) {
+        struct member *member = calloc(1, sizeof(*member));
+        int r;
+
+        if (member == NULL)
+                return -ENOMEM;
+        r = charge_take(&member->self, job->table->config.accounts, job->uid, ACCOUNT_BYTES, sizeof(*member),
+                        refusal);
+        if (r != 0) {
+                free(member);
+                return r;
+        }
+        member->job = job;
+        list_init(&member->link);
+        list_init(&member->owner_link);
+        *ret = member;
+        return 0;
+}
+
 void job_free_member(struct member *member) {
         list_remove(&member->link);
         list_remove(&member->owner_link);
         staging_deinit(&member->staging);
         memories_release(member);
+        charge_release(&member->self);
         free(member);
 }
 
@@ -113,6 +136,7 @@ struct job *job_free(struct job *job) {
         takeover_free(job->takeover);
         records_keep(&job->table->ended, job->record);
         loop_defer_cancel(job->table->config.loop, &job->settle);
+        charge_release(&job->self);
         charge_release(&job->charge);
         token_clear(&job->token);
         list_remove(&job->link);
@@ -136,15 +160,14 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
 
         request.member = job_next_id(job);
         request.pid = (int32_t)join->pid;
-        member = calloc(1, sizeof(*member));
-        if (member == NULL)
-                return -ENOMEM;
+        r = job_new_member(job, &member, refusal);
+        if (r != 0)
+                return r;
         r = machine_join(job, &request, refusal);
         if (r != 0) {
-                free(member);
+                job_free_member(member);
                 return r;
         }
-        member->job = job;
         member->id = request.member;
         member->pid = join->pid;
         member->joined = clock_now();

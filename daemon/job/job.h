@@ -95,6 +95,7 @@ struct next_place {
 
 struct member {
         struct list link;               /* job->members */
+        struct charge self;
         struct list owner_link;         /* the session's list; unlinked once the member is gone */
         struct job *job;
         enum member_state state;
@@ -165,7 +166,8 @@ struct job {
         struct record *record;          /* since the first plan was agreed */
         struct nonfinite blame;
         struct recovery recovery;
-        struct charge charge;
+        struct charge charge;           /* one job */
+        struct charge self;             /* the struct and its name; the machine has its own */
         char loss_text[512];
         bool loss_told;
         bool stall_told;                /* that it waits for members to join */

@@ -120,7 +120,21 @@ static size_t machine_bytes(const struct coordinator_config *config) {
                config->room.members * sizeof(struct member *);
 }
 
-int machine_init(struct job *job, uint64_t incarnation) {
+/* For a node and a coordinator that are as large as this one. */
+static int machine_allocate(struct job *job, const struct coordinator_config *config, struct charge *charge,
+                            unsigned char **ret, struct refusal *refusal) {
+        size_t bytes = machine_bytes(config);
+        int r = charge_take(charge, job->table->config.accounts, job->uid, ACCOUNT_BYTES, bytes, refusal);
+
+        if (r != 0)
+                return r;
+        *ret = malloc(bytes);
+        if (*ret == NULL)
+                charge_release(charge);
+        return *ret != NULL ? 0 : -ENOMEM;
+}
+
+int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal) {
         static const struct machine_times times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER };
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
         struct room room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1 };
@@ -142,10 +156,11 @@ int machine_init(struct job *job, uint64_t incarnation) {
                                                   .room = room };
         struct machine *machine = &job->machine;
         uint64_t now = clock_now();
+        int r;
 
-        machine->memory = malloc(machine_bytes(&coordinator));
-        if (machine->memory == NULL)
-                return -ENOMEM;
+        r = machine_allocate(job, &coordinator, &machine->charge, &machine->memory, refusal);
+        if (r != 0)
+                return r;
         node.room.memory = machine->memory;
         coordinator.room.memory = machine->memory + node_bytes(&room);
         node_init(&machine->node, &node, now, &outlet);
@@ -157,30 +172,35 @@ int machine_init(struct job *job, uint64_t incarnation) {
 
 void machine_deinit(struct machine *machine) {
         free(machine->memory);
+        charge_release(&machine->charge);
 }
 
-int machine_reserve(struct job *job, uint32_t members, uint32_t tracks) {
+int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct refusal *refusal) {
         struct machine *machine = &job->machine;
         struct coordinator_config config = machine->coordinator.config;
         struct room *room = &config.room;
+        struct charge charge = { 0 };
         struct member **local;
         unsigned char *memory;
+        int r;
 
         if (members <= room->members && tracks <= room->tracks)
                 return 0;
         room->members = machine_grow(room->members, members, LIMIT_SEATS);
         room->tracks = machine_grow(room->tracks, tracks, LIMIT_TRACKS);
-        room->memory = memory = malloc(machine_bytes(&config));
-        if (memory == NULL)
-                return -ENOMEM;
+        r = machine_allocate(job, &config, &charge, &memory, refusal);
+        if (r != 0)
+                return r;
+        room->memory = memory;
         node_move(&machine->node, room);
         room->memory = memory + node_bytes(room);
         coordinator_move(&machine->coordinator, room);
         local = (void *)(memory + node_bytes(room) + coordinator_bytes(&config));
         memcpy(local, job->local, job->n_local * sizeof(*local));
         job->local = local;
-        free(machine->memory);
+        machine_deinit(machine);
         machine->memory = memory;
+        machine->charge = charge;
         return 0;
 }
 
@@ -203,7 +223,7 @@ int machine_join(struct job *job, const struct membership_request *request, stru
         int r = membership_check(job->name, request, refusal);
 
         if (r == 0)
-                r = machine_reserve(job, n + 1, 0);
+                r = machine_reserve(job, n + 1, 0, refusal);
         if (r != 0)
                 return r;
         machine->joining = request->member;

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/account.h"
 #include "rendezvous/coordinator.h"
 #include "rendezvous/node.h"
 
@@ -22,15 +23,18 @@ struct machine {
         struct coordinator coordinator;
         struct node node;
         unsigned char *memory;          /* of both, and behind it job->local[] */
+        struct charge charge;           /* the memory, to the job's uid */
         uint64_t joining;               /* member whose join is being asked for; 0: none */
         struct refusal *refusal;        /* where the answer to it goes */
         bool refused;
 };
 
-int machine_init(struct job *job, uint64_t incarnation);
+/* 0, QUOTA with *refusal, or -ENOMEM. */
+int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal);
 void machine_deinit(struct machine *machine);
-/* From now on there is room for so many members and tracks. What it has for them may move. 0 or -ENOMEM. */
-int machine_reserve(struct job *job, uint32_t members, uint32_t tracks);
+/* From now on there is room for so many members and tracks. What it has for them may move. 0, QUOTA with *refusal,
+ * or -ENOMEM. */
+int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct refusal *refusal);
 
 /* As the coordinator has it. Where it is about a generation that is over, the job's own fields are behind. */
 static inline const struct membership *machine_membership(const struct machine *machine) {

@@ -418,7 +418,7 @@ static int take_track(struct plan *plan, struct refusal *refusal) {
                               "job '%s' has %u plans that not all of its members have freed; no more are possible",
                               plan->job->name, LIMIT_PLANS);
         plan->track = TRACK_STEP + slot;
-        return machine_reserve(plan->job, 0, plan->track + 1);
+        return machine_reserve(plan->job, 0, plan->track + 1, refusal);
 }
 
 static int prepare_buckets(struct plan *plan, struct refusal *refusal) {

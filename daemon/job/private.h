@@ -32,6 +32,8 @@ int job_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, s
 struct member *job_member(const struct job *job, uint64_t id);
 /* One that no member of this job has, or has had as far as it is known. */
 uint64_t job_next_id(struct job *job);
+/* A member that is in no list yet. 0, QUOTA with *refusal, or -ENOMEM. */
+int job_new_member(struct job *job, struct member **ret, struct refusal *refusal);
 void job_free_member(struct member *member);
 /* A join that came to nothing: the refusal is the end of the member. */
 void job_answer_join(struct member *member, const struct refusal *refusal);

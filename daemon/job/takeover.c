@@ -56,20 +56,27 @@ static int check(const struct job_rejoin *rejoin, struct refusal *refusal) {
 }
 
 /* A member that is not here yet: what is lost, and never was, looks alike to everybody else. */
-static int add_absent(struct job *job, uint32_t rank) {
-        struct member *member = calloc(1, sizeof(*member));
+static int add_absent(struct job *job, uint32_t rank, struct refusal *refusal) {
+        struct member *member;
+        int r = job_new_member(job, &member, refusal);
 
-        if (member == NULL)
-                return -ENOMEM;
-        member->job = job;
+        if (r != 0)
+                return r;
         member_set_state(member, MEMBER_LOST);
         member->id = job_next_id(job);
         member->rank = member->local = member->local_rank = rank;
         member->has_rank = true;
-        list_init(&member->owner_link);
         list_append(&job->members, &member->link);
         job->local[rank] = member;
         return 0;
+}
+
+static void remove_absent(struct job *job) {
+        struct member *member, *spare;
+
+        list_for_each_safe(member, spare, &job->members, link)
+                if (member->owner == NULL)
+                        job_free_member(member);
 }
 
 /* Gives a job without members the places of the former generation. */
@@ -82,13 +89,13 @@ static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusa
 
         if (takeover == NULL)
                 return -ENOMEM;
-        r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES,
-                        size + rejoin->world * sizeof(struct member), refusal);
+        r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES, size, refusal);
         if (r == 0)
-                r = machine_reserve(job, rejoin->world, 0);
+                r = machine_reserve(job, rejoin->world, 0, refusal);
         for (uint32_t rank = 0; rank < rejoin->world && r == 0; rank++)
-                r = add_absent(job, rank);
+                r = add_absent(job, rank, refusal);
         if (r != 0) {
+                remove_absent(job);
                 takeover_free(takeover);
                 return r;
         }
@@ -138,9 +145,8 @@ static int convert(struct job *job, const struct job_rejoin *rejoin, struct refu
                 struct member *member = job_member(job, wish[i].member);
 
                 wish[i].member = member->id = job_next_id(job);
-                if (r != 0)
-                        refuse(&why, WIRE__CODE__QUOTA, "job '%s' cannot be taken back after a restart of gradsyncd; join it again",
-                               job->name);
+                refuse(&why, WIRE__CODE__QUOTA, "job '%s' cannot be taken back after a restart of gradsyncd; join it again",
+                       job->name);
                 if (r != 0 || take_along(job, &wish[i], rejoin, &why) != 0)
                         job_answer_join(member, &why);
         }
