@@ -160,7 +160,9 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
 
         request.member = job_next_id(job);
         request.pid = (int32_t)join->pid;
-        r = job_new_member(job, &member, refusal);
+        r = takeover_is_awaiting(job) ? takeover_check_join(job, &request, refusal) : 0;
+        if (r == 0)
+                r = job_new_member(job, &member, refusal);
         if (r != 0)
                 return r;
         r = machine_join(job, &request, refusal);
@@ -295,6 +297,7 @@ static void settle(void *data) {
                 return;
         if (job->state == JOB_REPLACING && quiet(job))
                 release_lost(job);
+        takeover_advance(job);
         machine_settle(job, takeover_busy(job));
         if (job->state == JOB_LOST)
                 settle_lost(job);
@@ -429,12 +432,22 @@ static unsigned join_waits(struct job *job, struct job_wait *waits, unsigned max
         return n;
 }
 
+uint32_t job_max_world(const struct job *job) {
+        return takeover_is_awaiting(job) ? job->takeover->first.max_world : machine_membership(&job->machine)->max_world;
+}
+
+bool job_is_vacant(const struct job *job, uint32_t rank) {
+        const struct membership *m = machine_membership(&job->machine);
+
+        return takeover_is_awaiting(job) ? !takeover_is_back(job, rank) : rank < m->n && m->member[rank].lost;
+}
+
 /* The places that are kept. */
 static unsigned replace_waits(const struct job *job, struct job_wait *waits, unsigned max) {
         unsigned n = 0;
 
         for (uint32_t rank = 0; rank < job_world(job) && n < max; rank++)
-                if (machine_membership(&job->machine)->member[rank].lost)
+                if (job_is_vacant(job, rank))
                         waits[n++] = (struct job_wait){ .what = "join", .rank = rank, .process_state = "",
                                                         .parameter = "", .since = job->interrupted };
         return n;

@@ -276,9 +276,7 @@ static inline bool member_waits(const struct member *member) {
                membership_waits(machine_membership(&member->job->machine), member->id);
 }
 /* How many members there may be. */
-static inline uint32_t job_max_world(const struct job *job) {
-        return machine_membership(&job->machine)->max_world;
-}
+uint32_t job_max_world(const struct job *job);
 void job_settle_later(struct job *job);
 /* Everybody whom the job waits for now, at most `max`. */
 unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);

@@ -215,7 +215,7 @@ static void run(struct job *job) {
         effects_drain(&job->table->effects, do_effect);
 }
 
-int machine_join(struct job *job, const struct membership_request *request, struct refusal *refusal) {
+static int join(struct job *job, const struct membership_request *request, const struct tag *tag, struct refusal *refusal) {
         struct machine *machine = &job->machine;
         struct refusal why;
         const struct membership *m = &machine->coordinator.membership;
@@ -229,7 +229,7 @@ int machine_join(struct job *job, const struct membership_request *request, stru
         machine->joining = request->member;
         machine->refusal = &why;
         machine->refused = false;
-        node_join(&machine->node, clock_now(), request, &(struct tag){ 0 });
+        node_join(&machine->node, clock_now(), request, tag);
         run(job);
         machine->joining = 0;
         machine->refusal = NULL;
@@ -238,6 +238,10 @@ int machine_join(struct job *job, const struct membership_request *request, stru
         if (refusal != NULL)
                 *refusal = why;
         return (int)why.code;
+}
+
+int machine_join(struct job *job, const struct membership_request *request, struct refusal *refusal) {
+        return join(job, request, &(struct tag){ 0 }, refusal);
 }
 
 void machine_gone(struct job *job, uint64_t member, uint32_t cause) {
@@ -326,35 +330,37 @@ void machine_quiet(struct job *job, uint32_t track) {
         run(job);
 }
 
-void machine_recover(struct job *job, const struct membership_request *request, uint32_t generation, uint32_t world,
-                     uint64_t first, uint64_t expected) {
+int machine_expect(struct job *job, uint32_t world, struct refusal *refusal) {
         struct machine *machine = &job->machine;
+        struct node_config node = machine->node.config;
+        struct coordinator_config coordinator = machine->coordinator.config;
+        struct outlet outlet = { .effects = &job->table->effects, .owner = job };
+        struct membership_request waiting[LIMIT_SEATS];
+        uint32_t n = machine->node.n;
+        uint64_t now = clock_now();
+        int r = machine_reserve(job, world + n, 0, refusal);
 
-        coordinator_recover(&machine->coordinator, clock_now(), request, generation, world, first, expected);
-        node_recover(&machine->node, clock_now(), machine->coordinator.current, world);
+        if (r != 0)
+                return r;
+        for (uint32_t i = 0; i < n; i++)
+                waiting[i] = machine->node.member[i].request;
+        node.room = machine->node.config.room;
+        coordinator.room = machine->coordinator.config.room;
+        node_init(&machine->node, &node, now, &outlet);
+        coordinator_init(&machine->coordinator, &coordinator, now, &outlet);
+        machine->coordinator.hold = true;
+        node_expect(&machine->node, now);
+        for (uint32_t i = 0; i < n; i++)
+                node_join(&machine->node, now, &waiting[i], &(struct tag){ 0 });
+        run(job);
+        return 0;
+}
+
+void machine_restore(struct job *job, const struct message *report) {
+        node_restore(&job->machine.node, clock_now(), report);
         run(job);
 }
 
-void machine_return(struct job *job, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request,
-                    bool history) {
-        struct machine *machine = &job->machine;
-        const struct generation *generation = &machine->coordinator.current;
-        struct tag tag = { 0 };
-
-        if (history)
-                tag = (struct tag){ .incarnation = job->incarnation, .term = generation->term,
-                                    .generation = generation->number, .step = 1 };
-        coordinator_return(&machine->coordinator, clock_now(), rank, slot, id, request);
-        node_return(&machine->node, clock_now(), request, rank, slot, &tag);
-        run(job);
-}
-
-void machine_recount(struct job *job, uint32_t generation) {
-        coordinator_recount(&job->machine.coordinator, generation);
-        node_recount(&job->machine.node, generation);
-}
-
-void machine_forget(struct job *job, uint32_t rank) {
-        coordinator_forget(&job->machine.coordinator, clock_now(), rank);
-        run(job);
+int machine_return(struct job *job, const struct membership_request *request, const struct tag *tag, struct refusal *refusal) {
+        return join(job, request, tag, refusal);
 }

@@ -62,11 +62,10 @@ void machine_spoil(struct job *job, uint32_t track);
 void machine_differ(struct job *job, uint32_t track);
 void machine_quiet(struct job *job, uint32_t track);
 
-/* A job that comes from a former daemon. `first`: the id of the first of its places, the others follow. */
-void machine_recover(struct job *job, const struct membership_request *request, uint32_t generation, uint32_t world,
-                     uint64_t first, uint64_t expected);
-/* `history`: it knows of committed steps, so it has a state, which a newcomer has not. */
-void machine_return(struct job *job, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request,
-                    bool history);
-void machine_recount(struct job *job, uint32_t generation);
-void machine_forget(struct job *job, uint32_t rank);
+/* A job that comes from a former daemon: node and coordinator begin anew and wait for what its members say, those that are new in
+ * the job wait with them. 0, QUOTA with *refusal, or -ENOMEM. */
+int machine_expect(struct job *job, uint32_t world, struct refusal *refusal);
+/* What they have said, as node_restore() takes it. The coordinator judges before this returns. */
+void machine_restore(struct job *job, const struct message *report);
+/* A member that comes back to its place after that. */
+int machine_return(struct job *job, const struct membership_request *request, const struct tag *tag, struct refusal *refusal);

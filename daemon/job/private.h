@@ -23,6 +23,9 @@ void job_set_state(struct job *job, enum job_state state);
 void member_set_state(struct member *member, enum member_state state);
 void part_set_state(struct plan_part *part, enum plan_part_state state);
 
+/* Nobody has this rank, though the job has formed. */
+bool job_is_vacant(const struct job *job, uint32_t rank);
+
 /* The record's list of pids, after it was made and in each new generation. */
 void job_record_members(struct job *job);
 

@@ -337,22 +337,20 @@ const struct past_plan *past_find(const struct past *past, const struct state_ke
         return NULL;
 }
 
-enum past_verdict past_verdict(const struct past_plan *plan, uint64_t step) {
-        const uint8_t *marks;
-        uint32_t begun = 0, done = 0;
+struct trace past_trace(const struct past_plan *plan) {
+        struct trace trace = { 0 };
+        uint32_t done = 0;
 
         if (plan == NULL)
-                return PAST_UNKNOWN;
-        if (plan->head.step < step)
-                return PAST_UNTOUCHED; /* nothing of it had come */
-        if (plan->head.step > step)
-                return PAST_UNKNOWN;
-        marks = marks_of(&plan->head);
+                return trace;
+        trace.known = true;
+        trace.step = plan->head.step;
         for (uint32_t b = 0; b < plan->head.n_buckets; b++) {
-                begun += marks[b] != MARK_NONE;
-                done += marks[b] == MARK_DONE;
+                trace.begun |= marks_of(&plan->head)[b] != MARK_NONE;
+                done += marks_of(&plan->head)[b] == MARK_DONE;
         }
-        return begun == 0 ? PAST_UNTOUCHED : done == plan->head.n_buckets ? PAST_COMMITTED : PAST_UNKNOWN;
+        trace.done = done == plan->head.n_buckets;
+        return trace;
 }
 
 void past_result(const struct past_plan *plan, const struct description *description, uint32_t bucket,

@@ -15,6 +15,7 @@
 
 #include "backend/backend.h"
 #include "job/description.h"
+#include "rendezvous/words.h"
 
 struct state;
 struct state_plan; /* one plan of it */
@@ -49,17 +50,12 @@ struct past;
 int past_new(int fd, struct past **ret);
 struct past *past_free(struct past *past);
 
-enum past_verdict {
-        PAST_UNKNOWN, /* it says nothing of the step, or that some buckets were begun and not all are done */
-        PAST_UNTOUCHED,
-        PAST_COMMITTED,
-};
-
 struct past_plan;
 /* NULL if it has none with so many buckets of this generation, with so many members here. */
 const struct past_plan *past_find(const struct past *past, const struct state_key *key, uint32_t generation,
                                   uint32_t n_local, const struct description *description);
-enum past_verdict past_verdict(const struct past_plan *plan, uint64_t step);
+/* What it says of the step that was opened last; nothing if `plan` is NULL. */
+struct trace past_trace(const struct past_plan *plan);
 /* Of a committed step. Valid as long as `past` is; *ret_unused: NULL, or a map of the bucket's parameters. */
 void past_result(const struct past_plan *plan, const struct description *description, uint32_t bucket,
                  struct backend_result *ret, const uint8_t **ret_unused);

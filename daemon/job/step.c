@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/cleanup.h"
 #include "job/private.h"
+#include "job/takeover.h"
 #include "proto/names.h"
 
 /* False: the generation is over. */
@@ -49,6 +50,10 @@ void step_committed(struct plan *plan) {
         struct job *job = plan->job;
         uint64_t now = clock_now();
 
+        if (job->takeover != NULL) {
+                takeover_committed(plan);
+                return;
+        }
         plan->step++;
         record_close(job->record, plan->trace, true, plan->opened, now);
         job->record->totals.nonfinite_steps += plan->nonfinite > 0;
@@ -89,6 +94,10 @@ void step_voided(struct plan *plan) {
 
         if (plan->gate == GATE_LEFT)
                 return;                 /* the next daemon's */
+        if (job->takeover != NULL) {
+                takeover_voided(plan);
+                return;
+        }
         job->void_steps++;
         recovery_void(&job->recovery);
         undo_step(plan);

@@ -21,8 +21,10 @@
 #define MOST_NUMBERS (1u << 17) /* of results that are told to one member at once: as many fit its queue */
 #define MOST_EMPTY (UINT64_C(60) * USEC_PER_SEC)
 #define MOST_GENERATIONS (UINT32_C(1) << 31) /* those that follow are counted from there on */
-#define MOST_OPERATIONS (UINT64_C(1) << 62)     /* the same of operations */
-#define MOST_ID (UINT64_C(1) << 48) /* of a member: those of its job that come later are counted from the highest on */
+#define MOST_OPERATIONS (UINT64_C(1) << 62)  /* the same of operations */
+#define MOST_ID                                                                                              \
+        (UINT64_C(1)                                                                                         \
+         << 48) /* of a member: those of its job that come later are counted from the highest on */
 
 struct takeover *takeover_free(struct takeover *takeover) {
         if (takeover == NULL)
@@ -44,11 +46,12 @@ static int check(const struct job_rejoin *rejoin, struct refusal *refusal) {
                               "job '%s': rank %u of %u, in a job of at most %u, is no place", name,
                               wish->rank, rejoin->world, wish->max_world);
         if (wish->slot >= wish->max_world)
-                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': local rank %u, in a job of at most %u, is no place", name,
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s': local rank %u, in a job of at most %u, is no place", name,
                               wish->slot, wish->max_world);
         if (rejoin->operations >= MOST_OPERATIONS)
-                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': %" PRIu64 " operations cannot have ended", name,
-                              rejoin->operations);
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s': %" PRIu64 " operations cannot have ended", name, rejoin->operations);
         if (rejoin->stable == 0 || rejoin->stable >= MOST_ID)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s': %" PRIu64 " is no member id", name,
                               rejoin->stable);
@@ -91,7 +94,7 @@ static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusa
                 return -ENOMEM;
         r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES, size, refusal);
         if (r == 0)
-                r = machine_reserve(job, rejoin->world, 0, refusal);
+                r = machine_expect(job, rejoin->world, refusal);
         for (uint32_t rank = 0; rank < rejoin->world && r == 0; rank++)
                 r = add_absent(job, rank, refusal);
         if (r != 0) {
@@ -100,57 +103,32 @@ static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusa
                 return r;
         }
         takeover->generation = rejoin->generation;
+        takeover->first = rejoin->join.membership;
         takeover->deadline = now + wait;
-        machine_recover(job, &rejoin->join.membership, rejoin->generation, rejoin->world, job->local[0]->id,
-                        takeover->deadline);
         job->takeover = takeover;
         job_set_state(job, JOB_REPLACING);
         job->generation = rejoin->generation;
-        job->world = job->n_local = rejoin->world;      /* all of its places are of this node */
+        job->world = job->n_local = rejoin->world; /* all of its places are of this node */
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
         job->interrupted = now;
         snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': gradsyncd was restarted", job->name);
         return 0;
 }
 
-static int take_along(struct job *job, const struct membership_request *wish, const struct job_rejoin *rejoin,
-                      struct refusal *refusal) {
-        uint32_t rank = rejoin->join.membership.rank;
-
-        if (wish->has_rank && wish->rank == rank)
-                return refuse_for(
-                        refusal, WIRE__CODE__RANK_TAKEN, rank, (int32_t)rejoin->join.pid,
-                        "job '%s' goes on after a restart of gradsyncd, and its rank %u is held by pid %d",
-                        job->name, rank, (int)rejoin->join.pid);
-        return machine_join(job, wish, refusal);
-}
-
-/* What came to this daemon first were processes that are new in the job: now they wait for a place in it, like somebody who
- * has just come. */
+/* What came to this daemon first were processes that are new in the job: they wait for a place in it, like any that comes later. */
 static int convert(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
-        const struct membership *m = machine_membership(&job->machine);
-        uint32_t n = m->n + m->n_waiting;
-        struct membership_request *wish = calloc(n + 1, sizeof(*wish));
+        struct member *member, *spare;
         struct refusal why;
-        int r;
+        int r = begin(job, rejoin, refusal);
 
-        if (wish == NULL)
-                return -ENOMEM;
-        for (uint32_t i = 0; i < n; i++)
-                wish[i] = m->member[i].request;
-        for (uint32_t i = 0; i < n; i++)
-                machine_gone(job, wish[i].member, WIRE__CAUSE__RESTARTED);
-        r = begin(job, rejoin, refusal);
-        for (uint32_t i = 0; i < n; i++) {
-                struct member *member = job_member(job, wish[i].member);
-
-                wish[i].member = member->id = job_next_id(job);
-                refuse(&why, WIRE__CODE__QUOTA, "job '%s' cannot be taken back after a restart of gradsyncd; join it again",
-                       job->name);
-                if (r != 0 || take_along(job, &wish[i], rejoin, &why) != 0)
-                        job_answer_join(member, &why);
+        if (r == 0)
+                return 0;
+        refuse(&why, WIRE__CODE__QUOTA,
+               "job '%s' cannot be taken back after a restart of gradsyncd; join it again", job->name);
+        list_for_each_safe(member, spare, &job->members, link) {
+                machine_gone(job, member->id, WIRE__CAUSE__RESTARTED);
+                job_answer_join(member, &why);
         }
-        free(wish);
         return r;
 }
 
@@ -159,8 +137,7 @@ static int convert(struct job *job, const struct job_rejoin *rejoin, struct refu
 static bool agrees(const struct job *job, const struct job_rejoin *rejoin) {
         uint32_t known = job->takeover->generation, told = rejoin->generation;
 
-        return rejoin->world == job->world &&
-               (told == known || told + 1 == known || told == known + 1);
+        return rejoin->world == job->world && (told == known || told + 1 == known || told == known + 1);
 }
 
 static int stale(const struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
@@ -203,18 +180,17 @@ static int find_job(struct jobs *jobs, const struct job_rejoin *rejoin, struct j
 }
 
 static int check_place(const struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
-        const struct membership_request *wish = &rejoin->join.membership;
-        const struct membership *m = machine_membership(&job->machine);
-        const struct membership_member *place = &m->member[wish->rank];
+        const struct membership_request *wish = &rejoin->join.membership, *first = &job->takeover->first;
 
-        if (wish->min_world != m->min_world || wish->max_world != m->max_world)
+        if (wish->min_world != first->min_world || wish->max_world != first->max_world)
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s' is one of %u to %u members, rank %u says %u to %u", job->name,
-                              m->min_world, m->max_world, wish->rank, wish->min_world, wish->max_world);
-        if (!place->lost)
-                return refuse_for(refusal, WIRE__CODE__RANK_TAKEN, wish->rank, place->request.pid,
-                                  "job '%s': rank %u is held by pid %d", job->name, wish->rank,
-                                  place->request.pid);
+                              first->min_world, first->max_world, wish->rank, wish->min_world,
+                              wish->max_world);
+        if (!job_is_vacant(job, wish->rank))
+                return refuse_for(refusal, WIRE__CODE__RANK_TAKEN, wish->rank,
+                                  (int32_t)job->local[wish->rank]->pid, "job '%s': rank %u is held by pid %d",
+                                  job->name, wish->rank, (int)job->local[wish->rank]->pid);
         if (job->takeover->part[wish->rank].here)
                 return refuse(refusal, WIRE__CODE__STALE,
                               "job '%s': rank %u has come back once and was lost again", job->name,
@@ -222,21 +198,70 @@ static int check_place(const struct job *job, const struct job_rejoin *rejoin, s
         return 0;
 }
 
-static void take_place(struct job *job, const struct job_rejoin *rejoin) {
-        struct membership_request request = rejoin->join.membership;
-        struct takeover *takeover = job->takeover;
-        struct member *member = job->local[request.rank];
-        uint32_t slot = request.slot;
+int takeover_check_join(const struct job *job, const struct membership_request *wish,
+                        struct refusal *refusal) {
+        const struct membership_request *first = &job->takeover->first;
 
-        request.member = member->id;
-        request.pid = (int32_t)rejoin->join.pid;
-        request.has_rank = rejoin->asked_rank;
-        request.has_slot = rejoin->asked_slot;
+        if (wish->min_world != first->min_world || wish->max_world != first->max_world)
+                return refuse(
+                        refusal, WIRE__CODE__INVALID,
+                        "job '%s' is one of %u to %u members, and goes on after a restart of gradsyncd; this member asks for "
+                        "%u to %u: give all of them the same world size",
+                        job->name, first->min_world, first->max_world, wish->min_world, wish->max_world);
+        if (wish->has_rank && wish->rank < job_world(job) && takeover_is_back(job, wish->rank))
+                return refuse_for(
+                        refusal, WIRE__CODE__RANK_TAKEN, wish->rank, (int32_t)job->local[wish->rank]->pid,
+                        "job '%s' goes on after a restart of gradsyncd, and its rank %u is held by pid %d",
+                        job->name, wish->rank, (int)job->local[wish->rank]->pid);
+        return 0;
+}
+
+static const struct membership_request *wish_of(const struct job *job, uint64_t member) {
+        const struct node *node = &job->machine.node;
+
+        for (uint32_t i = 0; i < node->n; i++)
+                if (node->member[i].request.member == member)
+                        return &node->member[i].request;
+        return NULL;
+}
+
+/* Processes that are new in the job, and ask for what they cannot have now that somebody is back. */
+static void check_joins(struct job *job) {
+        struct member *member, *spare;
+        struct refusal refusal;
+
+        list_for_each_safe(member, spare, &job->members, link) {
+                const struct membership_request *wish =
+                        member->state == MEMBER_JOINING ? wish_of(job, member->id) : NULL;
+
+                if (wish == NULL || takeover_check_join(job, wish, &refusal) == 0)
+                        continue;
+                machine_gone(job, member->id, WIRE__CAUSE__RESTARTED);
+                job_answer_join(member, &refusal);
+        }
+}
+
+/* A process that is new in the job has come for this rank. */
+static bool is_claimed(const struct job *job, uint32_t rank) {
+        const struct member *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->state == MEMBER_JOINING && member->has_rank && member->rank == rank)
+                        return true;
+        return false;
+}
+
+static void take_place(struct job *job, const struct job_rejoin *rejoin) {
+        const struct membership_request *wish = &rejoin->join.membership;
+        struct takeover *takeover = job->takeover;
+        struct member *member = job->local[wish->rank];
+        struct returned *part = &takeover->part[wish->rank];
+
         if (rejoin->stable > job->last_id)
                 job->last_id = rejoin->stable;
         member_set_state(member, MEMBER_ACTIVE);
         member->stable = rejoin->stable;
-        member->local_rank = slot;
+        member->local_rank = wish->slot;
         member->pid = rejoin->join.pid;
         member->client = rejoin->join.client;
         member->returns = rejoin->join.returns;
@@ -245,24 +270,29 @@ static void take_place(struct job *job, const struct job_rejoin *rejoin) {
         member->owner = rejoin->join.owner;
         snprintf(member->program, sizeof(member->program), "%s", rejoin->join.program);
         list_append(rejoin->join.owner_members, &member->owner_link);
-        if (rejoin->generation > takeover->generation) {
+        if (rejoin->generation > takeover->generation)
                 takeover->generation = job->generation = rejoin->generation;
-                machine_recount(job, rejoin->generation);
-        }
-        machine_return(job, rejoin->join.membership.rank, slot, rejoin->stable, &request, rejoin->history);
-        takeover->ended |= rejoin->ended;
-        takeover->part[request.rank] = (struct returned){
+        *part = (struct returned){
                 .here = true,
-                .orderly = rejoin->orderly,
-                .resumed = rejoin->resumed,
+                .history = rejoin->history,
+                .word = { .generation = rejoin->generation,
+                          .orderly = rejoin->orderly,
+                          .resumed = rejoin->resumed },
+                .request = *wish,
                 .operation_failed = rejoin->operation_failed,
-                .generation = rejoin->generation,
                 .next_plan = rejoin->next_plan,
                 .operations = rejoin->operations,
         };
+        part->request.member = member->id;
+        part->request.pid = (int32_t)rejoin->join.pid;
+        part->request.has_rank = rejoin->asked_rank;
+        part->request.has_slot = rejoin->asked_slot;
+        takeover->ended |= rejoin->ended;
         job->history |= rejoin->history;
         if (rejoin->has_lost && rejoin->lost < job_world(job))
-                machine_forget(job, rejoin->lost);
+                takeover_forget(job, rejoin->lost);
+        if (takeover_is_awaiting(job))
+                check_joins(job);
 }
 
 int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret,
@@ -294,7 +324,7 @@ static int check_telling(const struct member *member, struct refusal *refusal) {
         const struct job *job = member->job;
 
         if (job->takeover != NULL && member->state == MEMBER_ACTIVE &&
-            !job->takeover->part[member->rank].told)
+            !job->takeover->part[member->rank].word.told)
                 return 0;
         return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' is not on its way back into it",
                       member->rank, job->name);
@@ -312,36 +342,68 @@ int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refu
         return r != 0 ? r : staging_return(member, bytes, fd, refusal);
 }
 
+/* What its machine knows of a member's state: no more than whether it has any. */
+static struct tag tag_of(const struct job *job, const struct returned *part) {
+        if (!part->history)
+                return (struct tag){ 0 };
+        return (struct tag){ .incarnation = job->incarnation,
+                             .generation = job->takeover->generation,
+                             .step = 1 };
+}
+
+/* The verdict is found already: it must be this member's as well. */
+static int return_late(struct member *member, struct refusal *refusal) {
+        struct job *job = member->job;
+        struct returned *part = &job->takeover->part[member->local];
+        struct tag tag = tag_of(job, part);
+        struct plan *plan;
+
+        list_for_each(plan, &job->plans, link)
+                if (plan->part[member->local].state == PART_MAPPED &&
+                    plan->part[member->local].said_step != plan->step)
+                        return refuse(refusal, WIRE__CODE__STALE,
+                                      "job '%s' goes on after step %" PRIu64
+                                      " of plan %u, which rank %u (pid %d) knows of %" PRIu64
+                                      " only: it has come back too late; join anew",
+                                      job->name, plan->step, plan->ordinal, member->rank, (int)member->pid,
+                                      plan->part[member->local].said_step);
+        part->request.returns = true;
+        return machine_return(job, &part->request, &tag, refusal);
+}
+
 int takeover_told(struct member *member, struct refusal *refusal) {
+        struct job *job = member->job;
         int r = check_telling(member, refusal);
 
+        if (r == 0 && !takeover_is_awaiting(job))
+                r = return_late(member, refusal);
         if (r != 0)
                 return r;
-        member->job->takeover->part[member->rank].told = true;
-        job_settle_later(member->job);
+        job->takeover->part[member->rank].word.told = true;
+        job_settle_later(job);
         return 0;
+}
+
+bool takeover_is_awaiting(const struct job *job) {
+        return job->takeover != NULL && !job->takeover->restored;
+}
+
+bool takeover_is_back(const struct job *job, uint32_t rank) {
+        return job->takeover->part[rank].here && job->local[rank]->owner != NULL;
 }
 
 /* Members that are here and have not told all; those who are gone again are nobody's concern. */
 static bool is_telling(const struct job *job, uint32_t rank) {
-        return job->local[rank]->owner != NULL && job->takeover->part[rank].here &&
-               !job->takeover->part[rank].told;
+        return takeover_is_back(job, rank) && !job->takeover->part[rank].word.told;
 }
 
-static const struct membership_member *place_of(const struct job *job, uint32_t rank) {
-        return &machine_membership(&job->machine)->member[rank];
-}
-
-/* Whether the holder of some place may still come: a job that nobody is in is not kept for long. */
-static bool is_expecting(const struct job *job) {
+/* Whether the holder of this place may still come: a job that nobody is in is not kept for long. */
+static bool is_expected(const struct job *job, uint32_t rank) {
+        const struct takeover *takeover = job->takeover;
         uint64_t now = clock_now();
 
-        if (now >= job->interrupted + MOST_EMPTY)
-                return false;
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (place_of(job, rank)->lost && now < place_of(job, rank)->expected)
-                        return true;
-        return false;
+        return takeover_is_awaiting(job) && !takeover->part[rank].here && !takeover->part[rank].forgotten &&
+               now < takeover->deadline && now < job->interrupted + MOST_EMPTY && !is_claimed(job, rank);
 }
 
 static bool is_empty(const struct job *job) {
@@ -351,23 +413,30 @@ static bool is_empty(const struct job *job) {
         return true;
 }
 
-bool takeover_busy(const struct job *job) {
-        if (job->takeover == NULL || job->state == JOB_LOST)    /* to that one nobody comes back any more */
-                return false;
-        if (is_empty(job) && is_expecting(job))
-                return true;
+static bool any_expected(const struct job *job) {
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                if (is_expected(job, rank))
+                        return true;
+        return false;
+}
+
+static bool any_telling(const struct job *job) {
         for (uint32_t rank = 0; rank < job_world(job); rank++)
                 if (is_telling(job, rank))
                         return true;
         return false;
 }
 
-bool takeover_forget(struct job *job, uint32_t rank) {
-        const struct membership_member *place = place_of(job, rank);
-
-        if (job->takeover == NULL || !place->lost || place->expected == 0)
+bool takeover_busy(const struct job *job) {
+        if (job->takeover == NULL || job->state == JOB_LOST) /* to that one nobody comes back any more */
                 return false;
-        machine_forget(job, rank);
+        return any_telling(job) || (is_empty(job) && any_expected(job));
+}
+
+bool takeover_forget(struct job *job, uint32_t rank) {
+        if (job->takeover == NULL || !is_expected(job, rank))
+                return false;
+        job->takeover->part[rank].forgotten = true;
         job_settle_later(job);
         return true;
 }
@@ -377,7 +446,7 @@ void takeover_check(struct job *job, uint64_t now) {
 
         if (job->takeover == NULL || job->state == JOB_LOST)
                 return;
-        if (is_empty(job) && !is_expecting(job))
+        if (takeover_is_awaiting(job) && !any_expected(job))
                 job_settle_later(job);
         if (now < job->takeover->deadline)
                 return;
@@ -393,31 +462,21 @@ void takeover_check(struct job *job, uint64_t now) {
 }
 
 static bool is_back(const struct job *job, uint32_t rank) {
-        return job->local[rank]->owner != NULL && job->takeover->part[rank].told;
+        return takeover_is_back(job, rank) && job->takeover->part[rank].word.told;
 }
 
 /* Whether the member has heard of the latest generation. */
 static bool is_current(const struct takeover *takeover, uint32_t rank) {
-        return takeover->part[rank].generation == takeover->generation;
+        return takeover->part[rank].word.generation == takeover->generation;
 }
 
-/* Nobody is missing, and all know of one generation, or of the one before it and nothing was void in between.
- */
-static bool same_members(const struct job *job, uint32_t before) {
-        const struct takeover *takeover = job->takeover;
-        bool all_current = true, entered = true;
-
-        if (takeover->ended || job_world(job) != before)
-                return false;
-        for (uint32_t rank = 0; rank < before; rank++) {
-                const struct returned *part = &takeover->part[rank];
-
-                if (!is_back(job, rank) || part->generation + 1 < takeover->generation)
-                        return false;
-                all_current &= is_current(takeover, rank);
-                entered &= part->resumed || !is_current(takeover, rank);
+/* By rank; what a member has said that is gone again does not count. */
+static void list_words(const struct job *job, struct word *word) {
+        for (uint32_t rank = 0; rank < job_world(job); rank++) {
+                word[rank] = job->takeover->part[rank].word;
+                word[rank].told = is_back(job, rank);
+                word[rank].ended |= job->takeover->ended;
         }
-        return all_current || entered;
 }
 
 static bool all_current(const struct job *job, uint32_t before) {
@@ -425,28 +484,6 @@ static bool all_current(const struct job *job, uint32_t before) {
                 if (job->takeover->part[rank].here && !is_current(job->takeover, rank))
                         return false;
         return true;
-}
-
-static bool all_orderly(const struct job *job, uint32_t before) {
-        for (uint32_t rank = 0; rank < before; rank++)
-                if (!job->takeover->part[rank].orderly || !is_current(job->takeover, rank))
-                        return false;
-        return true;
-}
-
-/* Whether everybody has sent READYs of the open step; no bucket of it can have been begun before. */
-static bool launched_by_all(const struct plan *plan, uint32_t before) {
-        bool all = true;
-
-        for (uint32_t rank = 0; rank < before; rank++) {
-                const struct plan_part *part = &plan->part[rank];
-                bool mine = part->state == PART_MAPPED && is_current(plan->job->takeover, rank) &&
-                            part->said_step == plan->step && part->said_launched > 0;
-
-                plan->job->takeover->began |= mine;
-                all &= mine;
-        }
-        return all;
 }
 
 /* Parts that a member has dropped before it came. */
@@ -465,19 +502,8 @@ static const struct past_plan *find_past(const struct plan *plan, uint32_t befor
         if (plan->reference == NULL)
                 return NULL;
         return past_find(job->table->past,
-                         &(struct state_key){ job->uid, job->name, job->incarnation,
-                                              plan->ordinal },
+                         &(struct state_key){ job->uid, job->name, job->incarnation, plan->ordinal },
                          job->takeover->generation, before, plan->reference);
-}
-
-/* Whether a member that has sent all of the last step can be told how it ended. */
-static bool can_tell(const struct plan *plan, uint32_t rank, const struct past_plan *past) {
-        const struct plan_part *part = &plan->part[rank];
-        uint64_t numbers = (uint64_t)plan->reference->n_buckets * (job_world(plan->job) + 3);
-
-        return past_verdict(past, plan->step) == PAST_COMMITTED && is_current(plan->job->takeover, rank) &&
-               part->said_step + 1 == plan->step && part->said_launched == plan->reference->n_buckets &&
-               numbers <= MOST_NUMBERS;
 }
 
 static void tell_results(const struct plan *plan, uint32_t rank, const struct past_plan *past) {
@@ -493,13 +519,26 @@ static void tell_results(const struct plan *plan, uint32_t rank, const struct pa
         events->past_commit(member, plan);
 }
 
+static struct word_step about_of(const struct plan *plan, uint32_t rank) {
+        const struct plan_part *part = &plan->part[rank];
+
+        return (struct word_step){ .known = part->state == PART_MAPPED,
+                                   .step = part->said_step,
+                                   .launched = part->said_launched };
+}
+
 /* The member has not heard of the last commit; whether it has now. */
-static bool catch_up(struct plan *plan, uint32_t rank, const struct past_plan *past) {
+static bool catch_up(struct plan *plan, uint32_t rank, const struct word *word,
+                     const struct past_plan *past) {
+        const struct word_step about = about_of(plan, rank);
+        const struct trace trace = past_trace(past);
         struct job *job = plan->job;
+        uint64_t numbers = (uint64_t)plan->reference->n_buckets * (job_world(job) + 3);
 
         if (!is_back(job, rank))
                 return false;
-        if (can_tell(plan, rank, past)) {
+        if (numbers <= MOST_NUMBERS && words_can_hear(word, &about, job->takeover->generation, &trace,
+                                                      plan->step, plan->reference->n_buckets)) {
                 tell_results(plan, rank, past);
                 return true;
         }
@@ -508,31 +547,85 @@ static bool catch_up(struct plan *plan, uint32_t rank, const struct past_plan *p
         return false;
 }
 
-/* The last step that is committed, by the word of any member, or of the daemon before. */
-static void find_step(struct plan *plan, uint32_t before, const struct past_plan *past) {
-        for (uint32_t rank = 0; rank < before; rank++)
-                if (plan->part[rank].state == PART_MAPPED && plan->part[rank].said_step > plan->step)
-                        plan->step = plan->part[rank].said_step;
-        if (past_verdict(past, plan->step + 1) == PAST_COMMITTED)
-                plan->step++;
-}
-
-/* The verdict on one plan's open step; whether nothing is void. */
-static bool resolve_plan(struct plan *plan, uint32_t before) {
+/* Whether each member knows of the last commit by now. */
+static bool tell_last_step(struct plan *plan, uint32_t before, const struct word *word) {
         const struct past_plan *past = find_past(plan, before);
-        struct job *job = plan->job;
-        bool heard = true, launched;
+        bool heard = true;
 
-        drop_parts(plan, before);
-        find_step(plan, before, past);
         for (uint32_t rank = 0; rank < before; rank++)
                 if (plan->part[rank].state == PART_MAPPED && plan->part[rank].said_step != plan->step)
-                        heard = catch_up(plan, rank, past) && heard;
-        if (plan->step > job->last_step)
-                job->last_step = plan->step;
-        launched = launched_by_all(plan, before);
-        return heard && (all_orderly(job, before) || !launched ||
-                         past_verdict(past, plan->step + 1) == PAST_UNTOUCHED);
+                        heard = catch_up(plan, rank, &word[rank], past) && heard;
+        return heard;
+}
+
+/* The plan's track, as the former daemon would report it. */
+static void report_plan(struct plan *plan, const struct word *word, struct message *report) {
+        const struct trace trace = past_trace(find_past(plan, job_world(plan->job)));
+        struct word_step about[LIMIT_WORLD];
+        struct words_unit unit;
+
+        drop_parts(plan, job_world(plan->job));
+        if (!plan->agreed)
+                return;
+        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+                about[rank] = about_of(plan, rank);
+        unit = words_unit(word, about, job_world(plan->job), &trace);
+        plan->step = unit.committed;
+        plan->job->takeover->began |= unit.began;
+        while (report->n_tracks <= plan->track) {
+                report->mark[report->n_tracks] = report->committed[report->n_tracks] = 0;
+                report->prepared[report->n_tracks++] = 0;
+        }
+        report->committed[plan->track] = unit.committed;
+        report->mark[plan->track] = unit.committed + unit.opened;
+        report->prepared[plan->track] = unit.committed + unit.prepared;
+}
+
+static void report_member(const struct job *job, uint32_t rank, struct message *report) {
+        const struct returned *part = &job->takeover->part[rank];
+
+        report->member_of[report->n_members++] =
+                (struct message_member){ .request = part->request,
+                                         .tag = tag_of(job, part),
+                                         .rank = rank,
+                                         .slot = job->local[rank]->local_rank,
+                                         .id = job->local[rank]->stable,
+                                         .in = true };
+        if (part->history)
+                report->history = tag_of(job, part);
+}
+
+/* Everybody has told, or is not awaited any longer: what they know is the machine's from now on. */
+static void restore(struct job *job) {
+        struct word word[LIMIT_WORLD];
+        struct message report;
+        struct plan *plan;
+
+        message_clear(&report);
+        list_words(job, word);
+        report.generation.number = job->takeover->generation;
+        report.world = job_world(job);
+        report.n_tracks = 0;
+        list_for_each(plan, &job->plans, link)
+                report_plan(plan, word, &report);
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                if (word[rank].told)
+                        report_member(job, rank, &report);
+        job->takeover->restored = true;
+        machine_restore(job, &report);
+}
+
+void takeover_advance(struct job *job) {
+        if (takeover_is_awaiting(job) && job->state != JOB_LOST && !any_telling(job) && !any_expected(job))
+                restore(job);
+}
+
+void takeover_committed(struct plan *plan) {
+        plan->step++;
+}
+
+void takeover_voided(struct plan *plan) {
+        plan->job->takeover->voided = true;
 }
 
 static void resolve_operations(struct job *job, uint32_t before) {
@@ -566,11 +659,17 @@ static void tell_verdict(const struct job *job) {
 
 void takeover_resolve(struct job *job, uint32_t before) {
         struct takeover *takeover = job->takeover;
-        bool resumed = same_members(job, before);
+        struct word word[LIMIT_WORLD];
         struct plan *plan;
+        bool resumed;
 
-        list_for_each(plan, &job->plans, link)
-                resumed = resolve_plan(plan, before) && resumed;
+        list_words(job, word);
+        resumed = job_world(job) == before && words_all_here(word, before) && !takeover->voided;
+        list_for_each(plan, &job->plans, link) {
+                resumed = tell_last_step(plan, before, word) && resumed;
+                if (plan->step > job->last_step)
+                        job->last_step = plan->step;
+        }
         resolve_operations(job, before);
         if (!resumed && !all_current(job, before))
                 takeover->operations = 0; /* the counts are of different generations */

@@ -19,20 +19,28 @@
 
 #include "gradsync.pb-c.h"
 #include "job/job.h"
+#include "rendezvous/words.h"
 
-struct returned {        /* by rank in the generation before */
-        bool here, told; /* it is back; it has told everything */
-        bool orderly, resumed, operation_failed;
-        uint32_t generation, next_plan;
+struct returned {       /* by rank in the generation before */
+        bool here;      /* it has come back; it may be lost again */
+        bool forgotten; /* nobody waits for it */
+        bool history;   /* it knows of committed steps, so it has a state */
+        struct word word;
+        struct membership_request request;
+        bool operation_failed;
+        uint32_t next_plan;
         uint64_t operations;
 };
 
 struct takeover {
-        uint32_t generation; /* the last one that somebody has heard of */
+        uint32_t generation;             /* the last one that somebody has heard of */
+        struct membership_request first; /* of the one that came first */
         uint64_t deadline; /* when whoever is missing counts as lost, and whoever has not told all is given up
                             */
         bool ended;        /* somebody knows that this generation was at its end */
-        bool resumed;      /* the verdict: nothing is void; until then false */
+        bool restored;     /* the machine has been told all of it, and has judged */
+        bool voided;       /* … that some step is void */
+        bool resumed;      /* nothing is void, and nobody is missing; known when the next generation begins */
         bool behind;       /* somebody has not the results of a step that is committed */
         bool began;        /* somebody had sent a READY of an open step */
         uint64_t operations;   /* that have ended in the generation before */
@@ -70,6 +78,17 @@ bool takeover_forget(struct job *job, uint32_t rank);
 /* For the job layer. */
 /* Somebody is still telling; or all who came have left, and those who may still come must hear of it. */
 bool takeover_busy(const struct job *job);
+/* The machine waits for what members say. */
+bool takeover_is_awaiting(const struct job *job);
+/* INVALID or RANK_TAKEN for a newcomer that asks for what it cannot have. */
+int takeover_check_join(const struct job *job, const struct membership_request *wish,
+                        struct refusal *refusal);
+bool takeover_is_back(const struct job *job, uint32_t rank);
+/* Tells the machine once nobody else has to be waited for. */
+void takeover_advance(struct job *job);
+/* What the machine has decided about a step of the former daemon. */
+void takeover_committed(struct plan *plan);
+void takeover_voided(struct plan *plan);
 void takeover_check(struct job *job, uint64_t now);
 /* The new generation is decided, and nobody has heard of it yet: finds the verdict. `before` is the number of
  * former ranks. */

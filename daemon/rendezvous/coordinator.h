@@ -73,7 +73,6 @@ struct coordinator {
         bool growing;                   /* FREEZE to VERDICT: nobody was lost when it began */
         bool abort;                     /* the engine cannot be drained */
         bool settled;                   /* VERDICT: everybody has; waits for the membership */
-        bool recovered;                 /* VERDICT: of an earlier run of this daemon; members' tags count its steps */
         bool recording;                 /* VERDICT: the next generation is being put on record */
         struct generation current, comm;
         uint64_t set, lost;             /* nodes of the generation, and those of them that are lost to it */
@@ -110,15 +109,3 @@ void coordinator_receive(struct coordinator *c, uint64_t now, const struct messa
 void coordinator_tick(struct coordinator *c, uint64_t now);     /* at least twice in each heartbeat */
 /* The whole job ends, through no member's fault. What is open gets its verdict first. */
 void coordinator_end(struct coordinator *c, uint64_t now, enum job_end end, uint32_t cause);
-
-/* A job of one node that goes on after its daemon has started anew, right after coordinator_init(): everything stands as
- * after a verdict that everybody has carried out, with vacant places, see membership_recover(). Node 0 reports. */
-void coordinator_recover(struct coordinator *c, uint64_t now, const struct membership_request *request, uint32_t generation,
-                         uint32_t world, uint64_t first, uint64_t expected);
-/* The holder of a place is back; node_return() follows, before the node's next report is delivered. */
-void coordinator_return(struct coordinator *c, uint64_t now, uint32_t rank, uint32_t slot, uint64_t id,
-                        const struct membership_request *request);
-/* Nobody waits for the holder of this place. */
-void coordinator_forget(struct coordinator *c, uint64_t now, uint32_t rank);
-/* The generation that was recovered has another number than was thought. */
-void coordinator_recount(struct coordinator *c, uint32_t number);

@@ -88,10 +88,10 @@ void form_break(struct coordinator *c, uint64_t now) {
 void form_begin(struct coordinator *c, uint64_t now) {
         membership_init(&c->membership, c->config.name, c->config.incarnation);
         c->set = c->lost = 0;
-        c->settled = c->recording = c->recovered = false;
+        c->settled = c->recording = false;
         c->comm = (struct generation){ 0 };
         coordinator_give(c, now, ORDER_COLLECT);
-        for (uint32_t i = c->n; i-- > 0;) {
+        for (uint32_t i = 0; i < c->n; i++) {
                 c->seat[i].in = false;
                 if (c->node[c->seat[i].request.node].world == 0)
                         member_admit(c, now, &c->seat[i]);
@@ -129,9 +129,8 @@ static void set_marks(struct coordinator *c, const struct tag *tag) {
                 find_marks(c);
         for (uint32_t track = TRACK_STEP; track < c->n_tracks; track++)
                 steps += c->verdict[track];
-        if (c->set == 0 || (c->recovered && steps < tag->step))
+        if (c->set == 0)
                 c->verdict[TRACK_STEP] += tag->step - steps;
-        c->recovered = false;
 }
 
 static void make(struct coordinator *c, uint64_t now) {

@@ -19,7 +19,7 @@ bool loss_found(const struct coordinator *c) {
 }
 
 void loss_begin(struct coordinator *c, uint64_t now) {
-        c->settled = c->recording = c->recovered = c->growing = false;
+        c->settled = c->recording = c->growing = false;
         if (c->loss.cause == 0)
                 c->loss.cause = c->lost != 0 ? WIRE__CAUSE__EXITED : WIRE__CAUSE__RESTARTED;
         if (coordinator_survivors(c) == 0)

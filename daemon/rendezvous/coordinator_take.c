@@ -19,7 +19,7 @@ void take_over(struct coordinator *c, uint64_t now) {
         c->round = 1;
         c->begun = c->since = now;
         c->order = ORDER_COLLECT;
-        c->growing = c->abort = c->settled = c->recording = c->recovered = false;
+        c->growing = c->abort = c->settled = c->recording = false;
         c->loss = (struct membership_loss){ 0 };
         c->current = c->comm = (struct generation){ 0 };
         c->set = c->lost = c->links = c->empty_since = 0;
@@ -146,7 +146,7 @@ static void restore(struct coordinator *c, uint64_t now, uint32_t world) {
                     tag_compare(&c->node[node].history, &c->history) > 0)
                         c->history = c->node[node].history;
         membership_restore(&c->membership, c->current.number, world, member, n, now);
-        for (uint32_t i = c->n; i-- > 0;)
+        for (uint32_t i = 0; i < c->n; i++)
                 if (!c->seat[i].in && ((coordinator_survivors(c) >> c->seat[i].request.node & 1) ||
                                        c->node[c->seat[i].request.node].world == 0))
                         member_admit(c, now, &c->seat[i]);

@@ -169,16 +169,16 @@ void membership_fill(struct membership *m, struct membership_member *place) {
         take_out(m, m->n);
 }
 
-/* Nobody is awaited any more for a place for which somebody was. */
-static void fill_forgotten(struct membership *m, uint64_t now) {
+/* A place of which the newer process did not come is anybody's. */
+static void fill_vacant(struct membership *m) {
         for (uint32_t i = 0; i < m->n; i++)
-                if (m->member[i].lost && now >= m->member[i].expected)
+                if (m->member[i].lost)
                         membership_fill(m, &m->member[i]);
 }
 
 /* The end of replacing: a new generation, or none ever. */
 static enum membership_event replace(struct membership *m, uint64_t now) {
-        fill_forgotten(m, now);
+        fill_vacant(m);
         if (m->busy)
                 return MEMBERSHIP_NOTHING;
         if (any_survivor(m) && membership_vacant(m) > 0 && any_kept(m, now))
@@ -293,7 +293,7 @@ uint64_t membership_deadline(const struct membership *m) {
                 uint64_t due = UINT64_MAX;
 
                 if (member->lost && m->n_waiting > 0)
-                        due = member->expected;
+                        due = 0;
                 else if (member->lost)
                         due = m->busy ? UINT64_MAX : member->kept;
                 else if (in_vain(m, i))

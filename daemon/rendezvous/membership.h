@@ -29,6 +29,7 @@ struct membership_request {
         bool has_rank, has_slot;
         uint32_t rank, slot;    /* granted or refused, never replaced */
         bool spare;             /* waits for a place where there is none; asks for no rank and no slot */
+        bool returns;           /* comes back to `rank`, for which it need not have asked, if that place is vacant */
         uint64_t incarnation;
         uint64_t timeout;       /* us; 0: wait for ever */
         uint64_t last_call;     /* us to wait for more members once min_world are there */
@@ -47,7 +48,6 @@ struct membership_member {
         uint32_t rank, slot;    /* once formed */
         bool lost;              /* REPLACING: gone; its place is kept until: */
         uint64_t kept;
-        uint64_t expected;      /* until then its holder may come back; others take the place by its rank only */
         bool fresh;             /* took a lost one's place over, or waits behind the others: belongs to no generation yet */
 };
 
@@ -113,15 +113,6 @@ bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, ui
 
 /* The whole generation ends, through no member's fault (SUPERSEDED, SHUTDOWN). True if that broke it. */
 bool membership_end(struct membership *m, uint32_t cause);
-
-/* A job that another daemon had formed, of which nobody is here yet: REPLACING, with `n` places that are kept for those who
- * come back by `expected`, and afterwards for the grace. member[] of them is `first`, `first` + 1, … until they do. */
-void membership_recover(struct membership *m, const struct membership_request *request, uint32_t generation, uint32_t n,
-                        uint64_t first, uint64_t expected);
-/* The holder of a place is back. The caller has checked that nobody else has it. */
-void membership_return(struct membership *m, uint32_t rank, uint32_t slot, uint64_t id, const struct membership_request *request);
-/* Nobody waits for the holder of this place, who is known to be gone. */
-void membership_forget(struct membership *m, uint32_t rank, uint64_t now);
 
 /* A job that is known from its members' reports, to a coordinator that has just taken over: `world` places in a
  * generation that goes on, with those of `member` (request, id, rank and slot are set) in theirs. The other places are

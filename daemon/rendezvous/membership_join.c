@@ -74,7 +74,9 @@ static int refuse_formed(const struct membership *m, const struct membership_req
 
 /* The place that is kept for this one: its own, the rank or local rank it asks for, else the first. Where a restored place
  * was is not known: it may be anybody's. */
-static struct membership_member *find_vacant(struct membership *m, const struct membership_request *request, uint64_t now) {
+static struct membership_member *find_vacant(struct membership *m, const struct membership_request *request) {
+        if (request->returns && request->rank < m->n && m->member[request->rank].lost)
+                return &m->member[request->rank];
         for (uint32_t i = 0; i < m->n && request->identity != 0; i++)
                 if (m->member[i].lost && m->member[i].request.identity == request->identity &&
                     (!request->has_rank || request->rank == i))
@@ -83,8 +85,6 @@ static struct membership_member *find_vacant(struct membership *m, const struct 
                 struct membership_member *place = &m->member[i];
 
                 if (!place->lost || (request->has_rank && request->rank != place->rank))
-                        continue;
-                if (now < place->expected && !request->has_rank)
                         continue;
                 if (request->has_rank || !request->has_slot || request->slot == place->slot || place->slot == UINT32_MAX)
                         return place;
@@ -131,7 +131,7 @@ static int join_vacant(struct membership *m, const struct membership_request *re
 
         if (r != 0)
                 return r;
-        place = find_vacant(m, request, now);
+        place = find_vacant(m, request);
         if (place == NULL)
                 return join_behind(m, request, now, refusal);
         if (!request->adapts)

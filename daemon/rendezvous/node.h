@@ -150,15 +150,6 @@ void node_expect(struct node *node, uint64_t now);
  * belong to it. World 0: none has come back, the node is outside. */
 void node_restore(struct node *node, uint64_t now, const struct message *report);
 
-/* A job of one node that goes on after its daemon has started anew: the node stands where a verdict has been carried out, in
- * that generation, whose members are not here yet. Right after node_init(). */
-void node_recover(struct node *node, uint64_t now, struct generation generation, uint32_t world);
-/* The holder of a place is back. coordinator_return() comes first. */
-void node_return(struct node *node, uint64_t now, const struct membership_request *request, uint32_t rank, uint32_t slot,
-                 const struct tag *tag);
-/* The generation that was recovered has another number than was thought. */
-void node_recount(struct node *node, uint32_t number);
-
 static inline bool node_is_in(const struct node *node) {
         return node->phase != NODE_OUT && node->phase != NODE_LEAVING && node->phase != NODE_ENDED;
 }

@@ -116,38 +116,54 @@ static void who_was_behind_has_the_state_before_its_first_step(void **state) {
         assert_int_equal(count(ACTION_GENERATION), 2);
 }
 
-static void recover(uint32_t world, uint64_t expected) {
-        struct membership_request any = request(1, 1, world);
+/* A run of the daemon after another one, which has left a job of `world` members, in generation 41, after step 9 of the first plan. */
+static struct message words;
 
+static void expect(uint32_t world, bool opened) {
         start();
         coordinator.hold = true;
-        coordinator_recover(&coordinator, now, &any, 41, world, 1000, expected);
-        node_recover(&node, now, coordinator.current, world);
+        node_expect(&node, now);
         pump();
-        assert_int_equal(node.phase, NODE_SETTLED);
+        assert_true(coordinator.collecting);
+        message_clear(&words);
+        words.generation.number = 41;
+        words.world = world;
+        words.n_tracks = TRACK_STEP + 1;
+        words.committed[TRACK_OPERATION] = words.mark[TRACK_OPERATION] = words.prepared[TRACK_OPERATION] = 0;
+        words.committed[TRACK_STEP] = words.prepared[TRACK_STEP] = 9;
+        words.mark[TRACK_STEP] = 9 + opened;
+        words.history = (struct tag){ .incarnation = 1, .generation = 41, .step = 9 };
 }
 
-static void come_back(uint64_t id, uint32_t rank, uint32_t world, uint64_t step) {
-        struct membership_request back = request(id, 1, world);
-        struct tag tag = { .incarnation = 1, .generation = 41, .step = step };
+static void come_back(uint64_t id, uint32_t rank, uint64_t step) {
+        words.member_of[words.n_members++] = (struct message_member){
+                .request = request(id, 1, words.world), .rank = rank, .slot = rank, .id = 50 + rank, .in = true,
+                .tag = { .incarnation = 1, .generation = 41, .step = step } };
+}
 
-        coordinator_return(&coordinator, now, rank, rank, 50 + rank, &back);
-        node_return(&node, now, &back, rank, rank, &tag);
+static void restore(void) {
+        node_restore(&node, now, &words);
         pump();
 }
 
-static void a_job_is_taken_back(void **state) {
-        recover(2, now + SECOND);
-        come_back(1, 0, 2, 9);
-        come_back(2, 1, 2, 9);
-        coordinator_recount(&coordinator, 43);
-        node_recount(&node, 43);
-        assert_null(latest(ACTION_GENERATION));
+static void let_go(void) {
         coordinator.hold = false;
         coordinator_tick(&coordinator, now);
         pump();
+        build();
+}
+
+static void a_job_is_taken_back(void **state) {
+        expect(2, false);
+        come_back(1, 0, 9);
+        come_back(2, 1, 9);
+        restore();
+        assert_int_equal(node.phase, NODE_SETTLED);
+        assert_null(latest(ACTION_GENERATION));
+        let_go();
+        assert_null(latest(ACTION_VOID));
         assert_int_equal(count(ACTION_GENERATION), 2);
-        assert_int_equal(latest(ACTION_GENERATION)->generation.number, 44);
+        assert_int_equal(latest(ACTION_GENERATION)->generation.number, 42);
         assert_int_equal(latest(ACTION_GENERATION)->id, 51);
         assert_int_equal(latest(ACTION_GENERATION)->number, 9);
         assert_int_equal(latest(ACTION_GENERATION)->behind, false);
@@ -157,37 +173,88 @@ static void a_job_is_taken_back(void **state) {
         assert_int_equal(node.member[0].tag.step, 10);
 }
 
-static void who_does_not_come_back_is_waited_for(void **state) {
-        recover(3, now + SECOND);
-        come_back(1, 0, 3, 9);
-        come_back(2, 2, 3, 8);                          /* it missed the last step */
-        coordinator.hold = false;
-        coordinator_tick(&coordinator, now);
-        pump();
+static void a_step_that_was_open_is_void_or_committed(void **state) {
+        for (unsigned prepared = 0; prepared < 2; prepared++) {
+                expect(1, true);
+                words.prepared[TRACK_STEP] += prepared;
+                come_back(1, 0, 9);
+                restore();
+                if (!prepared)
+                        quiet(TRACK_STEP);
+                let_go();
+                assert_int_equal(count(ACTION_COMMITTED), prepared);
+                assert_int_equal(count(ACTION_VOID), !prepared);
+                assert_int_equal(latest(ACTION_GENERATION)->number, 9 + prepared);
+        }
+}
+
+static void a_member_that_does_not_come_back_is_waited_for(void **state) {
+        expect(3, false);
+        come_back(1, 0, 9);
+        come_back(2, 2, 8);                             /* it missed the last step */
+        restore();
+        let_go();
         assert_null(latest(ACTION_GENERATION));
-        coordinator_forget(&coordinator, now, 1);
         now = membership_deadline(&coordinator.membership);
         assert_int_equal(now, NOW + SECOND);            /* the grace */
-        coordinator_tick(&coordinator, now);
-        pump();
+        let_go();
         assert_int_equal(count(ACTION_GENERATION), 2);
         assert_int_equal(latest(ACTION_GENERATION)->world, 2);
         assert_int_equal(latest(ACTION_GENERATION)->behind, true);
 }
 
-static void who_comes_back_may_be_lost_again(void **state) {
-        recover(2, now + SECOND);
-        come_back(1, 0, 2, 9);
-        come_back(2, 1, 2, 9);
+static void a_member_that_comes_back_may_be_lost_again(void **state) {
+        expect(2, false);
+        come_back(1, 0, 9);
+        come_back(2, 1, 9);
+        restore();
         lose(2, WIRE__CAUSE__EXITED);
-        coordinator.hold = false;
-        coordinator_tick(&coordinator, now);
-        pump();
+        let_go();
         assert_null(latest(ACTION_GENERATION));
         join(request(3, 1, 2));
+        let_go();
         assert_int_equal(count(ACTION_GENERATION), 2);
         assert_int_equal(latest(ACTION_GENERATION)->member, 3);
         assert_int_equal(latest(ACTION_GENERATION)->behind, true);
+}
+
+/* Whoever comes first waits until it is known who belongs to the job; one that comes back late gets its own place. */
+static void a_newcomer_waits_for_those_on_their_way(void **state) {
+        struct membership_request late = request(7, 1, 2);
+
+        expect(2, false);
+        join(request(5, 1, 2));
+        assert_true(coordinator.collecting);
+        come_back(1, 1, 9);
+        restore();
+        let_go();
+        assert_int_equal(count(ACTION_GENERATION), 2);  /* the newcomer has the place of rank 0 */
+        assert_int_equal(latest(ACTION_ENTERED)->world, 2);
+        expect(2, false);
+        come_back(1, 0, 9);
+        restore();
+        late.returns = true;
+        late.rank = 1;
+        node_join(&node, now, &late, &words.history);
+        pump();
+        let_go();
+        assert_int_equal(latest(ACTION_GENERATION)->member, 7);
+        assert_int_equal(latest(ACTION_GENERATION)->rank, 1);
+        assert_false(latest(ACTION_GENERATION)->behind);
+}
+
+static void nobody_comes_back(void **state) {
+        expect(2, false);
+        join(request(5, 1, 2));
+        restore();
+        assert_int_equal(latest(ACTION_INTERRUPTED) != NULL, true);
+        let_go();
+        assert_int_equal(latest(ACTION_ENDED)->end, JOB_END_TOO_FEW);
+        expect(2, false);
+        coordinator_end(&coordinator, now, JOB_END_ENDED, WIRE__CAUSE__SHUTDOWN);
+        pump();
+        assert_int_equal(latest(ACTION_ENDED)->end, JOB_END_ENDED);
+        assert_int_equal(latest(ACTION_ENDED)->loss.cause, WIRE__CAUSE__SHUTDOWN);
 }
 
 static uint32_t seed = 1;
@@ -301,8 +368,11 @@ int main(void) {
                 cmocka_unit_test(operations_that_differ_here_are_a_mismatch),
                 cmocka_unit_test(who_was_behind_has_the_state_before_its_first_step),
                 cmocka_unit_test(a_job_is_taken_back),
-                cmocka_unit_test(who_does_not_come_back_is_waited_for),
-                cmocka_unit_test(who_comes_back_may_be_lost_again),
+                cmocka_unit_test(a_step_that_was_open_is_void_or_committed),
+                cmocka_unit_test(a_member_that_does_not_come_back_is_waited_for),
+                cmocka_unit_test(a_member_that_comes_back_may_be_lost_again),
+                cmocka_unit_test(a_newcomer_waits_for_those_on_their_way),
+                cmocka_unit_test(nobody_comes_back),
                 cmocka_unit_test(whatever_happens_comes_to_an_end),
         };
 

@@ -264,18 +264,16 @@ static void a_job_that_cannot_go_on_has_no_spares(void **state) {
         assert_int_equal(join(spare(4, 2, 2), 1), WIRE__CODE__JOB_FULL);
 }
 
-static void places_that_are_expected_to_be_taken_again_are_left_alone(void **state) {
-        struct membership_request old = ranked(11, 2, 0);
+/* Whoever is on its way back has been waited for before that. */
+static void a_vacant_place_of_a_restored_job_is_taken_at_once(void **state) {
+        const struct membership_member back = { .request = ranked(11, 2, 0), .id = 1 };
 
         membership_init(&m, "j", 0);
-        membership_recover(&m, &old, 4, 2, 11, 500);
+        membership_restore(&m, 4, 2, &back, 1, 100);
         assert_int_equal(join(spare(3, 2, 2), 100), 0);
-        assert_true(membership_waits(&m, 3));
-        membership_return(&m, 0, 0, 1, &old);
-        assert_int_equal(tick(499), MEMBERSHIP_NOTHING);
-        assert_true(membership_waits(&m, 3));
-        assert_int_equal(membership_deadline(&m), 500);
-        assert_int_equal(tick(500), MEMBERSHIP_HAS_FORMED);
+        assert_false(membership_waits(&m, 3));
+        m.busy = false;
+        assert_int_equal(tick(101), MEMBERSHIP_HAS_FORMED);
         assert_int_equal(membership_find(&m, 3)->rank, 1);
 }
 
@@ -310,7 +308,7 @@ int main(void) {
                 cmocka_unit_test(whose_wait_ends_in_a_place_leaves_it_to_the_next),
                 cmocka_unit_test(asks_for_nothing_and_can_go_on),
                 cmocka_unit_test(a_job_that_cannot_go_on_has_no_spares),
-                cmocka_unit_test(places_that_are_expected_to_be_taken_again_are_left_alone),
+                cmocka_unit_test(a_vacant_place_of_a_restored_job_is_taken_at_once),
                 cmocka_unit_test(no_more_than_there_is_room_for_wait),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,9 +49,21 @@ static void done(struct state_plan *plan, uint32_t b, double value, const uint8_
         state_done(plan, &description, b, &result, unused, (bucket[b].n + 7) / 8);
 }
 
-static enum past_verdict verdict(uint32_t generation, uint64_t step) {
+/* What the trace says of a step, as words_unit() reads it. */
+enum verdict { PAST_UNKNOWN, PAST_UNTOUCHED, PAST_COMMITTED };
+
+static enum verdict verdict_of(const struct past_plan *plan, uint64_t step) {
+        const struct word_step before = { .known = true, .step = step - 1, .launched = 1 };
+        const struct word said = { .told = true, .generation = 1 };
+        const struct trace trace = past_trace(plan);
+        const struct words_unit unit = words_unit(&said, &before, 1, &trace);
+
+        return unit.prepared ? PAST_COMMITTED : unit.opened ? PAST_UNKNOWN : PAST_UNTOUCHED;
+}
+
+static enum verdict verdict(uint32_t generation, uint64_t step) {
         struct past *past = read_it();
-        enum past_verdict found = past_verdict(past_find(past, &key, generation, WORLD, &description), step);
+        enum verdict found = verdict_of(past_find(past, &key, generation, WORLD, &description), step);
 
         past_free(past);
         return found;
@@ -156,7 +168,7 @@ static void damage_is_found_out(void **state) {
                         found = past_find(past, &key, 1, WORLD, &description);
                         for (uint32_t b = 0; b < BUCKETS && found != NULL; b++)
                                 past_result(found, &description, b, &result, &unused);
-                        past_verdict(found, 1);
+                        verdict_of(found, 1);
                 }
                 past_free(past);
                 assert_int_equal(pwrite(fd, &was, 1, (off_t)at), 1);
