@@ -20,6 +20,7 @@
 #define MAX_ACTED 128u
 
 static struct node node;
+static void *node_memory, *coordinator_memory;
 static struct coordinator coordinator;
 static struct message answer, command, refusals[8];
 static bool has_answer, has_order;
@@ -90,7 +91,6 @@ static inline void pump(void) {
 }
 
 static inline void start(void) {
-        static void *node_memory, *coordinator_memory;
         struct room room = { .members = LIMIT_SEATS, .tracks = LIMIT_TRACKS };
         struct node_config own = { .candidates = 1,
                                    .instance = 1,
@@ -112,11 +112,12 @@ static inline void start(void) {
                                              .room = room };
         struct outlet out = { .effects = &effects };
 
-        if (effects.room == NULL) {
+        if (effects.room == NULL)
                 assert_int_equal(effects_init(&effects, EFFECTS_ROOM), 0);
-                node_memory = malloc(node_bytes(&room));
-                coordinator_memory = malloc(coordinator_bytes(&config));
-        }
+        free(node_memory);
+        free(coordinator_memory);
+        node_memory = malloc(node_bytes(&room));
+        coordinator_memory = malloc(coordinator_bytes(&config));
         own.room.memory = node_memory;
         config.room.memory = coordinator_memory;
         pull();
@@ -125,6 +126,24 @@ static inline void start(void) {
         n_refusals = n_acted = 0;
         node_init(&node, &own, now, &out);
         coordinator_init(&coordinator, &config, now, &out);
+}
+
+/* Other memory for both, with room for that much. What was there before is noise. */
+static inline void move_machines(uint32_t members, uint32_t tracks) {
+        struct room room = { .members = members, .tracks = tracks }, old = node.config.room;
+        struct coordinator_config config = coordinator.config, old_config = config;
+
+        config.room = room;
+        room.memory = node_memory = malloc(node_bytes(&room));
+        memset(node_memory, 0x5A, node_bytes(&room));
+        node_move(&node, &room);
+        memset(old.memory, 0xA5, node_bytes(&old));
+        free(old.memory);
+        room.memory = coordinator_memory = malloc(coordinator_bytes(&config));
+        memset(coordinator_memory, 0x5A, coordinator_bytes(&config));
+        coordinator_move(&coordinator, &room);
+        memset(old_config.room.memory, 0xA5, coordinator_bytes(&old_config));
+        free(old_config.room.memory);
 }
 
 static inline struct membership_request request(uint64_t id, uint32_t least, uint32_t most) {

@@ -224,6 +224,54 @@ static void nobody_is_turned_away_while_the_caller_holds(void **state) {
         assert_non_null(latest(ACTION_BUILD));
 }
 
+/* Whatever there is no room for is refused or dropped; with more room it goes on, as if there had always been so much. */
+static void machines_move_between_two_calls(void **state) {
+        struct message larger;
+
+        start();
+        move_machines(2, TRACK_STEP + 1);
+        join(request(1, 2, 4));
+        join(request(2, 2, 4));
+        join(request(3, 2, 4));
+        assert_int_equal(latest(ACTION_REFUSED)->member, 3);
+        assert_non_null(strstr(text_of(latest(ACTION_REFUSED)), "has 2 members"));
+        move_machines(5, TRACK_STEP + 1);
+        join(request(4, 2, 4));
+        assert_null(latest(ACTION_BUILD));
+        join(request(5, 2, 4));
+        assert_int_equal(count(ACTION_REFUSED), 1);
+        build();
+        assert_int_equal(count(ACTION_GENERATION), 4);
+        open_unit(TRACK_STEP);
+        assert_false(node_open(&node, now, node.generation, TRACK_STEP + 1, planned));
+        larger = command;
+        larger.n_tracks = TRACK_STEP + 2;
+        larger.round++;
+        larger.kind = ORDER_END;
+        node_receive(&node, now, &larger);
+        assert_int_equal(node.phase, NODE_RUNNING);
+        larger = answer;
+        larger.n_tracks = TRACK_STEP + 2;
+        larger.stamp += SECOND;
+        coordinator_receive(&coordinator, now, &larger);
+        assert_int_equal(coordinator.n_tracks, TRACK_STEP + 1);
+        move_machines(5, TRACK_STEP + 2);
+        open_unit(TRACK_STEP + 1);
+        commit(TRACK_STEP);
+        move_machines(6, TRACK_STEP + 3);
+        lose(2, WIRE__CAUSE__EXITED);
+        assert_int_equal(latest(ACTION_COMMITTED)->track, TRACK_STEP);
+        assert_int_equal(latest(ACTION_CANCEL)->track, TRACK_STEP + 1);
+        move_machines(7, TRACK_STEP + 4);
+        quiet(TRACK_STEP + 1);
+        assert_int_equal(latest(ACTION_VOID)->track, TRACK_STEP + 1);
+        move_machines(8, TRACK_STEP + 5);
+        join(request(7, 2, 4));
+        assert_int_equal(count(ACTION_GENERATION), 8);
+        assert_int_equal(latest(ACTION_GENERATION)->loss.member, 2);
+        assert_int_equal(latest(ACTION_GENERATION)->number, 1);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_world_forms_and_steps_without_a_tick),
@@ -238,6 +286,7 @@ int main(void) {
                 cmocka_unit_test(a_job_that_forms_ends_at_once),
                 cmocka_unit_test(nothing_is_made_while_the_caller_holds),
                 cmocka_unit_test(nobody_is_turned_away_while_the_caller_holds),
+                cmocka_unit_test(machines_move_between_two_calls),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

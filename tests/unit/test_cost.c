@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a job costs: every byte that a client makes the job layer allocate is charged, whatever does not fit is
+ * refused, and all of it is given back. Allocations of the product are counted where they are made.
+ */
+#include "fixed_fixture.h"
+
+#include <malloc.h>
+#include <stdlib.h>
+
+#include "job/takeover.h"
+
+#define SMALL 16384u /* bytes: more than a forming job of two members takes */
+#define SLACK 32u    /* what an allocator rounds up to, at most */
+#define STEP 256u    /* by which a quota is raised until it is enough */
+
+static int64_t allocated, blocks;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *block, size_t size);
+void __real_free(void *block);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *block, size_t size);
+void __wrap_free(void *block);
+
+static void *counted(void *block, int sign) {
+        if (block != NULL) {
+                allocated += sign * (int64_t)malloc_usable_size(block);
+                blocks += sign;
+        }
+        return block;
+}
+
+void *__wrap_malloc(size_t size) {
+        return counted(__real_malloc(size), 1);
+}
+
+void *__wrap_calloc(size_t n, size_t size) {
+        return counted(__real_calloc(n, size), 1);
+}
+
+void *__wrap_realloc(void *block, size_t size) {
+        counted(block, -1);
+        return counted(__real_realloc(block, size), 1);
+}
+
+void __wrap_free(void *block) {
+        __real_free(counted(block, -1));
+}
+
+static uint64_t used(const struct fixture *f) {
+        return accounts_used(f->accounts, 1000, ACCOUNT_BYTES);
+}
+
+static void limit(struct fixture *f, uint64_t bytes) {
+        const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 100, bytes, 100 };
+
+        accounts_set_limits(f->accounts, limits);
+}
+
+static void leave_all(struct fixture *f) {
+        while (!list_empty(&f->members))
+                member_gone(list_entry(f->members.next, struct member, owner_link), WIRE__CAUSE__LEAVING);
+        pass(f);
+}
+
+/* The uid has an account, and the table of jobs what it needs for the first one. */
+static int setup_warm(void **state) {
+        int r = setup(state);
+        struct fixture *f = *state;
+
+        form(f, 2);
+        leave_all(f);
+        heard[0] = '\0';
+        return r;
+}
+
+static void a_forming_job_of_two_is_small(void **state) {
+        struct fixture *f = *state;
+        struct charge hold = { 0 };
+        int64_t bytes, before_blocks;
+        uint64_t charged;
+
+        assert_int_equal(charge_take(&hold, f->accounts, 1000, ACCOUNT_CLIENTS, 1, NULL), 0);
+        bytes = allocated;
+        before_blocks = blocks;
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(join(f, rank, 3, 0), 0);
+        charged = used(f);
+        assert_true(charged > 0 && charged < SMALL);
+        assert_true(allocated - bytes < (int64_t)SMALL);
+        assert_true(allocated - bytes >= (int64_t)charged);
+        assert_true(allocated - bytes <= (int64_t)charged + (blocks - before_blocks) * SLACK);
+        leave_all(f);
+        assert_int_equal(used(f), 0);
+        assert_int_equal(allocated, bytes);
+        assert_int_equal(blocks, before_blocks);
+        charge_release(&hold);
+}
+
+/* The text names what is used, what is asked for, the limit and its key. */
+static void assert_refused(const struct fixture *f, int r, uint64_t quota) {
+        unsigned held, asked, most;
+
+        assert_int_equal(r, WIRE__CODE__QUOTA);
+        assert_int_equal(sscanf(f->refusal.text,
+                                "uid 1000 holds %u bytes of shared memory and plans and asks for %u more, "
+                                "the limit is %u:",
+                                &held, &asked, &most),
+                         3);
+        assert_true(held >= used(f) && held <= quota && held + asked > quota && most == quota);
+        assert_non_null(strstr(f->refusal.text, "bytes_per_uid"));
+}
+
+/* Of the job, of its machine, of each member, and of the machine that has become too small. */
+static void each_join_is_refused_that_does_not_fit(void **state) {
+        struct fixture *f = *state;
+        int64_t bytes = allocated, before_blocks = blocks;
+        unsigned refused[MEMBERS + 1] = { 0 };
+        uint32_t n = 0;
+
+        for (uint64_t quota = 0; n < MEMBERS; quota += STEP) {
+                uint64_t before = 0;
+                int r = 0;
+
+                limit(f, quota);
+                for (n = 0; n < MEMBERS && r == 0; n += r == 0) {
+                        before = used(f);
+                        r = join(f, n, MEMBERS, 0);
+                }
+                if (r != 0) {
+                        assert_refused(f, r, quota);
+                        assert_int_equal(used(f), before);
+                        refused[n]++;
+                } else {
+                        pass(f);
+                        assert_heard("joined 0;joined 1;joined 2;joined 3;joined 4;");
+                }
+                leave_all(f);
+                assert_int_equal(used(f), 0);
+                assert_int_equal(allocated, bytes);
+                assert_int_equal(blocks, before_blocks);
+        }
+        assert_true(refused[0] > 1 && refused[1] > 0 && refused[MEMBERS - 1] > 1);
+}
+
+/* A plan beyond those for which there is room asks for more of it. What was agreed before goes on, whatever
+ * moves. */
+static void each_plan_is_refused_that_does_not_fit(void **state) {
+        struct fixture *f = *state;
+        uint32_t ordinal = 1, agreed = 0;
+        unsigned refused = 0;
+        int fd;
+
+        form(f, 2);
+        agree(f, 2);
+        assert_int_equal(ready(f, 0, 1, 0), 0);
+        for (uint64_t quota = used(f); agreed < 2; quota += STEP, ordinal++) {
+                uint64_t before = used(f);
+
+                limit(f, quota);
+                for (uint32_t rank = 0; rank < 2; rank++)
+                        if (describe(f, rank, ordinal, "b", &fd) == 0)
+                                plan_mapped(f->member[rank], ordinal, 9, &f->refusal);
+                if (strstr(heard, "agreed 0;agreed 1;") != NULL) {
+                        agreed++;
+                } else {
+                        refused++;
+                        assert_int_equal(used(f), before);
+                }
+                heard[0] = '\0';
+        }
+        assert_true(refused > 2);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                for (uint32_t bucket = rank == 0; bucket < 2; bucket++)
+                        assert_int_equal(ready(f, rank, 1, bucket), 0);
+        while (f->fake.n_tasks > 0)
+                fake_end_one(&f->fake);
+        assert_heard("bucket 0;bucket 1;committed 1;");
+}
+
+/* All places of a former job are there from the first one who comes back. */
+static void a_return_is_refused_that_does_not_fit(void **state) {
+        struct fixture *f = *state;
+        struct job_rejoin rejoin = {
+                .join = { .name = "j",
+                          .uid = 1000,
+                          .pid = getpid(),
+                          .program = "t",
+                          .token = &f->token,
+                          .owner = f,
+                          .owner_members = &f->members,
+                          .membership = { .min_world = MEMBERS, .max_world = MEMBERS, .adapts = true } },
+                .generation = 1,
+                .world = MEMBERS,
+                .stable = 1,
+        };
+        int64_t bytes = allocated, before_blocks = blocks;
+        struct member *member;
+        unsigned refused = 0;
+        int r = WIRE__CODE__QUOTA;
+
+        for (uint64_t quota = 0; r != 0; quota += STEP) {
+                limit(f, quota);
+                r = jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal);
+                if (r == 0)
+                        break;
+                assert_int_equal(r, WIRE__CODE__QUOTA);
+                assert_int_equal(used(f), 0);
+                assert_int_equal(allocated, bytes);
+                assert_int_equal(blocks, before_blocks);
+                refused++;
+        }
+        assert_true(refused > MEMBERS);
+        assert_true(used(f) > sizeof(struct job) + MEMBERS * sizeof(struct member));
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(a_forming_job_of_two_is_small, setup_warm, teardown),
+                cmocka_unit_test_setup_teardown(each_join_is_refused_that_does_not_fit, setup_warm, teardown),
+                cmocka_unit_test_setup_teardown(each_plan_is_refused_that_does_not_fit, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_return_is_refused_that_does_not_fit, setup_warm, teardown),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
