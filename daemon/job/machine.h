@@ -32,8 +32,8 @@ struct machine {
 /* 0, QUOTA with *refusal, or -ENOMEM. */
 int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal);
 void machine_deinit(struct machine *machine);
-/* From now on there is room for so many members and tracks. What it has for them may move. 0, QUOTA with *refusal,
- * or -ENOMEM. */
+/* From now on there is room for so many members and tracks. What it has for them may move. 0, QUOTA with
+ * *refusal, or -ENOMEM. */
 int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct refusal *refusal);
 
 /* As the coordinator has it. Where it is about a generation that is over, the job's own fields are behind. */

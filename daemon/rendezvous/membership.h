@@ -2,8 +2,8 @@
 /*
  * Who belongs to a job, with which rank, in which generation: decided here and nowhere else, as a pure state
  * machine. Requests, deaths and the time go in; a changed state and refusals come out. No socket, no clock,
- * no allocation (the memory is the caller's), so that the same object can be driven by a daemon, by a simulator
- * or by a coordinator on another host.
+ * no allocation (the memory is the caller's), so that the same object can be driven by a daemon, by a
+ * simulator or by a coordinator on another host.
  */
 #pragma once
 
@@ -85,8 +85,8 @@ enum membership_event {
         MEMBERSHIP_HAS_BROKEN,  /* nobody came back in time, and too few are left */
 };
 
-/* The memory, with room for `most` members. The caller gives it before anything else, and may give more between
- * two calls: whoever is there stays. */
+/* The memory, with room for `most` members. The caller gives it before anything else, and may give more
+ * between two calls: whoever is there stays. */
 void membership_move(struct membership *m, struct membership_member *member, uint32_t most);
 /* Begins anew, in the memory that it has. */
 void membership_init(struct membership *m, const char *name, uint64_t incarnation);

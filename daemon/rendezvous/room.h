@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory of a machine. Machines allocate nothing: whoever drives one says how much it is to keep, asks how many bytes that
- * takes, and gives them, and later more, before a call that needs more. What there is no room for is refused, or, if a message
- * brings it, dropped as if it had been lost.
+ * The memory of a machine. Machines allocate nothing: whoever drives one says how much it is to keep, asks
+ * how many bytes that takes, and gives them, and later more, before a call that needs more. What there is no
+ * room for is refused, or, if a message brings it, dropped as if it had been lost.
  */
 #pragma once
 
 #include <stdint.h>
 
 struct room {
-        void *memory;                   /* the driver's; aligned like what malloc() returns */
-        uint32_t members;               /* at most LIMIT_SEATS; of them LIMIT_WORLD can have a place, or wait for one */
-        uint32_t tracks;                /* TRACK_STEP + 1 to LIMIT_TRACKS */
+        void *memory;     /* the driver's; aligned like what malloc() returns */
+        uint32_t members; /* at most LIMIT_SEATS; LIMIT_WORLD of them can have a place, or wait for one */
+        uint32_t tracks;  /* TRACK_STEP + 1 to LIMIT_TRACKS */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a job costs: every byte that a client makes the job layer allocate is charged, whatever does not fit is
- * refused, and all of it is given back. Allocations of the product are counted where they are made.
+ * What a job costs: every byte that a client makes the job layer allocate is charged, whatever does not fit
+ * is refused, and all of it is given back. Allocations of the product are counted where they are made.
  */
 #include "fixed_fixture.h"
 

@@ -224,7 +224,7 @@ static void nobody_is_turned_away_while_the_caller_holds(void **state) {
         assert_non_null(latest(ACTION_BUILD));
 }
 
-/* Whatever there is no room for is refused or dropped; with more room it goes on, as if there had always been so much. */
+/* Whatever there is no room for is refused or dropped; with more room it goes on. */
 static void machines_move_between_two_calls(void **state) {
         struct message larger;
 
