@@ -182,8 +182,7 @@ static void each_plan_is_refused_that_does_not_fit(void **state) {
 }
 
 /* All places of a former job are there from the first one who comes back. */
-static void a_return_is_refused_that_does_not_fit(void **state) {
-        struct fixture *f = *state;
+static int come_back(struct fixture *f) {
         struct job_rejoin rejoin = {
                 .join = { .name = "j",
                           .uid = 1000,
@@ -197,24 +196,54 @@ static void a_return_is_refused_that_does_not_fit(void **state) {
                 .world = MEMBERS,
                 .stable = 1,
         };
-        int64_t bytes = allocated, before_blocks = blocks;
         struct member *member;
-        unsigned refused = 0;
-        int r = WIRE__CODE__QUOTA;
 
-        for (uint64_t quota = 0; r != 0; quota += STEP) {
+        return jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal);
+}
+
+static void a_return_is_refused_that_does_not_fit(void **state) {
+        struct fixture *f = *state;
+        int64_t bytes = allocated, before_blocks = blocks;
+        unsigned refused = 0;
+        int r;
+
+        for (uint64_t quota = 0;; quota += STEP, refused++) {
                 limit(f, quota);
-                r = jobs_rejoin(f->jobs, &rejoin, &member, &f->refusal);
+                r = come_back(f);
                 if (r == 0)
                         break;
                 assert_int_equal(r, WIRE__CODE__QUOTA);
                 assert_int_equal(used(f), 0);
                 assert_int_equal(allocated, bytes);
                 assert_int_equal(blocks, before_blocks);
-                refused++;
         }
         assert_true(refused > MEMBERS);
         assert_true(used(f) > sizeof(struct job) + MEMBERS * sizeof(struct member));
+}
+
+/* Somebody new has come before: it is turned away with the job that cannot be taken back. */
+static void a_return_to_newcomers_is_refused_that_does_not_fit(void **state) {
+        struct fixture *f = *state;
+        int64_t bytes = allocated, before_blocks = blocks;
+        unsigned refused = 0;
+        int r;
+
+        for (uint64_t quota = 0;; quota += STEP, refused++) {
+                limit(f, SMALL);
+                assert_int_equal(join(f, 1, MEMBERS, 0), 0);
+                limit(f, used(f) + quota);
+                r = come_back(f);
+                if (r == 0)
+                        break;
+                assert_int_equal(r, WIRE__CODE__QUOTA);
+                pass(f);
+                assert_heard("refused 1 7 25;");
+                assert_true(list_empty(&f->members));
+                assert_int_equal(used(f), 0);
+                assert_int_equal(allocated, bytes);
+                assert_int_equal(blocks, before_blocks);
+        }
+        assert_true(refused > MEMBERS);
 }
 
 int main(void) {
@@ -223,6 +252,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(each_join_is_refused_that_does_not_fit, setup_warm, teardown),
                 cmocka_unit_test_setup_teardown(each_plan_is_refused_that_does_not_fit, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_return_is_refused_that_does_not_fit, setup_warm, teardown),
+                cmocka_unit_test_setup_teardown(a_return_to_newcomers_is_refused_that_does_not_fit,
+                                                setup_warm, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
