@@ -1,31 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A node that has some members of a job: ranks 1 and 3 of a world of 5. The other three are members for the
- * job's machine only: this test makes, loses and replaces them, and the job layer has never heard of them.
- * Whether anything can be exchanged with other nodes is answered by the test, too: as the product does, or as
- * if there were an engine.
- */
+/* What the job layer does where the world is larger than the node. */
 #include "elastic_fixture.h"
 
-#define WORLD 5
-
-static bool carried;              /* as if an engine carried it between nodes */
-static uint64_t elsewhere[WORLD]; /* members of other nodes by rank; 0: it is of this one */
-
-void __real_job_place(struct job *job, const struct action *action);
-void __wrap_job_place(struct job *job, const struct action *action);
-int __real_job_check_nodes(const struct job *job, struct refusal *refusal);
-int __wrap_job_check_nodes(const struct job *job, struct refusal *refusal);
-
-/* A machine on several nodes tells each of them of its own members. */
-void __wrap_job_place(struct job *job, const struct action *action) {
-        if (elsewhere[action->rank] == 0)
-                __real_job_place(job, action);
-}
-
-int __wrap_job_check_nodes(const struct job *job, struct refusal *refusal) {
-        return carried ? 0 : __real_job_check_nodes(job, refusal);
-}
+#include "partly_fixture.h"
 
 static struct job_join of_rank(struct fixture *f, uint32_t rank) {
         struct job_join join = elastic(f);
@@ -36,28 +13,17 @@ static struct job_join of_rank(struct fixture *f, uint32_t rank) {
         return join;
 }
 
-static void join_elsewhere(struct fixture *f, struct job *job, uint32_t rank) {
-        struct membership_request request = of_rank(f, rank).membership;
-
-        request.member = elsewhere[rank] = job_next_id(job);
-        request.pid = (int32_t)(4000 + rank);
-        assert_int_equal(machine_join(job, &request, &f->refusal), 0);
-        job_settle_later(job);
-}
-
 static struct job *form_partly(struct fixture *f) {
         struct job *job;
 
-        carried = false;
-        memset(elsewhere, 0, sizeof(elsewhere));
+        all_here();
         for (uint32_t rank = 1; rank < WORLD; rank += 2) {
                 struct job_join join = of_rank(f, rank);
 
                 assert_int_equal(jobs_join(f->jobs, &join, &f->refusal), 0);
         }
         job = newest(f)->job;
-        for (uint32_t rank = 0; rank < WORLD; rank += 2)
-                join_elsewhere(f, job, rank);
+        join_all_elsewhere(job, GRACE);
         pass(f);
         assert_heard("joined 1;joined 3;");
         return job;
@@ -210,7 +176,7 @@ static void a_loss_elsewhere_ends_the_generation(void **state) {
         assert_int_equal(member_check(f->member[1], &f->refusal), WIRE__CODE__VOID_RETRY);
         assert_int_equal(f->refusal.rank, 4);
         assert_int_equal(ready(f, 1, 0, 1), 0); /* absorbed */
-        join_elsewhere(f, job, 4);
+        join_elsewhere(job, 4, GRACE);
         pass(f);
         assert_heard("generation 2 1;generation 2 3;");
         assert_int_equal(ready(f, 1, 0, 1), 0);

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "fake_backend.h"
 #include "job/plan.h"
+#include "partly_fixture.h"
 #include "session/session.h"
 
 struct wire {                           /* one fake connection */
@@ -26,6 +27,11 @@ struct wire {                           /* one fake connection */
         uint64_t step;
         unsigned outcome;
         bool unused;
+        size_t n_by_rank;               /* values in the last result, or bucket of a trace: */
+        double sums[WORLD];
+        uint64_t counts[WORLD];
+        bool ready[WORLD];
+        int32_t pid[WORLD];
         char program[64];               /* of a client in a status */
         int fd;
 };
@@ -46,6 +52,27 @@ struct fixture {
 #define SET(message, field, value) ((message).field = (value), (message).has_##field = true)
 
 static struct fixture *fixture;
+
+static void note_result(struct wire *wire, const Wire__BucketResult *result) {
+        wire->unused = wire->unused || result->has_unused;
+        wire->n_by_rank = result->n_rank_sum_squares;
+        for (size_t i = 0; i < WORLD && i < result->n_rank_sum_squares; i++)
+                wire->sums[i] = result->rank_sum_squares[i];
+        for (size_t i = 0; i < WORLD && i < result->n_rank_nonfinite; i++)
+                wire->counts[i] = result->rank_nonfinite[i];
+}
+
+static void note_trace(struct wire *wire, const Wire__TraceStep *step) {
+        const Wire__TraceBucket *bucket = step->bucket[0];
+
+        wire->n_by_rank = bucket->n_ready;
+        for (size_t i = 0; i < WORLD && i < bucket->n_ready; i++)
+                wire->ready[i] = bucket->ready[i] > 0;
+        for (size_t i = 0; i < WORLD && i < bucket->n_rank_nonfinite; i++)
+                wire->counts[i] = bucket->rank_nonfinite[i];
+        for (size_t i = 0; i < WORLD && i < step->n_pid; i++)
+                wire->pid[i] = step->pid[i];
+}
 
 static void on_send(void *link, const void *frame, size_t size, int fd) {
         struct wire *wire = link;
@@ -74,8 +101,10 @@ static void on_send(void *link, const void *frame, size_t size, int fd) {
                 wire->step = step->step;
                 wire->outcome = step->has_outcome ? step->outcome : 0;
                 for (size_t i = 0; i < step->n_result; i++)
-                        wire->unused = wire->unused || step->result[i]->has_unused;
+                        note_result(wire, step->result[i]);
         }
+        if (header.type == WIRE__MESSAGE_TYPE__TRACE_STEP)
+                note_trace(wire, (const Wire__TraceStep *)message);
 }
 
 static void on_hangup(void *link) {
@@ -138,6 +167,7 @@ static int setup(void **state) {
         codec_init(&f->codec);
         f->exit = (struct loop_deferred){ .fn = leave_loop, .data = f->loop };
         fixture = f;
+        all_here();
         for (unsigned i = 0; i < 2; i++)
                 assert_int_equal(session_new(f->sessions, &ops, &f->wire[i], &peer, -1, &f->wire[i].session),
                                  0);
@@ -478,6 +508,48 @@ static void many_results_of_one_pass_take_few_frames(void **state) {
         assert_true(f->wire[0].n_frames - before <= 4);
 }
 
+/* Members of this node have ranks 1 and 3: what is told by rank has a value for each of the world. */
+static void values_by_rank_are_those_of_the_rank(void **state) {
+        struct fixture *f = *state;
+        Wire__Trace trace = WIRE__TRACE__INIT;
+        const struct wire *wire = &f->wire[0];
+
+        hello_1(f, 0);
+        hello_1(f, 1);
+        for (unsigned who = 0; who < 2; who++) {
+                Wire__Join join = WIRE__JOIN__INIT;
+
+                join.job = (char *)"j";
+                SET(join, min_world, WORLD);
+                SET(join, max_world, WORLD);
+                SET(join, rank, 1 + 2 * who);
+                send_message(f, who, WIRE__MESSAGE_TYPE__JOIN, 5, &join.base, -1);
+        }
+        join_all_elsewhere(list_entry(f->jobs->list.next, struct job, link), 0);
+        pass(f);
+        assert_int_equal(wire->type, WIRE__MESSAGE_TYPE__JOINED);
+        carried = true;
+        send_plan(f, 0, 1);
+        send_plan(f, 1, 1);
+        f->fake.sums[0] = 25;
+        f->fake.sums[1] = 36;
+        f->fake.counts[1] = 7;
+        send_ready(f, 1, 0, false);
+        send_ready(f, 0, 0, false);
+        pass(f);
+        assert_int_equal(wire->outcome, WIRE__OUTCOME__COMMITTED);
+        assert_int_equal(wire->n_by_rank, WORLD);
+        assert_true(wire->sums[1] == 25 && wire->sums[3] == 36 && wire->sums[0] == 0 && wire->sums[4] == 0);
+        assert_true(wire->counts[1] == 0 && wire->counts[3] == 7);
+        memset(&f->wire[0].counts, 0, sizeof(wire->counts));
+        trace.job = (char *)"j";
+        send_message(f, 0, WIRE__MESSAGE_TYPE__TRACE, 6, &trace.base, -1);
+        assert_int_equal(wire->n_by_rank, WORLD);
+        assert_true(wire->ready[1] && wire->ready[3] && !wire->ready[0] && !wire->ready[2] && !wire->ready[4]);
+        assert_true(wire->counts[1] == 0 && wire->counts[3] == 7);
+        assert_true(wire->pid[1] == getpid() && wire->pid[3] == getpid() && wire->pid[0] == 0);
+}
+
 static void a_wrong_ready_evicts_and_the_others_hear_of_it(void **state) {
         struct fixture *f = *state;
 
@@ -547,6 +619,7 @@ int main(void) {
                 TEST(a_spare_has_no_rank),
                 TEST(clients_of_minor_0_are_no_spares),
                 TEST(many_results_of_one_pass_take_few_frames),
+                TEST(values_by_rank_are_those_of_the_rank),
                 TEST(a_wrong_ready_evicts_and_the_others_hear_of_it),
                 TEST(one_connection_has_one_place_in_a_job),
                 TEST(leaving_is_answered_and_told),
