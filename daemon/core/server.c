@@ -83,7 +83,6 @@ static int open_backend(struct server *server, char *error, size_t size) {
         struct jobs_config jobs = {
                 .loop = server->loop,
                 .accounts = server->accounts,
-                .events = &sessions_events,
                 .step_deadline = server->config.step_deadline,
                 .stall_notice = server->config.stall_notice,
                 .rejoin_grace = server->config.rejoin_grace,

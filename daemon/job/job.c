@@ -425,7 +425,7 @@ static unsigned join_waits(struct job *job, struct job_wait *waits, unsigned max
                         unasked--;
                 else
                         waits[n++] = (struct job_wait){
-                                .what = "join", .rank = rank, .process_state = "", .parameter = "",
+                                .kind = WAIT_JOIN, .rank = rank, .process_state = "", .parameter = "",
                                 .since = list_entry(job->members.next, struct member, link)->joined
                         };
         }
@@ -448,7 +448,7 @@ static unsigned replace_waits(const struct job *job, struct job_wait *waits, uns
 
         for (uint32_t rank = 0; rank < job_world(job) && n < max; rank++)
                 if (job_is_vacant(job, rank))
-                        waits[n++] = (struct job_wait){ .what = "join", .rank = rank, .process_state = "",
+                        waits[n++] = (struct job_wait){ .kind = WAIT_JOIN, .rank = rank, .process_state = "",
                                                         .parameter = "", .since = job->interrupted };
         return n;
 }

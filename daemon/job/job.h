@@ -31,20 +31,33 @@ struct jobs;
 struct member;
 struct plan;
 
+enum wait_kind {
+        WAIT_STEP,
+        WAIT_PLAN,
+        WAIT_OPERATION,
+        WAIT_JOIN,
+};
+
 /* Whom somebody waits for. Strings live until the next call into the job layer. */
 struct job_wait {
-        const char *what;               /* "step", "plan", "operation", "join" */
-        struct member *member;          /* the one who is missing; NULL for "join": it has not come */
-        uint32_t rank;                  /* "join" only */
+        enum wait_kind kind;
+        struct member *member;          /* the one that is missing; NULL for WAIT_JOIN: it has not come */
+        uint32_t rank;                  /* WAIT_JOIN only */
         uint32_t plan, bucket;
-        /* Found out by whoever tells of the wait, for it takes time: proc_state_threads(), plan_wait_parameter(). "": not known. */
+        /* Found out by whoever shows the wait: proc_state_threads(), plan_wait_parameter(). "": not known. */
         const char *process_state;
         const char *parameter;
         uint64_t step;
         uint64_t since;                 /* clock_now() at which the wait began */
 };
 
-/* Calls up into the session layer. None of them may call back into the job layer. */
+/* How much may still be looked at, because that takes time. */
+struct looks {
+        unsigned threads, marks;        /* of processes; of parameters, in shared memory */
+};
+
+/* Calls up into the session layer, which has given a pointer of its own with them: job_events_data(). None of
+ * them may call back into the job layer. */
 struct jobs_events {
         void (*joined)(struct member *member);
         /* The answer to an open request of the member. For its join request it is also the end of the
@@ -198,6 +211,7 @@ struct jobs_config {
         struct backend *backend;
         struct accounts *accounts;
         const struct jobs_events *events;
+        void *events_data;
         uint64_t step_deadline, stall_notice, rejoin_grace, staging_bytes;
 };
 
@@ -224,6 +238,7 @@ struct jobs *jobs_free(struct jobs *jobs);       /* all members must be gone; wh
 /* What is kept for the next daemon, and what the last one has left; both are taken, and may be NULL. */
 void jobs_set_state(struct jobs *jobs, struct state *state, struct past *past);
 void jobs_forget_past(struct jobs *jobs);       /* whoever may come back has come */
+void jobs_set_events(struct jobs *jobs, const struct jobs_events *events, void *data);
 void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace);
 /* Results of the backend come in here. */
 void jobs_done(void *jobs, const struct backend_result *result);
@@ -277,6 +292,9 @@ static inline bool member_waits(const struct member *member) {
 }
 /* How many members there may be. */
 uint32_t job_max_world(const struct job *job);
+static inline void *job_events_data(const struct job *job) {
+        return job->table->config.events_data;
+}
 void job_settle_later(struct job *job);
 /* Everybody whom the job waits for now, at most `max`. */
 unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);

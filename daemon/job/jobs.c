@@ -108,6 +108,11 @@ void jobs_forget_past(struct jobs *jobs) {
         jobs->past = past_free(jobs->past);
 }
 
+void jobs_set_events(struct jobs *jobs, const struct jobs_events *events, void *data) {
+        jobs->config.events = events;
+        jobs->config.events_data = data;
+}
+
 void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace) {
         jobs->config.rejoin_grace = rejoin_grace;
         jobs->config.step_deadline = step_deadline;

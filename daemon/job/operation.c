@@ -555,7 +555,7 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) 
                 return 0;
         for (uint32_t local = 0; local < job->n_local && n < max; local++)
                 if (!job->local[local]->operation.pending)
-                        waits[n++] = (struct job_wait){ .what = "operation", .member = job->local[local],
+                        waits[n++] = (struct job_wait){ .kind = WAIT_OPERATION, .member = job->local[local],
                                                         .process_state = "", .parameter = "",
                                                         .since = job->operation.since };
         return n;

@@ -114,9 +114,9 @@ struct plan *plan_free(struct plan *plan);
 uint32_t job_list_plans(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next);
 /* Members without whom the plan is not agreed, or the step not complete. */
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
-/* The parameter that a wait for a step is about; "" where it is not known, or not found among the first *left of its bucket, from which
- * those are taken that were looked at. */
-const char *plan_wait_parameter(const struct job_wait *wait, unsigned *left);
+/* The parameter that a wait for a step is about; "" where it is not known, or not found among the first
+ * looks->marks of its bucket, from which those are taken that were looked at. */
+const char *plan_wait_parameter(const struct job_wait *wait, struct looks *looks);
 /* Share of its time that the member was blocked, as its library says; negative if not known. */
 double plan_exposed(const struct plan *plan, uint32_t local);
 uint64_t plan_exposed_us(const struct plan *plan, uint32_t local);      /* that time; 0 if not known */

@@ -17,7 +17,7 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
         for (uint32_t local = 0; local < plan->job->n_local && n < max; local++)
                 if (plan->part[local].state < PART_MAPPED)
                         waits[n++] =
-                                (struct job_wait){ .what = "plan", .member = plan->job->local[local],
+                                (struct job_wait){ .kind = WAIT_PLAN, .member = plan->job->local[local],
                                                    .plan = plan->ordinal, .process_state = "", .parameter = "",
                                                    .since = since };
         return n;
@@ -29,13 +29,13 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
  * before.
  */
 static const char *missing_parameter(const struct plan *plan, uint32_t local, uint32_t index,
-                                     unsigned *left) {
+                                     struct looks *looks) {
         const struct description_bucket *bucket = &plan->reference->bucket[index];
         const struct backend_arena *arena = plan->part[local].arena;
         uint64_t step;
 
         job_backend(plan->job)->arena_read(arena, offsetof(struct diagnosis, step), &step, sizeof(step));
-        for (uint32_t i = 0; i < bucket->n && *left > 0; i++, --*left) {
+        for (uint32_t i = 0; i < bucket->n && looks->marks > 0; i++, looks->marks--) {
                 uint32_t param = plan->reference->order[bucket->first + i];
                 uint8_t bits;
 
@@ -63,7 +63,7 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
                 if (part->state == PART_DROPPED ||
                     (part->state == PART_MAPPED && part->ready[index] == plan->step + 1))
                         continue;
-                waits[n++] = (struct job_wait){ .what = "step", .member = plan->job->local[local],
+                waits[n++] = (struct job_wait){ .kind = WAIT_STEP, .member = plan->job->local[local],
                                                 .plan = plan->ordinal, .bucket = index, .step = plan->step + 1,
                                                 .process_state = "", .parameter = "",
                                                 .since = plan->bucket[index].since };
@@ -71,12 +71,12 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
         return n;
 }
 
-const char *plan_wait_parameter(const struct job_wait *wait, unsigned *left) {
-        struct plan *plan = wait->step > 0 ? plan_find(wait->member->job, wait->plan) : NULL;
+const char *plan_wait_parameter(const struct job_wait *wait, struct looks *looks) {
+        struct plan *plan = wait->kind == WAIT_STEP ? plan_find(wait->member->job, wait->plan) : NULL;
 
         if (plan == NULL || plan->part[wait->member->local].state != PART_MAPPED)
                 return "";
-        return missing_parameter(plan, wait->member->local, wait->bucket, left);
+        return missing_parameter(plan, wait->member->local, wait->bucket, looks);
 }
 
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {

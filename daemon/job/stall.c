@@ -27,35 +27,23 @@
 #define THREADS 128u                    /* of those whom one job waits for that are looked at, */
 #define MARKS 65536u                    /* and parameters: as many as a plan may have */
 
-struct looks {
-        unsigned threads, marks;        /* that may still be looked at */
-};
-
-static bool of_step(const struct job_wait *wait) {
-        return strcmp(wait->what, "step") == 0;
-}
-
-static bool of_plan(const struct job_wait *wait) {
-        return strcmp(wait->what, "plan") == 0;
-}
-
 static void describe(const struct job *job, const struct job_wait *wait, uint64_t now, char *text,
                      size_t size) {
         const struct operation_request *call = &job->operation.first;
         const struct member *member = wait->member;
         char what[64], where[LIMIT_NAME + 64] = "";
 
-        if (of_step(wait))
+        if (wait->kind == WAIT_STEP)
                 snprintf(what, sizeof(what), "step %" PRIu64, wait->step);
-        else if (of_plan(wait))
+        else if (wait->kind == WAIT_PLAN)
                 snprintf(what, sizeof(what), "agreement on plan %u", wait->plan);
         else
                 snprintf(what, sizeof(what), "operation %" PRIu64 ", %s", call->sequence,
                          operation_name(call->kind));
-        if (of_step(wait) && wait->parameter[0] != '\0')
+        if (wait->kind == WAIT_STEP && wait->parameter[0] != '\0')
                 snprintf(where, sizeof(where), ": bucket %u, parameter \"%s\"", wait->bucket,
                          wait->parameter);
-        else if (of_step(wait))
+        else if (wait->kind == WAIT_STEP)
                 snprintf(where, sizeof(where), ": bucket %u", wait->bucket);
         snprintf(text, size, "job '%s', %s: waiting %.1f s for rank %u (pid %d, %s)%s", job->name, what,
                  (double)(now - wait->since) / 1e6, member->rank, (int)member->pid, wait->process_state,
@@ -73,17 +61,17 @@ static void tell(struct job *job, const struct job_wait *wait, uint64_t now) {
         context.generation = job->generation;
         context.parameter = wait->parameter[0] != '\0' ? wait->parameter : NULL;
         context.uid = job->uid;
-        if (of_step(wait)) {
+        if (wait->kind == WAIT_STEP) {
                 context.step = (int64_t)wait->step;
                 context.bucket = wait->bucket;
         }
         if (flood_admits(FLOOD_STALLS, job->uid, now))
-                log_write(of_plan(wait) ? LOG_NOTICE : LOG_WARNING, &context, "%s", text);
+                log_write(wait->kind == WAIT_PLAN ? LOG_NOTICE : LOG_WARNING, &context, "%s", text);
         job->table->config.events->stall(job, wait, text);
 }
 
 static void look(struct job_wait *wait, struct looks *looks) {
-        wait->parameter = plan_wait_parameter(wait, &looks->marks);
+        wait->parameter = plan_wait_parameter(wait, looks);
         wait->process_state = proc_state_threads(wait->member->pid, &looks->threads);
 }
 

@@ -66,42 +66,25 @@ static void operation_done(struct member *member, uint32_t request, uint64_t seq
         session_send(member->owner, WIRE__MESSAGE_TYPE__OPERATION_DONE, request, -1, &message.base);
 }
 
-/* Any member that is still there leads to the sessions; without one there is nobody to tell. */
 static struct sessions *sessions_of(const struct job *job) {
-        for (uint32_t local = 0; local < job->n_local; local++)
-                if (job->local[local]->owner != NULL)
-                        return ((struct session *)job->local[local]->owner)->sessions;
-        return NULL;
+        return job_events_data(job);
 }
 
 static void result(struct plan *plan, uint32_t bucket, const struct backend_result *from,
                    const uint8_t *unused, size_t unused_bytes) {
-        struct sessions *sessions = sessions_of(plan->job);
-
-        if (sessions != NULL)
-                report_result(&sessions->report, plan, bucket, from, unused, unused_bytes);
+        report_result(&sessions_of(plan->job)->report, plan, bucket, from, unused, unused_bytes);
 }
 
 static void outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss, const char *text) {
-        struct sessions *sessions = sessions_of(plan->job);
-
-        if (sessions != NULL)
-                report_outcome(&sessions->report, plan, step, loss, text);
+        report_outcome(&sessions_of(plan->job)->report, plan, step, loss, text);
 }
 
 static void flush(struct job *job) {
-        struct sessions *sessions = sessions_of(job);
-
-        if (sessions != NULL)
-                report_flush(&sessions->report);
+        report_flush(&sessions_of(job)->report);
 }
 
 static void to_members(const struct job *job, uint16_t type, const ProtobufCMessage *message) {
-        struct sessions *sessions = sessions_of(job);
-
-        if (sessions == NULL)
-                return;
-        report_flush(&sessions->report);        /* outcomes come before what follows them */
+        report_flush(&sessions_of(job)->report);        /* outcomes come before what follows them */
         for (uint32_t local = 0; local < job->n_local; local++)
                 if (job->local[local]->owner != NULL)
                         session_send(job->local[local]->owner, type, 0, -1, message);

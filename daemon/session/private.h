@@ -50,6 +50,8 @@ struct session {
         char program[64], library[64];
 };
 
+extern const struct jobs_events sessions_events;        /* their data is the sessions */
+
 /* What a handler gets; fds that it keeps are set to -1. */
 struct request {
         uint32_t id;

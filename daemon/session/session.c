@@ -32,6 +32,7 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
                 return r;
         }
         report_init(&sessions->report, sessions);
+        jobs_set_events(config->jobs, &sessions_events, sessions);
         *ret = sessions;
         return 0;
 }
@@ -44,10 +45,6 @@ struct sessions *sessions_free(struct sessions *sessions) {
         codec_deinit(&sessions->codec);
         free(sessions);
         return NULL;
-}
-
-void sessions_set_jobs(struct sessions *sessions, struct jobs *jobs) {
-        sessions->config.jobs = jobs;
 }
 
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us) {

@@ -41,7 +41,7 @@ struct sessions_config {
         struct loop *loop;
         struct backend *backend;
         struct accounts *accounts;
-        struct jobs *jobs;              /* set with sessions_set_jobs(), as each needs the other */
+        struct jobs *jobs;              /* what happens there comes here from then on */
         const char *device, *socket;
         uint64_t instance;
         uint64_t handshake_timeout;
@@ -50,12 +50,10 @@ struct sessions_config {
 
 int sessions_new(const struct sessions_config *config, struct sessions **ret);
 struct sessions *sessions_free(struct sessions *sessions);      /* all sessions must be gone */
-void sessions_set_jobs(struct sessions *sessions, struct jobs *jobs);
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us);
 unsigned sessions_count(const struct sessions *sessions);
 /* Tells every client why the daemon goes, and hangs up. */
 void sessions_shutdown(struct sessions *sessions, const char *why);
-extern const struct jobs_events sessions_events;
 
 /* All rows of an answer to STATUS but its end, as root sees them; each is valid during its call. */
 typedef void (*sessions_row_fn)(void *data, uint16_t type, const ProtobufCMessage *row);

@@ -21,15 +21,15 @@
 #define THREADS 256u                    /* of members that are looked at in an answer, or in a job for those who see all, */
 #define MARKS 131072u                   /* and parameters */
 
-/* One process may be a member of many jobs: it is looked at once in an answer. A user has fewer processes than these,
- * unless his quota is raised. */
-struct looks {
-        struct look {
+/* One process may be a member of many jobs: it is looked at once in an answer. A user has fewer processes than
+ * these, unless the quota is raised. */
+struct found {
+        struct found_process {
                 pid_t pid;
                 bool threads;
-                const char *state;      /* NULL: nobody has been looked at */
-        } look[256];
-        unsigned threads, marks;        /* that may still be looked at */
+                const char *state;      /* NULL: no process has been looked at */
+        } process[256];
+        struct looks looks;             /* that may still be taken */
 };
 
 struct answer {
@@ -38,7 +38,7 @@ struct answer {
         uint64_t now;
         sessions_row_fn row;
         void *data;
-        struct looks *looks;
+        struct found *found;
 };
 
 /* Without a viewer, all is told. */
@@ -361,27 +361,32 @@ static const char *member_state_text(const struct member *member, const char *pr
         return has_plan(member) ? "computing" : "planning";
 }
 
-/* Where this process is noted, or will be: where nobody is yet, or, if there are so many, somebody else. */
-static struct look *look_of(struct looks *looks, pid_t pid) {
-        size_t n = array_size(looks->look), home = (size_t)pid % n;
+/* Where this process is noted, or will be: at a free place, or, if there is none, at another one's. */
+static struct found_process *found_at(struct found *found, pid_t pid) {
+        size_t n = array_size(found->process), home = (size_t)pid % n;
 
         for (size_t i = 0; i < n; i++) {
-                struct look *look = &looks->look[(home + i) % n];
-                if (look->state == NULL || look->pid == pid)
-                        return look;
+                struct found_process *process = &found->process[(home + i) % n];
+
+                if (process->state == NULL || process->pid == pid)
+                        return process;
         }
-        return &looks->look[home];
+        return &found->process[home];
 }
 
 static const char *process_state_of(const struct answer *answer, pid_t pid, bool threads) {
-        struct look *look = look_of(answer->looks, pid);
-        bool known = look->state != NULL && look->pid == pid;
+        struct found_process *process = found_at(answer->found, pid);
+        struct looks *looks = &answer->found->looks;
+        bool known = process->state != NULL && process->pid == pid;
 
-        threads = threads && answer->looks->threads > 0;
-        if (!known || (threads && !look->threads))
-                *look = (struct look){ .pid = pid, .threads = threads,
-                                       .state = threads ? proc_state_threads(pid, &answer->looks->threads) : proc_state(pid) };
-        return look->state;
+        threads = threads && looks->threads > 0;
+        if (!known || (threads && !process->threads))
+                *process = (struct found_process){
+                        .pid = pid,
+                        .threads = threads,
+                        .state = threads ? proc_state_threads(pid, &looks->threads) : proc_state(pid),
+                };
+        return process->state;
 }
 
 static void send_member(const struct answer *answer, const struct member *member, bool late) {
@@ -434,9 +439,13 @@ static void send_plan(const struct answer *answer, const struct plan *plan) {
 static void look(const struct answer *answer, struct job_wait *wait) {
         if (wait->member == NULL)
                 return;
-        wait->parameter = plan_wait_parameter(wait, &answer->looks->marks);
+        wait->parameter = plan_wait_parameter(wait, &answer->found->looks);
         wait->process_state = process_state_of(answer, wait->member->pid, true);
 }
+
+static const char *const wait_names[] = {
+        [WAIT_STEP] = "step", [WAIT_PLAN] = "plan", [WAIT_OPERATION] = "operation", [WAIT_JOIN] = "join"
+};
 
 static void send_wait(const struct answer *answer, const struct job *job, const struct job_wait *wait) {
         Wire__StatusWait row = WIRE__STATUS_WAIT__INIT;
@@ -451,15 +460,12 @@ static void send_wait(const struct answer *answer, const struct job *job, const 
         row.bucket = wait->bucket;
         row.parameter = (char *)wait->parameter;
         row.since_ms = answer->now > wait->since ? (answer->now - wait->since) / USEC_PER_MSEC : 0;
-        row.what = (char *)wait->what;
+        row.what = (char *)wait_names[wait->kind];
         row.step = wait->step;
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
 }
 
-static void allow_looks(struct looks *looks) {
-        looks->threads = THREADS;
-        looks->marks = MARKS;
-}
+static const struct looks all_looks = { THREADS, MARKS };
 
 static void send_whole_job(const struct answer *answer, struct job *job) {
         struct job_wait waits[LIMIT_WORLD];
@@ -468,7 +474,7 @@ static void send_whole_job(const struct answer *answer, struct job *job) {
         struct plan *plan;
 
         if (sees_all(answer->viewer)) /* nobody's jobs hide those of others */
-                allow_looks(answer->looks);
+                answer->found->looks = all_looks;
         for (unsigned i = 0; i < n_waits; i++)
                 look(answer, &waits[i]);
         send_job(answer, job, waits, n_waits);
@@ -507,9 +513,9 @@ static bool describe(const struct answer *answer, const char *asked) {
 }
 
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data) {
-        struct looks looks = { 0 };
+        struct found found = { 0 };
         struct answer answer = { .sessions = sessions, .viewer = NULL, .now = clock_now(), .row = row,
-                                 .data = data, .looks = &looks };
+                                 .data = data, .found = &found };
 
         describe(&answer, NULL);
 }
@@ -528,12 +534,12 @@ static void send_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Status *status = CAST(Wire__Status, message);
         struct reply reply = { .to = session, .request = request->id };
-        struct looks looks = { 0 };
+        struct found found = { 0 };
         struct answer answer = { .sessions = session->sessions, .viewer = session, .now = clock_now(),
-                                 .row = send_reply, .data = &reply, .looks = &looks };
+                                 .row = send_reply, .data = &reply, .found = &found };
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
 
-        allow_looks(&looks);
+        found.looks = all_looks;
         end.has_found = true;
         end.found = describe(&answer, status->job);
         send_reply(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);

@@ -551,7 +551,7 @@ static void jobs_are_named_with_or_without_their_owner(void **state) {
 }
 
 static void whoever_is_missing_is_named(void **state) {
-        unsigned left = 2;
+        struct looks looks = { .marks = 2 };
         struct fixture *f = *state;
         struct job_wait waits[4];
 
@@ -562,11 +562,11 @@ static void whoever_is_missing_is_named(void **state) {
         assert_int_equal(ready(f, 2, 1, 0), 0);
         assert_int_equal(job_waits(f->member[0]->job, waits, 4), 1);
         assert_ptr_equal(waits[0].member, f->member[1]);
-        assert_string_equal(waits[0].what, "step");
+        assert_int_equal(waits[0].kind, WAIT_STEP);
         assert_int_equal(waits[0].bucket, 0);
-        assert_string_equal(plan_wait_parameter(&waits[0], &left), "a");
-        left = 0;
-        assert_string_equal(plan_wait_parameter(&waits[0], &left), "");
+        assert_string_equal(plan_wait_parameter(&waits[0], &looks), "a");
+        looks.marks = 0;
+        assert_string_equal(plan_wait_parameter(&waits[0], &looks), "");
 }
 
 int main(void) {

@@ -148,7 +148,7 @@ static int setup(void **state) {
         static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
         struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = getpid() };
         struct fixture *f = calloc(1, sizeof(*f));
-        struct jobs_config jobs = { .events = &sessions_events, .step_deadline = 3600 * USEC_PER_SEC,
+        struct jobs_config jobs = { .step_deadline = 3600 * USEC_PER_SEC,
                                     .stall_notice = 3600 * USEC_PER_SEC, .staging_bytes = 65536 };
         struct sessions_config sessions = {
                 .device = "cpu", .socket = "s", .handshake_timeout = 60000000, .staging_bytes = 65536
