@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a packet to its handler: one table says which message a client may send, with how many fds; what
- * breaks the rules ends the session, what the handler refuses is answered.
+ * From a packet to its handler. One table says of each message that a client may send how many fds it carries,
+ * whom it is about, and from which minor version of the protocol on it exists. What breaks these rules ends the
+ * session; what a handler refuses is answered. A handler finds its member in the request.
  */
+#include <stddef.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -11,45 +13,74 @@
 #include "base/log.h"
 #include "session/private.h"
 
-struct entry {
+enum scope {
+        SCOPE_CLIENT, /* the client itself */
+        SCOPE_PLACE,  /* a place that it asks for; not answered if the next daemon will be asked */
+        /* a membership of it: */
+        SCOPE_MEMBER,   /* … in any state */
+        SCOPE_RANKED,   /* … that has a rank */
+        SCOPE_PLANNING, /* … in a job that runs, or that replaces a lost member */
+        SCOPE_RUNNING,  /* … in a job that runs */
+};
+
+/* A plan is one request in several frames. It is refused once, and what still comes of it is dropped. */
+enum piece {
+        PIECE_WHOLE,
+        PIECE_FIRST,
+        PIECE_FURTHER,
+};
+
+struct dispatch_row {
         uint16_t type;
-        unsigned fds;                   /* it may carry */
+        unsigned fds; /* it may carry */
+        enum scope scope;
+        enum piece piece;
+        uint32_t min_minor;
+        size_t job; /* offset of the membership's handle in the message */
         session_handler handler;
 };
 
-static const struct entry table[] = {
-        { WIRE__MESSAGE_TYPE__READY, 0, on_ready },
-        { WIRE__MESSAGE_TYPE__HELLO, 1, on_hello },
-        { WIRE__MESSAGE_TYPE__JOIN, 0, on_join },
-        { WIRE__MESSAGE_TYPE__LEAVE, 0, on_leave },
-        { WIRE__MESSAGE_TYPE__PLAN_BEGIN, 0, on_plan_begin },
-        { WIRE__MESSAGE_TYPE__PLAN_PARAMS, 0, on_plan_params },
-        { WIRE__MESSAGE_TYPE__PLAN_BUCKETS, 0, on_plan_buckets },
-        { WIRE__MESSAGE_TYPE__PLAN_COMMIT, 0, on_plan_commit },
-        { WIRE__MESSAGE_TYPE__PLAN_MAPPED, 0, on_plan_mapped },
-        { WIRE__MESSAGE_TYPE__PLAN_DROP, 0, on_plan_drop },
-        { WIRE__MESSAGE_TYPE__STAGING, 0, on_staging },
-        { WIRE__MESSAGE_TYPE__STAGING_MAPPED, 0, on_staging_mapped },
-        { WIRE__MESSAGE_TYPE__OPERATION, 0, on_operation },
-        { WIRE__MESSAGE_TYPE__STATUS, 0, on_status },
-        { WIRE__MESSAGE_TYPE__TRACE, 0, on_trace },
-        { WIRE__MESSAGE_TYPE__CONTROL, 0, on_control },
-        { WIRE__MESSAGE_TYPE__REJOIN, 0, on_rejoin },
-        { WIRE__MESSAGE_TYPE__REJOIN_PLAN, 1, on_rejoin_plan },
-        { WIRE__MESSAGE_TYPE__REJOIN_STAGING, 1, on_rejoin_staging },
-        { WIRE__MESSAGE_TYPE__REJOIN_END, 0, on_rejoin_end },
-        { WIRE__MESSAGE_TYPE__REGISTER, 1, on_register },
-        { WIRE__MESSAGE_TYPE__UNREGISTER, 0, on_unregister },
+#define CLIENT(TYPE, fds, scope, minor, handler)                                                             \
+        { WIRE__MESSAGE_TYPE__##TYPE, fds, SCOPE_##scope, PIECE_WHOLE, minor, 0, handler }
+#define MEMBER(TYPE, Message, fds, scope, piece, handler)                                                    \
+        {                                                                                                    \
+                WIRE__MESSAGE_TYPE__##TYPE, fds, SCOPE_##scope, PIECE_##piece, 0,                            \
+                        offsetof(Wire__##Message, job), handler                                              \
+        }
+
+static const struct dispatch_row table[] = {
+        MEMBER(READY, Ready, 0, RANKED, WHOLE, on_ready),
+        CLIENT(HELLO, 1, CLIENT, 0, on_hello),
+        CLIENT(JOIN, 0, PLACE, 0, on_join),
+        MEMBER(LEAVE, Leave, 0, MEMBER, WHOLE, on_leave),
+        MEMBER(PLAN_BEGIN, PlanBegin, 0, PLANNING, FIRST, on_plan_begin),
+        MEMBER(PLAN_PARAMS, PlanParams, 0, PLANNING, FURTHER, on_plan_params),
+        MEMBER(PLAN_BUCKETS, PlanBuckets, 0, PLANNING, FURTHER, on_plan_buckets),
+        MEMBER(PLAN_COMMIT, PlanCommit, 0, PLANNING, FURTHER, on_plan_commit),
+        MEMBER(PLAN_MAPPED, PlanMapped, 0, PLANNING, WHOLE, on_plan_mapped),
+        MEMBER(PLAN_DROP, PlanDrop, 0, PLANNING, WHOLE, on_plan_drop),
+        MEMBER(STAGING, Staging, 0, RUNNING, WHOLE, on_staging),
+        MEMBER(STAGING_MAPPED, StagingMapped, 0, RUNNING, WHOLE, on_staging_mapped),
+        MEMBER(OPERATION, Operation, 0, RUNNING, WHOLE, on_operation),
+        CLIENT(STATUS, 0, CLIENT, 0, on_status),
+        CLIENT(TRACE, 0, CLIENT, 0, on_trace),
+        CLIENT(CONTROL, 0, CLIENT, 0, on_control),
+        CLIENT(REJOIN, 0, PLACE, FRAME_MINOR_1, on_rejoin),
+        MEMBER(REJOIN_PLAN, RejoinPlan, 1, MEMBER, FURTHER, on_rejoin_plan),
+        MEMBER(REJOIN_STAGING, RejoinStaging, 1, MEMBER, WHOLE, on_rejoin_staging),
+        MEMBER(REJOIN_END, RejoinEnd, 0, MEMBER, WHOLE, on_rejoin_end),
+        MEMBER(REGISTER, Register, 1, PLANNING, WHOLE, on_register),
+        MEMBER(UNREGISTER, Unregister, 0, PLANNING, WHOLE, on_unregister),
 };
 
-static const struct entry *find_entry(uint16_t type) {
+static const struct dispatch_row *dispatch_find(uint16_t type) {
         for (size_t i = 0; i < array_size(table); i++)
                 if (table[i].type == type)
                         return &table[i];
         return NULL;
 }
 
-static void wrong_version(struct session *session, unsigned major) {
+static void dispatch_refuse_major(struct session *session, unsigned major) {
         struct refusal refusal;
 
         refuse(&refusal, WIRE__CODE__VERSION,
@@ -60,55 +91,115 @@ static void wrong_version(struct session *session, unsigned major) {
 }
 
 /* What the frame asks for, if this client may ask it now; NULL if the session had to end. */
-static const struct entry *admit(struct session *session, const struct frame_header *header, unsigned n_fds) {
-        const struct entry *entry = find_entry(header->type);
+static const struct dispatch_row *dispatch_admit(struct session *session, const struct frame_header *header,
+                                                 unsigned n_fds) {
+        const struct dispatch_row *row = dispatch_find(header->type);
         bool hello = header->type == WIRE__MESSAGE_TYPE__HELLO;
 
-        if (entry == NULL)
+        if (row == NULL)
                 session_protocol_error(session, codec_type_name(header->type), "a client does not send this");
         else if (hello != (session->state == SESSION_GREETING))
                 session_protocol_error(session, codec_type_name(header->type),
                                        hello ? "said twice" : "came before HELLO");
-        else if (n_fds != header->fds || n_fds > entry->fds)
+        else if (n_fds != header->fds || n_fds > row->fds)
                 session_protocol_error(session, codec_type_name(header->type),
                                        "it came with another number of fds than it may have");
         else
-                return entry;
+                return row;
         return NULL;
+}
+
+static bool dispatch_drops(const struct session *session, const struct dispatch_row *row, uint32_t request) {
+        if (row->scope == SCOPE_PLACE)
+                return session->returns && session->sessions->config.jobs->gate == GATE_STOPPING;
+        return row->piece == PIECE_FURTHER && request != 0 && request == session->refused_plan;
+}
+
+static struct member *dispatch_member(const struct session *session, uint32_t job, struct refusal *refusal) {
+        struct member *member;
+
+        list_for_each(member, &session->members, owner_link)
+                if (member->job->id == job)
+                        return member;
+        refuse(refusal, WIRE__CODE__INVALID, "this connection is no member of a job with handle %u", job);
+        return NULL;
+}
+
+/* Sets request->member, if that is whom the message is about. 0, or a code with request->refusal. */
+static int dispatch_permit(struct session *session, const struct dispatch_row *row, struct request *request,
+                           const ProtobufCMessage *message) {
+        struct member *member;
+
+        if (session->minor < row->min_minor)
+                return refuse(&request->refusal, WIRE__CODE__UNSUPPORTED,
+                              "%s needs minor version %u of the protocol", codec_type_name(row->type),
+                              row->min_minor);
+        if (row->scope < SCOPE_MEMBER)
+                return 0;
+        member = dispatch_member(session, *CAST(uint32_t, (const char *)message + row->job),
+                                 &request->refusal);
+        if (member == NULL)
+                return (int)request->refusal.code;
+        request->member = member;
+        if (row->scope == SCOPE_MEMBER || (row->scope == SCOPE_RANKED && member->state != MEMBER_JOINING) ||
+            (row->scope == SCOPE_PLANNING && member->state == MEMBER_ACTIVE &&
+             member->job->state == JOB_REPLACING))
+                return 0;
+        return member_check(member, &request->refusal);
+}
+
+/* READY is no request: a member that breaks its rules goes. */
+static void dispatch_refuse(struct session *session, const struct dispatch_row *row,
+                            const struct request *request) {
+        if (row->piece != PIECE_WHOLE)
+                session->refused_plan = request->id;
+        if (row->type != WIRE__MESSAGE_TYPE__READY) {
+                session_send_refused(session, request->id, &request->refusal);
+                return;
+        }
+        if (flood_admits(FLOOD_PROTOCOL, session->peer.uid, clock_now()))
+                log_warning("client pid %d, uid %u is evicted: %s", (int)session->peer.pid,
+                            (unsigned)session->peer.uid, request->refusal.text);
+        session_evict(session, &request->refusal);
+}
+
+static void dispatch_fail(struct session *session, const struct dispatch_row *row, int error) {
+        if (flood_admits(FLOOD_FAILED, session->peer.uid, clock_now()))
+                log_error("%s of pid %d, uid %u failed: %s", codec_type_name(row->type),
+                          (int)session->peer.pid, (unsigned)session->peer.uid, strerror(-error));
+        session_refuse(session, WIRE__CODE__SYSTEM, strerror(-error));
 }
 
 static void dispatch(struct session *session, const struct frame_header *header, const uint8_t *payload,
                      int *fds, unsigned n_fds) {
-        const struct entry *entry = admit(session, header, n_fds);
+        const struct dispatch_row *row = dispatch_admit(session, header, n_fds);
         struct request request;
         const ProtobufCMessage *message;
         const char *why = "";
         int r;
 
-        if (entry == NULL)
+        if (row == NULL)
                 return;
         message = codec_unpack(&session->sessions->codec, header->type, payload, header->length, &why);
         if (message == NULL) {
                 session_protocol_error(session, codec_type_name(header->type), why);
                 return;
         }
+        if (dispatch_drops(session, row, header->request))
+                return;
+        if (row->piece == PIECE_FIRST)
+                session->refused_plan = 0;
         request.id = header->request;
         request.fds = fds;
         request.n_fds = n_fds;
-        r = entry->handler(session, &request, message);
-        if (r > 0 && header->type != WIRE__MESSAGE_TYPE__READY) {
-                session_send_refused(session, header->request, &request.refusal);
-        } else if (r > 0) {
-                if (flood_admits(FLOOD_PROTOCOL, session->peer.uid, clock_now()))
-                        log_warning("client pid %d, uid %u is evicted: %s", (int)session->peer.pid,
-                                    (unsigned)session->peer.uid, request.refusal.text);
-                session_evict(session, &request.refusal);
-        } else if (r < 0) {
-                if (flood_admits(FLOOD_FAILED, session->peer.uid, clock_now()))
-                        log_error("%s of pid %d, uid %u failed: %s", codec_type_name(header->type),
-                                  (int)session->peer.pid, (unsigned)session->peer.uid, strerror(-r));
-                session_refuse(session, WIRE__CODE__SYSTEM, strerror(-r));
-        }
+        request.member = NULL;
+        r = dispatch_permit(session, row, &request, message);
+        if (r == 0)
+                r = row->handler(session, &request, message);
+        if (r > 0)
+                dispatch_refuse(session, row, &request);
+        else if (r < 0)
+                dispatch_fail(session, row, r);
 }
 
 void session_packet(struct session *session, const void *packet, size_t size, int *fds, unsigned n_fds) {
@@ -121,7 +212,7 @@ void session_packet(struct session *session, const void *packet, size_t size, in
         if (verdict == FRAME_OK)
                 dispatch(session, &header, (const uint8_t *)packet + FRAME_HEADER, fds, n_fds);
         else if (verdict == FRAME_BAD_MAJOR)
-                wrong_version(session, header.major);
+                dispatch_refuse_major(session, header.major);
         else
                 session_protocol_error(session, "bad frame", frame_verdict_text(verdict));
 }

@@ -139,8 +139,6 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
         struct token token;
         int r;
 
-        if (session_waits(session))
-                return 0;
         r = session_check_job(session, join->job, join->min_world, join->max_world, &request->refusal);
         if (r == 0 && request->id == 0)
                 r = refuse(&request->refusal, WIRE__CODE__INVALID, "JOIN needs a request number");
@@ -186,76 +184,36 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
 
 int on_leave(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Leave *leave = CAST(Wire__Leave, message);
-        struct member *member = session_member(session, leave->job, &request->refusal);
         Wire__Left left = WIRE__LEFT__INIT;
 
-        if (member == NULL)
-                return (int)request->refusal.code;
         report_flush(&session->sessions->report);
-        member_gone(member, WIRE__CAUSE__LEAVING);
+        member_gone(request->member, WIRE__CAUSE__LEAVING);
         left.has_job = true;
         left.job = leave->job;
         session_send(session, WIRE__MESSAGE_TYPE__LEFT, request->id, -1, &left.base);
         return 0;
 }
 
-/* Plans can also be made while a lost member is replaced. */
-static struct member *session_planning(struct session *session, uint32_t job, struct request *request) {
-        struct member *member = session_member(session, job, &request->refusal);
-
-        if (member != NULL && member->state == MEMBER_ACTIVE && member->job->state == JOB_REPLACING)
-                return member;
-        return member != NULL ? session_active(session, job, request) : NULL;
-}
-
 int on_plan_begin(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const Wire__PlanBegin *begin = CAST(Wire__PlanBegin, message);
-        struct member *member = session_planning(session, begin->job, request);
-
-        session->refused_plan = 0;
-        return refuse_plan(session, request,
-                           member != NULL ? plan_begin(member, begin, &request->refusal)
-                                          : (int)request->refusal.code);
+        return plan_begin(request->member, CAST(Wire__PlanBegin, message), &request->refusal);
 }
 
 int on_plan_params(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const Wire__PlanParams *chunk = CAST(Wire__PlanParams, message);
-        struct member *member;
-
-        if (refused_before(session, request))
-                return 0;
-        member = session_planning(session, chunk->job, request);
-        return refuse_plan(session, request,
-                           member != NULL ? plan_params(member, chunk, &request->refusal)
-                                          : (int)request->refusal.code);
+        return plan_params(request->member, CAST(Wire__PlanParams, message), &request->refusal);
 }
 
 int on_plan_buckets(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const Wire__PlanBuckets *chunk = CAST(Wire__PlanBuckets, message);
-        struct member *member;
-
-        if (refused_before(session, request))
-                return 0;
-        member = session_planning(session, chunk->job, request);
-        return refuse_plan(session, request,
-                           member != NULL ? plan_buckets(member, chunk, &request->refusal)
-                                          : (int)request->refusal.code);
+        return plan_buckets(request->member, CAST(Wire__PlanBuckets, message), &request->refusal);
 }
 
 int on_plan_commit(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__PlanCommit *commit = CAST(Wire__PlanCommit, message);
         Wire__PlanArena arena = WIRE__PLAN_ARENA__INIT;
-        struct member *member;
         int fd, r;
 
-        if (refused_before(session, request))
-                return 0;
-        member = session_planning(session, commit->job, request);
-        if (member == NULL)
-                return refuse_plan(session, request, (int)request->refusal.code);
-        r = plan_commit(member, commit->plan, &fd, &arena.bytes, &request->refusal);
+        r = plan_commit(request->member, commit->plan, &fd, &arena.bytes, &request->refusal);
         if (r != 0)
-                return refuse_plan(session, request, r);
+                return r;
         arena.has_job = arena.has_plan = arena.has_bytes = true;
         arena.job = commit->job;
         arena.plan = commit->plan;
@@ -265,23 +223,18 @@ int on_plan_commit(struct session *session, struct request *request, const Proto
 
 int on_plan_mapped(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__PlanMapped *mapped = CAST(Wire__PlanMapped, message);
-        struct member *member = session_planning(session, mapped->job, request);
 
-        if (member != NULL && request->id == 0)
+        if (request->id == 0)
                 return refuse(&request->refusal, WIRE__CODE__INVALID, "PLAN_MAPPED needs a request number");
-        return member != NULL ? plan_mapped(member, mapped->plan, request->id, &request->refusal)
-                              : (int)request->refusal.code;
+        return plan_mapped(request->member, mapped->plan, request->id, &request->refusal);
 }
 
 int on_plan_drop(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__PlanDrop *drop = CAST(Wire__PlanDrop, message);
-        struct member *member = session_planning(session, drop->job, request);
         Wire__PlanDropped dropped = WIRE__PLAN_DROPPED__INIT;
         int r;
 
-        if (member == NULL)
-                return (int)request->refusal.code;
-        r = plan_drop(member, drop->plan, &request->refusal);
+        r = plan_drop(request->member, drop->plan, &request->refusal);
         if (r != 0)
                 return r;
         dropped.has_job = dropped.has_plan = true;
@@ -293,15 +246,14 @@ int on_plan_drop(struct session *session, struct request *request, const Protobu
 
 int on_register(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Register *offer = CAST(Wire__Register, message);
-        struct member *member = session_planning(session, offer->job, request);
         Wire__Registered registered = WIRE__REGISTERED__INIT;
         int r;
 
-        if (member == NULL)
-                return (int)request->refusal.code;
         if (request->n_fds == 0)
-                return refuse(&request->refusal, WIRE__CODE__INVALID, "REGISTER came without the memory's file descriptor");
-        r = memory_register(member, request->fds[0], offer->offset, offer->bytes, &registered.memory, &request->refusal);
+                return refuse(&request->refusal, WIRE__CODE__INVALID,
+                              "REGISTER came without the memory's file descriptor");
+        r = memory_register(request->member, request->fds[0], offer->offset, offer->bytes, &registered.memory,
+                            &request->refusal);
         if (r != 0)
                 return r;
         request->fds[0] = -1;
@@ -313,13 +265,10 @@ int on_register(struct session *session, struct request *request, const Protobuf
 
 int on_unregister(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Unregister *unregister = CAST(Wire__Unregister, message);
-        struct member *member = session_planning(session, unregister->job, request);
         Wire__Unregistered unregistered = WIRE__UNREGISTERED__INIT;
         int r;
 
-        if (member == NULL)
-                return (int)request->refusal.code;
-        r = memory_unregister(member, unregister->memory, &request->refusal);
+        r = memory_unregister(request->member, unregister->memory, &request->refusal);
         if (r != 0)
                 return r;
         unregistered.has_job = unregistered.has_memory = true;

@@ -56,12 +56,7 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
         struct token token;
         int r;
 
-        if (session_waits(session))
-                return 0;
         r = session_check_job(session, rejoin->job, rejoin->min_world, rejoin->max_world, &request->refusal);
-        if (r == 0 && session->minor < FRAME_MINOR_1)
-                r = refuse(&request->refusal, WIRE__CODE__UNSUPPORTED,
-                           "REJOIN needs minor version 1 of the protocol");
         if (r == 0 && !token_set(&token, rejoin->token))
                 r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes",
                            rejoin->job, LIMIT_TOKEN);
@@ -83,37 +78,28 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
 }
 
 /* Whether the fd came that has to come with this frame. */
-static int check_fd(const struct request *request, struct refusal *refusal) {
-        return request->n_fds == 1
-                       ? 0
-                       : refuse(refusal, WIRE__CODE__INVALID, "the memory's file descriptor is missing");
+static int rejoin_check_fd(struct request *request) {
+        if (request->n_fds == 1)
+                return 0;
+        return refuse(&request->refusal, WIRE__CODE__INVALID, "the memory's file descriptor is missing");
 }
 
 int on_rejoin_plan(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__RejoinPlan *plan = CAST(Wire__RejoinPlan, message);
-        struct member *member;
-        int r;
+        int r = rejoin_check_fd(request);
 
-        if (refused_before(session, request))
-                return 0;
-        member = session_member(session, plan->job, &request->refusal);
-        r = member == NULL ? (int)request->refusal.code : check_fd(request, &request->refusal);
-        if (r == 0)
-                r = takeover_plan(member, plan, &request->fds[0], &request->refusal);
-        return refuse_plan(session, request, r);
+        return r != 0 ? r : takeover_plan(request->member, plan, &request->fds[0], &request->refusal);
 }
 
 int on_rejoin_staging(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__RejoinStaging *staging = CAST(Wire__RejoinStaging, message);
-        struct member *member = session_member(session, staging->job, &request->refusal);
-        int r = member == NULL ? (int)request->refusal.code : check_fd(request, &request->refusal);
+        int r = rejoin_check_fd(request);
 
-        return r != 0 ? r : takeover_staging(member, staging->bytes, &request->fds[0], &request->refusal);
+        if (r != 0)
+                return r;
+        return takeover_staging(request->member, staging->bytes, &request->fds[0], &request->refusal);
 }
 
 int on_rejoin_end(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const Wire__RejoinEnd *end = CAST(Wire__RejoinEnd, message);
-        struct member *member = session_member(session, end->job, &request->refusal);
-
-        return member == NULL ? (int)request->refusal.code : takeover_told(member, &request->refusal);
+        return takeover_told(request->member, &request->refusal);
 }

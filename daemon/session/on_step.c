@@ -6,24 +6,16 @@
 
 int on_ready(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Ready *ready = CAST(Wire__Ready, message);
-        struct member *member = session_member(session, ready->job, &request->refusal);
 
-        if (member == NULL)
-                return (int)request->refusal.code;
-        if (member->state == MEMBER_JOINING)
-                return member_check(member, &request->refusal);
-        return step_ready(member, ready, &request->refusal);
+        return step_ready(request->member, ready, &request->refusal);
 }
 
 int on_staging(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Staging *staging = CAST(Wire__Staging, message);
-        struct member *member = session_active(session, staging->job, request);
         Wire__StagingArena arena = WIRE__STAGING_ARENA__INIT;
         int fd, r;
 
-        if (member == NULL)
-                return (int)request->refusal.code;
-        r = staging_new(member, &fd, &arena.bytes, &request->refusal);
+        r = staging_new(request->member, &fd, &arena.bytes, &request->refusal);
         if (r != 0)
                 return r;
         arena.has_job = arena.has_bytes = true;
@@ -34,13 +26,10 @@ int on_staging(struct session *session, struct request *request, const ProtobufC
 
 int on_staging_mapped(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__StagingMapped *mapped = CAST(Wire__StagingMapped, message);
-        struct member *member = session_active(session, mapped->job, request);
         Wire__StagingReady ready = WIRE__STAGING_READY__INIT;
         int r;
 
-        if (member == NULL)
-                return (int)request->refusal.code;
-        r = staging_attach(member, &request->refusal);
+        r = staging_attach(request->member, &request->refusal);
         if (r != 0)
                 return r;
         ready.has_job = true;
@@ -51,10 +40,8 @@ int on_staging_mapped(struct session *session, struct request *request, const Pr
 
 int on_operation(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Operation *operation = CAST(Wire__Operation, message);
-        struct member *member = session_active(session, operation->job, request);
+        struct member *member = request->member;
 
-        if (member == NULL)
-                return (int)request->refusal.code;
         if (request->id == 0)
                 return refuse(&request->refusal, WIRE__CODE__INVALID, "OPERATION needs a request number");
         if (operation->generation < member->job->generation && session->minor >= FRAME_MINOR_1)

@@ -57,6 +57,7 @@ struct request {
         uint32_t id;
         int *fds;
         unsigned n_fds;
+        struct member *member;          /* whom it is about; NULL if that is the client */
         struct refusal refusal;
 };
 
@@ -67,34 +68,12 @@ void session_send_refused(struct session *session, uint32_t request, const struc
 void session_evict(struct session *session, const struct refusal *refusal);
 void session_protocol_error(struct session *session, const char *what, const char *why);
 int session_watch_pidfd(struct session *session, int pidfd);
-/* The membership with this handle; NULL, with *refusal, if there is none. */
-struct member *session_member(struct session *session, uint32_t job, struct refusal *refusal);
-
 /* Whether the client may have a place in a job of this name and size. */
 int session_check_job(const struct session *session, const char *job, uint32_t min_world, uint32_t max_world,
                       struct refusal *refusal);
 /* Says of a request for a rank, which is set, that it comes from this process of that rank. INVALID if the rank was not asked for. */
 int session_identify(struct membership_request *who, const char *job, bool asked, uint64_t instance,
                      struct refusal *refusal);
-/* A plan is one request in several frames, so it is refused once. */
-static inline int refuse_plan(struct session *session, const struct request *request, int r) {
-        if (r > 0)
-                session->refused_plan = request->id;
-        return r;
-}
-
-static inline bool refused_before(const struct session *session, const struct request *request) {
-        return request->id != 0 && request->id == session->refused_plan;
-}
-
-/* The daemon ends, and the client will ask the next one: it is not answered. */
-static inline bool session_waits(const struct session *session) {
-        return session->returns && session->sessions->config.jobs->gate == GATE_STOPPING;
-}
-
-/* The same, if its job is running; NULL, with the refusal, otherwise. */
-struct member *session_active(struct session *session, uint32_t job, struct request *request);
-
 /* Root and the admin group see every user's jobs and may act on them. */
 static inline bool session_is_operator(const struct session *session) {
         return session->peer.uid == 0 || session->peer.in_admin_group;

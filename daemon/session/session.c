@@ -257,21 +257,3 @@ void session_closed(struct session *session) {
 void session_given_up(struct session *session) {
         begin_end(session, WIRE__CAUSE__EVICTED);
 }
-
-struct member *session_member(struct session *session, uint32_t job, struct refusal *refusal) {
-        struct member *member;
-
-        list_for_each(member, &session->members, owner_link)
-                if (member->job->id == job)
-                        return member;
-        refuse(refusal, WIRE__CODE__INVALID, "this connection is no member of a job with handle %u", job);
-        return NULL;
-}
-
-struct member *session_active(struct session *session, uint32_t job, struct request *request) {
-        struct member *member = session_member(session, job, &request->refusal);
-
-        if (member == NULL || member_check(member, &request->refusal) != 0)
-                return NULL;
-        return member;
-}
