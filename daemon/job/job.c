@@ -402,6 +402,11 @@ int job_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, s
         return r;
 }
 
+struct job_wait job_wait_for(struct member *member, enum wait_kind kind, uint64_t since) {
+        return (struct job_wait){ .kind = kind, .member = member, .rank = member->rank, .pid = member->pid,
+                                  .process_state = "", .parameter = "", .since = since };
+}
+
 /* The ranks that nobody holds, as far as they are known: members that asked for none are taken to get the
  * lowest free ones. */
 static unsigned join_waits(struct job *job, struct job_wait *waits, unsigned max) {

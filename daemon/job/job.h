@@ -42,7 +42,8 @@ enum wait_kind {
 struct job_wait {
         enum wait_kind kind;
         struct member *member;          /* the one that is missing; NULL for WAIT_JOIN: it has not come */
-        uint32_t rank;                  /* WAIT_JOIN only */
+        uint32_t rank;
+        pid_t pid;                      /* 0: it has not come */
         uint32_t plan, bucket;
         /* Found out by whoever shows the wait: proc_state_threads(), plan_wait_parameter(). "": not known. */
         const char *process_state;

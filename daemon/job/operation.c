@@ -555,8 +555,6 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) 
                 return 0;
         for (uint32_t local = 0; local < job->n_local && n < max; local++)
                 if (!job->local[local]->operation.pending)
-                        waits[n++] = (struct job_wait){ .kind = WAIT_OPERATION, .member = job->local[local],
-                                                        .process_state = "", .parameter = "",
-                                                        .since = job->operation.since };
+                        waits[n++] = job_wait_for(job->local[local], WAIT_OPERATION, job->operation.since);
         return n;
 }

@@ -15,11 +15,10 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
         if (since == UINT64_MAX)
                 return 0;
         for (uint32_t local = 0; local < plan->job->n_local && n < max; local++)
-                if (plan->part[local].state < PART_MAPPED)
-                        waits[n++] =
-                                (struct job_wait){ .kind = WAIT_PLAN, .member = plan->job->local[local],
-                                                   .plan = plan->ordinal, .process_state = "", .parameter = "",
-                                                   .since = since };
+                if (plan->part[local].state < PART_MAPPED) {
+                        waits[n] = job_wait_for(plan->job->local[local], WAIT_PLAN, since);
+                        waits[n++].plan = plan->ordinal;
+                }
         return n;
 }
 
@@ -63,10 +62,10 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
                 if (part->state == PART_DROPPED ||
                     (part->state == PART_MAPPED && part->ready[index] == plan->step + 1))
                         continue;
-                waits[n++] = (struct job_wait){ .kind = WAIT_STEP, .member = plan->job->local[local],
-                                                .plan = plan->ordinal, .bucket = index, .step = plan->step + 1,
-                                                .process_state = "", .parameter = "",
-                                                .since = plan->bucket[index].since };
+                waits[n] = job_wait_for(plan->job->local[local], WAIT_STEP, plan->bucket[index].since);
+                waits[n].plan = plan->ordinal;
+                waits[n].bucket = index;
+                waits[n++].step = plan->step + 1;
         }
         return n;
 }

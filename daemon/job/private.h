@@ -32,6 +32,7 @@ void job_record_members(struct job *job);
 /* Memory for a member. QUOTA with *refusal if the machine, or the daemon's fds, have no room for it. */
 int job_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, struct refusal *refusal);
 
+struct job_wait job_wait_for(struct member *member, enum wait_kind kind, uint64_t since);
 struct member *job_member(const struct job *job, uint64_t id);
 /* One that no member of this job has, or has had as far as it is known. */
 uint64_t job_next_id(struct job *job);

@@ -30,7 +30,6 @@
 static void describe(const struct job *job, const struct job_wait *wait, uint64_t now, char *text,
                      size_t size) {
         const struct operation_request *call = &job->operation.first;
-        const struct member *member = wait->member;
         char what[64], where[LIMIT_NAME + 64] = "";
 
         if (wait->kind == WAIT_STEP)
@@ -46,7 +45,7 @@ static void describe(const struct job *job, const struct job_wait *wait, uint64_
         else if (wait->kind == WAIT_STEP)
                 snprintf(where, sizeof(where), ": bucket %u", wait->bucket);
         snprintf(text, size, "job '%s', %s: waiting %.1f s for rank %u (pid %d, %s)%s", job->name, what,
-                 (double)(now - wait->since) / 1e6, member->rank, (int)member->pid, wait->process_state,
+                 (double)(now - wait->since) / 1e6, wait->rank, (int)wait->pid, wait->process_state,
                  where);
 }
 
@@ -56,8 +55,8 @@ static void tell(struct job *job, const struct job_wait *wait, uint64_t now) {
 
         describe(job, wait, now, text, sizeof(text));
         context.job = job->name;
-        context.rank = wait->member->rank;
-        context.pid = wait->member->pid;
+        context.rank = wait->rank;
+        context.pid = wait->pid;
         context.generation = job->generation;
         context.parameter = wait->parameter[0] != '\0' ? wait->parameter : NULL;
         context.uid = job->uid;
@@ -72,7 +71,7 @@ static void tell(struct job *job, const struct job_wait *wait, uint64_t now) {
 
 static void look(struct job_wait *wait, struct looks *looks) {
         wait->parameter = plan_wait_parameter(wait, looks);
-        wait->process_state = proc_state_threads(wait->member->pid, &looks->threads);
+        wait->process_state = proc_state_threads(wait->pid, &looks->threads);
 }
 
 /* How many of those who are missing are told to all members. */
@@ -87,7 +86,7 @@ static void give_up(struct job *job, const struct job_wait *wait, uint64_t now) 
         if (strcmp(wait->process_state, "traced") == 0 || wait->member->owner == NULL)
                 return;
         describe(job, wait, now, text, sizeof(text));
-        refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, wait->member->rank, (int32_t)wait->member->pid,
+        refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, wait->rank, (int32_t)wait->pid,
                    "%s; the step deadline of %.0f s has passed", text,
                    (double)job->table->config.step_deadline / 1e6);
         job->table->config.events->evict(wait->member, &refusal);

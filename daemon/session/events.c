@@ -210,8 +210,8 @@ static void stall(struct job *job, const struct job_wait *wait, const char *text
         message.generation = job->generation;
         message.plan = wait->plan;
         message.step = wait->step;
-        message.rank = wait->member->rank;
-        message.pid = (int32_t)wait->member->pid;
+        message.rank = wait->rank;
+        message.pid = (int32_t)wait->pid;
         message.process_state = (char *)wait->process_state;
         message.bucket = wait->bucket;
         message.parameter = (char *)wait->parameter;

@@ -15,26 +15,27 @@
 #include "base/clock.h"
 #include "base/proc.h"
 #include "job/plan.h"
+#include "job/view.h"
 #include "proto/names.h"
 #include "session/private.h"
 
-#define THREADS 256u                    /* of members that are looked at in an answer, or in a job for those who see all, */
-#define MARKS 131072u                   /* and parameters */
+#define THREADS 256u  /* of members that are looked at in an answer, or in a job for those who see all, */
+#define MARKS 131072u /* and parameters */
 
-/* One process may be a member of many jobs: it is looked at once in an answer. A user has fewer processes than
- * these, unless the quota is raised. */
+/* One process may be a member of many jobs: it is looked at once in an answer. A user has fewer processes
+ * than these, unless the quota is raised. */
 struct found {
         struct found_process {
                 pid_t pid;
                 bool threads;
-                const char *state;      /* NULL: no process has been looked at */
+                const char *state; /* NULL: no process has been looked at */
         } process[256];
-        struct looks looks;             /* that may still be taken */
+        struct looks looks; /* that may still be taken */
 };
 
 struct answer {
         struct sessions *sessions;
-        const struct session *viewer;   /* NULL: somebody who sees all */
+        const struct session *viewer; /* NULL: somebody who sees all */
         uint64_t now;
         sessions_row_fn row;
         void *data;
@@ -160,80 +161,22 @@ static void send_client(const struct answer *answer, const struct session *clien
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_CLIENT, &row.base);
 }
 
-static double member_exposed(const struct member *member) {
-        struct plan *plan;
-        double sum = 0;
-        unsigned n = 0;
-
-        if (member->owner == NULL || member->state != MEMBER_ACTIVE)
-                return -1;
-        list_for_each(plan, &member->job->plans, link) {
-                double share = plan_exposed(plan, member->local);
-
-                if (share < 0)
-                        continue;
-                sum += share;
-                n++;
-        }
-        return n > 0 ? sum / n : -1;
-}
-
-static uint64_t member_exposed_us(const struct member *member) {
-        struct plan *plan;
-        uint64_t sum = 0;
-
-        list_for_each(plan, &member->job->plans, link)
-                sum += plan_exposed_us(plan, member->local);
-        return sum;
-}
-
-static double job_exposed(const struct job *job) {
-        struct member *member;
-        double sum = 0;
-        unsigned n = 0;
-
-        list_for_each(member, &job->members, link) {
-                double share = member_exposed(member);
-
-                if (share < 0)
-                        continue;
-                sum += share;
-                n++;
-        }
-        return n > 0 ? sum / n : -1;
-}
-
-static const char *job_state_text(const struct job *job, unsigned n_waits, uint64_t since, uint64_t now) {
-        switch (job->state) {
-        case JOB_FORMING:
-                return "forming";
-        case JOB_REPLACING:
-                return "replacing";
-        case JOB_LOST:
-                return job->loss.cause == WIRE__CAUSE__LEAVING ? "ended" : "lost";
-        default:
-                if (job_is_paused(job))
-                        return "paused";
-                return n_waits > 0 && now - since >= job->table->config.stall_notice ? "stalled" : "running";
-        }
-}
-
-static void add_totals(Wire__StatusJob *row, const struct record *record) {
-        if (record == NULL)
+static void add_totals(Wire__StatusJob *row, const struct record_totals *totals) {
+        if (totals == NULL)
                 return;
         row->has_committed = row->has_step_us = row->has_nonfinite_steps = row->has_reduce_us =
                 row->has_wait_us = true;
-        row->committed = record->totals.committed;
-        row->step_us = record->totals.step_us;
-        row->nonfinite_steps = record->totals.nonfinite_steps;
-        row->n_reduce_class = array_size(record->totals.class);
-        row->reduce_class = (uint64_t *)(uintptr_t)record->totals.class;
-        row->reduce_us = record->totals.reduce_us;
-        row->wait_us = record->totals.wait_us;
+        row->committed = totals->committed;
+        row->step_us = totals->step_us;
+        row->nonfinite_steps = totals->nonfinite_steps;
+        row->n_reduce_class = array_size(totals->class);
+        row->reduce_class = (uint64_t *)(uintptr_t)totals->class;
+        row->reduce_us = totals->reduce_us;
+        row->wait_us = totals->wait_us;
 }
 
 static void add_nonfinite(Wire__StatusJob *row, const struct nonfinite *nonfinite) {
-        if (nonfinite->step == 0 || nonfinite->searched != NULL)
+        if (nonfinite == NULL)
                 return;
         row->has_nonfinite_step = row->has_nonfinite_plan = row->has_nonfinite_bucket =
                 row->has_nonfinite_rank = true;
@@ -276,10 +219,8 @@ static void add_recovery(Wire__StatusJob *row, const struct recovery *recovery, 
         row->lost_successor = recovery->successor;
 }
 
-static void send_job(const struct answer *answer, const struct job *job, const struct job_wait *waits,
-                     unsigned n_waits) {
+static void send_job(const struct answer *answer, const struct job_view *job) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
-        struct plan *plan;
 
         row.has_job = row.has_uid = row.has_generation = row.has_world = row.has_step = row.has_buckets =
                 row.has_bytes = true;
@@ -287,78 +228,28 @@ static void send_job(const struct answer *answer, const struct job *job, const s
                 true;
         row.has_incarnation = row.has_operations = true;
         row.job = job->id;
-        row.name = job->name;
+        row.name = (char *)job->name;
         row.uid = job->uid;
-        row.state = (char *)job_state_text(job, n_waits, n_waits > 0 ? waits[0].since : 0, answer->now);
+        row.state = (char *)job->state;
         row.generation = job->generation;
-        row.world = job->state == JOB_FORMING ? job_max_world(job) : job_world(job);
-        row.step = job->last_step;
-        list_for_each(plan, &job->plans, link)
-                if (plan->agreed) {
-                        row.buckets += plan->reference->n_buckets;
-                        row.bytes += plan->reference->payload;
-                }
+        row.world = job->world;
+        row.step = job->step;
+        row.buckets = job->buckets;
+        row.bytes = job->bytes;
         row.bytes_reduced = job->bytes_reduced;
-        row.step_rate = hist_rate(&job->steps, answer->now);
-        row.exposed = job_exposed(job);
+        row.step_rate = job->step_rate;
+        row.exposed = job->exposed;
         row.has_exposed = row.exposed >= 0;
         row.norm = job->norm;
         row.nonfinite = job->nonfinite;
         row.void_steps = job->void_steps;
         row.incarnation = job->incarnation;
         row.operations = job->operations;
-        row.text = (char *)job->loss_text;
-        add_totals(&row, job->record);
-        add_nonfinite(&row, &job->blame);
-        add_recovery(&row, &job->recovery, answer->now);
+        row.text = (char *)job->text;
+        add_totals(&row, job->totals);
+        add_nonfinite(&row, job->blame);
+        add_recovery(&row, job->recovery, answer->now);
         send_row(answer, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
-}
-
-static bool is_waited_for(const struct member *member, const struct job_wait *waits, unsigned n_waits) {
-        for (unsigned i = 0; i < n_waits; i++)
-                if (waits[i].member == member)
-                        return true;
-        return false;
-}
-
-/* Between agreed plans: has the member sent everything it can in some open step? */
-static bool has_sent_all(const struct member *member) {
-        struct plan *plan;
-
-        list_for_each(plan, &member->job->plans, link)
-                if (plan_is_open(plan) &&
-                    plan->part[member->local].n_ready == plan->reference->n_buckets)
-                        return true;
-        return member->operation.pending;
-}
-
-static bool has_plan(const struct member *member) {
-        struct plan *plan;
-
-        list_for_each(plan, &member->job->plans, link)
-                if (plan->agreed && plan->part[member->local].state == PART_MAPPED)
-                        return true;
-        return false;
-}
-
-static const char *member_state_text(const struct member *member, const char *process_state, bool late) {
-        switch (member->state) {
-        case MEMBER_JOINING:
-                return member_waits(member) ? "spare" : "joining";
-        case MEMBER_LEFT:
-                return "left";
-        case MEMBER_LOST:
-                return "lost";
-        default:
-                break;
-        }
-        if (strcmp(process_state, "stopped") == 0)
-                return "stopped";
-        if (late)
-                return "late";
-        if (has_sent_all(member))
-                return "waiting";
-        return has_plan(member) ? "computing" : "planning";
 }
 
 /* Where this process is noted, or will be: at a free place, or, if there is none, at another one's. */
@@ -389,104 +280,104 @@ static const char *process_state_of(const struct answer *answer, pid_t pid, bool
         return process->state;
 }
 
-static void send_member(const struct answer *answer, const struct member *member, bool late) {
+/* What the rows of one job are made from. */
+struct job_answer {
+        const struct answer *answer;
+        struct job_view job;
+};
+
+static void send_member(void *data, const struct member_view *member) {
+        const struct job_answer *job = data;
+        const char *process_state = process_state_of(job->answer, member->pid, member->late);
+        bool stopped = member->active && strcmp(process_state, "stopped") == 0;
         Wire__StatusMember row = WIRE__STATUS_MEMBER__INIT;
-        const char *process_state = process_state_of(answer, member->pid, late);
 
         row.has_job = row.has_rank = row.has_local_rank = row.has_pid = row.has_uid = row.has_step =
                 row.has_member = row.has_client = true;
         row.has_unranked = true;
-        row.job = member->job->id;
+        row.job = job->job.id;
         row.rank = member->rank;
         row.local_rank = member->local_rank;
         row.pid = (int32_t)member->pid;
-        row.uid = member->job->uid;
+        row.uid = job->job.uid;
         row.process_state = (char *)process_state;
-        row.state = (char *)member_state_text(member, process_state, late);
-        row.step = member->last_step;
-        row.member = member->stable > 0 ? member->stable : member->id;
+        row.state = (char *)(stopped ? process_state : member->state);
+        row.step = member->step;
+        row.member = member->id;
         row.client = member->client;
         row.program = (char *)member->program;
-        row.exposed = member_exposed(member);
-        row.has_exposed = row.exposed >= 0;
-        row.unranked = member->state == MEMBER_JOINING;
-        row.has_late_us = member->job->record != NULL && member->state != MEMBER_JOINING;
-        row.late_us = row.has_late_us ? member->job->record->totals.late_us[member->local] : 0;
-        row.has_exposed_us = row.has_exposed;
-        row.exposed_us = row.has_exposed ? member_exposed_us(member) : 0;
-        send_row(answer, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
+        row.exposed = member->exposed;
+        row.has_exposed = row.has_exposed_us = row.exposed >= 0;
+        row.exposed_us = member->exposed_us;
+        row.unranked = member->joining;
+        row.has_late_us = member->has_late_us;
+        row.late_us = member->late_us;
+        send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
 }
 
-static void send_plan(const struct answer *answer, const struct plan *plan) {
+static void send_plan(void *data, const struct plan_view *plan) {
+        const struct job_answer *job = data;
         Wire__StatusPlan row = WIRE__STATUS_PLAN__INIT;
 
-        if (!plan->agreed)
-                return;
         row.has_job = row.has_plan = row.has_step = row.has_params = row.has_buckets = row.has_bytes =
                 row.has_arena_bytes = row.has_open = true;
-        row.job = plan->job->id;
+        row.job = job->job.id;
         row.plan = plan->ordinal;
         row.step = plan->step;
-        row.params = plan->reference->n_params;
-        row.buckets = plan->reference->n_buckets;
-        row.bytes = plan->reference->payload;
-        row.arena_bytes = plan->reference->arena_bytes;
-        row.reduce = (char *)reduce_name(plan->reference->reduce);
-        row.open = plan_unit(plan) != UNIT_IDLE;
-        send_row(answer, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
+        row.params = plan->params;
+        row.buckets = plan->buckets;
+        row.bytes = plan->bytes;
+        row.arena_bytes = plan->arena_bytes;
+        row.reduce = (char *)reduce_name(plan->reduce);
+        row.open = plan->open;
+        send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
 }
 
 static void look(const struct answer *answer, struct job_wait *wait) {
-        if (wait->member == NULL)
+        if (wait->kind == WAIT_JOIN)
                 return;
         wait->parameter = plan_wait_parameter(wait, &answer->found->looks);
-        wait->process_state = process_state_of(answer, wait->member->pid, true);
+        wait->process_state = process_state_of(answer, wait->pid, true);
 }
 
 static const char *const wait_names[] = {
         [WAIT_STEP] = "step", [WAIT_PLAN] = "plan", [WAIT_OPERATION] = "operation", [WAIT_JOIN] = "join"
 };
 
-static void send_wait(const struct answer *answer, const struct job *job, const struct job_wait *wait) {
+static void send_wait(const struct job_answer *job, const struct job_wait *wait) {
         Wire__StatusWait row = WIRE__STATUS_WAIT__INIT;
+        uint64_t now = job->answer->now;
 
         row.has_job = row.has_rank = row.has_plan = row.has_bucket = row.has_since_ms = row.has_step = true;
-        row.has_pid = wait->member != NULL;
-        row.job = job->id;
-        row.rank = wait->member != NULL ? wait->member->rank : wait->rank;
-        row.pid = wait->member != NULL ? (int32_t)wait->member->pid : 0;
+        row.has_pid = wait->kind != WAIT_JOIN;
+        row.job = job->job.id;
+        row.rank = wait->rank;
+        row.pid = (int32_t)wait->pid;
         row.process_state = (char *)wait->process_state;
         row.plan = wait->plan;
         row.bucket = wait->bucket;
         row.parameter = (char *)wait->parameter;
-        row.since_ms = answer->now > wait->since ? (answer->now - wait->since) / USEC_PER_MSEC : 0;
+        row.since_ms = now > wait->since ? (now - wait->since) / USEC_PER_MSEC : 0;
         row.what = (char *)wait_names[wait->kind];
         row.step = wait->step;
-        send_row(answer, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
+        send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
 }
 
 static const struct looks all_looks = { THREADS, MARKS };
 
 static void send_whole_job(const struct answer *answer, struct job *job) {
-        struct job_wait waits[LIMIT_WORLD];
-        unsigned n_waits = job_waits(job, waits, array_size(waits));
-        struct member *member;
-        struct plan *plan;
+        struct job_answer whole = { .answer = answer };
 
-        if (sees_all(answer->viewer)) /* nobody's jobs hide those of others */
+        if (sees_all(answer->viewer)) /* no user's jobs hide those of another one */
                 answer->found->looks = all_looks;
-        for (unsigned i = 0; i < n_waits; i++)
-                look(answer, &waits[i]);
-        send_job(answer, job, waits, n_waits);
-        for (uint32_t local = 0; job->state != JOB_FORMING && local < job->n_local; local++)
-                send_member(answer, job->local[local], is_waited_for(job->local[local], waits, n_waits));
-        list_for_each(member, &job->members, link)
-                if (member->state == MEMBER_JOINING)
-                        send_member(answer, member, false);
-        list_for_each(plan, &job->plans, link)
-                send_plan(answer, plan);
-        for (unsigned i = 0; i < n_waits; i++)
-                send_wait(answer, job, &waits[i]);
+        view_job(job, answer->now, &whole.job);
+        for (unsigned i = 0; i < whole.job.n_waits; i++)
+                look(answer, &whole.job.wait[i]);
+        send_job(answer, &whole.job);
+        view_members(job, &whole.job, send_member, &whole);
+        view_plans(job, send_plan, &whole);
+        for (unsigned i = 0; i < whole.job.n_waits; i++)
+                send_wait(&whole, &whole.job.wait[i]);
 }
 
 bool session_asks_for(const char *asked, uid_t uid, const char *name) {
@@ -514,8 +405,12 @@ static bool describe(const struct answer *answer, const char *asked) {
 
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data) {
         struct found found = { 0 };
-        struct answer answer = { .sessions = sessions, .viewer = NULL, .now = clock_now(), .row = row,
-                                 .data = data, .found = &found };
+        struct answer answer = { .sessions = sessions,
+                                 .viewer = NULL,
+                                 .now = clock_now(),
+                                 .row = row,
+                                 .data = data,
+                                 .found = &found };
 
         describe(&answer, NULL);
 }
@@ -535,8 +430,12 @@ int on_status(struct session *session, struct request *request, const ProtobufCM
         const Wire__Status *status = CAST(Wire__Status, message);
         struct reply reply = { .to = session, .request = request->id };
         struct found found = { 0 };
-        struct answer answer = { .sessions = session->sessions, .viewer = session, .now = clock_now(),
-                                 .row = send_reply, .data = &reply, .found = &found };
+        struct answer answer = { .sessions = session->sessions,
+                                 .viewer = session,
+                                 .now = clock_now(),
+                                 .row = send_reply,
+                                 .data = &reply,
+                                 .found = &found };
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
 
         found.looks = all_looks;
