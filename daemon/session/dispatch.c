@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a packet to its handler. One table says of each message that a client may send how many fds it carries,
- * whom it is about, and from which minor version of the protocol on it exists. What breaks these rules ends the
- * session; what a handler refuses is answered. A handler finds its member in the request.
+ * From a packet to its handler. One table says of each message that a client may send how many fds it
+ * carries, what it is about, and from which minor version of the protocol on it exists. What breaks these
+ * rules ends the session; what a handler refuses is answered. A handler finds its member in the request.
  */
 #include <stddef.h>
 #include <string.h>
@@ -14,13 +14,12 @@
 #include "session/private.h"
 
 enum scope {
-        SCOPE_CLIENT, /* the client itself */
-        SCOPE_PLACE,  /* a place that it asks for; not answered if the next daemon will be asked */
-        /* a membership of it: */
-        SCOPE_MEMBER,   /* … in any state */
-        SCOPE_RANKED,   /* … that has a rank */
-        SCOPE_PLANNING, /* … in a job that runs, or that replaces a lost member */
-        SCOPE_RUNNING,  /* … in a job that runs */
+        SCOPE_CLIENT,   /* the client itself */
+        SCOPE_PLACE,    /* a place that it asks for; not answered if the next daemon will be asked */
+        SCOPE_MEMBER,   /* a membership of it, in any state */
+        SCOPE_RANKED,   /* a membership with a rank */
+        SCOPE_PLANNING, /* a membership in a job that runs, or that replaces a lost member */
+        SCOPE_RUNNING,  /* a membership in a job that runs */
 };
 
 /* A plan is one request in several frames. It is refused once, and what still comes of it is dropped. */
@@ -125,7 +124,7 @@ static struct member *dispatch_member(const struct session *session, uint32_t jo
         return NULL;
 }
 
-/* Sets request->member, if that is whom the message is about. 0, or a code with request->refusal. */
+/* Sets request->member if the message is about one. 0, or a code with request->refusal. */
 static int dispatch_permit(struct session *session, const struct dispatch_row *row, struct request *request,
                            const ProtobufCMessage *message) {
         struct member *member;

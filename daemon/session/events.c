@@ -7,7 +7,7 @@
 #include "job/takeover.h"
 #include "session/private.h"
 
-static void joined(struct member *member) {
+static void events_joined(struct member *member) {
         struct session *session = member->owner;
         Wire__Joined message = WIRE__JOINED__INIT;
         uint32_t list[LIMIT_PLANS], next, n;
@@ -37,12 +37,12 @@ static void joined(struct member *member) {
         session_send(session, WIRE__MESSAGE_TYPE__JOINED, member->join_request, -1, &message.base);
 }
 
-static void refused(struct member *member, uint32_t request, const struct refusal *refusal) {
+static void events_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
         if (member->owner != NULL)
                 session_send_refused(member->owner, request, refusal);
 }
 
-static void plan_agreed(struct member *member, uint32_t request, const struct plan *plan) {
+static void events_plan_agreed(struct member *member, uint32_t request, const struct plan *plan) {
         Wire__PlanAgreed message = WIRE__PLAN_AGREED__INIT;
 
         if (member->owner == NULL)
@@ -55,7 +55,7 @@ static void plan_agreed(struct member *member, uint32_t request, const struct pl
         session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_AGREED, request, -1, &message.base);
 }
 
-static void operation_done(struct member *member, uint32_t request, uint64_t sequence) {
+static void events_operation_done(struct member *member, uint32_t request, uint64_t sequence) {
         Wire__OperationDone message = WIRE__OPERATION_DONE__INIT;
 
         if (member->owner == NULL)
@@ -66,31 +66,32 @@ static void operation_done(struct member *member, uint32_t request, uint64_t seq
         session_send(member->owner, WIRE__MESSAGE_TYPE__OPERATION_DONE, request, -1, &message.base);
 }
 
-static struct sessions *sessions_of(const struct job *job) {
+static struct sessions *events_sessions(const struct job *job) {
         return job_events_data(job);
 }
 
-static void result(struct plan *plan, uint32_t bucket, const struct backend_result *from,
-                   const uint8_t *unused, size_t unused_bytes) {
-        report_result(&sessions_of(plan->job)->report, plan, bucket, from, unused, unused_bytes);
+static void events_result(struct plan *plan, uint32_t bucket, const struct backend_result *from,
+                          const uint8_t *unused, size_t unused_bytes) {
+        report_result(&events_sessions(plan->job)->report, plan, bucket, from, unused, unused_bytes);
 }
 
-static void outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss, const char *text) {
-        report_outcome(&sessions_of(plan->job)->report, plan, step, loss, text);
+static void events_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
+                           const char *text) {
+        report_outcome(&events_sessions(plan->job)->report, plan, step, loss, text);
 }
 
-static void flush(struct job *job) {
-        report_flush(&sessions_of(job)->report);
+static void events_flush(struct job *job) {
+        report_flush(&events_sessions(job)->report);
 }
 
-static void to_members(const struct job *job, uint16_t type, const ProtobufCMessage *message) {
-        report_flush(&sessions_of(job)->report);        /* outcomes come before what follows them */
+static void events_send_members(const struct job *job, uint16_t type, const ProtobufCMessage *message) {
+        report_flush(&events_sessions(job)->report); /* outcomes come before what follows them */
         for (uint32_t local = 0; local < job->n_local; local++)
                 if (job->local[local]->owner != NULL)
                         session_send(job->local[local]->owner, type, 0, -1, message);
 }
 
-static void lost(struct job *job, const struct membership_loss *loss, const char *text) {
+static void events_lost(struct job *job, const struct membership_loss *loss, const char *text) {
         Wire__Lost message = WIRE__LOST__INIT;
 
         message.has_job = message.has_generation = message.has_cause = true;
@@ -101,17 +102,18 @@ static void lost(struct job *job, const struct membership_loss *loss, const char
         message.pid = loss->pid;
         message.cause = loss->cause;
         message.text = (char *)text;
-        to_members(job, WIRE__MESSAGE_TYPE__LOST, &message.base);
+        events_send_members(job, WIRE__MESSAGE_TYPE__LOST, &message.base);
 }
 
-static void regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
+static void events_regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
         const struct job *job = member->job;
         struct session *session = member->owner;
         Wire__Newgen message = WIRE__NEWGEN__INIT;
 
         if (session == NULL)
                 return;
-        message.has_job = message.has_generation = message.has_rank = message.has_local_rank = message.has_world = true;
+        message.has_job = message.has_generation = message.has_rank = message.has_local_rank =
+                message.has_world = true;
         message.has_behind = message.has_cause = true;
         message.job = job->id;
         message.generation = job->generation;
@@ -132,7 +134,7 @@ static void regenerated(struct member *member, const struct membership_loss *los
         session_send(session, WIRE__MESSAGE_TYPE__NEWGEN, 0, -1, &message.base);
 }
 
-static void resumed(struct member *member) {
+static void events_resumed(struct member *member) {
         const struct takeover *takeover = member->job->takeover;
         Wire__Resumed message = WIRE__RESUMED__INIT;
 
@@ -146,7 +148,7 @@ static void resumed(struct member *member) {
         session_send(member->owner, WIRE__MESSAGE_TYPE__RESUMED, 0, -1, &message.base);
 }
 
-static void plan_step(struct member *member, const struct plan *plan) {
+static void events_plan_step(struct member *member, const struct plan *plan) {
         Wire__PlanStep message = WIRE__PLAN_STEP__INIT;
 
         if (member->owner == NULL)
@@ -159,7 +161,7 @@ static void plan_step(struct member *member, const struct plan *plan) {
 }
 
 /* In a frame of its own, in the generation that the member knows. */
-static Wire__Step past_step(const struct member *member, const struct plan *plan) {
+static Wire__Step events_past_step(const struct member *member, const struct plan *plan) {
         Wire__Step message = WIRE__STEP__INIT;
 
         message.has_job = message.has_generation = message.has_plan = message.has_step = true;
@@ -170,9 +172,10 @@ static Wire__Step past_step(const struct member *member, const struct plan *plan
         return message;
 }
 
-static void tell_past_result(struct member *member, const struct plan *plan, uint32_t bucket, const struct backend_result *from,
-                        const uint8_t *unused, size_t unused_bytes) {
-        Wire__Step message = past_step(member, plan);
+static void events_past_result(struct member *member, const struct plan *plan, uint32_t bucket,
+                               const struct backend_result *from, const uint8_t *unused,
+                               size_t unused_bytes) {
+        Wire__Step message = events_past_step(member, plan);
         Wire__BucketResult result = WIRE__BUCKET_RESULT__INIT, *list = &result;
 
         if (member->owner == NULL)
@@ -184,14 +187,15 @@ static void tell_past_result(struct member *member, const struct plan *plan, uin
         result.rank_sum_squares = (double *)(uintptr_t)from->input_sum_squares;
         result.rank_nonfinite = (uint64_t *)(uintptr_t)from->input_nonfinite;
         result.has_unused = unused != NULL;
-        result.unused = (ProtobufCBinaryData){ .len = unused != NULL ? unused_bytes : 0, .data = (uint8_t *)(uintptr_t)unused };
+        result.unused = (ProtobufCBinaryData){ .len = unused != NULL ? unused_bytes : 0,
+                                               .data = (uint8_t *)(uintptr_t)unused };
         message.n_result = 1;
         message.result = &list;
         session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, -1, &message.base);
 }
 
-static void tell_past_commit(struct member *member, const struct plan *plan) {
-        Wire__Step message = past_step(member, plan);
+static void events_past_commit(struct member *member, const struct plan *plan) {
+        Wire__Step message = events_past_step(member, plan);
 
         if (member->owner == NULL)
                 return;
@@ -200,7 +204,7 @@ static void tell_past_commit(struct member *member, const struct plan *plan) {
         session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, -1, &message.base);
 }
 
-static void stall(struct job *job, const struct job_wait *wait, const char *text) {
+static void events_stall(struct job *job, const struct job_wait *wait, const char *text) {
         Wire__Stall message = WIRE__STALL__INIT;
 
         message.has_job = message.has_generation = message.has_plan = message.has_step = message.has_rank =
@@ -217,28 +221,28 @@ static void stall(struct job *job, const struct job_wait *wait, const char *text
         message.parameter = (char *)wait->parameter;
         message.since_ms = (clock_now() - wait->since) / USEC_PER_MSEC;
         message.text = (char *)text;
-        to_members(job, WIRE__MESSAGE_TYPE__STALL, &message.base);
+        events_send_members(job, WIRE__MESSAGE_TYPE__STALL, &message.base);
 }
 
-static void evict(struct member *member, const struct refusal *refusal) {
+static void events_evict(struct member *member, const struct refusal *refusal) {
         if (member->owner != NULL)
                 session_evict(member->owner, refusal);
 }
 
 const struct jobs_events sessions_events = {
-        .joined = joined,
-        .refused = refused,
-        .plan_agreed = plan_agreed,
-        .operation_done = operation_done,
-        .result = result,
-        .outcome = outcome,
-        .lost = lost,
-        .flush = flush,
-        .regenerated = regenerated,
-        .resumed = resumed,
-        .plan_step = plan_step,
-        .past_result = tell_past_result,
-        .past_commit = tell_past_commit,
-        .stall = stall,
-        .evict = evict,
+        .joined = events_joined,
+        .refused = events_refused,
+        .plan_agreed = events_plan_agreed,
+        .operation_done = events_operation_done,
+        .result = events_result,
+        .outcome = events_outcome,
+        .lost = events_lost,
+        .flush = events_flush,
+        .regenerated = events_regenerated,
+        .resumed = events_resumed,
+        .plan_step = events_plan_step,
+        .past_result = events_past_result,
+        .past_commit = events_past_commit,
+        .stall = events_stall,
+        .evict = events_evict,
 };

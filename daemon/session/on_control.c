@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Orders of operators: end a member, pause a job and resume it, drain the daemon. Who gives one is the uid that
- * the kernel names, and what has been ordered is logged with it. A job that the caller may not know of is not
- * there for it.
+ * Orders of operators: end a member, pause a job and resume it, drain the daemon. The kernel names the uid
+ * that gives an order, and what has been ordered is logged with it. A job that the caller may not know of is
+ * not there for it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,14 +14,14 @@
 #include "job/takeover.h"
 #include "session/private.h"
 
-/* The caller's own job goes before others' of that name, one that can still be joined before one that is over. */
-static unsigned preference(const struct session *session, const struct job *job) {
+/* The caller's own job goes before other users' of that name, and an open one before one that is over. */
+static unsigned control_preference(const struct session *session, const struct job *job) {
         return (job->uid == session->peer.uid ? 2 : 0) + (job->open ? 1 : 0);
 }
 
 /* *ret is NULL if there is none. A code with *refusal if the name means several. */
-static int find_job(const struct session *session, const char *asked, struct job **ret,
-                    struct refusal *refusal) {
+static int control_find_job(const struct session *session, const char *asked, struct job **ret,
+                            struct refusal *refusal) {
         struct job *job, *best = NULL;
         bool several = false;
 
@@ -29,28 +29,31 @@ static int find_job(const struct session *session, const char *asked, struct job
                 if (!job_is_named(asked, job->uid, job->name) ||
                     (job->uid != session->peer.uid && !session_is_operator(session)))
                         continue;
-                if (best == NULL || preference(session, job) > preference(session, best)) {
+                if (best == NULL || control_preference(session, job) > control_preference(session, best)) {
                         best = job;
                         several = false;
-                } else if (job->uid != best->uid && preference(session, job) == preference(session, best)) {
+                } else if (job->uid != best->uid &&
+                           control_preference(session, job) == control_preference(session, best)) {
                         several = true;
                 }
         }
         *ret = best;
         if (!several)
                 return 0;
-        return refuse(refusal, WIRE__CODE__INVALID, "several users have a job '%s'; say UID/%s", asked, asked);
+        return refuse(refusal, WIRE__CODE__INVALID, "several users have a job '%s'; say UID/%s", asked,
+                      asked);
 }
 
-/* " of uid 1000" where an operator gives orders for somebody else's job: several users may have one of the name. */
-static const char *owner_text(const struct session *session, const struct job *job, char text[static 24]) {
+/* " of uid 1000" where an operator gives orders for another user's job: several may have one of the name. */
+static const char *control_owner_text(const struct session *session, const struct job *job,
+                                      char text[static 24]) {
         text[0] = '\0';
         if (job->uid != session->peer.uid)
                 snprintf(text, 24, " of uid %u", (unsigned)job->uid);
         return text;
 }
 
-static void log_order(const struct session *session, const struct job *job, const char *verb) {
+static void control_log(const struct session *session, const struct job *job, const char *verb) {
         struct log_context context = LOG_CONTEXT_NONE;
         char owner[24];
 
@@ -61,13 +64,13 @@ static void log_order(const struct session *session, const struct job *job, cons
         context.job = job != NULL ? job->name : NULL;
         if (job != NULL)
                 log_write(LOG_NOTICE, &context, "uid %u %s job '%s'%s", (unsigned)session->peer.uid, verb,
-                          job->name, owner_text(session, job, owner));
+                          job->name, control_owner_text(session, job, owner));
         else
                 log_write(LOG_NOTICE, &context, "uid %u %s the daemon", (unsigned)session->peer.uid, verb);
 }
 
-static int evict(const struct session *session, struct job *job, const Wire__Control *control,
-                 struct refusal *refusal) {
+static int control_evict(const struct session *session, struct job *job, const Wire__Control *control,
+                         struct refusal *refusal) {
         struct log_context context = LOG_CONTEXT_NONE;
         struct member *member;
         char owner[24];
@@ -84,7 +87,8 @@ static int evict(const struct session *session, struct job *job, const Wire__Con
                               "job '%s': rank %u is on another node; give the order to the gradsyncd there",
                               job->name, control->rank);
         if (member->owner == NULL && takeover_forget(job, control->rank)) {
-                log_order(session, job, "has nobody wait any longer for a member that did not come back to");
+                control_log(session, job,
+                            "has nobody wait any longer for a member that did not come back to");
                 return 0;
         }
         if (member->owner == NULL)
@@ -97,28 +101,30 @@ static int evict(const struct session *session, struct job *job, const Wire__Con
         if (flood_admits(FLOOD_ORDERS, session->peer.uid, clock_now()))
                 log_write(LOG_NOTICE, &context, "uid %u evicts rank %u (pid %d) of job '%s'%s",
                           (unsigned)session->peer.uid, member->rank, (int)member->pid, job->name,
-                          owner_text(session, job, owner));
+                          control_owner_text(session, job, owner));
         member_evict(member, session->peer.uid);
         return 0;
 }
 
 /* For all jobs at once: operators, and whose daemon it is. */
-static int hold(const struct session *session, bool on, struct refusal *refusal) {
+static int control_hold(const struct session *session, bool on, struct refusal *refusal) {
         struct jobs *jobs = session->sessions->config.jobs;
 
         if (!session_may_drain(session))
-                return refuse(refusal, WIRE__CODE__DENIED,
-                              "uid %u may not drain gradsyncd or lift that: root, uid %u and the members of its admin "
-                              "group may", (unsigned)session->peer.uid, (unsigned)geteuid());
+                return refuse(
+                        refusal, WIRE__CODE__DENIED,
+                        "uid %u may not drain gradsyncd or lift that: root, uid %u and the members of its "
+                        "admin group may",
+                        (unsigned)session->peer.uid, (unsigned)geteuid());
         if ((jobs->gate == GATE_HELD) != on)
-                log_order(session, NULL, on ? "drains" : "resumes");
+                control_log(session, NULL, on ? "drains" : "resumes");
         jobs_hold(jobs, on);
         return 0;
 }
 
-/* The owner's uid may be several people's; the token tells whose job it is. */
-static int check_token(const struct session *session, const struct job *job, const Wire__Control *control,
-                       struct refusal *refusal) {
+/* Several people may share the owner's uid; the token shows whose job it is. */
+static int control_check_token(const struct session *session, const struct job *job,
+                               const Wire__Control *control, struct refusal *refusal) {
         struct token token;
         bool fits;
 
@@ -128,40 +134,41 @@ static int check_token(const struct session *session, const struct job *job, con
         token_clear(&token);
         if (fits)
                 return 0;
-        return refuse(refusal, WIRE__CODE__DENIED,
-                      "job '%s' of uid %u has another token than this order, or only one of them has one: give the "
-                      "job's (--token, or GRADSYNC_JOB_TOKEN)", job->name, (unsigned)job->uid);
+        return refuse(
+                refusal, WIRE__CODE__DENIED,
+                "job '%s' of uid %u has another token than this order, or only one of them has one: give the "
+                "job's (--token, or GRADSYNC_JOB_TOKEN)",
+                job->name, (unsigned)job->uid);
 }
 
-static int act(const struct session *session, struct job *job, const Wire__Control *control,
-               struct refusal *refusal) {
+static int control_job(const struct session *session, struct job *job, const Wire__Control *control,
+                       struct refusal *refusal) {
         switch (control->verb) {
-        case WIRE__VERB__EVICT:
-                return evict(session, job, control, refusal);
+        case WIRE__VERB__EVICT: return control_evict(session, job, control, refusal);
         case WIRE__VERB__PAUSE:
                 if (!job_is_paused(job))
-                        log_order(session, job, "pauses");
+                        control_log(session, job, "pauses");
                 job_pause(job);
                 return 0;
         default:
                 if (job_is_paused(job))
-                        log_order(session, job, "resumes");
+                        control_log(session, job, "resumes");
                 job_resume(job);
                 return 0;
         }
 }
 
-static bool for_all(const Wire__Control *control) {
+static bool control_is_for_all(const Wire__Control *control) {
         bool named = control->job != NULL && control->job[0] != '\0';
 
         return control->verb == WIRE__VERB__DRAIN || (control->verb == WIRE__VERB__RESUME && !named);
 }
 
-static int check(const Wire__Control *control, struct refusal *refusal) {
+static int control_check(const Wire__Control *control, struct refusal *refusal) {
         if (control->verb == WIRE__VERB__VERB_NONE || control->verb > WIRE__VERB__RESUME)
                 return refuse(refusal, WIRE__CODE__UNSUPPORTED, "order %u is unknown to gradsyncd %s",
                               (unsigned)control->verb, GRADSYNC_RELEASE);
-        if (!for_all(control) && (control->job == NULL || control->job[0] == '\0'))
+        if (!control_is_for_all(control) && (control->job == NULL || control->job[0] == '\0'))
                 return refuse(refusal, WIRE__CODE__INVALID, "the order names no job");
         return 0;
 }
@@ -172,20 +179,20 @@ int on_control(struct session *session, struct request *request, const ProtobufC
         struct job *job = NULL;
         int r;
 
-        r = check(control, &request->refusal);
-        if (r == 0 && for_all(control))
-                r = hold(session, control->verb == WIRE__VERB__DRAIN, &request->refusal);
+        r = control_check(control, &request->refusal);
+        if (r == 0 && control_is_for_all(control))
+                r = control_hold(session, control->verb == WIRE__VERB__DRAIN, &request->refusal);
         else if (r == 0)
-                r = find_job(session, control->job, &job, &request->refusal);
+                r = control_find_job(session, control->job, &job, &request->refusal);
         if (r == 0 && job != NULL)
-                r = check_token(session, job, control, &request->refusal);
+                r = control_check_token(session, job, control, &request->refusal);
         if (r == 0 && job != NULL)
-                r = act(session, job, control, &request->refusal);
+                r = control_job(session, job, control, &request->refusal);
         if (r != 0)
                 return r;
         done.has_found = true;
-        done.found = job != NULL || for_all(control);
-        done.has_open = for_all(control);
+        done.found = job != NULL || control_is_for_all(control);
+        done.has_open = control_is_for_all(control);
         done.open = done.has_open ? jobs_open(session->sessions->config.jobs) : 0;
         session_send(session, WIRE__MESSAGE_TYPE__CONTROL_DONE, request->id, -1, &done.base);
         return 0;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of the handshake, of joining and leaving, of plans and of memory for them: each checks what it was given and calls
- * the job layer. */
+/*
+ * Requests of the handshake, of joining and leaving, of plans and of memory for them. Each checks what it was
+ * given and calls the job layer.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +14,8 @@
 #include "proto/names.h"
 #include "session/private.h"
 
-/* Keeps the client's pidfd if the kernel gave us none; a pidfd of somebody else is an attempt to deceive. */
-static int take_pidfd(struct session *session, struct request *request) {
+/* Keeps the client's pidfd if the kernel gave none. A pidfd of another process is an attempt to deceive. */
+static int hello_take_pidfd(struct session *session, struct request *request) {
         int r;
 
         if (request->n_fds == 0)
@@ -22,7 +24,7 @@ static int take_pidfd(struct session *session, struct request *request) {
                 return refuse(&request->refusal, WIRE__CODE__INVALID,
                               "the fd with HELLO is no pidfd of process %d", (int)session->peer.pid);
         if (session->pidfd >= 0) {
-                request->fds[0] = fd_close(request->fds[0]);    /* of a pidfd that takes no time */
+                request->fds[0] = fd_close(request->fds[0]); /* of a pidfd that takes no time */
                 return 0;
         }
         r = charge_take(&session->pidfd_charge, session->sessions->config.accounts, session->peer.uid,
@@ -36,7 +38,7 @@ static int take_pidfd(struct session *session, struct request *request) {
 }
 
 /* What a client says of itself is for people: one line, and whole characters where it has to be cut. */
-static void take_text(char *to, size_t size, const char *from) {
+static void hello_take_text(char *to, size_t size, const char *from) {
         size_t length = (size_t)snprintf(to, size, "%s", from != NULL ? from : "");
 
         if (length >= size)
@@ -47,7 +49,7 @@ static void take_text(char *to, size_t size, const char *from) {
                         *at = ' ';
 }
 
-static uint32_t lower(uint32_t a, uint32_t b) {
+static uint32_t hello_lower(uint32_t a, uint32_t b) {
         return a < b ? a : b;
 }
 
@@ -57,16 +59,16 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
         Wire__Welcome welcome = WIRE__WELCOME__INIT;
         int r;
 
-        r = take_pidfd(session, request);
+        r = hello_take_pidfd(session, request);
         if (r > 0)
                 session_evict(session, &request->refusal);
         if (r != 0)
                 return r > 0 ? 0 : r;
-        session->minor = lower(hello->minor, FRAME_MINOR);
+        session->minor = hello_lower(hello->minor, FRAME_MINOR);
         session->admin = hello->admin;
         session->returns = hello->returns && session->minor >= FRAME_MINOR_1;
-        take_text(session->program, sizeof(session->program), hello->program);
-        take_text(session->library, sizeof(session->library), hello->library);
+        hello_take_text(session->program, sizeof(session->program), hello->program);
+        hello_take_text(session->library, sizeof(session->library), hello->library);
         session->state = SESSION_OPEN;
         session->deadline = loop_timer_free(session->deadline);
         welcome.has_minor = welcome.has_instance = welcome.has_staging_bytes = true;
@@ -79,62 +81,9 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
         return 0;
 }
 
-static unsigned count_members(const struct session *session) {
-        const struct list *link;
-        unsigned n = 0;
-
-        for (link = session->members.next; link != &session->members; link = link->next)
-                n++;
-        return n;
-}
-
-/* A job is addressed by its handle, so one connection can hold one place in it. */
-static bool has_joined(const struct session *session, const char *job) {
-        const struct member *member;
-
-        list_for_each(member, &session->members, owner_link)
-                if (member->job->open && strcmp(member->job->name, job) == 0)
-                        return true;
-        return false;
-}
-
-int session_check_job(const struct session *session, const char *job, uint32_t min_world, uint32_t max_world,
-                      struct refusal *refusal) {
-        if (job == NULL || !name_valid_job(job))
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "a job's name is 1 to %u bytes of UTF-8 without control characters and '/'",
-                              LIMIT_NAME);
-        if (min_world < 1 || min_world > max_world || max_world > LIMIT_WORLD)
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': a world of %u to %u members is not possible; 1 to %u are", job, min_world,
-                              max_world, LIMIT_WORLD);
-        if (has_joined(session, job))
-                return refuse(refusal, WIRE__CODE__STATE,
-                              "this connection is a member of job '%s' already; open another one for another member",
-                              job);
-        if (count_members(session) >= SESSION_MEMBERS)
-                return refuse(refusal, WIRE__CODE__QUOTA, "one connection can be member of %u jobs",
-                              SESSION_MEMBERS);
-        return 0;
-}
-
-int session_identify(struct membership_request *who, const char *job, bool asked, uint64_t instance,
-                     struct refusal *refusal) {
-        if (!asked)
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': an instance counts the processes of one rank, and none was asked for; give the "
-                              "rank with it, or leave it out",
-                              job);
-        if (instance == UINT64_MAX)
-                return refuse(refusal, WIRE__CODE__INVALID, "job '%s', rank %u: an instance is below %llu", job,
-                              who->rank, (unsigned long long)UINT64_MAX);
-        who->identity = 1 + (uint64_t)who->rank;
-        who->instance = 1 + instance;
-        return 0;
-}
-
 int on_join(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Join *join = CAST(Wire__Join, message);
+        const struct jobs_config *config = &session->sessions->config.jobs->config;
         struct job_join what;
         struct token token;
         int r;
@@ -143,8 +92,8 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
         if (r == 0 && request->id == 0)
                 r = refuse(&request->refusal, WIRE__CODE__INVALID, "JOIN needs a request number");
         if (r == 0 && !token_set(&token, join->token))
-                r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes", join->job,
-                           LIMIT_TOKEN);
+                r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes",
+                           join->job, LIMIT_TOKEN);
         if (r != 0)
                 return r;
         what = (struct job_join){
@@ -168,14 +117,15 @@ int on_join(struct session *session, struct request *request, const ProtobufCMes
                         .timeout = clock_from_ms(join->timeout_ms),
                         .last_call = clock_from_ms(join->last_call_ms),
                         .grace = join->has_rejoin_grace_ms ? clock_from_ms(join->rejoin_grace_ms)
-                                                           : session->sessions->config.jobs->config.rejoin_grace,
+                                                           : config->rejoin_grace,
                         .adapts = session->minor >= FRAME_MINOR_1,
                 },
                 .owner = session,
                 .owner_members = &session->members,
         };
         if (join->has_instance && session->minor >= FRAME_MINOR_1)
-                r = session_identify(&what.membership, join->job, join->has_rank, join->instance, &request->refusal);
+                r = session_identify(&what.membership, join->job, join->has_rank, join->instance,
+                                     &request->refusal);
         if (r == 0)
                 r = jobs_join(session->sessions->config.jobs, &what, &request->refusal);
         token_clear(&token);

@@ -4,8 +4,8 @@
 #include "job/takeover.h"
 #include "session/private.h"
 
-static struct job_rejoin describe(struct session *session, const struct request *request,
-                                  const Wire__Rejoin *rejoin, const struct token *token) {
+static struct job_rejoin rejoin_request(struct session *session, const struct request *request,
+                                        const Wire__Rejoin *rejoin, const struct token *token) {
         const struct jobs_config *config = &session->sessions->config.jobs->config;
 
         return (struct job_rejoin){
@@ -24,7 +24,8 @@ static struct job_rejoin describe(struct session *session, const struct request 
                                 .rank = rejoin->rank,
                                 .slot = rejoin->local_rank,
                                 .incarnation = rejoin->incarnation,
-                                .grace = rejoin->has_rejoin_grace_ms ? clock_from_ms(rejoin->rejoin_grace_ms) : config->rejoin_grace,
+                                .grace = rejoin->has_rejoin_grace_ms ? clock_from_ms(rejoin->rejoin_grace_ms)
+                                                                     : config->rejoin_grace,
                                 .adapts = true,
                         },
                         .owner = session,
@@ -62,7 +63,7 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
                            rejoin->job, LIMIT_TOKEN);
         if (r != 0)
                 return r;
-        what = describe(session, request, rejoin, &token);
+        what = rejoin_request(session, request, rejoin, &token);
         if (rejoin->has_instance)
                 r = session_identify(&what.join.membership, rejoin->job, rejoin->asked_rank, rejoin->instance,
                                      &request->refusal);
@@ -77,7 +78,7 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
         return 0;
 }
 
-/* Whether the fd came that has to come with this frame. */
+/* Whether this frame brought the fd that it has to bring. */
 static int rejoin_check_fd(struct request *request) {
         if (request->n_fds == 1)
                 return 0;

@@ -52,15 +52,17 @@ int on_operation(struct session *session, struct request *request, const Protobu
                 return refuse(&request->refusal, WIRE__CODE__STALE,
                               "job '%s' is in generation %u, the operation is for %u", member->job->name,
                               member->job->generation, operation->generation);
-        return operation_call(member, request->id, &(struct operation_request){
-                .sequence = operation->sequence,
-                .kind = (unsigned)operation->kind,
-                .dtype = (unsigned)operation->dtype,
-                .reduce = (unsigned)operation->reduce,
-                .root = operation->root,
-                .bytes = operation->bytes,
-                .input = operation->input,
-                .output = operation->output,
-                .total = operation->has_total ? operation->total : operation->bytes,
-        }, &request->refusal);
+        return operation_call(member, request->id,
+                              &(struct operation_request){
+                                      .sequence = operation->sequence,
+                                      .kind = (unsigned)operation->kind,
+                                      .dtype = (unsigned)operation->dtype,
+                                      .reduce = (unsigned)operation->reduce,
+                                      .root = operation->root,
+                                      .bytes = operation->bytes,
+                                      .input = operation->input,
+                                      .output = operation->output,
+                                      .total = operation->has_total ? operation->total : operation->bytes,
+                              },
+                              &request->refusal);
 }

@@ -9,20 +9,20 @@
 #include "session/report.h"
 #include "session/session.h"
 
-#define SESSION_MEMBERS 64u             /* memberships of one client */
+#define SESSION_MEMBERS 64u /* memberships of one client */
 
 enum session_state {
-        SESSION_GREETING,               /* HELLO has not come */
+        SESSION_GREETING, /* HELLO has not come */
         SESSION_OPEN,
-        SESSION_ENDING,                 /* hears nothing and says nothing any more */
+        SESSION_ENDING, /* hears nothing and says nothing any more */
 };
 
 struct sessions {
         struct sessions_config config;
         struct list list;
         unsigned n;
-        uint64_t next_id, started, start_time;          /* clock_now(), clock_wall() */
-        struct codec codec;             /* one message at a time is unpacked, on one thread */
+        uint64_t next_id, started, start_time; /* clock_now(), clock_wall() */
+        struct codec codec;                    /* one message at a time is unpacked, on one thread */
         uint8_t frame[FRAME_MAX];
         struct report report;
 };
@@ -36,28 +36,28 @@ struct session {
         uint64_t id, connected;
         struct session_peer peer;
         int pidfd;
-        struct charge pidfd_charge;     /* for one that came with HELLO */
+        struct charge pidfd_charge; /* for one that came with HELLO */
         struct loop_io *pidfd_io;
-        struct loop_timer *deadline;    /* of the handshake */
+        struct loop_timer *deadline; /* of the handshake */
         struct loop_deferred ending;
-        uint32_t cause;                 /* WIRE__CAUSE__… with which its members go */
+        uint32_t cause; /* WIRE__CAUSE__… with which its members go */
         struct list members;
         uint32_t minor;
-        uint32_t refused_plan;          /* request of the last plan that was refused: what still comes of
+        uint32_t refused_plan; /* request of the last plan that was refused: what still comes of
                                            it is not answered again */
         bool admin;
-        bool returns;                   /* it comes back to the daemon that follows this one */
+        bool returns; /* it comes back to the daemon that follows this one */
         char program[64], library[64];
 };
 
-extern const struct jobs_events sessions_events;        /* their data is the sessions */
+extern const struct jobs_events sessions_events; /* their data is the sessions */
 
 /* What a handler gets; fds that it keeps are set to -1. */
 struct request {
         uint32_t id;
         int *fds;
         unsigned n_fds;
-        struct member *member;          /* whom it is about; NULL if that is the client */
+        struct member *member; /* the one it is about; NULL: the client itself */
         struct refusal refusal;
 };
 
@@ -71,7 +71,7 @@ int session_watch_pidfd(struct session *session, int pidfd);
 /* Whether the client may have a place in a job of this name and size. */
 int session_check_job(const struct session *session, const char *job, uint32_t min_world, uint32_t max_world,
                       struct refusal *refusal);
-/* Says of a request for a rank, which is set, that it comes from this process of that rank. INVALID if the rank was not asked for. */
+/* Adds to a request for a rank which process of that rank it comes from. INVALID if no rank was asked for. */
 int session_identify(struct membership_request *who, const char *job, bool asked, uint64_t instance,
                      struct refusal *refusal);
 /* Root and the admin group see every user's jobs and may act on them. */
@@ -79,9 +79,19 @@ static inline bool session_is_operator(const struct session *session) {
         return session->peer.uid == 0 || session->peer.in_admin_group;
 }
 
-/* Whose daemon it is may hold back all jobs, too. */
+/* The daemon's own uid may hold back all jobs, too. */
 static inline bool session_may_drain(const struct session *session) {
         return session_is_operator(session) || session->peer.uid == geteuid();
+}
+
+/* NULL is a viewer from whom nothing is hidden. */
+static inline bool session_sees_all(const struct session *viewer) {
+        return viewer == NULL || session_is_operator(viewer);
+}
+
+/* A client sees the clients and jobs of its own uid. */
+static inline bool session_sees(const struct session *viewer, uid_t uid) {
+        return session_sees_all(viewer) || viewer->peer.uid == uid;
 }
 
 /* A message that codec_unpack() has checked to be of this type. */
@@ -113,7 +123,5 @@ int on_status(struct session *session, struct request *request, const ProtobufCM
 int on_control(struct session *session, struct request *request, const ProtobufCMessage *message);
 int on_trace(struct session *session, struct request *request, const ProtobufCMessage *message);
 
-/* What the client may see: the clients and jobs of its own uid; root and operators see all. */
-bool session_sees(const struct session *session, uid_t uid);
 /* Whether the job is meant by NAME, or UID/NAME; nothing asked for means every job. */
-bool session_asks_for(const char *asked, uid_t uid, const char *name);
+bool status_asks_for(const char *asked, uid_t uid, const char *name);

@@ -9,16 +9,16 @@
 #include "job/plan.h"
 #include "session/private.h"
 
-#define RESULT_BYTES 48u                /* of a result without its per-rank values, at most */
-#define TAIL_BYTES 1024u                /* kept free for the outcome and its text */
+#define RESULT_BYTES 48u /* of a result without its per-rank values, at most */
+#define TAIL_BYTES 1024u /* kept free for the outcome and its text */
 
-static void deferred(void *data) {
+static void report_deferred(void *data) {
         report_flush(data);
 }
 
 void report_init(struct report *report, struct sessions *sessions) {
         report->sessions = sessions;
-        report->flush = (struct loop_deferred){ .fn = deferred, .data = report };
+        report->flush = (struct loop_deferred){ .fn = report_deferred, .data = report };
         report->job = 0;
         for (unsigned i = 0; i < LIMIT_RESULTS; i++)
                 report->results[i] = &report->result[i];
@@ -28,7 +28,7 @@ void report_deinit(struct report *report) {
         loop_defer_cancel(report->sessions->config.loop, &report->flush);
 }
 
-static struct job *find_job(const struct jobs *jobs, uint32_t id) {
+static struct job *report_find_job(const struct jobs *jobs, uint32_t id) {
         struct job *job;
 
         list_for_each(job, &jobs->list, link)
@@ -39,7 +39,7 @@ static struct job *find_job(const struct jobs *jobs, uint32_t id) {
 
 void report_flush(struct report *report) {
         struct sessions *sessions = report->sessions;
-        struct job *job = find_job(sessions->config.jobs, report->job);
+        struct job *job = report_find_job(sessions->config.jobs, report->job);
         ssize_t size;
 
         if (report->job == 0)
@@ -59,7 +59,7 @@ void report_flush(struct report *report) {
 }
 
 /* Makes the report one of this step, sending what it held of another one. */
-static void turn_to(struct report *report, const struct plan *plan, uint64_t step) {
+static void report_turn_to(struct report *report, const struct plan *plan, uint64_t step) {
         bool same = report->job == plan->job->id && report->step.plan == plan->ordinal &&
                     report->step.step == step;
 
@@ -79,13 +79,13 @@ static void turn_to(struct report *report, const struct plan *plan, uint64_t ste
         loop_defer(report->sessions->config.loop, &report->flush);
 }
 
-static bool fits(const struct report *report, uint32_t world, size_t unused_bytes, uint32_t bytes) {
+static bool report_fits(const struct report *report, uint32_t world, size_t unused_bytes, uint32_t bytes) {
         return report->step.n_result < LIMIT_RESULTS && report->used_numbers + world <= REPORT_NUMBERS &&
                report->used_unused + unused_bytes <= REPORT_UNUSED &&
                report->used_bytes + bytes + TAIL_BYTES <= FRAME_PAYLOAD_MAX;
 }
 
-static bool any(const uint64_t *values, unsigned n) {
+static bool report_any(const uint64_t *values, unsigned n) {
         for (unsigned i = 0; i < n; i++)
                 if (values[i] != 0)
                         return true;
@@ -93,7 +93,7 @@ static bool any(const uint64_t *values, unsigned n) {
 }
 
 /* A value for each rank of the world; 0 for those on other nodes, of which nothing is known here. */
-static double *sums_by_rank(struct report *report, const struct job *job, const double *values) {
+static double *report_sums(struct report *report, const struct job *job, const double *values) {
         double *sums = report->sums + report->used_numbers;
 
         memset(sums, 0, job_world(job) * sizeof(*sums));
@@ -102,7 +102,7 @@ static double *sums_by_rank(struct report *report, const struct job *job, const 
         return sums;
 }
 
-static uint64_t *counts_by_rank(struct report *report, const struct job *job, const uint64_t *values) {
+static uint64_t *report_counts(struct report *report, const struct job *job, const uint64_t *values) {
         uint64_t *counts = report->counts + report->used_numbers;
 
         memset(counts, 0, job_world(job) * sizeof(*counts));
@@ -113,16 +113,16 @@ static uint64_t *counts_by_rank(struct report *report, const struct job *job, co
 
 void report_result(struct report *report, const struct plan *plan, uint32_t bucket,
                    const struct backend_result *result, const uint8_t *unused, size_t unused_bytes) {
-        bool counts = any(result->input_nonfinite, result->n_inputs);
+        bool counts = report_any(result->input_nonfinite, result->n_inputs);
         uint32_t world = job_world(plan->job);
-        uint32_t bytes = RESULT_BYTES + world * (counts ? 18 : 8) +
-                         (unused != NULL ? (uint32_t)unused_bytes : 0);
+        uint32_t bytes =
+                RESULT_BYTES + world * (counts ? 18 : 8) + (unused != NULL ? (uint32_t)unused_bytes : 0);
         Wire__BucketResult *entry;
 
-        turn_to(report, plan, plan->step + 1);
-        if (!fits(report, world, unused != NULL ? unused_bytes : 0, bytes)) {
+        report_turn_to(report, plan, plan->step + 1);
+        if (!report_fits(report, world, unused != NULL ? unused_bytes : 0, bytes)) {
                 report_flush(report);
-                turn_to(report, plan, plan->step + 1);
+                report_turn_to(report, plan, plan->step + 1);
         }
         entry = report->results[report->step.n_result++];
         wire__bucket_result__init(entry);
@@ -130,10 +130,10 @@ void report_result(struct report *report, const struct plan *plan, uint32_t buck
         entry->bucket = bucket;
         entry->sum_squares = result->sum_squares;
         entry->n_rank_sum_squares = world;
-        entry->rank_sum_squares = sums_by_rank(report, plan->job, result->input_sum_squares);
+        entry->rank_sum_squares = report_sums(report, plan->job, result->input_sum_squares);
         if (counts) {
                 entry->n_rank_nonfinite = world;
-                entry->rank_nonfinite = counts_by_rank(report, plan->job, result->input_nonfinite);
+                entry->rank_nonfinite = report_counts(report, plan->job, result->input_nonfinite);
         }
         report->used_numbers += world;
         if (unused != NULL) {
@@ -147,7 +147,7 @@ void report_result(struct report *report, const struct plan *plan, uint32_t buck
 
 void report_outcome(struct report *report, const struct plan *plan, uint64_t step,
                     const struct membership_loss *loss, const char *text) {
-        turn_to(report, plan, step);
+        report_turn_to(report, plan, step);
         report->step.has_outcome = true;
         report->step.outcome = loss != NULL ? WIRE__OUTCOME__VOID : WIRE__OUTCOME__COMMITTED;
         if (loss == NULL)

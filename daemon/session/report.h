@@ -11,15 +11,15 @@
 #include "job/job.h"
 #include "proto/frame.h"
 
-#define REPORT_NUMBERS 8192u            /* per-rank values in one frame: more would not fit it */
-#define REPORT_UNUSED 16384u            /* bytes of unused maps in one frame */
+#define REPORT_NUMBERS 8192u /* per-rank values in one frame: more would not fit it */
+#define REPORT_UNUSED 16384u /* bytes of unused maps in one frame */
 
 struct sessions;
 
 struct report {
         struct sessions *sessions;
         struct loop_deferred flush;
-        uint32_t job;                   /* 0: empty */
+        uint32_t job; /* 0: empty */
         Wire__Step step;
         Wire__BucketResult result[LIMIT_RESULTS];
         Wire__BucketResult *results[LIMIT_RESULTS];

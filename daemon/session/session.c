@@ -14,6 +14,7 @@
 #include "base/flood.h"
 #include "base/log.h"
 #include "base/proc.h"
+#include "proto/names.h"
 #include "session/private.h"
 
 int sessions_new(const struct sessions_config *config, struct sessions **ret) {
@@ -56,7 +57,7 @@ unsigned sessions_count(const struct sessions *sessions) {
 }
 
 /* Its members go, then the connection. Runs at the end of a pass, outside every callback. */
-static void end(void *data) {
+static void session_end(void *data) {
         struct session *session = data;
 
         while (!list_empty(&session->members))
@@ -64,7 +65,7 @@ static void end(void *data) {
         session->ops->hangup(session->transport);
 }
 
-static void begin_end(struct session *session, uint32_t cause) {
+static void session_begin_end(struct session *session, uint32_t cause) {
         uint64_t now = clock_now();
         struct member *member;
 
@@ -79,12 +80,12 @@ static void begin_end(struct session *session, uint32_t cause) {
 }
 
 /* Not a refusal: the client comes back, if there is another daemon in time. */
-static void tell_restarting(struct session *session, const char *why) {
+static void session_tell_restarting(struct session *session, const char *why) {
         Wire__Restarting message = WIRE__RESTARTING__INIT;
 
         message.text = (char *)why;
         session_send(session, WIRE__MESSAGE_TYPE__RESTARTING, 0, -1, &message.base);
-        begin_end(session, WIRE__CAUSE__SHUTDOWN);
+        session_begin_end(session, WIRE__CAUSE__SHUTDOWN);
 }
 
 void sessions_shutdown(struct sessions *sessions, const char *why) {
@@ -94,13 +95,13 @@ void sessions_shutdown(struct sessions *sessions, const char *why) {
         list_for_each_safe(session, spare, &sessions->list, link) {
                 session->cause = WIRE__CAUSE__SHUTDOWN;
                 if (session->returns)
-                        tell_restarting(session, why);
+                        session_tell_restarting(session, why);
                 else
                         session_refuse(session, WIRE__CODE__DAEMON_LOST, why);
         }
 }
 
-static void handshake_late(void *data) {
+static void session_handshake_late(void *data) {
         struct session *session = data;
 
         if (flood_admits(FLOOD_SILENT, session->peer.uid, clock_now()))
@@ -110,16 +111,16 @@ static void handshake_late(void *data) {
         session_refuse(session, WIRE__CODE__TIMEOUT, "no HELLO came in time");
 }
 
-static void process_ended(void *data, int fd, unsigned events) {
+static void session_process_ended(void *data, int fd, unsigned events) {
         struct session *session = data;
 
         session->cause = WIRE__CAUSE__EXITED;
         session->ops->drain(session->transport);
-        begin_end(session, WIRE__CAUSE__EXITED);
+        session_begin_end(session, WIRE__CAUSE__EXITED);
 }
 
 int session_watch_pidfd(struct session *session, int pidfd) {
-        int r = loop_io_new(session->sessions->config.loop, pidfd, LOOP_READ, process_ended, session,
+        int r = loop_io_new(session->sessions->config.loop, pidfd, LOOP_READ, session_process_ended, session,
                             &session->pidfd_io);
 
         if (r < 0)
@@ -142,7 +143,7 @@ int session_new(struct sessions *sessions, const struct session_link *ops, void 
         session->id = ++sessions->next_id;
         session->connected = clock_now();
         session->pidfd = -1;
-        session->ending = (struct loop_deferred){ .fn = end, .data = session };
+        session->ending = (struct loop_deferred){ .fn = session_end, .data = session };
         list_init(&session->members);
         if (pidfd >= 0) {
                 r = session_watch_pidfd(session, pidfd);
@@ -150,7 +151,7 @@ int session_new(struct sessions *sessions, const struct session_link *ops, void 
                         goto fail;
                 pidfd = -1;
         }
-        r = loop_timer_new(sessions->config.loop, handshake_late, session, &session->deadline);
+        r = loop_timer_new(sessions->config.loop, session_handshake_late, session, &session->deadline);
         if (r < 0)
                 goto fail;
         r = loop_timer_arm(session->deadline, sessions->config.handshake_timeout);
@@ -218,7 +219,7 @@ void session_send_refused(struct session *session, uint32_t request, const struc
 
 void session_evict(struct session *session, const struct refusal *refusal) {
         session_send_refused(session, 0, refusal);
-        begin_end(session, WIRE__CAUSE__EVICTED);
+        session_begin_end(session, WIRE__CAUSE__EVICTED);
 }
 
 void session_refuse(struct session *session, uint32_t code, const char *text) {
@@ -250,10 +251,66 @@ void session_closed(struct session *session) {
         struct pollfd poll_fd = { .fd = session->pidfd, .events = POLLIN };
         bool ended = session->pidfd >= 0 && poll(&poll_fd, 1, 0) > 0;
 
-        begin_end(session,
-                  ended || proc_exiting(session->peer.pid) ? WIRE__CAUSE__EXITED : WIRE__CAUSE__CLOSED);
+        session_begin_end(session, ended || proc_exiting(session->peer.pid) ? WIRE__CAUSE__EXITED
+                                                                            : WIRE__CAUSE__CLOSED);
 }
 
 void session_given_up(struct session *session) {
-        begin_end(session, WIRE__CAUSE__EVICTED);
+        session_begin_end(session, WIRE__CAUSE__EVICTED);
+}
+
+static unsigned session_count_members(const struct session *session) {
+        const struct list *link;
+        unsigned n = 0;
+
+        for (link = session->members.next; link != &session->members; link = link->next)
+                n++;
+        return n;
+}
+
+/* A job is addressed by its handle, so one connection can hold one place in it. */
+static bool session_has_joined(const struct session *session, const char *job) {
+        const struct member *member;
+
+        list_for_each(member, &session->members, owner_link)
+                if (member->job->open && strcmp(member->job->name, job) == 0)
+                        return true;
+        return false;
+}
+
+int session_check_job(const struct session *session, const char *job, uint32_t min_world, uint32_t max_world,
+                      struct refusal *refusal) {
+        if (job == NULL || !name_valid_job(job))
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "a job's name is 1 to %u bytes of UTF-8 without control characters and '/'",
+                              LIMIT_NAME);
+        if (min_world < 1 || min_world > max_world || max_world > LIMIT_WORLD)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s': a world of %u to %u members is not possible; 1 to %u are", job,
+                              min_world, max_world, LIMIT_WORLD);
+        if (session_has_joined(session, job))
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "this connection is a member of job '%s' already; open another one for another "
+                              "member",
+                              job);
+        if (session_count_members(session) >= SESSION_MEMBERS)
+                return refuse(refusal, WIRE__CODE__QUOTA, "one connection can be member of %u jobs",
+                              SESSION_MEMBERS);
+        return 0;
+}
+
+int session_identify(struct membership_request *who, const char *job, bool asked, uint64_t instance,
+                     struct refusal *refusal) {
+        if (!asked)
+                return refuse(
+                        refusal, WIRE__CODE__INVALID,
+                        "job '%s': an instance counts the processes of one rank, and none was asked for; "
+                        "give the rank with it, or leave it out",
+                        job);
+        if (instance == UINT64_MAX)
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s', rank %u: an instance is below %llu",
+                              job, who->rank, (unsigned long long)UINT64_MAX);
+        who->identity = 1 + (uint64_t)who->rank;
+        who->instance = 1 + instance;
+        return 0;
 }

@@ -41,7 +41,7 @@ struct sessions_config {
         struct loop *loop;
         struct backend *backend;
         struct accounts *accounts;
-        struct jobs *jobs;              /* what happens there comes here from then on */
+        struct jobs *jobs; /* what happens there comes here from then on */
         const char *device, *socket;
         uint64_t instance;
         uint64_t handshake_timeout;
@@ -49,13 +49,13 @@ struct sessions_config {
 };
 
 int sessions_new(const struct sessions_config *config, struct sessions **ret);
-struct sessions *sessions_free(struct sessions *sessions);      /* all sessions must be gone */
+struct sessions *sessions_free(struct sessions *sessions); /* all sessions must be gone */
 void sessions_set_handshake_timeout(struct sessions *sessions, uint64_t us);
 unsigned sessions_count(const struct sessions *sessions);
-/* Tells every client why the daemon goes, and hangs up. */
+/* Sends every client the reason why the daemon goes, and hangs up. */
 void sessions_shutdown(struct sessions *sessions, const char *why);
 
-/* All rows of an answer to STATUS but its end, as root sees them; each is valid during its call. */
+/* All rows of an answer to STATUS except its end, as root sees them; each is valid during its call. */
 typedef void (*sessions_row_fn)(void *data, uint16_t type, const ProtobufCMessage *row);
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data);
 
@@ -69,7 +69,7 @@ void session_packet(struct session *session, const void *packet, size_t size, in
 void session_bad_packet(struct session *session, const char *why);
 /* The peer has hung up, or the link has failed. */
 void session_closed(struct session *session);
-/* The link has given up a client that takes nothing more; it is not told. */
+/* The link has given up a client that takes nothing more; it does not hear why. */
 void session_given_up(struct session *session);
 /* What the socket layer says about it in its own refusals. */
 void session_refuse(struct session *session, uint32_t code, const char *text);

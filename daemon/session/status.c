@@ -19,8 +19,9 @@
 #include "proto/names.h"
 #include "session/private.h"
 
-#define THREADS 256u  /* of members that are looked at in an answer, or in a job for those who see all, */
-#define MARKS 131072u /* and parameters */
+/* What is looked at in an answer; in each job of it for a viewer from whom nothing is hidden. */
+#define THREADS 256u
+#define MARKS 131072u
 
 /* One process may be a member of many jobs: it is looked at once in an answer. A user has fewer processes
  * than these, unless the quota is raised. */
@@ -35,50 +36,38 @@ struct found {
 
 struct answer {
         struct sessions *sessions;
-        const struct session *viewer; /* NULL: somebody who sees all */
+        const struct session *viewer; /* NULL: one that sees all */
         uint64_t now;
         sessions_row_fn row;
         void *data;
         struct found *found;
 };
 
-/* Without a viewer, all is told. */
-static bool sees_all(const struct session *viewer) {
-        return viewer == NULL || session_is_operator(viewer);
-}
-
-static bool sees(const struct session *viewer, uid_t uid) {
-        return sees_all(viewer) || viewer->peer.uid == uid;
-}
-
-bool session_sees(const struct session *session, uid_t uid) {
-        return sees(session, uid);
-}
-
-static void send_row(const struct answer *answer, uint16_t type, const ProtobufCMessage *row) {
+static void status_send_row(const struct answer *answer, uint16_t type, const ProtobufCMessage *row) {
         answer->row(answer->data, type, row);
 }
 
-static unsigned visible_jobs(const struct answer *answer) {
+static unsigned status_visible_jobs(const struct answer *answer) {
         struct job *job;
         unsigned n = 0;
 
         list_for_each(job, &answer->sessions->config.jobs->list, link)
-                n += sees(answer->viewer, job->uid);
+                n += session_sees(answer->viewer, job->uid);
         return n;
 }
 
-static unsigned visible_clients(const struct answer *answer) {
+static unsigned status_visible_clients(const struct answer *answer) {
         struct session *other;
         unsigned n = 0;
 
         list_for_each(other, &answer->sessions->list, link)
-                n += sees(answer->viewer, other->peer.uid) && !other->admin && other->state == SESSION_OPEN;
+                n += session_sees(answer->viewer, other->peer.uid) && !other->admin &&
+                     other->state == SESSION_OPEN;
         return n;
 }
 
 /* Of all uids. */
-static void tell_refusals(const struct accounts *accounts, Wire__StatusDaemon *row) {
+static void status_add_refusals(const struct accounts *accounts, Wire__StatusDaemon *row) {
         row->has_refused_clients = row->has_refused_jobs = row->has_refused_arenas = row->has_refused_bytes =
                 row->has_refused_fds = row->has_refused_connects = row->has_denied = true;
         row->refused_clients = accounts_refused(accounts, ACCOUNT_CLIENTS);
@@ -90,7 +79,7 @@ static void tell_refusals(const struct accounts *accounts, Wire__StatusDaemon *r
         row->denied = accounts_noted(accounts, ACCOUNT_DENIED);
 }
 
-static void tell_process(Wire__StatusDaemon *row) {
+static void status_add_process(Wire__StatusDaemon *row) {
         struct proc_usage usage;
 
         proc_usage(&usage);
@@ -104,7 +93,7 @@ static void tell_process(Wire__StatusDaemon *row) {
         row->process_max_fds = usage.max_fds;
 }
 
-static void send_daemon(const struct answer *answer) {
+static void status_send_daemon(const struct answer *answer) {
         const struct sessions_config *config = &answer->sessions->config;
         const struct backend_ops *ops = config->backend->ops;
         Wire__StatusDaemon row = WIRE__STATUS_DAEMON__INIT;
@@ -121,8 +110,8 @@ static void send_daemon(const struct answer *answer) {
         row.uid = geteuid();
         row.uptime_ms = (answer->now - answer->sessions->started) / USEC_PER_MSEC;
         row.instance = config->instance;
-        row.clients = visible_clients(answer);
-        row.jobs = visible_jobs(answer);
+        row.clients = status_visible_clients(answer);
+        row.jobs = status_visible_jobs(answer);
         row.workers = ops->workers(config->backend);
         row.arenas = (uint32_t)accounts_total(config->accounts, ACCOUNT_ARENAS);
         row.arena_bytes = accounts_total(config->accounts, ACCOUNT_BYTES);
@@ -130,18 +119,18 @@ static void send_daemon(const struct answer *answer) {
         row.worker_cpu_us = ops->cpu_us(config->backend);
         row.has_process_start_time = true;
         row.process_start_time = answer->sessions->start_time;
-        tell_process(&row);
-        row.complete = sees_all(answer->viewer);
+        status_add_process(&row);
+        row.complete = session_sees_all(answer->viewer);
         if (row.complete)
-                tell_refusals(config->accounts, &row);
+                status_add_refusals(config->accounts, &row);
         row.has_draining = true;
         row.draining = config->jobs->gate != GATE_OPEN;
         row.has_open = answer->viewer != NULL && session_may_drain(answer->viewer);
         row.open = row.has_open ? jobs_open(config->jobs) : 0;
-        send_row(answer, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &row.base);
+        status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &row.base);
 }
 
-static void send_client(const struct answer *answer, const struct session *client) {
+static void status_send_client(const struct answer *answer, const struct session *client) {
         Wire__StatusClient row = WIRE__STATUS_CLIENT__INIT;
         const struct list *link;
 
@@ -158,10 +147,10 @@ static void send_client(const struct answer *answer, const struct session *clien
         row.admin = client->admin;
         for (link = client->members.next; link != &client->members; link = link->next)
                 row.jobs++;
-        send_row(answer, WIRE__MESSAGE_TYPE__STATUS_CLIENT, &row.base);
+        status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_CLIENT, &row.base);
 }
 
-static void add_totals(Wire__StatusJob *row, const struct record_totals *totals) {
+static void status_add_totals(Wire__StatusJob *row, const struct record_totals *totals) {
         if (totals == NULL)
                 return;
         row->has_committed = row->has_step_us = row->has_nonfinite_steps = row->has_reduce_us =
@@ -175,7 +164,7 @@ static void add_totals(Wire__StatusJob *row, const struct record_totals *totals)
         row->wait_us = totals->wait_us;
 }
 
-static void add_nonfinite(Wire__StatusJob *row, const struct nonfinite *nonfinite) {
+static void status_add_nonfinite(Wire__StatusJob *row, const struct nonfinite *nonfinite) {
         if (nonfinite == NULL)
                 return;
         row->has_nonfinite_step = row->has_nonfinite_plan = row->has_nonfinite_bucket =
@@ -190,7 +179,7 @@ static void add_nonfinite(Wire__StatusJob *row, const struct nonfinite *nonfinit
         row->nonfinite_parameter = (char *)(uintptr_t)nonfinite->parameter;
 }
 
-static void add_recovery(Wire__StatusJob *row, const struct recovery *recovery, uint64_t now) {
+static void status_add_recovery(Wire__StatusJob *row, const struct recovery *recovery, uint64_t now) {
         row->has_recovery_us = true;
         row->recovery_us = recovery->us;
         row->n_recovery_class = array_size(recovery->class);
@@ -219,7 +208,7 @@ static void add_recovery(Wire__StatusJob *row, const struct recovery *recovery, 
         row->lost_successor = recovery->successor;
 }
 
-static void send_job(const struct answer *answer, const struct job_view *job) {
+static void status_send_job(const struct answer *answer, const struct job_view *job) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
 
         row.has_job = row.has_uid = row.has_generation = row.has_world = row.has_step = row.has_buckets =
@@ -246,14 +235,14 @@ static void send_job(const struct answer *answer, const struct job_view *job) {
         row.incarnation = job->incarnation;
         row.operations = job->operations;
         row.text = (char *)job->text;
-        add_totals(&row, job->totals);
-        add_nonfinite(&row, job->blame);
-        add_recovery(&row, job->recovery, answer->now);
-        send_row(answer, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
+        status_add_totals(&row, job->totals);
+        status_add_nonfinite(&row, job->blame);
+        status_add_recovery(&row, job->recovery, answer->now);
+        status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
 }
 
-/* Where this process is noted, or will be: at a free place, or, if there is none, at another one's. */
-static struct found_process *found_at(struct found *found, pid_t pid) {
+/* Where this process is noted, or will be: at a free place, or if there is none, in place of another one. */
+static struct found_process *status_found_at(struct found *found, pid_t pid) {
         size_t n = array_size(found->process), home = (size_t)pid % n;
 
         for (size_t i = 0; i < n; i++) {
@@ -265,8 +254,8 @@ static struct found_process *found_at(struct found *found, pid_t pid) {
         return &found->process[home];
 }
 
-static const char *process_state_of(const struct answer *answer, pid_t pid, bool threads) {
-        struct found_process *process = found_at(answer->found, pid);
+static const char *status_process_state(const struct answer *answer, pid_t pid, bool threads) {
+        struct found_process *process = status_found_at(answer->found, pid);
         struct looks *looks = &answer->found->looks;
         bool known = process->state != NULL && process->pid == pid;
 
@@ -286,9 +275,9 @@ struct job_answer {
         struct job_view job;
 };
 
-static void send_member(void *data, const struct member_view *member) {
+static void status_send_member(void *data, const struct member_view *member) {
         const struct job_answer *job = data;
-        const char *process_state = process_state_of(job->answer, member->pid, member->late);
+        const char *process_state = status_process_state(job->answer, member->pid, member->late);
         bool stopped = member->active && strcmp(process_state, "stopped") == 0;
         Wire__StatusMember row = WIRE__STATUS_MEMBER__INIT;
 
@@ -312,10 +301,10 @@ static void send_member(void *data, const struct member_view *member) {
         row.unranked = member->joining;
         row.has_late_us = member->has_late_us;
         row.late_us = member->late_us;
-        send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
+        status_send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
 }
 
-static void send_plan(void *data, const struct plan_view *plan) {
+static void status_send_plan(void *data, const struct plan_view *plan) {
         const struct job_answer *job = data;
         Wire__StatusPlan row = WIRE__STATUS_PLAN__INIT;
 
@@ -330,21 +319,21 @@ static void send_plan(void *data, const struct plan_view *plan) {
         row.arena_bytes = plan->arena_bytes;
         row.reduce = (char *)reduce_name(plan->reduce);
         row.open = plan->open;
-        send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
+        status_send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
 }
 
-static void look(const struct answer *answer, struct job_wait *wait) {
+static void status_look(const struct answer *answer, struct job_wait *wait) {
         if (wait->kind == WAIT_JOIN)
                 return;
         wait->parameter = plan_wait_parameter(wait, &answer->found->looks);
-        wait->process_state = process_state_of(answer, wait->pid, true);
+        wait->process_state = status_process_state(answer, wait->pid, true);
 }
 
 static const char *const wait_names[] = {
         [WAIT_STEP] = "step", [WAIT_PLAN] = "plan", [WAIT_OPERATION] = "operation", [WAIT_JOIN] = "join"
 };
 
-static void send_wait(const struct job_answer *job, const struct job_wait *wait) {
+static void status_send_wait(const struct job_answer *job, const struct job_wait *wait) {
         Wire__StatusWait row = WIRE__STATUS_WAIT__INIT;
         uint64_t now = job->answer->now;
 
@@ -360,45 +349,45 @@ static void send_wait(const struct job_answer *job, const struct job_wait *wait)
         row.since_ms = now > wait->since ? (now - wait->since) / USEC_PER_MSEC : 0;
         row.what = (char *)wait_names[wait->kind];
         row.step = wait->step;
-        send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
+        status_send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
 }
 
 static const struct looks all_looks = { THREADS, MARKS };
 
-static void send_whole_job(const struct answer *answer, struct job *job) {
+static void status_send_whole_job(const struct answer *answer, struct job *job) {
         struct job_answer whole = { .answer = answer };
 
-        if (sees_all(answer->viewer)) /* no user's jobs hide those of another one */
+        if (session_sees_all(answer->viewer)) /* no user's jobs hide those of another one */
                 answer->found->looks = all_looks;
         view_job(job, answer->now, &whole.job);
         for (unsigned i = 0; i < whole.job.n_waits; i++)
-                look(answer, &whole.job.wait[i]);
-        send_job(answer, &whole.job);
-        view_members(job, &whole.job, send_member, &whole);
-        view_plans(job, send_plan, &whole);
+                status_look(answer, &whole.job.wait[i]);
+        status_send_job(answer, &whole.job);
+        view_members(job, &whole.job, status_send_member, &whole);
+        view_plans(job, status_send_plan, &whole);
         for (unsigned i = 0; i < whole.job.n_waits; i++)
-                send_wait(&whole, &whole.job.wait[i]);
+                status_send_wait(&whole, &whole.job.wait[i]);
 }
 
-bool session_asks_for(const char *asked, uid_t uid, const char *name) {
+bool status_asks_for(const char *asked, uid_t uid, const char *name) {
         return asked == NULL || asked[0] == '\0' || job_is_named(asked, uid, name);
 }
 
-/* Everything but the end of the answer; whether the job asked for is there. */
-static bool describe(const struct answer *answer, const char *asked) {
+/* Everything except the end of the answer; whether the job asked for is there. */
+static bool status_describe(const struct answer *answer, const char *asked) {
         bool found = asked == NULL || asked[0] == '\0';
         struct session *client;
         struct job *job;
 
-        send_daemon(answer);
+        status_send_daemon(answer);
         list_for_each(client, &answer->sessions->list, link)
-                if (sees(answer->viewer, client->peer.uid) && client->state == SESSION_OPEN)
-                        send_client(answer, client);
+                if (session_sees(answer->viewer, client->peer.uid) && client->state == SESSION_OPEN)
+                        status_send_client(answer, client);
         list_for_each(job, &answer->sessions->config.jobs->list, link) {
-                if (!sees(answer->viewer, job->uid) || !session_asks_for(asked, job->uid, job->name))
+                if (!session_sees(answer->viewer, job->uid) || !status_asks_for(asked, job->uid, job->name))
                         continue;
                 found = true;
-                send_whole_job(answer, job);
+                status_send_whole_job(answer, job);
         }
         return found;
 }
@@ -412,7 +401,7 @@ void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *dat
                                  .data = data,
                                  .found = &found };
 
-        describe(&answer, NULL);
+        status_describe(&answer, NULL);
 }
 
 struct reply {
@@ -420,7 +409,7 @@ struct reply {
         uint32_t request;
 };
 
-static void send_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
+static void status_send_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
         const struct reply *reply = data;
 
         session_send(reply->to, type, reply->request, -1, row);
@@ -433,14 +422,14 @@ int on_status(struct session *session, struct request *request, const ProtobufCM
         struct answer answer = { .sessions = session->sessions,
                                  .viewer = session,
                                  .now = clock_now(),
-                                 .row = send_reply,
+                                 .row = status_send_reply,
                                  .data = &reply,
                                  .found = &found };
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
 
         found.looks = all_looks;
         end.has_found = true;
-        end.found = describe(&answer, status->job);
-        send_reply(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
+        end.found = status_describe(&answer, status->job);
+        status_send_reply(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
         return 0;
 }

@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "session/private.h"
 
-#define PIECE_BYTES (96u << 10)         /* of the record; the piece ends behind the step that goes beyond */
-#define FRAME_NUMBERS 8192u             /* per-rank values in one frame: more might not fit */
+#define PIECE_BYTES (96u << 10) /* of the record; the piece ends after the step that goes beyond */
+#define FRAME_NUMBERS 8192u     /* per-rank values in one frame: more might not fit */
 
 _Static_assert(FRAME_NUMBERS >= 2 * LIMIT_WORLD, "a bucket fits a frame");
 
@@ -19,7 +19,7 @@ struct piece {
         uint32_t request;
         const char *asked;
         uint64_t now, until;
-        const struct record *told; /* the record whose names have been sent */
+        const struct record *named; /* the record whose names have been sent */
         uint32_t bytes;
 };
 
@@ -28,11 +28,11 @@ struct step_frame {
         Wire__TraceStep message;
         Wire__TraceBucket bucket[LIMIT_RESULTS], *buckets[LIMIT_RESULTS];
         int32_t pid[LIMIT_WORLD];
-        uint32_t numbers[FRAME_NUMBERS], used;  /* by rank, of its buckets */
+        uint32_t numbers[FRAME_NUMBERS], used; /* by rank, of its buckets */
 };
 
 /* Of the records that match, the one with the lowest handle that is not below `from`. */
-static const struct record *find_record(const struct piece *piece, uint32_t from) {
+static const struct record *trace_find_record(const struct piece *piece, uint32_t from) {
         const struct jobs *jobs = piece->to->sessions->config.jobs;
         const struct record *record, *found = NULL;
         const struct job *job;
@@ -40,31 +40,31 @@ static const struct record *find_record(const struct piece *piece, uint32_t from
         list_for_each(record, &jobs->ended.list, link)
                 if (record->job >= from && (found == NULL || record->job < found->job) &&
                     session_sees(piece->to, record->uid) &&
-                    session_asks_for(piece->asked, record->uid, record->name))
+                    status_asks_for(piece->asked, record->uid, record->name))
                         found = record;
         list_for_each(job, &jobs->list, link)
                 if (job->record != NULL && job->id >= from && (found == NULL || job->id < found->job) &&
-                    session_sees(piece->to, job->uid) && session_asks_for(piece->asked, job->uid, job->name))
+                    session_sees(piece->to, job->uid) && status_asks_for(piece->asked, job->uid, job->name))
                         found = job->record;
         return found;
 }
 
 /* A job that has no plan yet has no record, but it is there. */
-static bool job_exists(const struct piece *piece) {
+static bool trace_job_exists(const struct piece *piece) {
         const struct job *job;
 
         list_for_each(job, &piece->to->sessions->config.jobs->list, link)
-                if (session_sees(piece->to, job->uid) && session_asks_for(piece->asked, job->uid, job->name))
+                if (session_sees(piece->to, job->uid) && status_asks_for(piece->asked, job->uid, job->name))
                         return true;
         return false;
 }
 
-static void name_record(struct piece *piece, const struct record *record, struct step_frame *frame) {
+static void trace_name_record(struct piece *piece, const struct record *record, struct step_frame *frame) {
         Wire__TraceStep *message = &frame->message;
 
-        if (piece->told == record)
+        if (piece->named == record)
                 return;
-        piece->told = record;
+        piece->named = record;
         message->has_uid = message->has_incarnation = message->has_ended_job = message->has_now_us = true;
         message->name = (char *)(uintptr_t)record->name;
         message->uid = record->uid;
@@ -77,13 +77,13 @@ static void name_record(struct piece *piece, const struct record *record, struct
                 frame->pid[rank] = (int32_t)record->pid[rank];
 }
 
-static void begin_frame(struct piece *piece, const struct record *record, const struct record_step *step,
-                        struct step_frame *frame) {
+static void trace_begin_frame(struct piece *piece, const struct record *record,
+                              const struct record_step *step, struct step_frame *frame) {
         Wire__TraceStep *message = &frame->message;
 
         wire__trace_step__init(message);
         frame->used = 0;
-        name_record(piece, record, frame);
+        trace_name_record(piece, record, frame);
         message->has_record = message->has_generation = message->has_plan = message->has_step = true;
         message->has_opened_us = message->has_buckets = true;
         message->has_outcome = message->has_ended_us = step->ended != 0;
@@ -98,7 +98,7 @@ static void begin_frame(struct piece *piece, const struct record *record, const 
         message->bucket = frame->buckets;
 }
 
-static bool any(const uint32_t *values, uint32_t n) {
+static bool trace_any(const uint32_t *values, uint32_t n) {
         for (uint32_t i = 0; i < n; i++)
                 if (values[i] != 0)
                         return true;
@@ -106,7 +106,8 @@ static bool any(const uint32_t *values, uint32_t n) {
 }
 
 /* One number for each rank of the world; 0 for those on other nodes. */
-static uint32_t *by_rank(struct step_frame *frame, const struct record_step *step, const uint32_t *values) {
+static uint32_t *trace_by_rank(struct step_frame *frame, const struct record_step *step,
+                               const uint32_t *values) {
         uint32_t *numbers = frame->numbers + frame->used;
 
         memset(numbers, 0, step->world * sizeof(*numbers));
@@ -116,7 +117,7 @@ static uint32_t *by_rank(struct step_frame *frame, const struct record_step *ste
         return numbers;
 }
 
-static void add_bucket(struct step_frame *frame, const struct record_step *step, uint32_t index) {
+static void trace_add_bucket(struct step_frame *frame, const struct record_step *step, uint32_t index) {
         const struct record_bucket *from = record_bucket(step, index);
         const uint32_t *counts = record_nonfinite(step, index);
         Wire__TraceBucket *bucket = &frame->bucket[frame->message.n_bucket];
@@ -130,43 +131,44 @@ static void add_bucket(struct step_frame *frame, const struct record_step *step,
         bucket->end = from->end;
         bucket->sum_squares = from->sum_squares;
         bucket->n_ready = step->world;
-        bucket->ready = by_rank(frame, step, record_ready_times(step, index));
-        if (any(counts, step->n_local)) {
+        bucket->ready = trace_by_rank(frame, step, record_ready_times(step, index));
+        if (trace_any(counts, step->n_local)) {
                 bucket->n_rank_nonfinite = step->world;
-                bucket->rank_nonfinite = by_rank(frame, step, counts);
+                bucket->rank_nonfinite = trace_by_rank(frame, step, counts);
         }
 }
 
-static void send_frame(const struct piece *piece, const struct step_frame *frame) {
+static void trace_send_frame(const struct piece *piece, const struct step_frame *frame) {
         session_send(piece->to, WIRE__MESSAGE_TYPE__TRACE_STEP, piece->request, -1, &frame->message.base);
 }
 
-static void send_step(struct piece *piece, const struct record *record, const struct record_step *step) {
+static void trace_send_step(struct piece *piece, const struct record *record,
+                            const struct record_step *step) {
         uint32_t most = FRAME_NUMBERS / 2 / step->world;
         struct step_frame frame;
 
         if (most > LIMIT_RESULTS)
                 most = LIMIT_RESULTS;
-        begin_frame(piece, record, step, &frame);
+        trace_begin_frame(piece, record, step, &frame);
         for (uint32_t b = 0; b < step->kept; b++) {
                 if (frame.message.n_bucket == most) {
-                        send_frame(piece, &frame);
-                        begin_frame(piece, record, step, &frame);
+                        trace_send_frame(piece, &frame);
+                        trace_begin_frame(piece, record, step, &frame);
                 }
-                add_bucket(&frame, step, b);
+                trace_add_bucket(&frame, step, b);
         }
-        send_frame(piece, &frame);
+        trace_send_frame(piece, &frame);
         piece->bytes += step->size;
 }
 
 /* Steps of one record; true when it is over, else *after is where the next piece begins. */
-static bool send_record(struct piece *piece, const struct record *record, uint64_t *after) {
+static bool trace_send_record(struct piece *piece, const struct record *record, uint64_t *after) {
         const struct record_step *step;
 
         while ((step = record_next(record, *after)) != NULL && step->opened <= piece->until) {
                 if (piece->bytes >= PIECE_BYTES)
                         return false;
-                send_step(piece, record, step);
+                trace_send_step(piece, record, step);
                 *after = step->sequence;
         }
         return true;
@@ -188,12 +190,12 @@ int on_trace(struct session *session, struct request *request, const ProtobufCMe
         end.has_found = end.has_now_us = true;
         end.now_us = piece.now;
         piece.until = trace->has_until_us ? trace->until_us : piece.now;
-        end.found = job_exists(&piece);
-        while ((record = find_record(&piece, from)) != NULL) {
+        end.found = trace_job_exists(&piece);
+        while ((record = trace_find_record(&piece, from)) != NULL) {
                 end.found = true;
                 if (record->job != from)
                         after = 0;
-                if (!send_record(&piece, record, &after)) {
+                if (!trace_send_record(&piece, record, &after)) {
                         end.has_record = end.has_after = true;
                         end.record = record->job;
                         end.after = after;
