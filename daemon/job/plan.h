@@ -117,6 +117,6 @@ unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
 /* The parameter that a wait for a step is about; "" where it is not known, or not found among the first
  * looks->marks of its bucket, from which those are taken that were looked at. */
 const char *plan_wait_parameter(const struct job_wait *wait, struct looks *looks);
-/* Share of its time that the member was blocked, as its library says; negative if not known. */
-double plan_exposed(const struct plan *plan, uint32_t local);
-uint64_t plan_exposed_us(const struct plan *plan, uint32_t local);      /* that time; 0 if not known */
+/* For how long the member was blocked, of how long a time, in nanoseconds: as its library says, which can write
+ * what it likes. False if that is not known. */
+bool plan_read_times(const struct plan *plan, uint32_t local, uint64_t times[2]);

@@ -84,24 +84,11 @@ unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
         return plan_is_open(plan) && step_gate(plan) == GATE_OPEN ? step_waits(plan, waits, max) : 0;
 }
 
-/* Blocked and whole time in nanoseconds, as the member's library says: it can write what it likes. */
-static bool read_times(const struct plan *plan, uint32_t local, uint64_t times[2]) {
+bool plan_read_times(const struct plan *plan, uint32_t local, uint64_t times[2]) {
         const struct plan_part *part = &plan->part[local];
 
         if (!plan->agreed || part->state != PART_MAPPED)
                 return false;
         job_backend(plan->job)->arena_read(part->arena, 0, times, 2 * sizeof(times[0]));
         return times[1] > 0 && times[0] <= times[1];
-}
-
-double plan_exposed(const struct plan *plan, uint32_t local) {
-        uint64_t times[2];
-
-        return read_times(plan, local, times) ? (double)times[0] / (double)times[1] : -1;
-}
-
-uint64_t plan_exposed_us(const struct plan *plan, uint32_t local) {
-        uint64_t times[2];
-
-        return read_times(plan, local, times) ? times[0] / 1000 : 0;
 }

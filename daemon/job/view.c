@@ -5,41 +5,34 @@
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 
-/* Mean share of its time that the member was blocked, over its plans. */
-static double view_exposed(const struct member *member) {
+/* Mean share of its time that the member was blocked, over its plans, and the sum of that time. */
+static double view_exposed(const struct member *member, uint64_t *ret_us) {
         struct plan *plan;
+        uint64_t times[2];
         double sum = 0;
         unsigned n = 0;
 
+        *ret_us = 0;
         if (member->owner == NULL || member->state != MEMBER_ACTIVE)
                 return -1;
         list_for_each(plan, &member->job->plans, link) {
-                double share = plan_exposed(plan, member->local);
-
-                if (share < 0)
+                if (!plan_read_times(plan, member->local, times))
                         continue;
-                sum += share;
+                sum += (double)times[0] / (double)times[1];
+                *ret_us += times[0] / 1000;
                 n++;
         }
         return n > 0 ? sum / n : -1;
-}
-
-static uint64_t view_exposed_us(const struct member *member) {
-        struct plan *plan;
-        uint64_t sum = 0;
-
-        list_for_each(plan, &member->job->plans, link)
-                sum += plan_exposed_us(plan, member->local);
-        return sum;
 }
 
 static double view_job_exposed(const struct job *job) {
         struct member *member;
         double sum = 0;
         unsigned n = 0;
+        uint64_t us;
 
         list_for_each(member, &job->members, link) {
-                double share = view_exposed(member);
+                double share = view_exposed(member, &us);
 
                 if (share < 0)
                         continue;
@@ -102,24 +95,19 @@ static bool view_is_late(const struct member *member, const struct job_view *vie
         return false;
 }
 
-/* Between agreed plans: has the member sent everything it can in some open step? */
-static bool view_has_sent_all(const struct member *member) {
+/* A member waits once it has sent everything that it can in some open step. */
+static const char *view_doing(const struct member *member) {
+        bool mapped = false, waiting = member->operation.pending;
         struct plan *plan;
 
-        list_for_each(plan, &member->job->plans, link)
-                if (plan_is_open(plan) &&
-                    plan->part[member->local].n_ready == plan->reference->n_buckets)
-                        return true;
-        return member->operation.pending;
-}
+        list_for_each(plan, &member->job->plans, link) {
+                const struct plan_part *part = &plan->part[member->local];
 
-static bool view_has_plan(const struct member *member) {
-        struct plan *plan;
-
-        list_for_each(plan, &member->job->plans, link)
-                if (plan->agreed && plan->part[member->local].state == PART_MAPPED)
-                        return true;
-        return false;
+                mapped |= plan->agreed && part->state == PART_MAPPED;
+                waiting |= plan_is_open(plan) &&
+                           part->n_ready == plan->reference->n_buckets;
+        }
+        return waiting ? "waiting" : mapped ? "computing" : "planning";
 }
 
 static const char *view_state(const struct member *member, bool late) {
@@ -129,16 +117,13 @@ static const char *view_state(const struct member *member, bool late) {
         case MEMBER_LOST: return "lost";
         default: break;
         }
-        if (late)
-                return "late";
-        if (view_has_sent_all(member))
-                return "waiting";
-        return view_has_plan(member) ? "computing" : "planning";
+        return late ? "late" : view_doing(member);
 }
 
 static struct member_view view_member(const struct member *member, const struct job_view *view) {
         bool joining = member->state == MEMBER_JOINING, late = !joining && view_is_late(member, view);
-        double exposed = view_exposed(member);
+        uint64_t exposed_us;
+        double exposed = view_exposed(member, &exposed_us);
 
         return (struct member_view){
                 .rank = member->rank,
@@ -154,7 +139,7 @@ static struct member_view view_member(const struct member *member, const struct 
                 .late = late,
                 .has_late_us = view->totals != NULL && !joining,
                 .exposed = exposed,
-                .exposed_us = exposed >= 0 ? view_exposed_us(member) : 0,
+                .exposed_us = exposed_us,
                 .late_us = view->totals != NULL && !joining ? view->totals->late_us[member->local] : 0,
         };
 }

@@ -92,23 +92,13 @@ static bool report_any(const uint64_t *values, unsigned n) {
         return false;
 }
 
-/* A value for each rank of the world; 0 for those on other nodes, of which nothing is known here. */
-static double *report_sums(struct report *report, const struct job *job, const double *values) {
-        double *sums = report->sums + report->used_numbers;
-
-        memset(sums, 0, job_world(job) * sizeof(*sums));
+/* A value of 8 bytes for each rank of the world: 0 for those on other nodes, which are not known here. */
+static void *report_by_rank(const struct job *job, const void *values, void *by_rank) {
+        memset(by_rank, 0, job_world(job) * sizeof(uint64_t));
         for (uint32_t local = 0; local < job->n_local; local++)
-                sums[job->local[local]->rank] = values[local];
-        return sums;
-}
-
-static uint64_t *report_counts(struct report *report, const struct job *job, const uint64_t *values) {
-        uint64_t *counts = report->counts + report->used_numbers;
-
-        memset(counts, 0, job_world(job) * sizeof(*counts));
-        for (uint32_t local = 0; local < job->n_local; local++)
-                counts[job->local[local]->rank] = values[local];
-        return counts;
+                memcpy((uint64_t *)by_rank + job->local[local]->rank, (const uint64_t *)values + local,
+                       sizeof(uint64_t));
+        return by_rank;
 }
 
 void report_result(struct report *report, const struct plan *plan, uint32_t bucket,
@@ -130,10 +120,12 @@ void report_result(struct report *report, const struct plan *plan, uint32_t buck
         entry->bucket = bucket;
         entry->sum_squares = result->sum_squares;
         entry->n_rank_sum_squares = world;
-        entry->rank_sum_squares = report_sums(report, plan->job, result->input_sum_squares);
+        entry->rank_sum_squares =
+                report_by_rank(plan->job, result->input_sum_squares, report->sums + report->used_numbers);
         if (counts) {
                 entry->n_rank_nonfinite = world;
-                entry->rank_nonfinite = report_counts(report, plan->job, result->input_nonfinite);
+                entry->rank_nonfinite = report_by_rank(plan->job, result->input_nonfinite,
+                                                       report->counts + report->used_numbers);
         }
         report->used_numbers += world;
         if (unused != NULL) {

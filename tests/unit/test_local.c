@@ -2,6 +2,7 @@
 /* What the job layer does where the world is larger than the node. */
 #include "elastic_fixture.h"
 
+#include "job/view.h"
 #include "partly_fixture.h"
 
 static struct job_join of_rank(struct fixture *f, uint32_t rank) {
@@ -127,6 +128,29 @@ static void blame_names_the_rank(void **state) {
         assert_int_equal(record_nonfinite(record_next(job->record, 0), 0)[1], 2);
 }
 
+static void note_member(void *data, const struct member_view *member) {
+        hear("rank %u %s;", member->rank, member->state);
+}
+
+static void people_see_ranks(void **state) {
+        struct fixture *f = *state;
+        struct job *job = form_partly(f);
+        struct job_view view;
+
+        carried = true;
+        agree_partly(f);
+        view_job(job, clock_now(), &view);
+        view_members(job, &view, note_member, NULL);
+        assert_heard("rank 1 computing;rank 3 computing;");
+        assert_int_equal(view.world, WORLD);
+        assert_int_equal(ready(f, 1, 0, 1), 0);
+        view_job(job, clock_now(), &view);
+        assert_int_equal(view.n_waits, 1);
+        assert_int_equal(view.wait[0].rank, 3);
+        view_members(job, &view, note_member, NULL);
+        assert_heard("rank 1 waiting;rank 3 late;");
+}
+
 /* Everybody's slots, of which the members of this node fill their own. */
 static void a_gather_has_a_slot_for_each_rank(void **state) {
         struct fixture *f = *state;
@@ -216,6 +240,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(nothing_is_summed_without_the_other_nodes, setup, teardown),
                 cmocka_unit_test_setup_teardown(an_average_divides_by_the_world, setup, teardown),
                 cmocka_unit_test_setup_teardown(blame_names_the_rank, setup, teardown),
+                cmocka_unit_test_setup_teardown(people_see_ranks, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_gather_has_a_slot_for_each_rank, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_loss_elsewhere_ends_the_generation, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_loss_here_names_its_rank, setup, teardown),
