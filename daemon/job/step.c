@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/cleanup.h"
+#include "gradsync.pb-c.h"
 #include "job/private.h"
 #include "job/takeover.h"
 #include "proto/names.h"
@@ -146,7 +147,8 @@ static void look_again(struct plan *plan, uint32_t index) {
                 memory_intact(plan->job->local[local], plan_range(plan, local, index).arena, bytes);
 }
 
-/* A bucket has no result, because of the member with this rank: the step is void with its loss, or now, if it is lost already. */
+/* A bucket has no result, because of this member: the step is void with its loss, or now, if it is lost
+ * already. */
 static void break_for(struct plan *plan, uint32_t local) {
         plan->n_full--;
         memory_punched(plan->job->local[local]);
@@ -221,17 +223,16 @@ static int launch(struct plan *plan, uint32_t index, uint64_t now) {
 }
 
 /* Keeps, per bucket, which parameters have been absent on all members so far. */
-static int note_absent(struct plan *plan, uint32_t index, const ProtobufCBinaryData *absent,
-                       struct refusal *refusal) {
-        struct bucket *bucket = &plan->bucket[index];
-        uint32_t n = plan->reference->bucket[index].n;
+static int note_absent(struct plan *plan, const struct ready *ready, struct refusal *refusal) {
+        struct bucket *bucket = &plan->bucket[ready->bucket];
+        uint32_t n = plan->reference->bucket[ready->bucket].n;
         size_t bytes = (n + 7) / 8;
 
-        if (absent->len != bytes || (n % 8 != 0 && absent->data[bytes - 1] >> n % 8 != 0))
+        if (ready->absent_bytes != bytes || (n % 8 != 0 && ready->absent[bytes - 1] >> n % 8 != 0))
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "bucket %u has %u parameters, but its map of absent ones has %zu bytes or bits "
                               "beyond them",
-                              index, n, absent->len);
+                              ready->bucket, n, ready->absent_bytes);
         if (plan->reference->reduce != WIRE__REDUCE__AVG && plan->reference->reduce != WIRE__REDUCE__SUM)
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "plan %u computes the %s, to which an absent parameter contributes nothing "
@@ -240,13 +241,13 @@ static int note_absent(struct plan *plan, uint32_t index, const ProtobufCBinaryD
         if (bucket->n_ready == 0)
                 memset(bucket->absent, 0xff, bytes);
         for (size_t i = 0; i < bytes; i++)
-                bucket->absent[i] &= absent->data[i];
+                bucket->absent[i] &= ready->absent[i];
         return 0;
 }
 
-static int note_divisor(struct plan *plan, const struct member *member, const Wire__Ready *ready,
+static int note_divisor(struct plan *plan, const struct member *member, const struct ready *ready,
                         struct refusal *refusal) {
-        uint32_t divisor = ready->has_divisor && ready->divisor > 0 ? ready->divisor : job_world(plan->job);
+        uint32_t divisor = ready->divisor > 0 ? ready->divisor : job_world(plan->job);
 
         if (plan->divisor == 0)
                 plan->divisor = divisor;
@@ -260,7 +261,7 @@ static int note_divisor(struct plan *plan, const struct member *member, const Wi
 }
 
 /* What makes a READY wrong, apart from its contents. */
-static int check_place(const struct plan *plan, const struct member *member, const Wire__Ready *ready,
+static int check_place(const struct plan *plan, const struct member *member, const struct ready *ready,
                        struct refusal *refusal) {
         const char *job = member->job->name;
 
@@ -295,7 +296,7 @@ static int check_place(const struct plan *plan, const struct member *member, con
         return 0;
 }
 
-int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *refusal) {
+int step_ready(struct member *member, const struct ready *ready, struct refusal *refusal) {
         struct job *job = member->job;
         struct plan *plan;
         struct plan_part *part;
@@ -316,7 +317,7 @@ int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *
         bucket = &plan->bucket[ready->bucket];
         r = note_divisor(plan, member, ready, refusal);
         if (r == 0 && ready->has_absent)
-                r = note_absent(plan, ready->bucket, &ready->absent, refusal);
+                r = note_absent(plan, ready, refusal);
         if (r != 0)
                 return r;
         if (!ready->has_absent)

@@ -6,12 +6,20 @@
  */
 #pragma once
 
-#include "gradsync.pb-c.h"
 #include "job/plan.h"
+
+struct ready {
+        uint32_t generation, plan, bucket;
+        uint32_t divisor;               /* of averages; 0: the number of members */
+        uint64_t step;
+        bool has_absent;
+        const uint8_t *absent;          /* one bit per parameter of the bucket: not used here */
+        size_t absent_bytes;
+};
 
 /* One bucket of the member belongs to the daemon now. 0, also when it was absorbed because its generation is
  * over; a code with *refusal if the member broke a rule. */
-int step_ready(struct member *member, const Wire__Ready *ready, struct refusal *refusal);
+int step_ready(struct member *member, const struct ready *ready, struct refusal *refusal);
 
 /* What the job's machine decides about the open step. It may begin; nobody will have it; everybody has it; the members can be
  * told that nobody has it; it never began, and ends without a word. */

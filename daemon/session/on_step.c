@@ -7,7 +7,18 @@
 int on_ready(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Ready *ready = CAST(Wire__Ready, message);
 
-        return step_ready(request->member, ready, &request->refusal);
+        return step_ready(request->member,
+                          &(struct ready){
+                                  .generation = ready->generation,
+                                  .plan = ready->plan,
+                                  .bucket = ready->bucket,
+                                  .divisor = ready->divisor,
+                                  .step = ready->step,
+                                  .has_absent = ready->has_absent,
+                                  .absent = ready->absent.data,
+                                  .absent_bytes = ready->absent.len,
+                          },
+                          &request->refusal);
 }
 
 int on_staging(struct session *session, struct request *request, const ProtobufCMessage *message) {

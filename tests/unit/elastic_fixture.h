@@ -72,7 +72,7 @@ static inline void agree(struct fixture *f, uint32_t world, uint32_t ordinal) {
 }
 
 static inline int ready(struct fixture *f, uint32_t rank, uint32_t plan, uint64_t step) {
-        Wire__Ready message = WIRE__READY__INIT;
+        struct ready message = { 0 };
 
         message.generation = f->member[rank]->job->generation;
         message.plan = plan;

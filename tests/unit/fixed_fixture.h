@@ -84,7 +84,7 @@ static inline void agree(struct fixture *f, uint32_t world) {
 }
 
 static inline int ready(struct fixture *f, uint32_t rank, uint64_t step, uint32_t bucket) {
-        Wire__Ready message = WIRE__READY__INIT;
+        struct ready message = { 0 };
 
         message.generation = 1;
         message.step = step;

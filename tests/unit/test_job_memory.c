@@ -105,7 +105,7 @@ static void agree(struct fixture *f, uint32_t handle) {
 }
 
 static int ready(struct fixture *f, uint32_t rank, uint64_t step, uint32_t bucket) {
-        Wire__Ready message = WIRE__READY__INIT;
+        struct ready message = { 0 };
 
         message.generation = 1;
         message.step = step;

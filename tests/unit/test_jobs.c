@@ -379,7 +379,7 @@ static void a_search_ends_with_its_step(void **state) {
 
 static void wrong_readys_are_refused_by_name(void **state) {
         struct fixture *f = *state;
-        Wire__Ready message = WIRE__READY__INIT;
+        struct ready message = { 0 };
 
         form(f, 2);
         agree(f, 2);
@@ -397,14 +397,13 @@ static void wrong_readys_are_refused_by_name(void **state) {
         assert_int_equal(step_ready(f->member[0], &message, &f->refusal), WIRE__CODE__STATE);
         message.plan = 0;
         message.step = message.bucket = 1;
-        message.has_divisor = true;
         message.divisor = 7;
         assert_int_equal(step_ready(f->member[1], &message, &f->refusal), WIRE__CODE__OPERATION_MISMATCH);
 }
 
 static void unused_parameters_are_told(void **state) {
         struct fixture *f = *state;
-        Wire__Ready message = WIRE__READY__INIT;
+        struct ready message = { 0 };
         uint8_t absent = 1;
 
         form(f, 2);
@@ -412,7 +411,8 @@ static void unused_parameters_are_told(void **state) {
         message.generation = 1;
         message.step = 1;
         message.has_absent = true;
-        message.absent = (ProtobufCBinaryData){ .len = 1, .data = &absent };
+        message.absent = &absent;
+        message.absent_bytes = 1;
         assert_int_equal(step_ready(f->member[0], &message, &f->refusal), 0);
         assert_int_equal(step_ready(f->member[1], &message, &f->refusal), 0);
         message.bucket = 1;
@@ -426,7 +426,7 @@ static void unused_parameters_are_told(void **state) {
         message.has_absent = true;
         absent = 3; /* a bit beyond the bucket's one parameter */
         assert_int_equal(step_ready(f->member[0], &message, &f->refusal), WIRE__CODE__INVALID);
-        message.absent.len = 0;
+        message.absent_bytes = 0;
         assert_int_equal(step_ready(f->member[0], &message, &f->refusal), WIRE__CODE__INVALID);
 }
 
@@ -511,7 +511,7 @@ static void the_end_of_a_lost_job_does_not_change_its_reason(void **state) {
 
 static void a_slower_plan_does_not_set_a_member_back(void **state) {
         struct fixture *f = *state;
-        Wire__Ready message = WIRE__READY__INIT;
+        struct ready message = { 0 };
         int fd;
 
         form(f, 1);
