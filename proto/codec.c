@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * protobuf-c on a leash. Unpacking takes memory from one fixed block per codec (a bump allocator that forgets everything
- * at the next unpack); each allocation is preceded by its size, which is how a NUL inside a string is found: protobuf-c
- * copies it like any byte, and a reader of the C string would see a shorter one than was sent.
+ * protobuf-c on a leash. Unpacking takes memory from one fixed block per codec (a bump allocator that forgets
+ * everything at the next unpack); each allocation is preceded by its size, which is how a NUL inside a string
+ * is found: protobuf-c copies it like any byte, and a reader of the C string would see a shorter one than was
+ * sent.
  */
 #include "proto/codec.h"
 
@@ -15,7 +16,7 @@
 #include "proto/names.h"
 
 #define ALIGN 16u
-#define LIMIT_BYTES (LIMIT_BUCKET_PARAMS / 8u)  /* of a `bytes` field */
+#define LIMIT_BYTES (LIMIT_BUCKET_PARAMS / 8u) /* of a `bytes` field */
 
 static const ProtobufCMessageDescriptor *const descriptors[] = {
         [WIRE__MESSAGE_TYPE__HELLO] = &wire__hello__descriptor,
@@ -78,20 +79,20 @@ static const struct {
         uint32_t field;
         size_t limit;
 } repeat_limits[] = {
-        { &wire__joined__descriptor, 10, LIMIT_PLANS },         /* plan */
-        { &wire__plan_params__descriptor, 3, LIMIT_CHUNK },     /* param */
-        { &wire__plan_buckets__descriptor, 3, LIMIT_CHUNK },    /* bucket */
-        { &wire__param__descriptor, 3, LIMIT_DIMS },            /* shape */
-        { &wire__step__descriptor, 5, LIMIT_RESULTS },          /* result */
-        { &wire__bucket_result__descriptor, 3, LIMIT_WORLD },   /* rank_sum_squares */
-        { &wire__bucket_result__descriptor, 4, LIMIT_WORLD },   /* rank_nonfinite */
-        { &wire__status_job__descriptor, 33, LIMIT_CLASSES },   /* reduce_class */
-        { &wire__status_job__descriptor, 61, LIMIT_RECOVERY_CLASSES },  /* recovery_class */
-        { &wire__status_job__descriptor, 63, LIMIT_CAUSES },    /* rebuilds */
-        { &wire__trace_step__descriptor, 5, LIMIT_WORLD },      /* pid */
-        { &wire__trace_step__descriptor, 14, LIMIT_RESULTS },   /* bucket */
-        { &wire__trace_bucket__descriptor, 2, LIMIT_WORLD },    /* ready */
-        { &wire__trace_bucket__descriptor, 6, LIMIT_WORLD },    /* rank_nonfinite */
+        { &wire__joined__descriptor, 10, LIMIT_PLANS },                /* plan */
+        { &wire__plan_params__descriptor, 3, LIMIT_CHUNK },            /* param */
+        { &wire__plan_buckets__descriptor, 3, LIMIT_CHUNK },           /* bucket */
+        { &wire__param__descriptor, 3, LIMIT_DIMS },                   /* shape */
+        { &wire__step__descriptor, 5, LIMIT_RESULTS },                 /* result */
+        { &wire__bucket_result__descriptor, 3, LIMIT_WORLD },          /* rank_sum_squares */
+        { &wire__bucket_result__descriptor, 4, LIMIT_WORLD },          /* rank_nonfinite */
+        { &wire__status_job__descriptor, 33, LIMIT_CLASSES },          /* reduce_class */
+        { &wire__status_job__descriptor, 61, LIMIT_RECOVERY_CLASSES }, /* recovery_class */
+        { &wire__status_job__descriptor, 63, LIMIT_CAUSES },           /* rebuilds */
+        { &wire__trace_step__descriptor, 5, LIMIT_WORLD },             /* pid */
+        { &wire__trace_step__descriptor, 14, LIMIT_RESULTS },          /* bucket */
+        { &wire__trace_bucket__descriptor, 2, LIMIT_WORLD },           /* ready */
+        { &wire__trace_bucket__descriptor, 6, LIMIT_WORLD },           /* rank_nonfinite */
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -102,7 +103,7 @@ static void *bump_alloc(void *data, size_t size) {
         uint8_t *at;
 
         if (need < size || codec->used > CODEC_SCRATCH || need > CODEC_SCRATCH - codec->used) {
-                codec->used = CODEC_SCRATCH + 1;        /* exhausted: nothing fits until the next unpack */
+                codec->used = CODEC_SCRATCH + 1; /* exhausted: nothing fits until the next unpack */
                 return NULL;
         }
         at = codec->buffer + codec->used;
@@ -111,8 +112,7 @@ static void *bump_alloc(void *data, size_t size) {
         return at + ALIGN;
 }
 
-static void bump_free(void *data, void *pointer) {
-}
+static void bump_free(void *data, void *pointer) {}
 
 static size_t bump_size(const void *pointer) {
         size_t size;
@@ -138,7 +138,8 @@ const ProtobufCMessageDescriptor *codec_descriptor(uint16_t type) {
 
 const char *codec_type_name(uint16_t type) {
         static __thread char unknown[sizeof("type 65535")];
-        const ProtobufCEnumValue *value = protobuf_c_enum_descriptor_get_value(&wire__message_type__descriptor, type);
+        const ProtobufCEnumValue *value =
+                protobuf_c_enum_descriptor_get_value(&wire__message_type__descriptor, type);
 
         if (value && codec_descriptor(type))
                 return value->name;
@@ -202,7 +203,8 @@ static const char *check_message(const ProtobufCMessage *message) {
         const char *why = NULL;
 
         for (unsigned i = 0; i < message->n_unknown_fields && !why; i++)
-                if (message->unknown_fields[i].tag == 0)        /* protobuf-c sees it only where it takes one byte */
+                /* protobuf-c sees it only where it takes one byte */
+                if (message->unknown_fields[i].tag == 0)
                         why = "a field has the number 0";
         for (unsigned i = 0; i < descriptor->n_fields && !why; i++)
                 why = check_field(message, &descriptor->fields[i]);
@@ -214,15 +216,17 @@ static const ProtobufCMessage *unpack(struct codec *codec, uint16_t type, const 
         const ProtobufCMessageDescriptor *descriptor = codec_descriptor(type);
         const ProtobufCMessage *message;
 
-        *ret_why = !descriptor ? "the message type is unknown" :
-                   length > FRAME_PAYLOAD_MAX ? "the payload is larger than a frame may carry" : NULL;
+        *ret_why = !descriptor                  ? "the message type is unknown"
+                   : length > FRAME_PAYLOAD_MAX ? "the payload is larger than a frame may carry"
+                                                : NULL;
         if (*ret_why)
                 return NULL;
         codec->used = 0;
         codec->allocator.allocator_data = codec;
         message = protobuf_c_message_unpack(descriptor, &codec->allocator, length, payload);
         if (!message)
-                *ret_why = codec->used > CODEC_SCRATCH ? "the payload is too complex" : "the payload is malformed";
+                *ret_why = codec->used > CODEC_SCRATCH ? "the payload is too complex"
+                                                       : "the payload is malformed";
         else
                 *ret_why = check_message(message);
         return *ret_why ? NULL : message;
@@ -238,8 +242,11 @@ const ProtobufCMessage *codec_unpack(struct codec *codec, uint16_t type, const v
         return message;
 }
 
-ssize_t codec_pack(uint8_t out[FRAME_MAX], uint16_t type, uint32_t request, unsigned fds, const ProtobufCMessage *message) {
-        struct frame_header header = { .major = FRAME_MAJOR, .type = type, .fds = (uint16_t)fds, .request = request };
+ssize_t codec_pack(uint8_t out[FRAME_MAX], uint16_t type, uint32_t request, unsigned fds,
+                   const ProtobufCMessage *message) {
+        struct frame_header header = {
+                .major = FRAME_MAJOR, .type = type, .fds = (uint16_t)fds, .request = request
+        };
         size_t size;
 
         assert(message->descriptor == codec_descriptor(type));

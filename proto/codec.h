@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Packing and unpacking of the protobuf-c payloads with bounded memory. A decoder allocates only from the caller's
- * fixed buffer, so a hostile payload can neither exhaust memory nor leave anything behind; after unpacking, message
- * specific limits (string lengths, repeated fields, UTF-8) are checked, so callers may index without looking again.
+ * Packing and unpacking of the protobuf-c payloads with bounded memory. A decoder allocates only from the
+ * caller's fixed buffer, so a hostile payload can neither exhaust memory nor leave anything behind; after
+ * unpacking, message specific limits (string lengths, repeated fields, UTF-8) are checked, so callers may
+ * index without looking again.
  */
 #pragma once
 
+#include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include <protobuf-c/protobuf-c.h>
 
 #include "frame.h"
 #include "gradsync.pb-c.h"
 
-
-#define CODEC_SCRATCH (256u * 1024u)    /* enough for any legal frame */
+#define CODEC_SCRATCH (256u * 1024u) /* enough for any legal frame */
 
 struct codec {
         ProtobufCAllocator allocator;
-        uint8_t *buffer;                /* CODEC_SCRATCH bytes, owned */
+        uint8_t *buffer; /* CODEC_SCRATCH bytes, owned */
         size_t used;
 };
 
@@ -30,14 +30,17 @@ void codec_deinit(struct codec *codec);
 
 /* Descriptor of a message type, or NULL if this version does not know the type. */
 const ProtobufCMessageDescriptor *codec_descriptor(uint16_t type);
-/* "HELLO", …, or "type 77". The result for an unknown type lives in thread-local memory until the next call. */
+/* "HELLO", …, or "type 77". The result for an unknown type lives in thread-local memory until the next
+ * call. */
 const char *codec_type_name(uint16_t type);
 
-/* Unpacks a payload. The message lives in the codec until the next codec_unpack() or codec_deinit() on it: never free
- * it. NULL if the bytes are malformed, too complex for the scratch memory, or break a limit of this message type;
- * then *ret_why (if given) is a constant sentence. */
-const ProtobufCMessage *codec_unpack(struct codec *codec, uint16_t type, const void *payload, size_t length, const char **ret_why);
+/* Unpacks a payload. The message lives in the codec until the next codec_unpack() or codec_deinit() on it:
+ * never free it. NULL if the bytes are malformed, too complex for the scratch memory, or break a limit of
+ * this message type; then *ret_why (if given) is a constant sentence. */
+const ProtobufCMessage *codec_unpack(struct codec *codec, uint16_t type, const void *payload, size_t length,
+                                     const char **ret_why);
 
-/* Packs header and message into `out` (FRAME_MAX bytes) and returns the bytes of the frame, or -EMSGSIZE if it does not fit.
- * `type` must match the message's descriptor (asserted). */
-ssize_t codec_pack(uint8_t out[FRAME_MAX], uint16_t type, uint32_t request, unsigned fds, const ProtobufCMessage *message);
+/* Packs header and message into `out` (FRAME_MAX bytes) and returns the bytes of the frame, or -EMSGSIZE if
+ * it does not fit. `type` must match the message's descriptor (asserted). */
+ssize_t codec_pack(uint8_t out[FRAME_MAX], uint16_t type, uint32_t request, unsigned fds,
+                   const ProtobufCMessage *message);

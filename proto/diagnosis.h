@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The diagnosis pages at the start of every arena. Written by libgradsync only; the daemon reads them to say what a
- * member is waiting for or has not done yet, and to report times. Nothing is decided by them: a member can write
- * anything here at any moment, so the daemon reads each value once and believes none. Little-endian, as the hosts are.
+ * The diagnosis pages at the start of every arena. Written by libgradsync only; the daemon reads them to say
+ * what a member is waiting for or has not done yet, and to report times. Nothing is decided by them: a member
+ * can write anything here at any moment, so the daemon reads each value once and believes none.
+ * Little-endian, as the hosts are.
  */
 #pragma once
 
@@ -12,14 +13,16 @@
 
 #include "frame.h"
 
-#define DIAGNOSIS_BITMAP 64u            /* offset of the bitmap */
+#define DIAGNOSIS_BITMAP 64u /* offset of the bitmap */
 
 struct diagnosis {
-        uint64_t exposed_ns;            /* time that callers spent blocked in finish and wait, since the plan was agreed */
-        uint64_t elapsed_ns;            /* time since the plan was agreed */
-        uint64_t step;                  /* the open step */
-        uint64_t reserved[5];           /* 0 */
-        uint8_t ready[];                /* bit i: parameter i (registration order) is ready or absent in the open step */
+        /* time that callers spent blocked in finish and wait, since the plan was agreed */
+        uint64_t exposed_ns;
+        uint64_t elapsed_ns;  /* time since the plan was agreed */
+        uint64_t step;        /* the open step */
+        uint64_t reserved[5]; /* 0 */
+        /* bit i: parameter i (registration order) is ready or absent in the open step */
+        uint8_t ready[];
 };
 
 _Static_assert(offsetof(struct diagnosis, ready) == DIAGNOSIS_BITMAP, "the layout is part of the protocol");

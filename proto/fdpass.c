@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two system calls of a connection. Every fd that the kernel has installed is either handed to the caller in the
- * packet it came with, or dropped here; which of both is decided in take_control().
+ * The two system calls of a connection. Every fd that the kernel has installed is either handed to the caller
+ * in the packet it came with, or dropped here; which of both is decided in take_control().
  */
 #include "proto/fdpass.h"
 
@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define OTHER_CONTROL 512u              /* room for control messages that nobody asked for */
+#define OTHER_CONTROL 512u /* room for control messages that nobody asked for */
 
 #ifndef SCM_PIDFD
 #define SCM_PIDFD 0x04
@@ -19,7 +19,8 @@
 
 union control {
         struct cmsghdr align;
-        uint8_t space[CMSG_SPACE(FDPASS_FDS_MAX * sizeof(int)) + OTHER_CONTROL];        /* any packet's fds fit */
+        /* any packet's fds fit */
+        uint8_t space[CMSG_SPACE(FDPASS_FDS_MAX * sizeof(int)) + OTHER_CONTROL];
 };
 
 int fdpass_send(int sock, const void *frame, size_t size, const int *fds, unsigned n_fds) {
@@ -71,7 +72,8 @@ void fdpass_close(struct fdpass_packet *packet) {
         drop_all(packet, &closing);
 }
 
-/* Takes over `count` fds at `data` (not aligned). Surplus ones are dropped at once and make the packet an error. */
+/* Takes over `count` fds at `data` (not aligned). Surplus ones are dropped at once and make the packet an
+ * error. */
 static void take_fds(struct fdpass_packet *packet, const uint8_t *data, size_t count, const struct bin *bin) {
         for (size_t i = 0; i < count; i++) {
                 int fd;
@@ -96,8 +98,8 @@ static void drop_pidfd(const uint8_t *data, size_t size) {
                 close(fd);
 }
 
-/* Walks the control data of one packet by hand: the lengths in it are the kernel's, but a walk that trusts none of them
- * is short enough. */
+/* Walks the control data of one packet by hand: the lengths in it are the kernel's, but a walk that trusts
+ * none of them is short enough. */
 static void take_control(struct fdpass_packet *packet, const struct msghdr *message, const struct bin *bin) {
         const uint8_t *at = message->msg_control;
         size_t left = message->msg_controllen;
@@ -164,11 +166,14 @@ static int receive(int sock, struct fdpass_packet *packets, unsigned n, const st
         for (unsigned i = 0; i < n; i++) {
                 iovs[i] = (struct iovec){ .iov_base = packets[i].data, .iov_len = FRAME_MAX };
                 messages[i].msg_len = 0;
-                messages[i].msg_hdr = (struct msghdr){ .msg_iov = &iovs[i], .msg_iovlen = 1,
-                                                       .msg_control = &controls[i], .msg_controllen = sizeof(controls[i]) };
+                messages[i].msg_hdr = (struct msghdr){ .msg_iov = &iovs[i],
+                                                       .msg_iovlen = 1,
+                                                       .msg_control = &controls[i],
+                                                       .msg_controllen = sizeof(controls[i]) };
         }
         received = receive_batch(sock, messages, n);
-        /* A peer that closes with unread packets of ours leaves a reset, reported once and before its last packets. */
+        /* A peer that closes with unread packets of ours leaves a reset, reported once and before its last
+         * packets. */
         if (received == -ECONNRESET)
                 received = receive_batch(sock, messages, n);
         if (received == -ECONNRESET)
@@ -176,7 +181,8 @@ static int receive(int sock, struct fdpass_packet *packets, unsigned n, const st
         for (int i = 0; i < received; i++) {
                 take_packet(&packets[i], &messages[i], bin);
                 if (ended)
-                        drop_all(&packets[i], bin);     /* an empty packet ends the connection, whatever follows */
+                        /* an empty packet ends the connection, whatever follows */
+                        drop_all(&packets[i], bin);
                 else
                         kept++;
                 ended = ended || (packets[i].size == 0 && packets[i].error == 0);
@@ -188,6 +194,7 @@ int fdpass_receive(int sock, struct fdpass_packet *packets, unsigned n) {
         return receive(sock, packets, n, &closing);
 }
 
-int fdpass_receive_dropping(int sock, struct fdpass_packet *packets, unsigned n, fdpass_drop_fn drop, void *data) {
+int fdpass_receive_dropping(int sock, struct fdpass_packet *packets, unsigned n, fdpass_drop_fn drop,
+                            void *data) {
         return receive(sock, packets, n, &(struct bin){ .drop = drop, .data = data });
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and writes the fixed header byte by byte, so that neither alignment nor byte order of the host matters. */
+/* Reads and writes the fixed header byte by byte, so that neither alignment nor byte order of the host
+ * matters. */
 #include "proto/frame.h"
 
 enum {
@@ -75,22 +76,14 @@ enum frame_verdict frame_decode(const void *packet, size_t size, struct frame_he
 
 const char *frame_verdict_text(enum frame_verdict verdict) {
         switch (verdict) {
-        case FRAME_OK:
-                return "the frame is well formed";
-        case FRAME_SHORT:
-                return "the packet is shorter than a frame header";
-        case FRAME_BAD_MAGIC:
-                return "the packet does not start like a gradsync frame";
-        case FRAME_BAD_MAJOR:
-                return "the frame has another major protocol version";
-        case FRAME_BAD_FLAGS:
-                return "the frame header has a flag that this version does not know";
-        case FRAME_TOO_LONG:
-                return "the frame announces more payload than a frame may have";
-        case FRAME_BAD_LENGTH:
-                return "the packet is longer or shorter than its header says";
-        case FRAME_BAD_FDS:
-                return "the frame announces more file descriptors than a frame may carry";
+        case FRAME_OK: return "the frame is well formed";
+        case FRAME_SHORT: return "the packet is shorter than a frame header";
+        case FRAME_BAD_MAGIC: return "the packet does not start like a gradsync frame";
+        case FRAME_BAD_MAJOR: return "the frame has another major protocol version";
+        case FRAME_BAD_FLAGS: return "the frame header has a flag that this version does not know";
+        case FRAME_TOO_LONG: return "the frame announces more payload than a frame may have";
+        case FRAME_BAD_LENGTH: return "the packet is longer or shorter than its header says";
+        case FRAME_BAD_FDS: return "the frame announces more file descriptors than a frame may carry";
         }
         return "the frame is malformed";
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Seals are asked for first: only memfds and files of tmpfs and hugetlbfs have any, and all of those answer at once. What is
- * none of them is named by the kernel's word for it.
+ * Seals are asked for first: only memfds and files of tmpfs and hugetlbfs have any, and all of those answer
+ * at once. What is none of them is named by the kernel's word for it.
  */
 #include "proto/memfd.h"
 
@@ -17,9 +17,9 @@
 #include "gradsync.pb-c.h"
 #include "proto/frame.h"
 
-#define STAT_BLOCK 512u                 /* unit of st_blocks */
-#define HUGETLBFS 0x958458f6u           /* f_type */
-#define SLACK (UINT64_C(2) << 20)       /* bytes: a huge page at the end of a file counts as a whole */
+#define STAT_BLOCK 512u           /* unit of st_blocks */
+#define HUGETLBFS 0x958458f6u     /* f_type */
+#define SLACK (UINT64_C(2) << 20) /* bytes: a huge page at the end of a file counts as a whole */
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
@@ -50,7 +50,8 @@ static const char *kind_of(int fd) {
                 return "a pipe";
         if (strncmp(link, "anon_inode:", 11) == 0)
                 return "an object of the kernel without a file";
-        return strncmp(link, "/memfd:", 7) == 0 ? "a memfd that cannot be read or written" : "a file, directory or device";
+        return strncmp(link, "/memfd:", 7) == 0 ? "a memfd that cannot be read or written"
+                                                : "a file, directory or device";
 }
 
 bool memfd_is_arena(int fd) {
@@ -64,11 +65,14 @@ static int check_seals(int fd, char *text, size_t size) {
         int seals = fcntl(fd, F_GET_SEALS), flags;
 
         if (seals < 0) {
-                snprintf(text, size, "the descriptor is %s; gradsync needs a memfd: see memfd_create(2)", kind_of(fd));
+                snprintf(text, size, "the descriptor is %s; gradsync needs a memfd: see memfd_create(2)",
+                         kind_of(fd));
                 return INVALID;
         }
         if ((seals & SIZE_SEALS) != SIZE_SEALS) {
-                snprintf(text, size, "the memory lacks the seal%s%s%s: its size could change under the daemon; make it with "
+                snprintf(text, size,
+                         "the memory lacks the seal%s%s%s: its size could change under the daemon; make it "
+                         "with "
                          "memfd_create(MFD_ALLOW_SEALING) and seal it with fcntl(F_ADD_SEALS)",
                          (seals & SIZE_SEALS) == 0 ? "s" : "", seals & F_SEAL_SHRINK ? "" : " F_SEAL_SHRINK",
                          seals & F_SEAL_GROW ? "" : " F_SEAL_GROW");
@@ -79,23 +83,27 @@ static int check_seals(int fd, char *text, size_t size) {
                 return -errno;
         if ((flags & O_ACCMODE) != O_RDWR || seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) {
                 snprintf(text, size, "the memory %s; averages are written into it",
-                         (flags & O_ACCMODE) != O_RDWR ? "is not open for reading and writing" : "is sealed against writing");
+                         (flags & O_ACCMODE) != O_RDWR ? "is not open for reading and writing"
+                                                       : "is sealed against writing");
                 return INVALID;
         }
         return 0;
 }
 
-static int check_range(const struct memfd_file *file, uint64_t offset, uint64_t bytes, char *text, size_t size) {
+static int check_range(const struct memfd_file *file, uint64_t offset, uint64_t bytes, char *text,
+                       size_t size) {
         uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 
         if (offset % page != 0)
-                snprintf(text, size, "offset %" PRIu64 " is not a multiple of %" PRIu64 ", a page", offset, page);
+                snprintf(text, size, "offset %" PRIu64 " is not a multiple of %" PRIu64 ", a page", offset,
+                         page);
         else if (bytes == 0 || offset > file->size || bytes > file->size - offset)
-                snprintf(text, size, "%" PRIu64 " bytes at offset %" PRIu64 " do not lie in a memory of %" PRIu64, bytes, offset,
-                         file->size);
+                snprintf(text, size,
+                         "%" PRIu64 " bytes at offset %" PRIu64 " do not lie in a memory of %" PRIu64, bytes,
+                         offset, file->size);
         else if (file->size > LIMIT_ARENA)
-                snprintf(text, size, "a memory of %" PRIu64 " bytes is too large; %" PRIu64 " are possible", file->size,
-                         LIMIT_ARENA);
+                snprintf(text, size, "a memory of %" PRIu64 " bytes is too large; %" PRIu64 " are possible",
+                         file->size, LIMIT_ARENA);
         else
                 return 0;
         return INVALID;
@@ -112,11 +120,15 @@ int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret,
         if (fstatfs(fd, &system) < 0 || fstat(fd, &info) < 0)
                 return -errno;
         if ((unsigned long)system.f_type == HUGETLBFS) {
-                snprintf(text, size, "the memory is made of huge pages (hugetlbfs); an access may end a process where none is "
+                snprintf(text, size,
+                         "the memory is made of huge pages (hugetlbfs); an access may end a process where "
+                         "none is "
                          "left: use memfd_create() without MFD_HUGETLB");
                 return INVALID;
         }
-        file = (struct memfd_file){ .device = info.st_dev, .inode = info.st_ino, .size = (uint64_t)info.st_size };
+        file = (struct memfd_file){ .device = info.st_dev,
+                                    .inode = info.st_ino,
+                                    .size = (uint64_t)info.st_size };
         r = check_range(&file, offset, bytes, text, size);
         if (r == 0)
                 *ret = file;
@@ -136,8 +148,8 @@ static int count_present(int fd, uint64_t *ret) {
         return 0;
 }
 
-/* Pages behind the end of the file, which were there before it was sealed, would make up for holes before it: of less than a huge
- * page at most, then. */
+/* Pages behind the end of the file, which were there before it was sealed, would make up for holes before it:
+ * of less than a huge page at most, then. */
 int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_t size) {
         uint64_t present;
         int r = count_present(fd, &present);
@@ -145,13 +157,19 @@ int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_
         if (r < 0)
                 return r;
         if (present < round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE))) {
-                snprintf(text, size, "the memory has %" PRIu64 " bytes, but only %" PRIu64 " of them were touched: write to every "
-                         "page of the whole file, and leave no holes", file->size, present);
+                snprintf(text, size,
+                         "the memory has %" PRIu64 " bytes, but only %" PRIu64
+                         " of them were touched: write to every "
+                         "page of the whole file, and leave no holes",
+                         file->size, present);
                 return INVALID;
         }
         if (present > round_up(file->size, SLACK)) {
-                snprintf(text, size, "the memory has %" PRIu64 " bytes, but pages for %" PRIu64 ": make it without room behind its "
-                         "end", file->size, present);
+                snprintf(text, size,
+                         "the memory has %" PRIu64 " bytes, but pages for %" PRIu64
+                         ": make it without room behind its "
+                         "end",
+                         file->size, present);
                 return INVALID;
         }
         return 0;
@@ -164,7 +182,10 @@ int memfd_check_kept(int fd, const struct memfd_file *file, char *text, size_t s
 
         if (r < 0 || present >= whole)
                 return r;
-        snprintf(text, size, "%" PRIu64 " of the %" PRIu64 " bytes of shared memory were given back to the kernel (holes were punched) "
-                 "while gradsyncd uses it", whole - present, whole);
+        snprintf(text, size,
+                 "%" PRIu64 " of the %" PRIu64
+                 " bytes of shared memory were given back to the kernel (holes were punched) "
+                 "while gradsyncd uses it",
+                 whole - present, whole);
         return INVALID;
 }

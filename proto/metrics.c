@@ -17,8 +17,9 @@ const char *const metrics_classes[] = { "1e-05", "2.5e-05", "5e-05", "0.0001", "
                                         "0.001", "0.0025",  "0.005", "0.01",   "0.025",   "0.05",
                                         "0.1",   "0.25",    "1.0",   "10.0",   "+Inf" };
 const size_t metrics_n_classes = COUNT(metrics_classes);
-const char *const metrics_recovery_classes[] = { "0.001", "0.005", "0.01", "0.025", "0.05", "0.1",  "0.25", "0.5",
-                                                 "1.0",   "2.5",   "5.0",  "10.0",  "30.0", "60.0", "+Inf" };
+const char *const metrics_recovery_classes[] = { "0.001", "0.005", "0.01", "0.025", "0.05",
+                                                 "0.1",   "0.25",  "0.5",  "1.0",   "2.5",
+                                                 "5.0",   "10.0",  "30.0", "60.0",  "+Inf" };
 const size_t metrics_n_recovery_classes = COUNT(metrics_recovery_classes);
 
 static void write_double(FILE *to, double value) {
@@ -108,8 +109,9 @@ static void write_step_duration(FILE *to, const struct metrics_job *from) {
         job_seconds(to, "step_duration_seconds_sum", from->job, from->job->step_us);
 }
 
-static void write_histogram(FILE *to, const char *name, const struct metrics_job *from, const char *const *bounds,
-                            size_t n_bounds, const uint64_t *counts, size_t n_counts, uint64_t us) {
+static void write_histogram(FILE *to, const char *name, const struct metrics_job *from,
+                            const char *const *bounds, size_t n_bounds, const uint64_t *counts,
+                            size_t n_counts, uint64_t us) {
         char label[32], series[64];
         uint64_t sum = 0;
 
@@ -219,7 +221,8 @@ static const struct {
         { "members", "gauge", "Members that are there.", write_members },
         { "spares", "gauge", "Processes that wait for the place of a member that is lost.", write_spares },
         { "generation", "gauge", "Number of the membership of the job.", write_generation },
-        { "rebuilds", "counter", "Generations behind the first one, by what ended the one before.", write_rebuilds },
+        { "rebuilds", "counter", "Generations behind the first one, by what ended the one before.",
+          write_rebuilds },
         { "recovery_seconds", "histogram",
           "Lost members, by the time from the loss to the next committed step.", write_recovery },
         { "steps", "counter", "Steps that have ended.", write_steps },
@@ -268,11 +271,12 @@ static void write_refusals(FILE *to, const Wire__StatusDaemon *daemon) {
                 { "bytes", daemon->has_refused_bytes, daemon->refused_bytes },
         };
 
-        head(to, "quota_rejections", "counter", "Requests that were refused because of a limit of their uid.");
+        head(to, "quota_rejections", "counter",
+             "Requests that were refused because of a limit of their uid.");
         for (size_t i = 0; i < COUNT(quotas); i++)
                 if (quotas[i].known)
-                        fprintf(to, "gradsync_quota_rejections_total{resource=\"%s\"} %" PRIu64 "\n", quotas[i].resource,
-                                quotas[i].n);
+                        fprintf(to, "gradsync_quota_rejections_total{resource=\"%s\"} %" PRIu64 "\n",
+                                quotas[i].resource, quotas[i].n);
         head(to, "auth_failures", "counter", "Connections, joins and orders of somebody who may not.");
         if (daemon->has_denied)
                 fprintf(to, "gradsync_auth_failures_total %" PRIu64 "\n", daemon->denied);
@@ -289,11 +293,13 @@ static void write_process(FILE *to, const Wire__StatusDaemon *daemon) {
                   daemon->has_process_start_time, daemon->process_start_time * 1000000 },
                 { "cpu_seconds", "counter", "_total", "CPU time of the daemon.", daemon->has_process_cpu_us,
                   daemon->process_cpu_us },
-                { "resident_memory_bytes", "gauge", "", "Resident memory, which includes what it has of the members' arenas.",
+                { "resident_memory_bytes", "gauge", "",
+                  "Resident memory, which includes what it has of the members' arenas.",
                   daemon->has_process_resident_bytes, daemon->process_resident_bytes },
                 { "virtual_memory_bytes", "gauge", "", "Address space.", daemon->has_process_virtual_bytes,
                   daemon->process_virtual_bytes },
-                { "open_fds", "gauge", "", "Open file descriptors.", daemon->has_process_open_fds, daemon->process_open_fds },
+                { "open_fds", "gauge", "", "Open file descriptors.", daemon->has_process_open_fds,
+                  daemon->process_open_fds },
                 { "max_fds", "gauge", "", "The limit of open file descriptors.", daemon->has_process_max_fds,
                   daemon->process_max_fds },
         };
@@ -303,8 +309,8 @@ static void write_process(FILE *to, const Wire__StatusDaemon *daemon) {
 
                 if (!rows[i].known)
                         continue;
-                fprintf(to, "# TYPE process_%s %s\n# HELP process_%s %s\nprocess_%s%s ", name, rows[i].type, name,
-                        rows[i].help, name, rows[i].suffix);
+                fprintf(to, "# TYPE process_%s %s\n# HELP process_%s %s\nprocess_%s%s ", name, rows[i].type,
+                        name, rows[i].help, name, rows[i].suffix);
                 if (strstr(name, "_seconds") != NULL)
                         write_seconds(to, rows[i].value);
                 else

@@ -4,29 +4,23 @@
 
 #include <string.h>
 
-#include "proto/frame.h"
 #include "gradsync.pb-c.h"
+#include "proto/frame.h"
 
 static const struct {
         const char *name;
         size_t size;
         bool is_float;
 } dtypes[] = {
-        [WIRE__DTYPE__F32] = { "f32", 4, true },
-        [WIRE__DTYPE__F64] = { "f64", 8, true },
-        [WIRE__DTYPE__F16] = { "f16", 2, true },
-        [WIRE__DTYPE__BF16] = { "bf16", 2, true },
-        [WIRE__DTYPE__I32] = { "i32", 4, false },
-        [WIRE__DTYPE__I64] = { "i64", 8, false },
+        [WIRE__DTYPE__F32] = { "f32", 4, true },  [WIRE__DTYPE__F64] = { "f64", 8, true },
+        [WIRE__DTYPE__F16] = { "f16", 2, true },  [WIRE__DTYPE__BF16] = { "bf16", 2, true },
+        [WIRE__DTYPE__I32] = { "i32", 4, false }, [WIRE__DTYPE__I64] = { "i64", 8, false },
         [WIRE__DTYPE__U8] = { "u8", 1, false },
 };
 
 static const char *const reduces[] = {
-        [WIRE__REDUCE__AVG] = "avg",
-        [WIRE__REDUCE__SUM] = "sum",
-        [WIRE__REDUCE__MIN] = "min",
-        [WIRE__REDUCE__MAX] = "max",
-        [WIRE__REDUCE__PROD] = "prod",
+        [WIRE__REDUCE__AVG] = "avg", [WIRE__REDUCE__SUM] = "sum",   [WIRE__REDUCE__MIN] = "min",
+        [WIRE__REDUCE__MAX] = "max", [WIRE__REDUCE__PROD] = "prod",
 };
 
 static const char *const operations[] = {
@@ -82,8 +76,7 @@ const char *cause_name(unsigned cause) {
                 [WIRE__CAUSE__CAUSE_NONE] = "growth", [WIRE__CAUSE__EXITED] = "exited",
                 [WIRE__CAUSE__CLOSED] = "closed",     [WIRE__CAUSE__EVICTED] = "evicted",
                 [WIRE__CAUSE__LEAVING] = "left",      [WIRE__CAUSE__SUPERSEDED] = "superseded",
-                [WIRE__CAUSE__SHUTDOWN] = "shutdown",
-                [WIRE__CAUSE__RESTARTED] = "restarted",
+                [WIRE__CAUSE__SHUTDOWN] = "shutdown", [WIRE__CAUSE__RESTARTED] = "restarted",
         };
 
         return cause < sizeof(names) / sizeof(names[0]) ? names[cause] : "?";
@@ -101,10 +94,15 @@ bool shape_elements(const uint64_t *shape, size_t dims, uint64_t *ret) {
         return true;
 }
 
-/* Decodes one code point of at most `length` (>= 1) bytes. Returns its bytes, or 0 if it is not well-formed UTF-8. */
+/* Decodes one code point of at most `length` (>= 1) bytes. Returns its bytes, or 0 if it is not
+ * well-formed UTF-8. */
 static size_t utf8_decode(const uint8_t *at, size_t length, uint32_t *ret) {
         static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
-        size_t bytes = at[0] < 0x80 ? 1 : at[0] >> 5 == 0x6 ? 2 : at[0] >> 4 == 0xe ? 3 : at[0] >> 3 == 0x1e ? 4 : 0;
+        size_t bytes = at[0] < 0x80         ? 1
+                       : at[0] >> 5 == 0x6  ? 2
+                       : at[0] >> 4 == 0xe  ? 3
+                       : at[0] >> 3 == 0x1e ? 4
+                                            : 0;
         uint32_t point;
 
         if (bytes == 0 || bytes > length)

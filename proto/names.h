@@ -10,19 +10,19 @@
 
 /* Bytes of one element, 0 for an unknown type (numbers of Wire__Dtype). */
 size_t dtype_size(unsigned dtype);
-const char *dtype_name(unsigned dtype);         /* "f32", …, "?" */
+const char *dtype_name(unsigned dtype); /* "f32", …, "?" */
 bool dtype_is_float(unsigned dtype);
-const char *reduce_name(unsigned reduce);       /* "avg", …, "?" */
-bool reduce_valid(unsigned reduce, unsigned dtype);     /* avg needs a float */
-const char *operation_name(unsigned kind);      /* "broadcast", … */
-const char *code_name(unsigned code);           /* "MEMBER_LOST", …, "?" */
-const char *cause_name(unsigned cause);         /* why a generation ended: "growth", "exited", …, "?" */
+const char *reduce_name(unsigned reduce);           /* "avg", …, "?" */
+bool reduce_valid(unsigned reduce, unsigned dtype); /* avg needs a float */
+const char *operation_name(unsigned kind);          /* "broadcast", … */
+const char *code_name(unsigned code);               /* "MEMBER_LOST", …, "?" */
+const char *cause_name(unsigned cause);             /* why a generation ended: "growth", "exited", …, "?" */
 
-/* Elements of a shape; false on overflow, a zero dimension or more than LIMIT_DIMS dimensions. A scalar has 0 dimensions
- * and 1 element. */
+/* Elements of a shape; false on overflow, a zero dimension or more than LIMIT_DIMS dimensions. A scalar has 0
+ * dimensions and 1 element. */
 bool shape_elements(const uint64_t *shape, size_t dims, uint64_t *ret);
 
 /* UTF-8 (no overlong forms, no surrogates), 1..LIMIT_NAME bytes, no control characters (C0, DEL, C1). */
 bool name_valid(const char *name);
-bool name_valid_job(const char *name);          /* and no '/' */
+bool name_valid_job(const char *name); /* and no '/' */
 bool utf8_valid(const char *text, size_t length);

@@ -5,8 +5,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* To be called before anything is opened: else the next descriptor would get the number of the stream that is missing, and what is
- * printed would be written to it. What takes the place here refuses to be written to, as a closed one does. */
+/* To be called before anything is opened: else the next descriptor would get the number of the stream that is
+ * missing, and what is printed would be written to it. What takes the place here refuses to be written to,
+ * as a closed one does. */
 static inline void streams_fill(void) {
         int fd;
 

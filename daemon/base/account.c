@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Per-uid budgets: a list of the uids that hold something now. It is short (uids, not clients), so a walk is enough. An
- * account lives from its first charge to the release of its last one.
+ * Per-uid budgets: a list of the uids that hold something now. It is short (uids, not clients), so a walk is
+ * enough. An account lives from its first charge to the release of its last one.
  */
 #include "account.h"
 
@@ -127,7 +127,8 @@ int charge_take(struct charge *charge, struct accounts *accounts, uid_t uid, enu
         return charge->account ? 0 : -ENOMEM;
 }
 
-void charge_force(struct charge *charge, struct accounts *accounts, uid_t uid, enum account_slot slot, uint64_t amount) {
+void charge_force(struct charge *charge, struct accounts *accounts, uid_t uid, enum account_slot slot,
+                  uint64_t amount) {
         assert(!charge->account);
 
         struct account *account = find_or_open(accounts, uid);

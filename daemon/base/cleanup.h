@@ -29,6 +29,11 @@ static inline int fd_steal(int *fd) {
         return stolen;
 }
 
-#define pointer_steal(pointer) ({ __typeof__(pointer) stolen_ = (pointer); (pointer) = NULL; stolen_; })
-#define container_of(pointer, type, member) ((type *)((char *)(pointer) - offsetof(type, member)))
+#define pointer_steal(pointer)                                                                               \
+        ({                                                                                                   \
+                __typeof__(pointer) stolen_ = (pointer);                                                     \
+                (pointer) = NULL;                                                                            \
+                stolen_;                                                                                     \
+        })
+#define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
 #define array_size(array) (sizeof(array) / sizeof((array)[0]))

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A lane for each user that has something to close: its descriptors in their order, one of them in work. Threads take lanes by turns, and
- * there are as many as have had something to do at the same time, so whoever makes one wait makes nobody else wait before all of them
- * do. Everything is under one lock, but for charges and the list of all entries of a lane, which are the loop thread's.
+ * A lane for each user that has something to close: its descriptors in their order, one of them in work.
+ * Threads take lanes by turns, and there are as many as have had something to do at the same time, so whoever
+ * makes one wait makes nobody else wait before all of them do. Everything is under one lock, but for charges
+ * and the list of all entries of a lane, which are the loop thread's.
  *
- * The hurry is a timer that sends a signal to the loop thread. Its handler does nothing; but a signal that is pending keeps every
- * interruptible wait short, and it stays pending until the kernel has closed all that the system call had to close.
+ * The hurry is a timer that sends a signal to the loop thread. Its handler does nothing; but a signal that is
+ * pending keeps every interruptible wait short, and it stays pending until the kernel has closed all that the
+ * system call had to close.
  */
 #include "base/closer.h"
 
@@ -28,8 +30,8 @@
 #include "base/log.h"
 
 #define THREADS 32u
-#define STACK (64u << 10)               /* or more, where that is too little */
-#define FAREWELL 200                    /* milliseconds for the threads to finish, at the end */
+#define STACK (64u << 10) /* or more, where that is too little */
+#define FAREWELL 200      /* milliseconds for the threads to finish, at the end */
 #define HURRY_NS 1000000
 #define HURRY_SIGNAL SIGURG
 #ifndef sigev_notify_thread_id
@@ -37,18 +39,18 @@
 #endif
 
 struct lane {
-        struct list link;               /* closer->lanes: loop thread */
-        struct list ready;              /* closer->ready, while nobody works on it */
+        struct list link;  /* closer->lanes: loop thread */
+        struct list ready; /* closer->ready, while nobody works on it */
         uid_t uid;
-        struct list entries;            /* all: loop thread */
-        struct list waiting;            /* not begun */
-        bool busy;                      /* somebody works on it, or it is ready */
-        unsigned overdrawn;             /* entries beyond the quota: loop thread */
+        struct list entries; /* all: loop thread */
+        struct list waiting; /* not begun */
+        bool busy;           /* somebody works on it, or it is ready */
+        unsigned overdrawn;  /* entries beyond the quota: loop thread */
 };
 
 struct entry {
-        struct list link;               /* lane->waiting, then closer->done */
-        struct list lane_link;          /* lane->entries */
+        struct list link;      /* lane->waiting, then closer->done */
+        struct list lane_link; /* lane->entries */
         struct lane *lane;
         int fd;
         bool overdrawn;
@@ -60,7 +62,7 @@ struct closer {
         struct accounts *accounts;
         closer_close_fn close;
         struct list lanes;
-        int event;                      /* something is done */
+        int event; /* something is done */
         struct loop_io *io;
         timer_t timer;
         pthread_mutex_t lock;
@@ -69,7 +71,7 @@ struct closer {
         pthread_t thread[THREADS];
         unsigned n_threads, n_ended, n_busy, n_ready;
         bool stop;
-        struct closer *abandoned;       /* the one that was abandoned before this one */
+        struct closer *abandoned; /* the one that was abandoned before this one */
 };
 
 /* What threads may still use, to the end of the process: found here by whoever looks for leaks. */
@@ -218,12 +220,11 @@ static void something_done(void *data, int fd, unsigned events) {
         settle(data);
 }
 
-static void hurried(int signal) {
-}
+static void hurried(int signal) {}
 
 static int open_timer(struct closer *closer) {
         struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = HURRY_SIGNAL };
-        struct sigaction action = { .sa_handler = hurried };    /* without SA_RESTART */
+        struct sigaction action = { .sa_handler = hurried }; /* without SA_RESTART */
         sigset_t set;
 
         event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
@@ -297,7 +298,8 @@ static bool await_threads(struct closer *closer) {
         while (closer->n_ended < closer->n_threads &&
                pthread_cond_timedwait(&closer->ended, &closer->lock, &until) != ETIMEDOUT)
                 ;
-        all = closer->n_ended == closer->n_threads && list_empty(&closer->ready);       /* else no thread could be had */
+        /* else no thread could be had */
+        all = closer->n_ended == closer->n_threads && list_empty(&closer->ready);
         pthread_mutex_unlock(&closer->lock);
         return all;
 }
@@ -352,7 +354,7 @@ int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusa
         if (entry == NULL) {
                 if (lane != NULL && list_empty(&lane->entries))
                         lane_free(lane);
-                closer_hang_up(closer, fd);     /* nothing better can be done without memory */
+                closer_hang_up(closer, fd); /* nothing better can be done without memory */
                 return 0;
         }
         *entry = (struct entry){ .lane = lane, .fd = fd };
@@ -368,7 +370,8 @@ int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusa
         pthread_cond_signal(&closer->work);
         pthread_mutex_unlock(&closer->lock);
         if (started < 0 && flood_admits(FLOOD_FAILED, uid, clock_now()))
-                log_error("no thread can be started to close descriptors that clients have sent: %s", strerror(-started));
+                log_error("no thread can be started to close descriptors that clients have sent: %s",
+                          strerror(-started));
         return r;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CPUs that this process may use. A container's limit is rarely in its affinity mask: it is a bandwidth quota of some
- * cgroup above us, so every ancestor that can be seen is asked and the tightest one counts.
+ * CPUs that this process may use. A container's limit is rarely in its affinity mask: it is a bandwidth quota
+ * of some cgroup above us, so every ancestor that can be seen is asked and the tightest one counts.
  */
 #include "cpus.h"
 
@@ -30,7 +30,7 @@ static bool read_words(const char *path, char first[32], char second[32]) {
 static unsigned round_up(const char *quota_text, const char *period_text) {
         char *end;
         long long quota = strtoll(quota_text, &end, 10);
-        if (*end || quota <= 0)                 /* "max" in version 2, -1 in version 1 */
+        if (*end || quota <= 0) /* "max" in version 2, -1 in version 1 */
                 return 0;
         long long period = strtoll(period_text, &end, 10);
         if (*end || period <= 0)
@@ -66,8 +66,8 @@ static bool is_folder(const char *path) {
         return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* Walks from `mount`/`path` up to `mount`. In a container the path may name a place outside of what is mounted: then only the
- * mount's root, which is the container's own group, can be asked. */
+/* Walks from `mount`/`path` up to `mount`. In a container the path may name a place outside of what is
+ * mounted: then only the mount's root, which is the container's own group, can be asked. */
 static unsigned limit_upwards(const char *mount, const char *path, bool unified) {
         char folder[PATH_MAX];
         size_t root = strlen(mount);
@@ -96,7 +96,7 @@ static bool has_controller(const char *controllers, const char *name) {
 static unsigned limit_unified(const char *sysfs_root, const char *path) {
         char mount[PATH_MAX];
 
-        snprintf(mount, sizeof(mount), "%s/unified", sysfs_root);       /* where a hybrid tree has it */
+        snprintf(mount, sizeof(mount), "%s/unified", sysfs_root); /* where a hybrid tree has it */
         return limit_upwards(is_folder(mount) ? mount : sysfs_root, path, true);
 }
 
@@ -117,7 +117,7 @@ unsigned cpus_cgroup_limit(const char *sysfs_root, const char *proc_cgroup) {
         FILE *file = fopen(proc_cgroup, "re");
         if (!file)
                 return 0;
-        while (getline(&line, &size, file) > 0) {       /* "hierarchy:controllers:path" */
+        while (getline(&line, &size, file) > 0) { /* "hierarchy:controllers:path" */
                 line[strcspn(line, "\n")] = '\0';
                 char *controllers = strchr(line, ':');
                 char *path = controllers ? strchr(controllers + 1, ':') : NULL;

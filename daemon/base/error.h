@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two kinds of failure that never mix. A negative errno is fatal for the operation and travels up unchanged. A positive
- * code (enum Code of the protocol) is a condition that belongs to a client: it stops at the session, which sends it as
- * REFUSED with the text composed here. The one who first knows the condition composes the text.
+ * Two kinds of failure that never mix. A negative errno is fatal for the operation and travels up unchanged.
+ * A positive code (enum Code of the protocol) is a condition that belongs to a client: it stops at the
+ * session, which sends it as REFUSED with the text composed here. The one who first knows the condition
+ * composes the text.
  */
 #pragma once
 
@@ -10,15 +11,16 @@
 #include <stdint.h>
 
 struct refusal {
-        uint32_t code;          /* WIRE__CODE__… */
-        char text[1024];        /* what happened, to whom, what to do */
+        uint32_t code;   /* WIRE__CODE__… */
+        char text[1024]; /* what happened, to whom, what to do */
         bool has_culprit;
-        uint32_t rank;          /* who caused it, if has_culprit */
+        uint32_t rank; /* who caused it, if has_culprit */
         int32_t pid;
 };
 
 /* Fills *refusal (may be NULL) and returns `code`, so that callers can write `return refuse(...)`. */
-int refuse(struct refusal *refusal, uint32_t code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int refuse(struct refusal *refusal, uint32_t code, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
 /* The same, with the member that caused it. */
 int refuse_for(struct refusal *refusal, uint32_t code, uint32_t rank, int32_t pid, const char *format, ...)
         __attribute__((format(printf, 5, 6)));

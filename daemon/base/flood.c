@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small table of the bursts that go on now. Who finds it full takes the place of the one that has been quiet for
- * longest. */
+/* A small table of the bursts that go on now. Who finds it full takes the place of the one that has been
+ * quiet for longest. */
 #include "flood.h"
 
 #include <inttypes.h>
@@ -11,13 +11,13 @@
 #include "log.h"
 
 #define PLACES 64u
-#define QUIET (10 * USEC_PER_SEC)       /* without another event: the burst has ended */
-#define LASTING (600 * USEC_PER_SEC)    /* of one that does not end a count is told so often */
-#define TOGETHER 100u                   /* lines within QUIET, whoever they are about */
+#define QUIET (10 * USEC_PER_SEC)    /* without another event: the burst has ended */
+#define LASTING (600 * USEC_PER_SEC) /* of one that does not end a count is told so often */
+#define TOGETHER 100u                /* lines within QUIET, whoever they are about */
 
 static const struct {
         const char *words;
-        unsigned lines;                 /* within QUIET, before they are only counted */
+        unsigned lines; /* within QUIET, before they are only counted */
 } kinds[FLOOD_KINDS] = {
         [FLOOD_PROTOCOL] = { "broke the rules of the protocol", 1 },
         [FLOOD_TURNED_AWAY] = { "was turned away", 1 },
@@ -34,8 +34,8 @@ struct burst {
         bool used;
         enum flood_kind kind;
         uid_t uid;
-        unsigned lines;                 /* written */
-        uint64_t count;                 /* not written */
+        unsigned lines; /* written */
+        uint64_t count; /* not written */
         uint64_t since, last;
 };
 
@@ -50,11 +50,12 @@ static void tell(struct burst *burst, uint64_t now) {
         if (burst->count == 0)
                 return;
         if (burst->uid == FLOOD_NO_UID) {
-                log_warning("%s: %" PRIu64 " more times in %.0f s", kinds[burst->kind].words, burst->count, seconds);
+                log_warning("%s: %" PRIu64 " more times in %.0f s", kinds[burst->kind].words, burst->count,
+                            seconds);
         } else {
                 context.uid = burst->uid;
-                log_write(LOG_WARNING, &context, "uid %u %s: %" PRIu64 " more times in %.0f s", (unsigned)burst->uid,
-                          kinds[burst->kind].words, burst->count, seconds);
+                log_write(LOG_WARNING, &context, "uid %u %s: %" PRIu64 " more times in %.0f s",
+                          (unsigned)burst->uid, kinds[burst->kind].words, burst->count, seconds);
         }
         burst->count = 0;
         burst->since = now;
@@ -67,7 +68,8 @@ static struct burst *find(enum flood_kind kind, uid_t uid) {
         return NULL;
 }
 
-/* The count of whoever is displaced goes into that of all together: a crowd of uids must not be told one by one. */
+/* The count of whoever is displaced goes into that of all together: a crowd of uids must not be told one
+ * by one. */
 static struct burst *open_place(enum flood_kind kind, uid_t uid, uint64_t now) {
         struct burst *place = &bursts[0];
 
@@ -97,7 +99,7 @@ bool flood_admits(enum flood_kind kind, uid_t uid, uint64_t now) {
         if (burst == NULL)
                 burst = open_place(kind, uid, now);
         burst->last = now;
-        if (burst->count == 0 && now - burst->since >= QUIET) {         /* it goes on, but slowly */
+        if (burst->count == 0 && now - burst->since >= QUIET) { /* it goes on, but slowly */
                 burst->since = now;
                 burst->lines = 0;
         }
@@ -111,7 +113,8 @@ bool flood_admits(enum flood_kind kind, uid_t uid, uint64_t now) {
 
 static void tell_left_out(void) {
         if (left_out > 0)
-                log_warning("%" PRIu64 " more events of too many users to name each were not logged", left_out);
+                log_warning("%" PRIu64 " more events of too many users to name each were not logged",
+                            left_out);
         left_out = 0;
 }
 

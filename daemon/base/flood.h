@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Keeps what one user causes from flooding the log. The first lines about a uid and a kind of event are written;
- * while more of them follow, they are only counted, and one line with the count ends the burst. Many uids together
- * are bounded as well. Loop thread only.
+ * Keeps what one user causes from flooding the log. The first lines about a uid and a kind of event are
+ * written; while more of them follow, they are only counted, and one line with the count ends the burst. Many
+ * uids together are bounded as well. Loop thread only.
  */
 #pragma once
 
@@ -11,19 +11,19 @@
 #include <sys/types.h>
 
 enum flood_kind {
-        FLOOD_PROTOCOL,         /* broke the rules of the protocol */
-        FLOOD_TURNED_AWAY,      /* may not connect, or has too many connections */
-        FLOOD_SILENT,           /* connected and said nothing */
-        FLOOD_UNREAD,           /* does not read */
-        FLOOD_FAILED,           /* the daemon could not do what was asked */
-        FLOOD_NO_FDS,           /* of the whole daemon */
-        FLOOD_JOBS,             /* jobs that form and end */
+        FLOOD_PROTOCOL,    /* broke the rules of the protocol */
+        FLOOD_TURNED_AWAY, /* may not connect, or has too many connections */
+        FLOOD_SILENT,      /* connected and said nothing */
+        FLOOD_UNREAD,      /* does not read */
+        FLOOD_FAILED,      /* the daemon could not do what was asked */
+        FLOOD_NO_FDS,      /* of the whole daemon */
+        FLOOD_JOBS,        /* jobs that form and end */
         FLOOD_STALLS,
-        FLOOD_ORDERS,           /* of operators */
+        FLOOD_ORDERS, /* of operators */
         FLOOD_KINDS,
 };
 
-#define FLOOD_NO_UID ((uid_t)-1)        /* of events that are nobody's */
+#define FLOOD_NO_UID ((uid_t)-1) /* of events that are nobody's */
 
 /* Whether a line about this may be written now; otherwise it has been counted. */
 bool flood_admits(enum flood_kind kind, uid_t uid, uint64_t now);

@@ -9,7 +9,8 @@ struct list {
         struct list *next, *prev;
 };
 
-#define LIST_INIT(name) { &(name), &(name) }
+#define LIST_INIT(name)                                                                                      \
+        { &(name), &(name) }
 
 static inline void list_init(struct list *list) {
         list->next = list->prev = list;
@@ -38,13 +39,13 @@ static inline void list_remove(struct list *node) {
         list_init(node);
 }
 
-#define list_entry(node, type, member) ((type *)((char *)(node) - offsetof(type, member)))
-#define list_for_each(item, head, member)                                                            \
-        for (item = list_entry((head)->next, __typeof__(*item), member); &item->member != (head);    \
+#define list_entry(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
+#define list_for_each(item, head, member)                                                                    \
+        for (item = list_entry((head)->next, __typeof__(*item), member); &item->member != (head);            \
              item = list_entry(item->member.next, __typeof__(*item), member))
 /* Allows `item` to be removed in the body. */
-#define list_for_each_safe(item, spare, head, member)                                                \
-        for (item = list_entry((head)->next, __typeof__(*item), member),                             \
-            spare = list_entry(item->member.next, __typeof__(*item), member);                        \
-             &item->member != (head);                                                                \
+#define list_for_each_safe(item, spare, head, member)                                                        \
+        for (item = list_entry((head)->next, __typeof__(*item), member),                                     \
+            spare = list_entry(item->member.next, __typeof__(*item), member);                                \
+             &item->member != (head);                                                                        \
              item = spare, spare = list_entry(spare->member.next, __typeof__(*item), member))

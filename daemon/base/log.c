@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Structured log lines. Texts may hold what clients sent us, so control characters never get through: one event stays one
- * line, and a terminal shows it as it is. Usable from any thread: a line is one write. A reader of stderr that does not read
- * costs lines, which are counted, and never the time of the event thread.
+ * Structured log lines. Texts may hold what clients sent us, so control characters never get through: one
+ * event stays one line, and a terminal shows it as it is. Usable from any thread: a line is one write. A
+ * reader of stderr that does not read costs lines, which are counted, and never the time of the event thread.
  */
 #include "log.h"
 
@@ -68,7 +68,8 @@ static size_t control_length(const char *text) {
         return c == 0xC2 && next >= 0x80 && next < 0xA0 ? 2 : 0;
 }
 
-/* Appends `text` at `used` with control characters as \xNN; cuts at the end of the buffer. Returns what is then used. */
+/* Appends `text` at `used` with control characters as \xNN; cuts at the end of the buffer. Returns what is
+ * then used. */
 static size_t append_escaped(char *buffer, size_t size, size_t used, const char *text) {
         while (*text && used + 9 < size) { /* room for two escapes and the end */
                 size_t control = control_length(text);

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Structured log: to the journal when stderr is connected to it (JOURNAL_STREAM), else to stderr: with a level prefix that
- * a service manager understands when one started us (INVOCATION_ID) and stderr is not a terminal, else with our name. Control
- * characters in texts are written as \xNN. Any thread may write; errno is kept. One line an event, written by whoever first knows it. At run
- * time the daemon logs faults and changes of membership, never the ordinary course of a step.
+ * Structured log: to the journal when stderr is connected to it (JOURNAL_STREAM), else to stderr: with a
+ * level prefix that a service manager understands when one started us (INVOCATION_ID) and stderr is not a
+ * terminal, else with our name. Control characters in texts are written as \xNN. Any thread may write; errno
+ * is kept. One line an event, written by whoever first knows it. At run time the daemon logs faults and
+ * changes of membership, never the ordinary course of a step.
  */
 #pragma once
 
 #include <stdint.h>
 #include <syslog.h>
 
-/* What the event is about; fields left at these defaults are not written. Journal names: GRADSYNC_JOB, _RANK, _STEP,
- * _BUCKET, _GENERATION, _PARAMETER, _CLIENT_PID, _CLIENT_UID, and MESSAGE_ID. */
+/* What the event is about; fields left at these defaults are not written. Journal names: GRADSYNC_JOB, _RANK,
+ * _STEP, _BUCKET, _GENERATION, _PARAMETER, _CLIENT_PID, _CLIENT_UID, and MESSAGE_ID. */
 struct log_context {
         const char *job;
         const char *parameter;
-        const char *message_id;         /* 32 hex digits: the kind of event */
+        const char *message_id; /* 32 hex digits: the kind of event */
         int64_t rank, step, bucket, generation, pid, uid;
 };
-#define LOG_CONTEXT_NONE { .rank = -1, .step = -1, .bucket = -1, .generation = -1, .pid = -1, .uid = -1 }
+#define LOG_CONTEXT_NONE                                                                                     \
+        { .rank = -1, .step = -1, .bucket = -1, .generation = -1, .pid = -1, .uid = -1 }
 
 /* Chooses the target. `priority`: least urgent one still written (LOG_INFO by default). */
 void log_open(int priority);
@@ -26,7 +28,8 @@ void log_set_priority(int priority);
 /* Name of the target: "journal" or "stderr". */
 const char *log_target(void);
 
-void log_write(int priority, const struct log_context *context, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void log_write(int priority, const struct log_context *context, const char *format, ...)
+        __attribute__((format(printf, 3, 4)));
 #define log_error(...) log_write(LOG_ERR, NULL, __VA_ARGS__)
 #define log_warning(...) log_write(LOG_WARNING, NULL, __VA_ARGS__)
 #define log_info(...) log_write(LOG_INFO, NULL, __VA_ARGS__)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The event loop on libevent. Reading and writing are two libevent events, so that switching one of them costs a single
- * epoll_ctl. After every pass over the ready sources the deferred list is run; what is deferred meanwhile belongs to the
- * next pass, which then does not block.
+ * The event loop on libevent. Reading and writing are two libevent events, so that switching one of them
+ * costs a single epoll_ctl. After every pass over the ready sources the deferred list is run; what is
+ * deferred meanwhile belongs to the next pass, which then does not block.
  */
 #include "loop.h"
 
@@ -18,8 +18,8 @@
 
 struct loop {
         struct event_base *base;
-        struct loop_deferred *first, **last;    /* queued for the end of the pass */
-        struct loop_deferred *running;          /* taken off the queue, not called yet */
+        struct loop_deferred *first, **last; /* queued for the end of the pass */
+        struct loop_deferred *running;       /* taken off the queue, not called yet */
         uint64_t passes;
         unsigned sources;
         bool exiting;
@@ -108,7 +108,7 @@ int loop_run(struct loop *loop) {
                 if (r < 0)
                         return last_error();
                 if (r > 0 && !pending)
-                        return -EDEADLK;        /* no source is left that could ever wake us */
+                        return -EDEADLK; /* no source is left that could ever wake us */
                 loop->passes++;
                 run_deferred(loop);
         }
@@ -191,7 +191,8 @@ struct loop_io *loop_io_free(struct loop_io *io) {
 }
 
 static int arm(struct loop_timer *timer, uint64_t in_us) {
-        struct timeval in = { .tv_sec = (time_t)(in_us / USEC_PER_SEC), .tv_usec = (suseconds_t)(in_us % USEC_PER_SEC) };
+        struct timeval in = { .tv_sec = (time_t)(in_us / USEC_PER_SEC),
+                              .tv_usec = (suseconds_t)(in_us % USEC_PER_SEC) };
 
         errno = 0;
         return event_add(&timer->event, &in) < 0 ? last_error() : 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The event loop: the only module that knows libevent. One thread runs it; nothing here may be called from another one.
- * Sources are level triggered. Objects are never freed inside their own callback: they are parked with loop_defer() and
- * reaped when the current pass over the ready sources has ended.
+ * The event loop: the only module that knows libevent. One thread runs it; nothing here may be called from
+ * another one. Sources are level triggered. Objects are never freed inside their own callback: they are
+ * parked with loop_defer() and reaped when the current pass over the ready sources has ended.
  */
 #pragma once
 
@@ -26,7 +26,8 @@ int loop_new(struct loop **ret);
 /* NULL is fine. Runs what is still deferred; after that all sources must be gone (asserted). */
 struct loop *loop_free(struct loop *loop);
 
-/* Runs until loop_exit(); returns its code, or a negative errno: -EDEADLK if no source is left that could ever wake it. */
+/* Runs until loop_exit(); returns its code, or a negative errno: -EDEADLK if no source is left that could
+ * ever wake it. */
 int loop_run(struct loop *loop);
 void loop_exit(struct loop *loop, int code);
 /* Passes over the ready sources since the start: what the watchdog looks at. */
@@ -34,25 +35,27 @@ uint64_t loop_passes(const struct loop *loop);
 
 /* The fd stays the caller's and must outlive the source. */
 int loop_io_new(struct loop *loop, int fd, unsigned events, loop_io_fn fn, void *data, struct loop_io **ret);
-int loop_io_set(struct loop_io *io, unsigned events);   /* 0: keep the source, wait for nothing; no system call if unchanged */
-struct loop_io *loop_io_free(struct loop_io *io);       /* returns NULL; allowed inside a callback */
+/* 0: keep the source, wait for nothing; no system call if unchanged */
+int loop_io_set(struct loop_io *io, unsigned events);
+struct loop_io *loop_io_free(struct loop_io *io); /* returns NULL; allowed inside a callback */
 
 /* One shot, never early; disarmed at first. */
 int loop_timer_new(struct loop *loop, loop_timer_fn fn, void *data, struct loop_timer **ret);
-int loop_timer_arm(struct loop_timer *timer, uint64_t in_us);   /* replaces an earlier time */
+int loop_timer_arm(struct loop_timer *timer, uint64_t in_us); /* replaces an earlier time */
 void loop_timer_disarm(struct loop_timer *timer);
 struct loop_timer *loop_timer_free(struct loop_timer *timer);
 
 int loop_signal_new(struct loop *loop, int signal, loop_signal_fn fn, void *data, struct loop_signal **ret);
 struct loop_signal *loop_signal_free(struct loop_signal *signal);
 
-/* Work for the end of this pass (or of the next one when called outside): flushing what was gathered, freeing what died.
- * Embedded in its owner; zero-initialised plus fn and data. */
+/* Work for the end of this pass (or of the next one when called outside): flushing what was gathered, freeing
+ * what died. Embedded in its owner; zero-initialised plus fn and data. */
 struct loop_deferred {
         void (*fn)(void *data);
         void *data;
         struct loop_deferred *next;
         bool queued;
 };
-void loop_defer(struct loop *loop, struct loop_deferred *deferred);             /* once, however often it is called */
+/* once, however often it is called */
+void loop_defer(struct loop *loop, struct loop_deferred *deferred);
 void loop_defer_cancel(struct loop *loop, struct loop_deferred *deferred);

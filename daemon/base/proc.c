@@ -16,8 +16,8 @@
 
 #include "cleanup.h"
 
-#define THREADS 32u                     /* of a process that are looked at */
-#define PF_EXITING 0x4u                 /* a process flag of the kernel, include/linux/sched.h */
+#define THREADS 32u     /* of a process that are looked at */
+#define PF_EXITING 0x4u /* a process flag of the kernel, include/linux/sched.h */
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -45,7 +45,8 @@ static bool read_small(const char *path, char *buffer, size_t size) {
         return false;
 }
 
-/* The fields behind the name, which may itself hold parentheses: state, parent, …; NULL if there is no such thread. */
+/* The fields behind the name, which may itself hold parentheses: state, parent, …; NULL if there is no
+ * such thread. */
 static const char *read_thread(pid_t pid, pid_t tid, char *text, size_t size) {
         char path[64];
         const char *end;
@@ -69,19 +70,13 @@ const char *proc_state(pid_t pid) {
         if (fields == NULL)
                 return "gone";
         switch (fields[0]) {
-        case 'R':
-                return "running";
-        case 'T':
-                return "stopped";
-        case 't':
-                return "traced";
-        case 'Z':
-                return "zombie";
+        case 'R': return "running";
+        case 'T': return "stopped";
+        case 't': return "traced";
+        case 'Z': return "zombie";
         case 'X':
-        case 'x':
-                return "gone";
-        default:
-                return "sleeping";
+        case 'x': return "gone";
+        default: return "sleeping";
         }
 }
 
@@ -129,7 +124,8 @@ void proc_usage(struct proc_usage *ret) {
         char text[256];
 
         *ret = (struct proc_usage){ 0 };
-        if (read_small("/proc/self/statm", text, sizeof(text)) && sscanf(text, "%lu %lu", &size, &resident) == 2) {
+        if (read_small("/proc/self/statm", text, sizeof(text)) &&
+            sscanf(text, "%lu %lu", &size, &resident) == 2) {
                 ret->size = (uint64_t)size * (uint64_t)sysconf(_SC_PAGESIZE);
                 ret->resident = (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
         }
@@ -169,7 +165,8 @@ bool proc_peer_in_group(int sock, gid_t primary, gid_t group) {
         return false;
 }
 
-/* Whether the link in /proc/self/fd is that of a pidfd. A path always starts with '/', so no file can look like one. */
+/* Whether the link in /proc/self/fd is that of a pidfd. A path always starts with '/', so no file can look
+ * like one. */
 static bool is_pidfd(int fd) {
         char path[64], target[64];
 

@@ -6,28 +6,30 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* "running", "sleeping" (also for waiting on a device), "stopped", "traced", "zombie" or "gone"; never NULL. Reads
- * /proc/PID/stat; the command name in it may contain anything. */
+/* "running", "sleeping" (also for waiting on a device), "stopped", "traced", "zombie" or "gone"; never NULL.
+ * Reads /proc/PID/stat; the command name in it may contain anything. */
 const char *proc_state(pid_t pid);
 
-/* The same, but a process whose first thread sleeps is running as long as another one is: trainers leave the work to threads. Looks at a
- * few dozen of them, and at no more than *left, from which it takes them: who looks at many processes in one go, which may have many
- * threads that sleep, has a bound for all. */
+/* The same, but a process whose first thread sleeps is running as long as another one is: trainers leave the
+ * work to threads. Looks at a few dozen of them, and at no more than *left, from which it takes them: who
+ * looks at many processes in one go, which may have many threads that sleep, has a bound for all. */
 const char *proc_state_threads(pid_t pid, unsigned *left);
 
 /* Whether it is on its way out: gone, a zombie, or the kernel is taking it down at this moment. */
 bool proc_exiting(pid_t pid);
 
-/* What this process uses. 0 stands for what the kernel does not tell; the count of open descriptors needs Linux 6.2. */
+/* What this process uses. 0 stands for what the kernel does not tell; the count of open descriptors needs
+ * Linux 6.2. */
 struct proc_usage {
-        uint64_t resident, size;        /* bytes of memory, and of address space */
+        uint64_t resident, size; /* bytes of memory, and of address space */
         uint64_t open_fds, max_fds;
 };
 
 void proc_usage(struct proc_usage *ret);
 
-/* A pidfd of the process at the other end of a connected Unix socket, from the kernel (SO_PEERPIDFD). -ENOTSUP (and the
- * like) where the kernel has no such thing: then the client sends its own, to be checked with proc_pidfd_is(). */
+/* A pidfd of the process at the other end of a connected Unix socket, from the kernel (SO_PEERPIDFD).
+ * -ENOTSUP (and the like) where the kernel has no such thing: then the client sends its own, to be checked
+ * with proc_pidfd_is(). */
 int proc_peer_pidfd(int sock);
 /* Whether the process at the other end was in `group` when it connected, by its primary or another group. */
 bool proc_peer_in_group(int sock, gid_t primary, gid_t group);

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 
 #define DELAY (100 * USEC_PER_MSEC)
-#define WORTH_IT (1u << 20)             /* bytes */
+#define WORTH_IT (1u << 20) /* bytes */
 
 static void look(void *data) {
         struct tidy *tidy = data;

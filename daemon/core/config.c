@@ -21,9 +21,9 @@
 #include "options.h"
 
 #define DEFAULT_FILE "/etc/gradsync/gradsyncd.conf"
-#define FILE_MAX (1024 * 1024)          /* a configuration beyond that is a mistake */
-#define FDS_MOST 4096                   /* default of fds_per_uid on a machine that grants many */
-#define FLAG_MAX 64                     /* flags in the table of getopt, and bytes of a flag's name */
+#define FILE_MAX (1024 * 1024) /* a configuration beyond that is a mistake */
+#define FDS_MOST 4096          /* default of fds_per_uid on a machine that grants many */
+#define FLAG_MAX 64            /* flags in the table of getopt, and bytes of a flag's name */
 
 /* Of the keys whose default depends on the machine. One user alone must not exhaust what all share. */
 static uint64_t machine_default(const struct option_row *row) {
@@ -76,7 +76,7 @@ struct parse {
         const char *at, *end;
         int line;
         struct config *config;
-        char *error;            /* the first one that we found, of line `line` */
+        char *error; /* the first one that we found, of line `line` */
         size_t error_size;
         int result;
 };
@@ -119,7 +119,7 @@ static char *next_line(char *line, int size, void *data) {
                 start++;
 
         size_t length = (size_t)(end - start);
-        if (length + 2 > (size_t)size) {        /* with its newline and the end of the string */
+        if (length + 2 > (size_t)size) { /* with its newline and the end of the string */
                 fail(parse, -EINVAL, "the line is longer than %d bytes", size - 2);
                 return NULL;
         }
@@ -155,8 +155,11 @@ static int on_value(void *data, const char *section, const char *key, const char
 int config_parse_buffer(const char *text, size_t length, const char *name, struct config *config, char *error,
                         size_t error_size) {
         char sentence[512] = "";
-        struct parse parse = { .at = text, .end = text + length, .config = config,
-                               .error = sentence, .error_size = sizeof(sentence) };
+        struct parse parse = { .at = text,
+                               .end = text + length,
+                               .config = config,
+                               .error = sentence,
+                               .error_size = sizeof(sentence) };
 
         int line = ini_parse_stream(next_line, &parse, on_value, &parse);
         if (line < 0) {
@@ -284,7 +287,7 @@ static int walk_flags(const struct config_source *source, struct config *config,
         int flag;
 
         flags_init(&flags);
-        optind = 0;                     /* from the start, also at a reload */
+        optind = 0; /* from the start, also at a reload */
         opterr = 0;
         while ((flag = getopt_long(source->argc, source->argv, "+:", flags.option, NULL)) >= 0) {
                 if (flag == FLAG_HELP || flag == FLAG_VERSION) {
@@ -294,7 +297,7 @@ static int walk_flags(const struct config_source *source, struct config *config,
                         command->file = optarg;
                 } else if (flag == ':' || flag == '?') {
                         const char *at = source->argv[optind - 1];
-                        if (*at != '-')   /* inside a cluster of short flags, which getopt has not left yet */
+                        if (*at != '-') /* inside a cluster of short flags, which getopt has not left yet */
                                 at = source->argv[optind];
                         snprintf(error, error_size, "%s '%s'; see --help",
                                  flag == ':' ? "a value is missing after" : "cannot understand", at);
@@ -345,7 +348,7 @@ int config_load(struct config *config, const struct config_source *source, enum 
                 char *error, size_t error_size) {
         struct command command = { .action = CONFIG_RUN };
 
-        snprintf(error, error_size, "out of memory");   /* whoever fails for another reason says so */
+        snprintf(error, error_size, "out of memory"); /* whoever fails for another reason says so */
         int r = walk_flags(source, NULL, &command, error, error_size);
         if (r < 0)
                 return r;

@@ -16,36 +16,36 @@
 #include "base/account.h"
 
 struct config {
-        char *device;                   /* "cpu" or "cpu:LABEL" */
-        char *socket;                   /* path; default: see config_default_socket() */
-        char *socket_group;             /* "" : leave */
-        mode_t socket_mode;             /* 0660 */
-        char *metrics_socket;           /* path; "": none */
-        mode_t metrics_mode;            /* 0600 */
-        char *admin_group;              /* its members see all jobs and may act on them; "": nobody */
-        bool allow_nobody;              /* uid 65534 may connect */
-        unsigned workers;               /* 0: as many as the CPU limit allows */
+        char *device;         /* "cpu" or "cpu:LABEL" */
+        char *socket;         /* path; default: see config_default_socket() */
+        char *socket_group;   /* "" : leave */
+        mode_t socket_mode;   /* 0660 */
+        char *metrics_socket; /* path; "": none */
+        mode_t metrics_mode;  /* 0600 */
+        char *admin_group;    /* its members see all jobs and may act on them; "": nobody */
+        bool allow_nobody;    /* uid 65534 may connect */
+        unsigned workers;     /* 0: as many as the CPU limit allows */
         bool has_affinity;
         cpu_set_t affinity;
         int log_priority;
-        uint64_t drain_timeout;         /* all times in microseconds */
+        uint64_t drain_timeout; /* all times in microseconds */
         uint64_t handshake_timeout;
         uint64_t step_deadline;
         uint64_t rejoin_grace;
-        uint64_t stall_notice;          /* least time before a stall is logged */
+        uint64_t stall_notice; /* least time before a stall is logged */
         uint64_t limits[ACCOUNT_SLOTS];
-        uint64_t connects_per_uid;      /* new connections a second */
-        uint64_t staging_bytes;         /* of one member */
+        uint64_t connects_per_uid; /* new connections a second */
+        uint64_t staging_bytes;    /* of one member */
 };
 
 enum config_action { CONFIG_RUN, CONFIG_HELP, CONFIG_VERSION };
 
-struct config_source {                  /* what the command line said, kept for reloads */
+struct config_source { /* what the command line said, kept for reloads */
         int argc;
         char **argv;
 };
 
-int config_init(struct config *config);         /* defaults; 0 or -ENOMEM */
+int config_init(struct config *config); /* defaults; 0 or -ENOMEM */
 void config_deinit(struct config *config);
 
 /* Reads files and flags. On failure a sentence for people is in `error` and a negative errno is returned. */
@@ -59,7 +59,7 @@ void config_reload(struct config *config, struct config *fresh, char *ignored, s
  * line is refused. A fuzzer calls this. */
 int config_parse_buffer(const char *text, size_t length, const char *name, struct config *config, char *error,
                         size_t error_size);
-void config_help(FILE *to);                     /* every flag and key with its default */
+void config_help(FILE *to); /* every flag and key with its default */
 
 /* Where the socket of a device is when nothing is said: "/run/gradsync/DEVICE/socket" for root, else
  * "$XDG_RUNTIME_DIR/gradsync/DEVICE/socket". -ENOENT where there is neither. */

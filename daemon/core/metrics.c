@@ -280,7 +280,8 @@ static void hear(struct caller *caller) {
                 finish(caller);
                 return;
         }
-        if (caller->heard == 0)         /* not with each byte: who sends one now and then would keep its place */
+        /* not with each byte: who sends one now and then would keep its place */
+        if (caller->heard == 0)
                 loop_timer_arm(caller->timer, PATIENCE);
         caller->heard += (size_t)n;
         caller->request[caller->heard] = '\0';
@@ -363,8 +364,8 @@ static void incoming(void *data, int fd, unsigned events) {
         loop_io_set(metrics->io, 0); /* until one of them has ended */
 }
 
-int metrics_new(struct loop *loop, struct sessions *sessions, struct closer *closer, const struct listener_config *config,
-                struct metrics **ret, char *error, size_t size) {
+int metrics_new(struct loop *loop, struct sessions *sessions, struct closer *closer,
+                const struct listener_config *config, struct metrics **ret, char *error, size_t size) {
         struct metrics *metrics = calloc(1, sizeof(*metrics));
         int r = -ENOMEM;
 

@@ -15,6 +15,6 @@
 struct metrics;
 
 /* On failure a sentence for people is in `error`. */
-int metrics_new(struct loop *loop, struct sessions *sessions, struct closer *closer, const struct listener_config *config,
-                struct metrics **ret, char *error, size_t size);
-struct metrics *metrics_free(struct metrics *metrics);  /* removes the socket file */
+int metrics_new(struct loop *loop, struct sessions *sessions, struct closer *closer,
+                const struct listener_config *config, struct metrics **ret, char *error, size_t size);
+struct metrics *metrics_free(struct metrics *metrics); /* removes the socket file */

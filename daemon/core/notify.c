@@ -26,9 +26,9 @@
 
 #define STATUS_MAX 512
 #define MESSAGE_MAX (STATUS_MAX + 64)
-#define LISTEN_FD 3                     /* the first passed one, by the protocol */
-#define FDS_MOST 1024u                  /* that are looked at */
-#define PATIENCE_MS 1000                /* for news that must not get lost */
+#define LISTEN_FD 3      /* the first passed one, by the protocol */
+#define FDS_MOST 1024u   /* that are looked at */
+#define PATIENCE_MS 1000 /* for news that must not get lost */
 
 /* NOTIFY_SOCKET as an address; its length, or 0 without one. A leading '@' stands for the abstract
  * namespace. */
@@ -54,7 +54,7 @@ static bool try_send(int fd, const char *text, int patience_ms) {
                 if (errno != EAGAIN ||
                     poll(&(struct pollfd){ .fd = fd, .events = POLLOUT }, 1, patience_ms) <= 0)
                         return false;
-                patience_ms = 0;        /* somebody else took the place: once more, and that is all */
+                patience_ms = 0; /* somebody else took the place: once more, and that is all */
         }
 }
 
@@ -138,7 +138,7 @@ uint64_t notify_watchdog_interval(void) {
         const char *pid = getenv("WATCHDOG_PID"), *timeout = getenv("WATCHDOG_USEC");
         char *end;
 
-        if (!timeout || (pid && !names_us(pid)))        /* without a pid it is for whoever reads it */
+        if (!timeout || (pid && !names_us(pid))) /* without a pid it is for whoever reads it */
                 return 0;
         errno = 0;
         unsigned long long us = strtoull(timeout, &end, 10);
@@ -204,8 +204,12 @@ void notify_store(const char *name, int fd) {
                 struct cmsghdr align;
         } control = { 0 };
         struct iovec iov = { .iov_base = text };
-        struct msghdr message = { .msg_name = &address, .msg_namelen = length, .msg_iov = &iov, .msg_iovlen = 1,
-                                  .msg_control = &control, .msg_controllen = sizeof(control) };
+        struct msghdr message = { .msg_name = &address,
+                                  .msg_namelen = length,
+                                  .msg_iov = &iov,
+                                  .msg_iovlen = 1,
+                                  .msg_control = &control,
+                                  .msg_controllen = sizeof(control) };
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
 
         if (length == 0)
@@ -239,11 +243,15 @@ int notify_listen_fd(char *error, unsigned error_size) {
                 return -ENOENT;
         fd = find_fd(NOTIFY_STATE, false, 0);
         if (fd < 0 || find_fd(NOTIFY_STATE, false, 1) >= 0) {
-                snprintf(error, error_size, "the service manager passed %.16s descriptors, of which one must be a socket, and one may be "
-                         "named " NOTIFY_STATE, count);
+                snprintf(error, error_size,
+                         "the service manager passed %.16s descriptors, of which one must be a socket, and "
+                         "one may be "
+                         "named " NOTIFY_STATE,
+                         count);
                 return -EINVAL;
         }
-        if (!socket_is(fd, SO_DOMAIN, AF_UNIX) || !socket_is(fd, SO_TYPE, SOCK_SEQPACKET) || !socket_is(fd, SO_ACCEPTCONN, 1)) {
+        if (!socket_is(fd, SO_DOMAIN, AF_UNIX) || !socket_is(fd, SO_TYPE, SOCK_SEQPACKET) ||
+            !socket_is(fd, SO_ACCEPTCONN, 1)) {
                 snprintf(error, error_size,
                          "the socket that the service manager passed does not listen as a Unix socket of "
                          "type SOCK_SEQPACKET (ListenSequentialPacket=)");

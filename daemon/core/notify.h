@@ -10,13 +10,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define NOTIFY_STATE "state"            /* the name under which the state is stored */
+#define NOTIFY_STATE "state" /* the name under which the state is stored */
 
-void notify_ready(const char *status);  /* NULL: the status stays */
+void notify_ready(const char *status); /* NULL: the status stays */
 void notify_status(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void notify_reloading(void);            /* with MONOTONIC_USEC; followed by notify_ready() */
+void notify_reloading(void); /* with MONOTONIC_USEC; followed by notify_ready() */
 void notify_stopping(void);
-void notify_extend(uint64_t us);        /* EXTEND_TIMEOUT_USEC while draining */
+void notify_extend(uint64_t us); /* EXTEND_TIMEOUT_USEC while draining */
 void notify_watchdog(void);
 /* Interval in which to call notify_watchdog(): half of the manager's timeout; 0 if it does not watch us. */
 uint64_t notify_watchdog_interval(void);

@@ -319,7 +319,9 @@ static int set_group(const struct option_row *row, void *field, const char *valu
 #define FIELD(name) .offset = offsetof(struct config, name), .field_size = SIZE_OF(name)
 #define OWNED(name) .offset = offsetof(struct config, name)
 #define TIME .what = "TIME", .set = set_time, .format = format_time
-#define LIMIT(slot) .section = "limits", .reloads = true, FIELD(limits[slot])
+#define COUNT .what = "N", .set = set_count, .format = format_count, .min = 1, .max = 1000000
+#define BYTES .what = "SIZE", .set = set_size, .format = format_size, .min = 4096, .max = UINT64_C(1) << 60
+#define LIMIT(slot) .reloads = true, FIELD(limits[slot])
 
 const struct option_row option_rows[] = {
         { "daemon", "device", "DEVICE", "what to serve: cpu, or cpu:LABEL to tell several apart", "cpu",
@@ -338,8 +340,8 @@ const struct option_row option_rows[] = {
           .set = set_mode, .format = format_mode, FIELD(metrics_mode) },
         { "daemon", "admin_group", "GROUP", "group that sees all jobs and may act on them", "gradsync-admin",
           .set = set_group, .format = format_text, OWNED(admin_group) },
-        { "daemon", "allow_nobody", "yes|no", "whether uid 65534 (nobody) may connect", "no", .set = set_switch,
-          .format = format_switch, .reloads = true, FIELD(allow_nobody) },
+        { "daemon", "allow_nobody", "yes|no", "whether uid 65534 (nobody) may connect", "no",
+          .set = set_switch, .format = format_switch, .reloads = true, FIELD(allow_nobody) },
         { "daemon", "workers", "N", "threads that reduce; 0: as many as the CPUs and the cgroup allow", "0",
           .set = set_number, .format = format_number, .max = 256, FIELD(workers) },
         { "daemon", "affinity", "CPUS", "CPUs for the workers, such as 0-3,8 (default: leave it)", "",
@@ -352,8 +354,9 @@ const struct option_row option_rows[] = {
           .help = "how long a new connection may take to introduce itself", .fallback = "5s",
           .min = 10 * USEC_PER_MSEC, .max = HOUR, .reloads = true, FIELD(handshake_timeout) },
         { "daemon", "step_deadline", TIME,
-          .help = "how long a step or collective may wait for a member before it is given up", .fallback = "30min",
-          .min = 10 * USEC_PER_MSEC, .max = 24 * 30 * HOUR, .reloads = true, FIELD(step_deadline) },
+          .help = "how long a step or collective may wait for a member before it is given up",
+          .fallback = "30min", .min = 10 * USEC_PER_MSEC, .max = 24 * 30 * HOUR, .reloads = true,
+          FIELD(step_deadline) },
         { "daemon", "stall_notice", TIME,
           .help = "least time a step waits before it is logged and members are told", .fallback = "1s",
           .min = 10 * USEC_PER_MSEC, .max = HOUR, .reloads = true, FIELD(stall_notice) },
@@ -362,22 +365,20 @@ const struct option_row option_rows[] = {
           .max = 24 * HOUR, .reloads = true, FIELD(rejoin_grace) },
         { "daemon", "staging_bytes", "SIZE", "staging memory of one member, for collectives outside steps",
           "8M", .set = set_pages, .format = format_size, .min = 64 * KIB, .max = GIB, FIELD(staging_bytes) },
-        { .key = "clients_per_uid", .what = "N", .help = "open connections of one user", .fallback = "256",
-          .set = set_count, .format = format_count, .min = 1, .max = 1000000, LIMIT(ACCOUNT_CLIENTS) },
-        { .section = "limits", .key = "connects_per_uid", .what = "N",
-          .help = "new connections of one user in a second", .fallback = "1000", .set = set_count,
-          .format = format_count, .min = 1, .max = 1000000, .reloads = true, FIELD(connects_per_uid) },
-        { .key = "jobs_per_uid", .what = "N", .help = "open jobs of one user", .fallback = "64",
-          .set = set_count, .format = format_count, .min = 1, .max = 1000000, LIMIT(ACCOUNT_JOBS) },
-        { .key = "arenas_per_uid", .what = "N", .help = "arenas and staging memories of one user",
-          .fallback = "1024", .set = set_count, .format = format_count, .min = 1, .max = 1000000,
-          LIMIT(ACCOUNT_ARENAS) },
-        { .key = "fds_per_uid", .what = "N",
-          .help = "file descriptors held for one user: half of RLIMIT_NOFILE, at most 4096", .set = set_count,
+        { "limits", "clients_per_uid", COUNT, .help = "open connections of one user", .fallback = "256",
+          LIMIT(ACCOUNT_CLIENTS) },
+        { "limits", "connects_per_uid", COUNT, .help = "new connections of one user in a second",
+          .fallback = "1000", .reloads = true, FIELD(connects_per_uid) },
+        { "limits", "jobs_per_uid", COUNT, .help = "open jobs of one user", .fallback = "64",
+          LIMIT(ACCOUNT_JOBS) },
+        { "limits", "arenas_per_uid", COUNT, .help = "arenas and staging memories of one user",
+          .fallback = "1024", LIMIT(ACCOUNT_ARENAS) },
+        { "limits", "fds_per_uid", "N",
+          "file descriptors held for one user: half of RLIMIT_NOFILE, at most 4096", .set = set_count,
           .format = format_count, .min = 1, .max = 10000000, LIMIT(ACCOUNT_FDS) },
-        { .key = "bytes_per_uid", .what = "SIZE",
-          .help = "bytes of them, and of plans, of one user: half of the machine's memory", .set = set_size,
-          .format = format_size, .min = 4096, .max = UINT64_C(1) << 60, LIMIT(ACCOUNT_BYTES) },
+        { "limits", "bytes_per_uid", BYTES,
+          .help = "bytes of them, and of plans, of one user: half of the machine's memory",
+          LIMIT(ACCOUNT_BYTES) },
 };
 const unsigned option_count = array_size(option_rows);
 

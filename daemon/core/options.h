@@ -12,15 +12,15 @@
 
 struct option_row {
         const char *section, *key;
-        const char *what;               /* the value in --help: "SECONDS" */
+        const char *what; /* the value in --help: "SECONDS" */
         const char *help;
-        const char *fallback;           /* default as text; NULL: computed */
+        const char *fallback; /* default as text; NULL: computed */
         int (*set)(const struct option_row *row, void *field, const char *value, char *error, size_t size);
         void (*format)(const void *field, char *text, size_t size);
-        size_t offset;                  /* of the field in struct config */
-        size_t field_size;              /* 0 where the field owns memory or has several parts */
+        size_t offset;     /* of the field in struct config */
+        size_t field_size; /* 0 where the field owns memory or has several parts */
         uint64_t min, max;
-        bool reloads;                   /* may change at run time */
+        bool reloads; /* may change at run time */
 };
 
 extern const struct option_row option_rows[];
@@ -33,5 +33,5 @@ int option_set(const struct option_row *row, struct config *config, const char *
 void option_format(const struct option_row *row, const struct config *config, char *text, size_t size);
 /* Copies a plain field; only for rows that reload. */
 void option_copy(const struct option_row *row, struct config *to, const struct config *from);
-const struct option_row *option_find(const char *section, const char *key);     /* NULL if there is none */
+const struct option_row *option_find(const char *section, const char *key); /* NULL if there is none */
 bool option_section_known(const char *section);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stopping has phases, looked at by one timer: draining (open steps may end, no new ones open), ending (the
- * deadline has come: what is still open becomes void), suspending (jobs are left to their members, if all of them
- * come back to another daemon, and end otherwise), leaving (clients are told and hung up). Then the loop ends.
+ * deadline has come: what is still open becomes void), suspending (jobs are left to their members, if all of
+ * them come back to another daemon, and end otherwise), leaving (clients are told and hung up). Then the loop
+ * ends.
  */
 #include "core/server.h"
 
@@ -15,8 +16,8 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
-#include "base/clock.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
 #include "core/metrics.h"
@@ -25,7 +26,7 @@
 
 #define STOP_LOOK (5 * USEC_PER_MSEC)
 #define STATUS_INTERVAL (2 * USEC_PER_SEC)
-#define PAST_KEPT (3600 * USEC_PER_SEC)         /* members wait no longer for a daemon that follows */
+#define PAST_KEPT (3600 * USEC_PER_SEC) /* members wait no longer for a daemon that follows */
 
 enum phase { RUNNING, DRAINING, ENDING, SUSPENDING, LEAVING };
 
@@ -43,13 +44,13 @@ struct server {
         struct jobs *jobs;
         struct conns conns;
         struct listener *listener;
-        struct metrics *metrics;        /* NULL: no metrics socket */
+        struct metrics *metrics; /* NULL: no metrics socket */
         struct loop_signal *signal[3];
         struct loop_timer *stop, *watchdog, *status;
         uint64_t watchdog_interval;
         unsigned told_clients;
-        uint64_t past_until;            /* when nobody comes back any more; 0: nothing is waited for */
-        bool feeding;                   /* the watchdog was fed the last time */
+        uint64_t past_until; /* when nobody comes back any more; 0: nothing is waited for */
+        bool feeding;        /* the watchdog was fed the last time */
 };
 
 static int fail(int r, const char *what, char *error, size_t size) {
@@ -128,7 +129,8 @@ static void open_state(struct server *server) {
         if (!notify_keeps())
                 return;
         if (fd >= 0 && past_new(fd, &past) < 0)
-                log_warning("what a former gradsyncd has left is of another version, or damaged: it is ignored");
+                log_warning(
+                        "what a former gradsyncd has left is of another version, or damaged: it is ignored");
         r = state_new(&state);
         if (r < 0)
                 log_warning("nothing is kept for the next gradsyncd: %s", strerror(-r));
@@ -155,7 +157,8 @@ static int open_sessions(struct server *server, char *error, size_t size) {
                 return fail(-errno, "cannot draw an instance id", error, size);
         r = sessions_new(&config, &server->sessions);
         if (r == 0)
-                r = conns_init(&server->conns, server->loop, server->sessions, server->accounts, server->closer);
+                r = conns_init(&server->conns, server->loop, server->sessions, server->accounts,
+                               server->closer);
         find_admin_group(server);
         server->conns.allow_nobody = server->config.allow_nobody;
         server->conns.connects_per_uid = server->config.connects_per_uid;
@@ -185,7 +188,8 @@ static int open_metrics(struct server *server, char *error, size_t size) {
 
         if (config.path[0] == '\0')
                 return 0;
-        return metrics_new(server->loop, server->sessions, server->closer, &config, &server->metrics, error, size);
+        return metrics_new(server->loop, server->sessions, server->closer, &config, &server->metrics, error,
+                           size);
 }
 
 static void tell_status(struct server *server) {

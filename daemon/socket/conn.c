@@ -19,12 +19,12 @@
 #include "base/proc.h"
 #include "gradsync.pb-c.h"
 
-#define BATCHES 4u                      /* read from one client before the others get their turn */
-#define DRAIN_PACKETS 1024u             /* more than a socket's buffer holds */
-#define BATCH_SHARE 4u                  /* the fds of one batch are at most this part of what the process may have */
-#define OWN_FDS 64u                     /* more than the daemon needs for itself */
+#define BATCHES 4u          /* read from one client before the others get their turn */
+#define DRAIN_PACKETS 1024u /* more than a socket's buffer holds */
+#define BATCH_SHARE 4u      /* the fds of one batch are at most this part of what the process may have */
+#define OWN_FDS 64u         /* more than the daemon needs for itself */
 
-struct packet {                         /* waiting to be sent */
+struct packet { /* waiting to be sent */
         struct list link;
         struct charge charge, fd_charge;
         int fd;
@@ -42,9 +42,9 @@ struct conn {
         struct charge charge, sock_charge, pidfd_charge;
         struct list queue;
         size_t queued;
-        uint64_t round;                 /* of turns on the event thread, in which it has had its own */
-        unsigned batch;                 /* packets that it may send in one go: fewer while they cost much */
-        bool dead;                      /* the session has been told; nothing more is read or sent */
+        uint64_t round; /* of turns on the event thread, in which it has had its own */
+        unsigned batch; /* packets that it may send in one go: fewer while they cost much */
+        bool dead;      /* the session has been told; nothing more is read or sent */
         struct loop_deferred reap;
 };
 
@@ -85,7 +85,7 @@ static void conn_free(struct conn *conn) {
         list_for_each_safe(packet, spare, &conn->queue, link)
                 packet_free(packet);
         loop_io_free(conn->io);
-        closer_hang_up(conn->conns->closer, conn->sock);        /* with whatever lies unread in it */
+        closer_hang_up(conn->conns->closer, conn->sock); /* with whatever lies unread in it */
         charge_release(&conn->pidfd_charge);
         charge_release(&conn->sock_charge);
         charge_release(&conn->charge);
@@ -125,7 +125,8 @@ static void give_up(struct conn *conn) {
         session_given_up(conn->session);
 }
 
-/* Whether the client has closed the link. Kernels before 6.2 say ECONNREFUSED to who sends in the moment of it. */
+/* Whether the client has closed the link. Kernels before 6.2 say ECONNREFUSED to who sends in the moment
+ * of it. */
 static bool is_closed(int error) {
         return error == 0 || error == -EPIPE || error == -ECONNRESET || error == -ECONNREFUSED;
 }
@@ -136,7 +137,8 @@ static void fail(struct conn *conn, int error) {
                 return;
         if (!is_closed(error)) {
                 if (flood_admits(FLOOD_FAILED, conn->peer.uid, clock_now()))
-                        log_error("client pid %d, uid %u is disconnected: nothing can be sent to it, or read from it: %s",
+                        log_error("client pid %d, uid %u is disconnected: nothing can be sent to it, or read "
+                                  "from it: %s",
                                   (int)conn->peer.pid, (unsigned)conn->peer.uid, strerror(-error));
                 give_up(conn);
                 return;
@@ -163,9 +165,10 @@ static void enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
 
         if (conn->queued + size > CONN_QUEUE_MAX) {
                 if (flood_admits(FLOOD_UNREAD, conn->peer.uid, clock_now()))
-                        log_warning("client pid %d, uid %u is disconnected: it does not read what is sent to it "
-                                    "(%zu bytes wait)",
-                                    (int)conn->peer.pid, (unsigned)conn->peer.uid, conn->queued);
+                        log_warning(
+                                "client pid %d, uid %u is disconnected: it does not read what is sent to it "
+                                "(%zu bytes wait)",
+                                (int)conn->peer.pid, (unsigned)conn->peer.uid, conn->queued);
                 give_up(conn);
                 return;
         }
@@ -174,8 +177,10 @@ static void enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
                 list_init(&packet->link);
         if (packet == NULL || charge_packet(conn, packet, size, fd, &refusal) != 0) {
                 if (flood_admits(FLOOD_UNREAD, conn->peer.uid, clock_now()))
-                        log_warning("client pid %d, uid %u is disconnected: no room for what waits to be sent to it",
-                                    (int)conn->peer.pid, (unsigned)conn->peer.uid);
+                        log_warning(
+                                "client pid %d, uid %u is disconnected: no room for what waits to be sent to "
+                                "it",
+                                (int)conn->peer.pid, (unsigned)conn->peer.uid);
                 if (packet != NULL) {
                         packet->fd = -1;
                         packet_free(packet);
@@ -186,8 +191,10 @@ static void enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
         packet->fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
         if (fd >= 0 && packet->fd < 0) {
                 if (flood_admits(FLOOD_UNREAD, conn->peer.uid, clock_now()))
-                        log_error("client pid %d, uid %u is disconnected: no file descriptor is left to keep one "
-                                  "for it: %s", (int)conn->peer.pid, (unsigned)conn->peer.uid, strerror(errno));
+                        log_error("client pid %d, uid %u is disconnected: no file descriptor is left to keep "
+                                  "one "
+                                  "for it: %s",
+                                  (int)conn->peer.pid, (unsigned)conn->peer.uid, strerror(errno));
                 packet_free(packet);
                 give_up(conn);
                 return;
@@ -236,20 +243,20 @@ static void flush(struct conn *conn) {
 
 static const char *packet_error(int error) {
         switch (error) {
-        case -EMSGSIZE:
-                return "a packet is larger than a frame can be";
-        case -E2BIG:
-                return "a packet carries more fds than a frame can";
-        default:
-                return "the fds of a packet were cut off";
+        case -EMSGSIZE: return "a packet is larger than a frame can be";
+        case -E2BIG: return "a packet carries more fds than a frame can";
+        default: return "the fds of a packet were cut off";
         }
 }
 
 /* Too many descriptors of its user wait to be closed: nothing more is read from any client of that one. */
 static void refuse_fds(struct conn *conn, const char *text) {
         if (flood_admits(FLOOD_PROTOCOL, conn->peer.uid, clock_now()))
-                log_warning("client pid %d, uid %u is disconnected: descriptors that it, or others of this uid, sent cannot be "
-                            "closed: %s", (int)conn->peer.pid, (unsigned)conn->peer.uid, text);
+                log_warning(
+                        "client pid %d, uid %u is disconnected: descriptors that it, or others of this uid, "
+                        "sent cannot be "
+                        "closed: %s",
+                        (int)conn->peer.pid, (unsigned)conn->peer.uid, text);
         session_refuse(conn->session, WIRE__CODE__QUOTA, text);
 }
 
@@ -309,7 +316,8 @@ static bool receive(struct conn *conn) {
         int n;
 
         if (closer_is_overdrawn(conn->conns->closer, conn->peer.uid)) {
-                refuse_fds(conn, "too many of them wait for that; send none that is neither a memfd nor a pidfd");
+                refuse_fds(conn,
+                           "too many of them wait for that; send none that is neither a memfd nor a pidfd");
                 return false;
         }
         for (unsigned i = 0; i < FDPASS_BATCH; i++)
@@ -380,10 +388,11 @@ static int peer_of(const struct conns *conns, int sock, struct session_peer *ret
 
         if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
                 return -errno;
-        *ret = (struct session_peer){ .uid = credentials.uid, .gid = credentials.gid,
+        *ret = (struct session_peer){ .uid = credentials.uid,
+                                      .gid = credentials.gid,
                                       .pid = credentials.pid };
-        ret->in_admin_group = conns->has_admin_group &&
-                              proc_peer_in_group(sock, credentials.gid, conns->admin_group);
+        ret->in_admin_group =
+                conns->has_admin_group && proc_peer_in_group(sock, credentials.gid, conns->admin_group);
         return 0;
 }
 
@@ -392,7 +401,8 @@ static int start(struct conn *conn, struct refusal *refusal) {
         int r = 0;
 
         if (pidfd >= 0)
-                r = charge_take(&conn->pidfd_charge, conn->conns->accounts, conn->peer.uid, ACCOUNT_FDS, 1, refusal);
+                r = charge_take(&conn->pidfd_charge, conn->conns->accounts, conn->peer.uid, ACCOUNT_FDS, 1,
+                                refusal);
         if (r == 0)
                 r = loop_io_new(conn->conns->loop, conn->sock, LOOP_READ, ready, conn, &conn->io);
         if (r != 0) {
@@ -408,10 +418,12 @@ static int check_uid(const struct conns *conns, const struct session_peer *peer,
         if (peer->uid != CONN_NOBODY || conns->allow_nobody || geteuid() == CONN_NOBODY)
                 return 0;
         accounts_note(conns->accounts, ACCOUNT_DENIED);
-        return refuse(refusal, WIRE__CODE__DENIED,
-                      "uid %u (nobody) stands for whoever has no uid of its own here, so it may not connect; run "
-                      "the program under a uid of its own, or set allow_nobody in section [daemon] of the "
-                      "daemon's configuration", CONN_NOBODY);
+        return refuse(
+                refusal, WIRE__CODE__DENIED,
+                "uid %u (nobody) stands for whoever has no uid of its own here, so it may not connect; run "
+                "the program under a uid of its own, or set allow_nobody in section [daemon] of the "
+                "daemon's configuration",
+                CONN_NOBODY);
 }
 
 /* Not this uid, or too many clients of it: it hears why, without a session. */
@@ -439,9 +451,10 @@ static int check_pace(struct conns *conns, const struct session_peer *peer, stru
                 return 0;
         accounts_note(conns->accounts, ACCOUNT_TOO_FAST);
         return refuse(refusal, WIRE__CODE__QUOTA,
-                      "uid %u has opened more than %" PRIu64 " connections within a second: keep one open, or raise "
-                      "connects_per_uid in section [limits] of the daemon's configuration", (unsigned)peer->uid,
-                      conns->connects_per_uid);
+                      "uid %u has opened more than %" PRIu64
+                      " connections within a second: keep one open, or raise "
+                      "connects_per_uid in section [limits] of the daemon's configuration",
+                      (unsigned)peer->uid, conns->connects_per_uid);
 }
 
 static bool admit(struct conns *conns, int sock, struct session_peer *ret) {
@@ -481,7 +494,8 @@ bool conn_accept(struct conns *conns, int sock) {
         conn->peer = peer;
         r = charge_take(&conn->charge, conns->accounts, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
         if (r == 0)
-                r = charge_take(&conn->sock_charge, conns->accounts, conn->peer.uid, ACCOUNT_FDS, 1, &refusal);
+                r = charge_take(&conn->sock_charge, conns->accounts, conn->peer.uid, ACCOUNT_FDS, 1,
+                                &refusal);
         if (r == 0)
                 r = start(conn, &refusal);
         if (r > 0)

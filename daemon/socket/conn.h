@@ -16,34 +16,34 @@
 #include "socket/pace.h"
 #include "socket/turn.h"
 
-#define CONN_QUEUE_MAX (4u << 20)       /* bytes queued for one client */
+#define CONN_QUEUE_MAX (4u << 20) /* bytes queued for one client */
 
-struct conns {                          /* what all connections share */
+struct conns { /* what all connections share */
         struct loop *loop;
         struct sessions *sessions;
         struct accounts *accounts;
         struct closer *closer;
-        uint64_t fds_room;              /* fds that the process may have */
-        unsigned batch_most;            /* packets read at once */
+        uint64_t fds_room;   /* fds that the process may have */
+        unsigned batch_most; /* packets read at once */
         struct list list;
         bool has_admin_group, allow_nobody;
-        gid_t admin_group;              /* whose members are operators */
-        uint64_t connects_per_uid;      /* a second */
+        gid_t admin_group;         /* whose members are operators */
+        uint64_t connects_per_uid; /* a second */
         struct pace pace;
         struct turns turns;
         struct tidy tidy;
-        uint8_t *buffers;               /* FDPASS_BATCH times FRAME_MAX: packets are handled before the
-                                           next ones are read */
+        /* FDPASS_BATCH times FRAME_MAX: packets are handled before the next ones are read */
+        uint8_t *buffers;
 };
 
 struct conn;
 
-#define CONN_NOBODY 65534u              /* stands for every uid that has none here, and for careless services */
+#define CONN_NOBODY 65534u /* stands for every uid that has none here, and for careless services */
 
 int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct accounts *accounts,
                struct closer *closer);
-void conns_deinit(struct conns *conns);         /* closes all */
+void conns_deinit(struct conns *conns); /* closes all */
 
-/* Takes the socket over, also on failure. The charge for the client is taken from its uid. False if it has been turned
- * away, so that more of its kind are better left waiting for a while. */
+/* Takes the socket over, also on failure. The charge for the client is taken from its uid. False if it has
+ * been turned away, so that more of its kind are better left waiting for a while. */
 bool conn_accept(struct conns *conns, int sock);

@@ -19,15 +19,15 @@
 #include "base/flood.h"
 #include "base/log.h"
 
-#define ACCEPTS 8u                      /* in one pass: the members of jobs want their turn */
-#define BACKLOG 256                     /* behind whom a newcomer waits; further ones wait in connect() */
-#define REST (2 * USEC_PER_MSEC)        /* after a pass in which somebody was turned away */
+#define ACCEPTS 8u               /* in one pass: the members of jobs want their turn */
+#define BACKLOG 256              /* behind whom a newcomer waits; further ones wait in connect() */
+#define REST (2 * USEC_PER_MSEC) /* after a pass in which somebody was turned away */
 
 struct listener {
         struct loop *loop;
         struct conns *conns;
         int fd, spare;
-        char *path;                     /* of an own socket file, else NULL */
+        char *path; /* of an own socket file, else NULL */
         struct loop_io *io;
         struct loop_timer *rest;
 };
@@ -121,7 +121,7 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
         fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0)
                 return fail(-errno, config->path, "cannot make a socket for", error, size);
-        mask = umask(0177);             /* nobody gets in before the mode is set */
+        mask = umask(0177); /* nobody gets in before the mode is set */
         r = bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
         umask(mask);
         if (r < 0)
@@ -141,7 +141,7 @@ static int bind_own(struct listener *listener, const struct listener_config *con
                 return fail(-ENOMEM, config->path, "cannot bind", error, size);
         r = listener_bind(config, SOCK_SEQPACKET, &listener->fd, error, size);
         if (r < 0) {
-                free(listener->path);   /* not ours */
+                free(listener->path); /* not ours */
                 listener->path = NULL;
         }
         return r;
@@ -159,7 +159,8 @@ static int shed(struct listener *listener) {
                 closer_hang_up(listener->conns->closer, sock);
         listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (r != -EAGAIN && flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, clock_now()))
-                log_error("no file descriptors left: new clients are turned away, or wait; raise LimitNOFILE");
+                log_error(
+                        "no file descriptors left: new clients are turned away, or wait; raise LimitNOFILE");
         return r;
 }
 
@@ -169,7 +170,8 @@ static void rested(void *data) {
         loop_io_set(listener->io, LOOP_READ);
 }
 
-/* Whoever connects again and again only to be turned away waits in the kernel's queue, which costs nothing. */
+/* Whoever connects again and again only to be turned away waits in the kernel's queue, which costs
+ * nothing. */
 static void rest(struct listener *listener) {
         if (loop_timer_arm(listener->rest, REST) == 0)
                 loop_io_set(listener->io, 0);
@@ -190,7 +192,8 @@ static int take(struct listener *listener, bool *later) {
         return r;
 }
 
-/* Whoever cannot be taken, for want of memory or with the spare fd gone, too, is told of by the loop again and again. */
+/* Whoever cannot be taken, for want of memory or with the spare fd gone, too, is told of by the loop again
+ * and again. */
 static void incoming(void *data, int fd, unsigned events) {
         struct listener *listener = data;
         bool later = false;

@@ -10,9 +10,9 @@
 struct listener;
 
 struct listener_config {
-        int fd;                         /* passed one, or -1; taken over */
+        int fd; /* passed one, or -1; taken over */
         const char *path;
-        const char *group;              /* "" or NULL: leave */
+        const char *group; /* "" or NULL: leave */
         mode_t mode;
 };
 
@@ -23,4 +23,4 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
 /* On failure a sentence for people is in `error`. */
 int listener_new(struct loop *loop, struct conns *conns, const struct listener_config *config,
                  struct listener **ret, char *error, size_t size);
-struct listener *listener_free(struct listener *listener);      /* removes a socket file of its own */
+struct listener *listener_free(struct listener *listener); /* removes a socket file of its own */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A bucket for each uid that came lately, filled at the rate that it may have. Who finds no place takes that of the
- * one that has stayed away for longest. */
+/* A bucket for each uid that came lately, filled at the rate that it may have. Who finds no place takes that
+ * of the one that has stayed away for longest. */
 #include "socket/pace.h"
 
 #include "base/clock.h"

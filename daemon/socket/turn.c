@@ -30,7 +30,7 @@ struct turn_place *turn_take(struct turns *turns, uid_t uid, uint64_t pass, uint
                 place->hungry = false;
         }
         if (*round == place->round)
-                return NULL;            /* the others first */
+                return NULL; /* the others first */
         if (turn_is_over(place)) {
                 place->hungry = true;
                 return NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every fuzz target shares. A target reads its input, checks what must hold whatever the input is, and keeps nothing. */
+/* What every fuzz target shares. A target reads its input, checks what must hold whatever the input is,
+ * and keeps nothing. */
 #pragma once
 
 #include <stddef.h>
@@ -10,10 +11,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Holds in every build, also those without assert(). */
-#define must(condition)                                                                                 \
-        do {                                                                                            \
-                if (!(condition)) {                                                                     \
-                        fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition);  \
-                        abort();                                                                        \
-                }                                                                                       \
+#define must(condition)                                                                                      \
+        do {                                                                                                 \
+                if (!(condition)) {                                                                          \
+                        fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition);       \
+                        abort();                                                                             \
+                }                                                                                            \
         } while (0)

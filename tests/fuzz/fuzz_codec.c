@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Payloads: two bytes choose the message type, the rest is the payload. An accepted message keeps every limit that
- * callers rely on, and what it packs to unpacks to the same.
+ * Payloads: two bytes choose the message type, the rest is the payload. An accepted message keeps every limit
+ * that callers rely on, and what it packs to unpacks to the same.
  */
 #include "fuzz.h"
 
@@ -17,7 +17,8 @@ static void check_params(const Wire__PlanParams *chunk) {
                 const Wire__Param *param = chunk->param[i];
                 must(param->n_shape <= LIMIT_DIMS);
                 if (param->name)
-                        must(strlen(param->name) <= LIMIT_TEXT && utf8_valid(param->name, strlen(param->name)));
+                        must(strlen(param->name) <= LIMIT_TEXT &&
+                             utf8_valid(param->name, strlen(param->name)));
         }
 }
 
@@ -64,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check_limits(type, message);
         packed = codec_pack(first, type, 1, 0, message);
         if (packed == -EMSGSIZE)
-                return 0;       /* negative numbers may be sent in fewer bytes than they are packed to */
+                return 0; /* negative numbers may be sent in fewer bytes than they are packed to */
         must(packed >= (ssize_t)FRAME_HEADER && packed <= (ssize_t)FRAME_MAX);
         message = codec_unpack(&codec, type, first + FRAME_HEADER, (size_t)packed - FRAME_HEADER, &why);
         must(message);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and shapes: a valid name is printable UTF-8 of bounded length; an accepted shape has the product that it claims. */
+/* Names and shapes: a valid name is printable UTF-8 of bounded length; an accepted shape has the product
+ * that it claims. */
 #include "fuzz.h"
 
 #include <stdbool.h>
@@ -75,7 +76,7 @@ static void check_numbers(const uint8_t *data, size_t size) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check_name(data, size);
         check_utf8(data, size);
-        if (size > 0) {         /* memcpy() from nowhere is undefined, also of nothing */
+        if (size > 0) { /* memcpy() from nowhere is undefined, also of nothing */
                 check_shape(data, size);
                 check_numbers(data, size);
         }

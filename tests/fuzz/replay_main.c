@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs a fuzz target once for each file named on the command line, or found in a folder named there: the corpus as an
- * ordinary test, without libFuzzer. An empty corpus is a failure: nothing would have been tested.
+ * Runs a fuzz target once for each file named on the command line, or found in a folder named there: the
+ * corpus as an ordinary test, without libFuzzer. An empty corpus is a failure: nothing would have been
+ * tested.
  */
 #include "fuzz.h"
 
@@ -11,7 +12,8 @@
 #include <sys/stat.h>
 
 static int replay_file(const char *path, size_t size) {
-        uint8_t *data = malloc(size ? size : 1);        /* exactly so large: a sanitizer sees a read beyond the end */
+        /* exactly so large: a sanitizer sees a read beyond the end */
+        uint8_t *data = malloc(size ? size : 1);
         FILE *file = fopen(path, "rb");
         int result = -1;
 

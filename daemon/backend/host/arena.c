@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arenas. A memory cgroup charges a page to whoever touches it first, and the daemon must never be that one: so an arena
- * is created without a page, and mapped only when the kernel's count of its pages says that the member has touched all.
- * The seals keep the file's size, so that no access of ours can ever meet its end. Nothing keeps a member from giving pages back
- * later, so they are counted again and again.
+ * Arenas. A memory cgroup charges a page to whoever touches it first, and the daemon must never be that one:
+ * so an arena is created without a page, and mapped only when the kernel's count of its pages says that the
+ * member has touched all. The seals keep the file's size, so that no access of ours can ever meet its end.
+ * Nothing keeps a member from giving pages back later, so they are counted again and again.
  */
 #include "arena.h"
 
@@ -20,9 +20,9 @@
 #include "proto/gradsync.pb-c.h"
 #include "reaper.h"
 
-#define SMALL_ARENA (1u << 20)          /* bytes: giving it back takes some ten microseconds */
-#define PLACE_ALIGN (UINT64_C(256) << 20)       /* bytes */
-#define PLACES 64u                      /* pages after a multiple of that, at which a large arena may start */
+#define SMALL_ARENA (1u << 20)            /* bytes: giving it back takes some ten microseconds */
+#define PLACE_ALIGN (UINT64_C(256) << 20) /* bytes */
+#define PLACES 64u /* pages after a multiple of that, at which a large arena may start */
 
 /* Sealed against resizing and further seals; writing stays allowed. */
 static int memory_new(uint64_t bytes) {
@@ -75,22 +75,26 @@ static void *map_anywhere(const struct backend_arena *arena) {
 }
 
 /*
- * Zen processors look a line up in their first-level cache by a hash of bits 12 to 27 of its virtual address, and lines with
- * equal hashes evict each other (Lipp et al., "Take A Way: Exploring the Security Implications of AMD's Cache Way
- * Predictors", 2020). Arenas of 128 MiB and a page, mapped one after the other, are such a case: read side by side they took
- * twice the time. So all large arenas start near a multiple of 256 MiB, each some other pages after it. The rest of what is
- * reserved for that is given back at once; where so much cannot be reserved, any place will do.
+ * Zen processors look a line up in their first-level cache by a hash of bits 12 to 27 of its virtual address,
+ * and lines with equal hashes evict each other (Lipp et al., "Take A Way: Exploring the Security Implications
+ * of AMD's Cache Way Predictors", 2020). Arenas of 128 MiB and a page, mapped one after the other, are such a
+ * case: read side by side they took twice the time. So all large arenas start near a multiple of 256 MiB,
+ * each some other pages after it. The rest of what is reserved for that is given back at once; where so much
+ * cannot be reserved, any place will do.
  */
 static void *map_apart(const struct backend_arena *arena) {
-        size_t shift = arena->place * (size_t)ARENA_PAGE, span = arena->bytes + PLACE_ALIGN + PLACES * (size_t)ARENA_PAGE;
-        unsigned char *reserved = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        size_t shift = arena->place * (size_t)ARENA_PAGE,
+               span = arena->bytes + PLACE_ALIGN + PLACES * (size_t)ARENA_PAGE;
+        unsigned char *reserved =
+                mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         unsigned char *start, *end;
         void *map;
         if (reserved == MAP_FAILED)
                 return map_anywhere(arena);
         start = reserved + (PLACE_ALIGN - (uintptr_t)reserved % PLACE_ALIGN) % PLACE_ALIGN + shift;
         end = start + arena->bytes;
-        map = mmap(start, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena->fd, (off_t)arena->offset);
+        map = mmap(start, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena->fd,
+                   (off_t)arena->offset);
         if (map == MAP_FAILED) {
                 munmap(reserved, span);
                 return map_anywhere(arena);
@@ -105,7 +109,7 @@ static int map_arena(struct backend_arena *arena) {
         void *map = arena->bytes > SMALL_ARENA ? map_apart(arena) : map_anywhere(arena);
         if (map == MAP_FAILED)
                 return -errno;
-        madvise(map, arena->bytes, MADV_DONTDUMP);      /* a core of the daemon holds no member's data */
+        madvise(map, arena->bytes, MADV_DONTDUMP); /* a core of the daemon holds no member's data */
         arena->map = map;
         return 0;
 }
@@ -118,15 +122,17 @@ int arena_attach(struct backend_arena *arena, struct refusal *refusal) {
         return r < 0 || arena->map ? r : map_arena(arena);
 }
 
-int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret_file,
-                struct backend_arena **ret, struct refusal *refusal) {
+int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, uint64_t bytes,
+                struct memfd_file *ret_file, struct backend_arena **ret, struct refusal *refusal) {
         _cleanup_(freep) struct backend_arena *arena = calloc(1, sizeof *arena);
         uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
         char text[512];
         int r;
         if (!arena)
                 return -ENOMEM;
-        *arena = (struct backend_arena){ .reaper = reaper, .place = place % PLACES, .fd = fd, .offset = offset };
+        *arena = (struct backend_arena){
+                .reaper = reaper, .place = place % PLACES, .fd = fd, .offset = offset
+        };
         arena->bytes = (bytes + page - 1) / page * page;
         r = memfd_check(fd, offset, bytes, &arena->file, text, sizeof text);
         if (r > 0)

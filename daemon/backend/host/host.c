@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The backend for CPUs: the table that backend.h asks for, over arenas (arena.c), tasks (task.c), workers (pool.c) and
- * kernels (kernel*.c). Small tasks are done here, on the loop thread, at once: waking a worker would cost more. So are
- * middling ones while nothing else is going on, as long as they take no more than a quarter of the loop thread's time;
- * when they come thick and fast they go to the workers, which are awake then.
+ * The backend for CPUs: the table that backend.h asks for, over arenas (arena.c), tasks (task.c), workers
+ * (pool.c) and kernels (kernel*.c). Small tasks are done here, on the loop thread, at once: waking a worker
+ * would cost more. So are middling ones while nothing else is going on, as long as they take no more than a
+ * quarter of the loop thread's time; when they come thick and fast they go to the workers, which are awake
+ * then.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,12 +18,13 @@
 #include "reaper.h"
 #include "task.h"
 
-#define SMALL_TRAFFIC (64u << 10)       /* bytes of all inputs: a few microseconds */
-#define MIDDLING_TRAFFIC (256u << 10)   /* some ten microseconds */
-#define MIDDLING_REST 3u                /* times its own duration, before the next one here */
+#define SMALL_TRAFFIC (64u << 10)     /* bytes of all inputs: a few microseconds */
+#define MIDDLING_TRAFFIC (256u << 10) /* some ten microseconds */
+#define MIDDLING_REST 3u              /* times its own duration, before the next one here */
 #define WORKERS_MAX 1024u
 
-_Static_assert(MIDDLING_TRAFFIC <= TASK_REUSE_SLICES * KERNEL_SLICE_SMALL, "a middling task fits the reusable one");
+_Static_assert(MIDDLING_TRAFFIC <= TASK_REUSE_SLICES * KERNEL_SLICE_SMALL,
+               "a middling task fits the reusable one");
 
 struct host {
         struct backend backend;
@@ -31,10 +33,10 @@ struct host {
         struct reaper *reaper;
         backend_done_fn done;
         void *owner;
-        struct task *here;              /* the one task done on the loop thread, and its result */
+        struct task *here; /* the one task done on the loop thread, and its result */
         uint64_t nonfinite[LIMIT_WORLD];
-        unsigned arenas;                /* made so far */
-        uint64_t rest_until;            /* nanoseconds: no middling task on the loop thread before */
+        unsigned arenas;     /* made so far */
+        uint64_t rest_until; /* nanoseconds: no middling task on the loop thread before */
 };
 
 static struct host *host_of(struct backend *backend) {
@@ -101,7 +103,8 @@ static void host_dispatch(struct backend *backend) {
         pool_take(host->pool, &finished);
         while (!list_empty(&finished)) {
                 struct task *task = list_entry(finished.next, struct task, unfinished);
-                struct task *own = task->in_room ? NULL : task; /* a room is its owner's again from done() on */
+                /* a room is its owner's again from done() on */
+                struct task *own = task->in_room ? NULL : task;
                 struct backend_result result;
                 list_remove(&task->unfinished);
                 task_result(task, &result);
@@ -115,8 +118,9 @@ static int host_arena_new(struct backend *backend, uint64_t bytes, struct backen
         return arena_new(host ? host->reaper : NULL, host ? host->arenas++ : 0, bytes, ret);
 }
 
-static int host_arena_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret_file,
-                            struct backend_arena **ret, struct refusal *refusal) {
+static int host_arena_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes,
+                            struct memfd_file *ret_file, struct backend_arena **ret,
+                            struct refusal *refusal) {
         struct host *host = host_of(backend);
         return arena_adopt(host->reaper, host->arenas++, fd, offset, bytes, ret_file, ret, refusal);
 }
@@ -149,8 +153,8 @@ static int run_here(struct host *host, const struct backend_task *description, s
         return 1;
 }
 
-static int run_here_middling(struct host *host, const struct backend_task *description, struct backend_result *ret,
-                             uint64_t start) {
+static int run_here_middling(struct host *host, const struct backend_task *description,
+                             struct backend_result *ret, uint64_t start) {
         int r = run_here(host, description, ret);
         uint64_t end = now_ns();
         host->rest_until = end + MIDDLING_REST * (end - start);
@@ -161,7 +165,8 @@ static size_t host_room(const struct backend_task *description) {
         return task_traffic(description) > SMALL_TRAFFIC ? task_room(description) : 0;
 }
 
-static int host_submit(struct backend *backend, const struct backend_task *description, struct backend_result *ret) {
+static int host_submit(struct backend *backend, const struct backend_task *description,
+                       struct backend_result *ret) {
         struct host *host = host_of(backend);
         uint64_t traffic = task_traffic(description), start;
         struct task *task;

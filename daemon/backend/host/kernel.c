@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One set of kernels, for the instruction set that the compiler's flags name; KERNEL_SET is that set's name. Integers and
- * copies are plain loops that the compiler vectorises: their result does not depend on how. Floats are in kernel_float.h.
+ * One set of kernels, for the instruction set that the compiler's flags name; KERNEL_SET is that set's name.
+ * Integers and copies are plain loops that the compiler vectorises: their result does not depend on how.
+ * Floats are in kernel_float.h.
  */
 #include "kernel_simd.h"
 
-#define KERNEL_GROUP 4u                 /* inputs read side by side */
+#define KERNEL_GROUP 4u /* inputs read side by side */
 
 #define NOINLINE __attribute__((noinline))
 
 /* Folds to a constant: every caller's dtype is one. */
 static INLINE size_t kernel_bytes(unsigned dtype) {
-        return dtype == WIRE__DTYPE__F64 || dtype == WIRE__DTYPE__I64 ? 8
+        return dtype == WIRE__DTYPE__F64 || dtype == WIRE__DTYPE__I64   ? 8
                : dtype == WIRE__DTYPE__F32 || dtype == WIRE__DTYPE__I32 ? 4
-               : dtype == WIRE__DTYPE__U8 ? 1 : 2;
+               : dtype == WIRE__DTYPE__U8                               ? 1
+                                                                        : 2;
 }
 
-#define COUNT(type, mask)                                                       \
-        for (size_t i = 0; i < count; i++) {                                    \
-                type bits;                                                      \
-                memcpy(&bits, from + i * sizeof bits, sizeof bits);             \
-                found += (bits & (mask)) == (mask);                             \
+#define COUNT(type, mask)                                                                                    \
+        for (size_t i = 0; i < count; i++) {                                                                 \
+                type bits;                                                                                   \
+                memcpy(&bits, from + i * sizeof bits, sizeof bits);                                          \
+                found += (bits & (mask)) == (mask);                                                          \
         }
 
 /* NaNs and infinities: all bits of the exponent set. Rare, so not fast. */
@@ -43,13 +45,16 @@ struct pass_place {
         size_t from, count;
 };
 
-/* The sum of squares of one input's block. The block is still as it was read, if it must be looked through. */
-static INLINE void pass_note(const struct kernel_slice *slice, const struct pass_place *place, unsigned i, double sum,
-                             unsigned dtype) {
+/* The sum of squares of one input's block. The block is still as it was read, if it must be looked
+ * through. */
+static INLINE void pass_note(const struct kernel_slice *slice, const struct pass_place *place, unsigned i,
+                             double sum, unsigned dtype) {
         slice->input_sums[place->input + i] += sum;
         if (!__builtin_isfinite(sum))
-                slice->input_nonfinite[place->input + i] += count_nonfinite(
-                        dtype, slice->inputs[place->input + i] + place->from * kernel_bytes(dtype), place->count);
+                slice->input_nonfinite[place->input + i] +=
+                        count_nonfinite(dtype,
+                                        slice->inputs[place->input + i] + place->from * kernel_bytes(dtype),
+                                        place->count);
 }
 
 /* ---- accumulators of f32 ---- */
@@ -62,7 +67,8 @@ static INLINE struct row_f row_load_f(unsigned dtype, const unsigned char *from)
         return row_get_f(from);
 }
 
-static INLINE struct row_f row_store_f(unsigned dtype, const struct kernel_slice *slice, size_t offset, struct row_f row) {
+static INLINE struct row_f row_store_f(unsigned dtype, const struct kernel_slice *slice, size_t offset,
+                                       struct row_f row) {
         struct row_h packed;
         if (dtype == WIRE__DTYPE__F32) {
                 for (unsigned i = 0; i < slice->n_outputs; i++)
@@ -89,8 +95,8 @@ static INLINE struct row_d row_load_d(unsigned dtype __attribute__((unused)), co
         return row_get_d(from);
 }
 
-static INLINE struct row_d row_store_d(unsigned dtype __attribute__((unused)), const struct kernel_slice *slice,
-                                       size_t offset, struct row_d row) {
+static INLINE struct row_d row_store_d(unsigned dtype __attribute__((unused)),
+                                       const struct kernel_slice *slice, size_t offset, struct row_d row) {
         for (unsigned i = 0; i < slice->n_outputs; i++)
                 row_put_d(slice->outputs[i] + offset, row);
         return row;
@@ -108,35 +114,40 @@ static INLINE struct row_d row_store_d(unsigned dtype __attribute__((unused)), c
 
 typedef void (*pass_fn)(const struct kernel_slice *slice, const struct pass_place *place, void *acc);
 
-/* One float type's passes. Sums are what is wanted in nearly all cases: they read two or four inputs side by side. */
+/* One float type's passes. Sums are what is wanted in nearly all cases: they read two or four inputs side
+ * by side. */
 struct passes {
-        pass_fn first[KERNEL_OPS], more[KERNEL_OPS];    /* one input */
-        pass_fn first2, first4, more2;                  /* several, added */
+        pass_fn first[KERNEL_OPS], more[KERNEL_OPS]; /* one input */
+        pass_fn first2, first4, more2;               /* several, added */
         pass_fn store;
 };
 
-#define PASS(name, dtype, op, inputs, is_first, suffix)                                                         \
-        static NOINLINE void name(const struct kernel_slice *slice, const struct pass_place *place, void *acc) { \
-                pass_##suffix(slice, place, acc, dtype, op, inputs, is_first);                                  \
+#define PASS(name, dtype, op, inputs, is_first, suffix)                                                      \
+        static NOINLINE void name(const struct kernel_slice *slice, const struct pass_place *place,          \
+                                  void *acc) {                                                               \
+                pass_##suffix(slice, place, acc, dtype, op, inputs, is_first);                               \
         }
-#define PASSES(name, dtype, suffix)                                                                             \
-        PASS(first_add_##name, dtype, KERNEL_ADD, 1, true, suffix)                                              \
-        PASS(first_##name, dtype, KERNEL_MUL, 1, true, suffix)                                                  \
-        PASS(more_add_##name, dtype, KERNEL_ADD, 1, false, suffix)                                              \
-        PASS(more_mul_##name, dtype, KERNEL_MUL, 1, false, suffix)                                              \
-        PASS(more_min_##name, dtype, KERNEL_MIN, 1, false, suffix)                                              \
-        PASS(more_max_##name, dtype, KERNEL_MAX, 1, false, suffix)                                              \
-        PASS(first2_##name, dtype, KERNEL_ADD, 2, true, suffix)                                                 \
-        PASS(first4_##name, dtype, KERNEL_ADD, 4, true, suffix)                                                 \
-        PASS(more2_##name, dtype, KERNEL_ADD, 2, false, suffix)                                                 \
-        static NOINLINE void store_##name(const struct kernel_slice *slice, const struct pass_place *place,     \
-                                          void *acc) {                                                          \
-                store_##suffix(slice, place, acc, dtype);                                                       \
-        }                                                                                                       \
-        static const struct passes passes_##name = {                                                            \
-                .first = { first_add_##name, first_##name, first_##name, first_##name },                        \
-                .more = { more_add_##name, more_mul_##name, more_min_##name, more_max_##name },                 \
-                .first2 = first2_##name, .first4 = first4_##name, .more2 = more2_##name, .store = store_##name, \
+#define PASSES(name, dtype, suffix)                                                                          \
+        PASS(first_add_##name, dtype, KERNEL_ADD, 1, true, suffix)                                           \
+        PASS(first_##name, dtype, KERNEL_MUL, 1, true, suffix)                                               \
+        PASS(more_add_##name, dtype, KERNEL_ADD, 1, false, suffix)                                           \
+        PASS(more_mul_##name, dtype, KERNEL_MUL, 1, false, suffix)                                           \
+        PASS(more_min_##name, dtype, KERNEL_MIN, 1, false, suffix)                                           \
+        PASS(more_max_##name, dtype, KERNEL_MAX, 1, false, suffix)                                           \
+        PASS(first2_##name, dtype, KERNEL_ADD, 2, true, suffix)                                              \
+        PASS(first4_##name, dtype, KERNEL_ADD, 4, true, suffix)                                              \
+        PASS(more2_##name, dtype, KERNEL_ADD, 2, false, suffix)                                              \
+        static NOINLINE void store_##name(const struct kernel_slice *slice, const struct pass_place *place,  \
+                                          void *acc) {                                                       \
+                store_##suffix(slice, place, acc, dtype);                                                    \
+        }                                                                                                    \
+        static const struct passes passes_##name = {                                                         \
+                .first = { first_add_##name, first_##name, first_##name, first_##name },                     \
+                .more = { more_add_##name, more_mul_##name, more_min_##name, more_max_##name },              \
+                .first2 = first2_##name,                                                                     \
+                .first4 = first4_##name,                                                                     \
+                .more2 = more2_##name,                                                                       \
+                .store = store_##name,                                                                       \
         };
 
 PASSES(f32, WIRE__DTYPE__F32, f)
@@ -145,8 +156,8 @@ PASSES(bf16, WIRE__DTYPE__BF16, f)
 PASSES(f64, WIRE__DTYPE__F64, d)
 
 /* Reads all inputs of one block, in their order. */
-static INLINE void block_load(const struct passes *passes, const struct kernel_slice *slice, struct pass_place place,
-                              unsigned op, void *acc) {
+static INLINE void block_load(const struct passes *passes, const struct kernel_slice *slice,
+                              struct pass_place place, unsigned op, void *acc) {
         unsigned n = slice->n_inputs, wide = op != KERNEL_ADD || n < 2 ? 1 : n < 4 ? 2 : 4;
         (wide == 4 ? passes->first4 : wide == 2 ? passes->first2 : passes->first[op])(slice, &place, acc);
         for (place.input = wide; op == KERNEL_ADD && place.input + 2 <= n; place.input += 2)
@@ -156,9 +167,10 @@ static INLINE void block_load(const struct passes *passes, const struct kernel_s
 }
 
 /*
- * A block of the result is made in a scratch in the first-level cache while the inputs stream through; it is written to
- * the outputs afterwards. So every member receives one and the same value whatever happens to the shared inputs meanwhile,
- * and the inputs are still unmodified when a block turns out to hold something that is not finite and must be counted.
+ * A block of the result is made in a scratch in the first-level cache while the inputs stream through; it is
+ * written to the outputs afterwards. So every member receives one and the same value whatever happens to the
+ * shared inputs meanwhile, and the inputs are still unmodified when a block turns out to hold something that
+ * is not finite and must be counted.
  */
 static void slice_reduce(const struct passes *passes, const struct kernel_slice *slice, unsigned op) {
         _Alignas(64) double acc[KERNEL_BLOCK];
@@ -184,29 +196,29 @@ static void slice_measure(const struct passes *passes, const struct kernel_slice
 /* ---- integers ---- */
 
 /* One block of one operation: arithmetic on the unsigned type wraps, comparison is on the type itself. */
-#define INTEGER_OP(type, wide, name, expression)                                                                \
-        static void name(const struct kernel_slice *slice) {                                                    \
-                _Alignas(64) type acc[KERNEL_BLOCK];                                                            \
-                size_t end = slice->first + slice->elements;                                                    \
-                for (size_t at = slice->first; at < end; at += KERNEL_BLOCK) {                                  \
-                        size_t count = end - at < KERNEL_BLOCK ? end - at : KERNEL_BLOCK;                       \
-                        memcpy(acc, slice->inputs[0] + at * sizeof(type), count * sizeof(type));                \
-                        for (unsigned i = 1; i < slice->n_inputs; i++) {                                        \
-                                const type *in = (const type *)(const void *)slice->inputs[i] + at;             \
-                                for (size_t j = 0; j < count; j++) {                                            \
-                                        type a = acc[j], b = in[j];                                             \
-                                        acc[j] = (type)(expression);                                            \
-                                }                                                                               \
-                        }                                                                                       \
-                        for (unsigned i = 0; i < slice->n_outputs; i++)                                         \
-                                memcpy(slice->outputs[i] + at * sizeof(type), acc, count * sizeof(type));       \
-                }                                                                                               \
+#define INTEGER_OP(type, wide, name, expression)                                                             \
+        static void name(const struct kernel_slice *slice) {                                                 \
+                _Alignas(64) type acc[KERNEL_BLOCK];                                                         \
+                size_t end = slice->first + slice->elements;                                                 \
+                for (size_t at = slice->first; at < end; at += KERNEL_BLOCK) {                               \
+                        size_t count = end - at < KERNEL_BLOCK ? end - at : KERNEL_BLOCK;                    \
+                        memcpy(acc, slice->inputs[0] + at * sizeof(type), count * sizeof(type));             \
+                        for (unsigned i = 1; i < slice->n_inputs; i++) {                                     \
+                                const type *in = (const type *)(const void *)slice->inputs[i] + at;          \
+                                for (size_t j = 0; j < count; j++) {                                         \
+                                        type a = acc[j], b = in[j];                                          \
+                                        acc[j] = (type)(expression);                                         \
+                                }                                                                            \
+                        }                                                                                    \
+                        for (unsigned i = 0; i < slice->n_outputs; i++)                                      \
+                                memcpy(slice->outputs[i] + at * sizeof(type), acc, count * sizeof(type));    \
+                }                                                                                            \
         }
 
-#define INTEGER(type, wide)                                                     \
-        INTEGER_OP(type, wide, add_##type, (wide)a + (wide)b)                   \
-        INTEGER_OP(type, wide, mul_##type, (wide)a * (wide)b)                   \
-        INTEGER_OP(type, wide, min_##type, b < a ? b : a)                       \
+#define INTEGER(type, wide)                                                                                  \
+        INTEGER_OP(type, wide, add_##type, (wide)a + (wide)b)                                                \
+        INTEGER_OP(type, wide, mul_##type, (wide)a *(wide)b)                                                 \
+        INTEGER_OP(type, wide, min_##type, b < a ? b : a)                                                    \
         INTEGER_OP(type, wide, max_##type, b > a ? b : a)
 
 INTEGER(int32_t, uint32_t)
@@ -215,7 +227,7 @@ INTEGER(uint8_t, uint8_t)
 
 /* ---- copies ---- */
 
-#define COPY_BLOCK 4096u                /* bytes: read once, written to every output */
+#define COPY_BLOCK 4096u /* bytes: read once, written to every output */
 
 static INLINE void copy_bytes(const struct kernel_slice *slice, size_t size) {
         const unsigned char *from = slice->inputs[0] + slice->first * size;
@@ -228,15 +240,15 @@ static INLINE void copy_bytes(const struct kernel_slice *slice, size_t size) {
         }
 }
 
-#define COPY_FLOAT(name, dtype)                                                 \
-        static void copy_##name(const struct kernel_slice *slice) {             \
-                if (slice->measure)                                             \
-                        slice_measure(&passes_##name, slice);                   \
-                copy_bytes(slice, kernel_bytes(dtype));                         \
+#define COPY_FLOAT(name, dtype)                                                                              \
+        static void copy_##name(const struct kernel_slice *slice) {                                          \
+                if (slice->measure)                                                                          \
+                        slice_measure(&passes_##name, slice);                                                \
+                copy_bytes(slice, kernel_bytes(dtype));                                                      \
         }
-#define COPY_INTEGER(name, dtype)                                               \
-        static void name(const struct kernel_slice *slice) {                    \
-                copy_bytes(slice, kernel_bytes(dtype));                         \
+#define COPY_INTEGER(name, dtype)                                                                            \
+        static void name(const struct kernel_slice *slice) {                                                 \
+                copy_bytes(slice, kernel_bytes(dtype));                                                      \
         }
 
 COPY_FLOAT(f32, WIRE__DTYPE__F32)
@@ -249,14 +261,14 @@ COPY_INTEGER(copy_u8, WIRE__DTYPE__U8)
 
 /* ---- the table ---- */
 
-#define FLOAT_OP(op, name, kernel_op)                                           \
-        static void op##_##name(const struct kernel_slice *slice) {             \
-                slice_reduce(&passes_##name, slice, kernel_op);                 \
+#define FLOAT_OP(op, name, kernel_op)                                                                        \
+        static void op##_##name(const struct kernel_slice *slice) {                                          \
+                slice_reduce(&passes_##name, slice, kernel_op);                                              \
         }
-#define FLOAT(name)                                                             \
-        FLOAT_OP(add, name, KERNEL_ADD)                                         \
-        FLOAT_OP(mul, name, KERNEL_MUL)                                         \
-        FLOAT_OP(min, name, KERNEL_MIN)                                         \
+#define FLOAT(name)                                                                                          \
+        FLOAT_OP(add, name, KERNEL_ADD)                                                                      \
+        FLOAT_OP(mul, name, KERNEL_MUL)                                                                      \
+        FLOAT_OP(min, name, KERNEL_MIN)                                                                      \
         FLOAT_OP(max, name, KERNEL_MAX)
 
 FLOAT(f32)
@@ -264,7 +276,11 @@ FLOAT(f16)
 FLOAT(bf16)
 FLOAT(f64)
 
-#define OPS(name) { [KERNEL_ADD] = add_##name, [KERNEL_MUL] = mul_##name, [KERNEL_MIN] = min_##name, [KERNEL_MAX] = max_##name }
+#define OPS(name)                                                                                            \
+        {                                                                                                    \
+                [KERNEL_ADD] = add_##name, [KERNEL_MUL] = mul_##name, [KERNEL_MIN] = min_##name,             \
+                [KERNEL_MAX] = max_##name                                                                    \
+        }
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
 #define TEXT_(a) #a

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of float reductions that depend on the accumulator, written once for both. kernel.c includes this with
- *   ACC, VEC, MASK, ROW, VECS, F(name)      scalar, vector, comparison and row types of the accumulator; a name's suffix
- * after having defined, with that suffix, row_load (a row of dtype as accumulators), row_store (to all outputs; returns
- * the row as stored) and row_square. Counts are multiples of KERNEL_LANES.
+ * The parts of float reductions that depend on the accumulator, written once for both. kernel.c includes this
+ * with
+ *   ACC, VEC, MASK, ROW   scalar, vector, comparison and row types of the accumulator
+ *   VECS, F(name)         vectors of a row; a name with the suffix of the accumulator
+ * after having defined, with that suffix, row_load (a row of dtype as accumulators), row_store (to all
+ * outputs; returns the row as stored) and row_square. Counts are multiples of KERNEL_LANES.
  */
+/* clang-format off */
 
 static INLINE ROW F(row_combine)(unsigned op, ROW a, ROW b) {
         ROW row;
@@ -28,12 +31,13 @@ static INLINE ROW F(row_scale)(ROW row, ACC scale) {
 }
 
 /*
- * Takes `inputs` inputs from number `i` on into the scratch: combined with what is there, or as its first content. All but
- * the first three parameters are constants in every instance. Prefetching is left to the processor: asked for by hand, at
- * whatever distance, the same lines came up to a fifth later where several workers share the memory.
+ * Takes `inputs` inputs from number `i` on into the scratch: combined with what is there, or as its first
+ * content. All but the first three parameters are constants in every instance. Prefetching is left to the
+ * processor: asked for by hand, at whatever distance, the same lines came up to a fifth later where several
+ * workers share the memory.
  */
-static INLINE void F(pass)(const struct kernel_slice *slice, const struct pass_place *place, ACC *acc, unsigned dtype,
-                           unsigned op, unsigned inputs, bool first) {
+static INLINE void F(pass)(const struct kernel_slice *slice, const struct pass_place *place, ACC *acc,
+                           unsigned dtype, unsigned op, unsigned inputs, bool first) {
         const unsigned char *in[KERNEL_GROUP];
         struct row_d lanes[KERNEL_GROUP] = { { { { 0 } } } };
         ACC scale = (ACC)slice->scale;

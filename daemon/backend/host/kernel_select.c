@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which set of kernels this CPU can run, and what kernels need to know nothing of: elements behind the last full row. */
+/* Which set of kernels this CPU can run, and what kernels need to know nothing of: elements behind the
+ * last full row. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,8 +13,8 @@
 static int supports_avx2(void) {
         unsigned a, b, c = 0, d;
         __builtin_cpu_init();
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
-               (c & bit_F16C);
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+               __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
 static int supports_avx512(void) {
@@ -53,22 +54,17 @@ const struct kernel_set *kernel_select(void) {
 size_t kernel_size(unsigned dtype) {
         switch (dtype) {
         case WIRE__DTYPE__F64:
-        case WIRE__DTYPE__I64:
-                return 8;
+        case WIRE__DTYPE__I64: return 8;
         case WIRE__DTYPE__F32:
-        case WIRE__DTYPE__I32:
-                return 4;
+        case WIRE__DTYPE__I32: return 4;
         case WIRE__DTYPE__F16:
-        case WIRE__DTYPE__BF16:
-                return 2;
-        case WIRE__DTYPE__U8:
-                return 1;
-        default:
-                return 0;
+        case WIRE__DTYPE__BF16: return 2;
+        case WIRE__DTYPE__U8: return 1;
+        default: return 0;
         }
 }
 
-#define ROW_BYTES (KERNEL_LANES * 8)    /* of the largest type */
+#define ROW_BYTES (KERNEL_LANES * 8) /* of the largest type */
 
 /* Zeros behind the elements add nothing to a sum of squares. */
 static void run_padded(kernel_fn kernel, const struct kernel_slice *slice, size_t size) {

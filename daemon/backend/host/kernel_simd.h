@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows: KERNEL_LANES elements in as many native vectors as that takes, so that the code above sees the same lanes on all
- * machines. Arithmetic uses the compiler's vector types; intrinsics appear only where those have no word for it: f32 to
- * f64, and the 16-bit float types, which are stored as uint16_t. Private to kernel.c.
+ * Rows: KERNEL_LANES elements in as many native vectors as that takes, so that the code above sees the same
+ * lanes on all machines. Arithmetic uses the compiler's vector types; intrinsics appear only where those have
+ * no word for it: f32 to f64, and the 16-bit float types, which are stored as uint16_t. Private to kernel.c.
  */
 #pragma once
 
@@ -10,6 +10,9 @@
 #include <string.h>
 
 #include "kernel.h"
+
+/* The formatter knows neither the pragma that stands before loops nor one-line structs. */
+/* clang-format off */
 
 #define INLINE inline __attribute__((always_inline, unused))
 
@@ -108,9 +111,11 @@ static INLINE void row_square_f(struct row_d *sum, struct row_f value) {
         struct row_d wide = row_widen(value);
         UNROLL for (unsigned i = 0; i < VECS_D; i++) {
 #if SIMD_BYTES == 64
-                sum->v[i] = (vec_d)_mm512_fmadd_pd((__m512d)wide.v[i], (__m512d)wide.v[i], (__m512d)sum->v[i]);
+                __m512d factor = (__m512d)wide.v[i];
+                sum->v[i] = (vec_d)_mm512_fmadd_pd(factor, factor, (__m512d)sum->v[i]);
 #elif SIMD_BYTES == 32
-                sum->v[i] = (vec_d)_mm256_fmadd_pd((__m256d)wide.v[i], (__m256d)wide.v[i], (__m256d)sum->v[i]);
+                __m256d factor = (__m256d)wide.v[i];
+                sum->v[i] = (vec_d)_mm256_fmadd_pd(factor, factor, (__m256d)sum->v[i]);
 #else
                 sum->v[i] += wide.v[i] * wide.v[i];
 #endif
@@ -129,7 +134,8 @@ static INLINE double row_fold(const struct row_d *sum) {
                 UNROLL for (unsigned i = 0; i < half; i++)
                         row.v[i] += row.v[i + half];
 #if SIMD_BYTES == 64
-        __m256d four = _mm256_add_pd(_mm512_castpd512_pd256((__m512d)row.v[0]), _mm512_extractf64x4_pd((__m512d)row.v[0], 1));
+        __m256d four = _mm256_add_pd(_mm512_castpd512_pd256((__m512d)row.v[0]),
+                                     _mm512_extractf64x4_pd((__m512d)row.v[0], 1));
 #elif SIMD_BYTES == 32
         __m256d four = (__m256d)row.v[0];
 #endif
@@ -240,7 +246,8 @@ static INLINE struct row_f row_from_f16(struct row_h from) {
 }
 
 static INLINE struct row_h row_to_f16(struct row_f from) {
-        return (struct row_h){ { _mm512_cvtps_ph((__m512)from.v[0], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC) } };
+        return (struct row_h){ { _mm512_cvtps_ph((__m512)from.v[0],
+                                                 _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC) } };
 }
 #elif SIMD_BYTES == 32
 static INLINE struct row_f row_from_f16(struct row_h from) {
@@ -252,8 +259,8 @@ static INLINE struct row_h row_to_f16(struct row_f from) {
                                  _mm256_cvtps_ph((__m256)from.v[1], _MM_FROUND_TO_NEAREST_INT) } };
 }
 #else
-/* The exponent is moved by a multiplication with 2^112, which makes subnormals right too; infinities and NaNs are given
- * the full exponent. */
+/* The exponent is moved by a multiplication with 2^112, which makes subnormals right too; infinities and NaNs
+ * are given the full exponent. */
 static INLINE struct row_f row_from_f16(struct row_h from) {
         struct row_u bits = row_unpack(from);
         struct row_f to;
@@ -266,7 +273,8 @@ static INLINE struct row_f row_from_f16(struct row_h from) {
         return to;
 }
 
-/* Results below the least normal f16 are rounded by adding 0.5, whose last place is that of f16's subnormals. */
+/* Results below the least normal f16 are rounded by adding 0.5, whose last place is that of f16's
+ * subnormals. */
 static INLINE struct row_h row_to_f16(struct row_f from) {
         struct row_u to;
         UNROLL for (unsigned i = 0; i < VECS_F; i++) {

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One lock guards everything but the slices themselves; it is taken once per slice. A worker without work puts itself on
- * the idle list and sleeps on its own semaphore; whoever takes it from that list posts it, exactly once, after unlocking.
+ * One lock guards everything but the slices themselves; it is taken once per slice. A worker without work
+ * puts itself on the idle list and sleeps on its own semaphore; whoever takes it from that list posts it,
+ * exactly once, after unlocking.
  *
- * Waking costs the waker some microseconds, so the loop thread wakes no more than two workers per task, and none while
- * those awake can take what is left with their next slice: one on another CPU, and the one bound to its own, which starts
- * as soon as the loop thread sleeps, where a wake-up from elsewhere would first have to fetch that CPU out of its idle
- * state. A worker that takes a slice and sees more than those awake will take wakes another one. So a large task has all
- * workers after a few steps, and a stream of small ones causes no system calls.
+ * Waking costs the waker some microseconds, so the loop thread wakes no more than two workers per task, and
+ * none while those awake can take what is left with their next slice: one on another CPU, and the one bound
+ * to its own, which starts as soon as the loop thread sleeps, where a wake-up from elsewhere would first have
+ * to fetch that CPU out of its idle state. A worker that takes a slice and sees more than those awake will
+ * take wakes another one. So a large task has all workers after a few steps, and a stream of small ones
+ * causes no system calls.
  *
- * A worker that has run out of work yields its CPU for a moment before it sleeps. What follows the end of a task, the loop
- * thread, the members, their next buckets, so finds a CPU that is awake; a thread that computes there gets it at once.
+ * A worker that has run out of work yields its CPU for a moment before it sleeps. What follows the end of a
+ * task, the loop thread, the members, their next buckets, so finds a CPU that is awake; a thread that
+ * computes there gets it at once.
  *
- * With as many workers as CPUs they may use, each is bound to one of them. Left alone, the scheduler often queues a
- * worker that another one has woken behind it, on the same CPU, and one of them does all of the work.
+ * With as many workers as CPUs they may use, each is bound to one of them. Left alone, the scheduler often
+ * queues a worker that another one has woken behind it, on the same CPU, and one of them does all of the
+ * work.
  */
 #include "pool.h"
 
@@ -32,28 +36,29 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 
-#define WORKER_STACK (256u << 10)       /* kernels keep a few blocks on it, nothing deeper */
-#define LINGER UINT64_C(60)             /* microseconds: a wake-up from the idle state of a virtual CPU takes about as long */
+#define WORKER_STACK (256u << 10) /* kernels keep a few blocks on it, nothing deeper */
+/* microseconds: a wake-up from the idle state of a virtual CPU takes about as long */
+#define LINGER UINT64_C(60)
 
 struct worker {
         _Alignas(64) struct pool *pool; /* workers share no cache line */
         pthread_t thread;
         sem_t wake;
-        struct worker *idle;            /* next on the idle list */
-        int cpu;                        /* the one it is bound to, or -1 */
-        uint64_t answered;              /* the last ping it has seen */
+        struct worker *idle; /* next on the idle list */
+        int cpu;             /* the one it is bound to, or -1 */
+        uint64_t answered;   /* the last ping it has seen */
         uint64_t nonfinite[LIMIT_WORLD];
 };
 
 struct pool {
         pthread_mutex_t lock;
-        struct list ring;               /* the first tasks of all turns that have slices to hand out */
+        struct list ring; /* the first tasks of all turns that have slices to hand out */
         struct list unfinished, done;
-        uint64_t backlog;               /* slices that are not handed out yet */
+        uint64_t backlog; /* slices that are not handed out yet */
         struct worker *idle;
         unsigned n_idle;
-        bool pinned;                    /* each worker has a CPU of its own */
-        bool stop, signalled;           /* signalled: the event fd was written since the last pool_take() */
+        bool pinned;          /* each worker has a CPU of its own */
+        bool stop, signalled; /* signalled: the event fd was written since the last pool_take() */
         uint64_t ping;
         int event;
         unsigned n_workers;
@@ -140,7 +145,7 @@ static bool done_add(struct pool *pool, struct task *task) {
 static void event_write(const struct pool *pool) {
         uint64_t one = 1;
         ssize_t r = write(pool->event, &one, sizeof one);
-        assert(r == sizeof one || errno == EAGAIN);     /* EAGAIN: it is readable already */
+        assert(r == sizeof one || errno == EAGAIN); /* EAGAIN: it is readable already */
         (void)r;
 }
 
@@ -155,7 +160,8 @@ static void slice_ended(struct pool *pool, struct task *task, const uint64_t *no
         if (!task_ended(task))
                 return;
         if (!task->cancelled) {
-                /* Nobody else works on it now; `running` keeps a cancel() in the meantime from completing it too. */
+                /* Nobody else works on it now; `running` keeps a cancel() in the meantime from completing
+                 * it too. */
                 task->running++;
                 pthread_mutex_unlock(&pool->lock);
                 task_combine(task);
@@ -197,8 +203,8 @@ static bool idle_needed(const struct pool *pool) {
         return pool->idle && pool->backlog > pool->n_workers - pool->n_idle;
 }
 
-/* One more worker, if needed: best one that can start at once, because it is not bound to the CPU that this thread
- * runs on. */
+/* One more worker, if needed: best one that can start at once, because it is not bound to the CPU that this
+ * thread runs on. */
 static struct worker *idle_take_needed(struct pool *pool) {
         struct worker **at = &pool->idle;
         int here = sched_getcpu();
@@ -222,7 +228,7 @@ static struct worker *idle_take_here(struct pool *pool) {
 
 static void workers_wake(struct worker *worker) {
         while (worker) {
-                struct worker *next = worker->idle;     /* its own again once posted */
+                struct worker *next = worker->idle; /* its own again once posted */
                 sem_post(&worker->wake);
                 worker = next;
         }
@@ -277,7 +283,7 @@ static void worker_run(struct worker *worker, struct task *task, unsigned slice)
 static void *worker_main(void *data) {
         struct worker *worker = data;
         struct pool *pool = worker->pool;
-        uint64_t rest = 0;              /* when to sleep, unless there is work */
+        uint64_t rest = 0; /* when to sleep, unless there is work */
         pthread_mutex_lock(&pool->lock);
         while (!pool->stop) {
                 unsigned slice;
@@ -440,7 +446,7 @@ void pool_take(struct pool *pool, struct list *to) {
         uint64_t count;
         struct task *task, *spare;
         ssize_t r = read(pool->event, &count, sizeof count);
-        (void)r;                        /* nothing to read is fine */
+        (void)r; /* nothing to read is fine */
         pthread_mutex_lock(&pool->lock);
         list_for_each_safe(task, spare, &pool->done, unfinished) {
                 list_remove(&task->unfinished);
@@ -480,7 +486,8 @@ uint64_t pool_cpu_us(const struct pool *pool) {
         for (unsigned i = 0; i < pool->n_workers; i++) {
                 struct timespec used;
                 clockid_t clock;
-                if (pthread_getcpuclockid(pool->workers[i].thread, &clock) == 0 && clock_gettime(clock, &used) == 0)
+                if (pthread_getcpuclockid(pool->workers[i].thread, &clock) == 0 &&
+                    clock_gettime(clock, &used) == 0)
                         sum += (uint64_t)used.tv_sec * USEC_PER_SEC + (uint64_t)used.tv_nsec / 1000;
         }
         return sum;

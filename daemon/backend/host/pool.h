@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The worker threads and what they do next. Turns (a turn is what the caller says it is: one job's work) stand in a ring;
- * a worker takes one slice of the next turn and the ring moves on, so no turn waits for more than one slice of each other
- * one. Within a turn, slices are handed out in the order of submission. Finished tasks wait for pool_take() and make the
- * event fd readable. Called on the loop thread.
+ * The worker threads and what they do next. Turns (a turn is what the caller says it is: one job's work)
+ * stand in a ring; a worker takes one slice of the next turn and the ring moves on, so no turn waits for more
+ * than one slice of each other one. Within a turn, slices are handed out in the order of submission. Finished
+ * tasks wait for pool_take() and make the event fd readable. Called on the loop thread.
  */
 #pragma once
 
@@ -14,16 +14,17 @@
 
 struct pool;
 
-int pool_new(unsigned workers, const cpu_set_t *affinity, struct pool **ret);   /* affinity may be NULL */
-struct pool *pool_free(struct pool *pool);      /* no task may be left; joins the workers */
+int pool_new(unsigned workers, const cpu_set_t *affinity, struct pool **ret); /* affinity may be NULL */
+struct pool *pool_free(struct pool *pool); /* no task may be left; joins the workers */
 
 int pool_fd(const struct pool *pool);
-void pool_submit(struct pool *pool, struct task *task);         /* until pool_take() returns it, it is the pool's */
+/* until pool_take() returns it, it is the pool's */
+void pool_submit(struct pool *pool, struct task *task);
 void pool_cancel(struct pool *pool, uint64_t id);
 /* Moves all finished tasks (linked by `unfinished`) to the end of `to`. */
 void pool_take(struct pool *pool, struct list *to);
 
-bool pool_empty(struct pool *pool);             /* no unfinished task */
+bool pool_empty(struct pool *pool); /* no unfinished task */
 
 unsigned pool_ping(struct pool *pool);
 unsigned pool_workers(const struct pool *pool);

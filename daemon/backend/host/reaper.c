@@ -10,7 +10,7 @@
 
 #include "arena.h"
 
-#define REAPER_STACK (256u << 10)       /* some architectures allow no less than 128 KiB */
+#define REAPER_STACK (256u << 10) /* some architectures allow no less than 128 KiB */
 
 struct reaper {
         pthread_mutex_t lock;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A thread that gives the memory of large arenas back: unmapping gigabytes takes long, and the loop thread must not wait. */
+/* A thread that gives the memory of large arenas back: unmapping gigabytes takes long, and the loop thread
+ * must not wait. */
 #pragma once
 
 struct backend_arena;

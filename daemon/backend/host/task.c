@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tasks: from the description to kernel calls, and from slices to one result. Memory of a task is one block, its own or
- * the room that its description brings. */
+/* Tasks: from the description to kernel calls, and from slices to one result. Memory of a task is one block,
+ * its own or the room that its description brings. */
 #include "task.h"
 
 #include <errno.h>
@@ -12,7 +12,8 @@
 
 static size_t slice_elements(const struct backend_task *description) {
         size_t size = kernel_size(description->dtype);
-        return (description->elements <= KERNEL_SMALL_TASK / size ? KERNEL_SLICE_SMALL : KERNEL_SLICE_BYTES) / size;
+        return (description->elements <= KERNEL_SMALL_TASK / size ? KERNEL_SLICE_SMALL : KERNEL_SLICE_BYTES) /
+               size;
 }
 
 static unsigned slice_count(const struct backend_task *description) {
@@ -32,17 +33,13 @@ static kernel_fn find_kernel(const struct kernel_set *kernels, const struct back
                 return description->n_inputs == 1 ? kernels->copy[description->dtype] : NULL;
         case WIRE__REDUCE__AVG:
                 return is_float(description->dtype) && description->divisor > 0
-                               ? kernels->reduce[description->dtype][KERNEL_ADD] : NULL;
-        case WIRE__REDUCE__SUM:
-                return kernels->reduce[description->dtype][KERNEL_ADD];
-        case WIRE__REDUCE__PROD:
-                return kernels->reduce[description->dtype][KERNEL_MUL];
-        case WIRE__REDUCE__MIN:
-                return kernels->reduce[description->dtype][KERNEL_MIN];
-        case WIRE__REDUCE__MAX:
-                return kernels->reduce[description->dtype][KERNEL_MAX];
-        default:
-                return NULL;
+                               ? kernels->reduce[description->dtype][KERNEL_ADD]
+                               : NULL;
+        case WIRE__REDUCE__SUM: return kernels->reduce[description->dtype][KERNEL_ADD];
+        case WIRE__REDUCE__PROD: return kernels->reduce[description->dtype][KERNEL_MUL];
+        case WIRE__REDUCE__MIN: return kernels->reduce[description->dtype][KERNEL_MIN];
+        case WIRE__REDUCE__MAX: return kernels->reduce[description->dtype][KERNEL_MAX];
+        default: return NULL;
         }
 }
 
@@ -73,18 +70,20 @@ static bool resolve(const struct backend_range *ranges, unsigned n, unsigned cha
 }
 
 static size_t block_size(unsigned n_inputs, unsigned n_outputs, unsigned slices) {
-        return sizeof(struct task) + (2 * n_inputs + n_outputs) * sizeof(void *) + n_inputs * sizeof(uint64_t) +
-               ((size_t)slices + 1) * (n_inputs + 1) * sizeof(double);
+        return sizeof(struct task) + (2 * n_inputs + n_outputs) * sizeof(void *) +
+               n_inputs * sizeof(uint64_t) + ((size_t)slices + 1) * (n_inputs + 1) * sizeof(double);
 }
 
-static const struct backend_arena **watch(const struct backend_task *description, const struct backend_arena **arenas) {
+static const struct backend_arena **watch(const struct backend_task *description,
+                                          const struct backend_arena **arenas) {
         for (unsigned i = 0; i < description->n_inputs; i++)
                 arenas[i] = description->inputs[i].arena;
         return arenas;
 }
 
 /* Lays the arrays out behind the task and fills them. */
-static int task_set(struct task *task, const struct kernel_set *kernels, const struct backend_task *description) {
+static int task_set(struct task *task, const struct kernel_set *kernels,
+                    const struct backend_task *description) {
         unsigned n_in = description->n_inputs, n_out = description->n_outputs;
         unsigned char **inputs = (unsigned char **)(task + 1), **outputs = inputs + n_in;
         memset(task, 0, block_size(n_in, n_out, slice_count(description)));
@@ -97,8 +96,12 @@ static int task_set(struct task *task, const struct kernel_set *kernels, const s
         task->id = description->id;
         task->turn = description->turn;
         task->whole = (struct kernel_slice){
-                .inputs = (const unsigned char *const *)inputs, .outputs = outputs, .n_inputs = n_in, .n_outputs = n_out,
-                .elements = description->elements, .scale = scale_of(description),
+                .inputs = (const unsigned char *const *)inputs,
+                .outputs = outputs,
+                .n_inputs = n_in,
+                .n_outputs = n_out,
+                .elements = description->elements,
+                .scale = scale_of(description),
         };
         task->element_size = kernel_size(description->dtype);
         task->slice_elements = slice_elements(description);
@@ -169,7 +172,8 @@ unsigned task_look(const struct task *task, unsigned slice) {
 }
 
 void task_run(const struct task *task, unsigned slice, uint64_t *nonfinite) {
-        /* Kernels add to the sums block by block: not in memory whose cache lines belong to several slices. */
+        /* Kernels add to the sums block by block: not in memory whose cache lines belong to several
+         * slices. */
         _Alignas(64) double sums[LIMIT_WORLD + 8];
         struct kernel_slice part = task->whole;
         size_t left, bytes = (part.n_inputs + 1) * sizeof *sums;

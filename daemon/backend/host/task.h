@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One combination, cut into slices of a fixed size. Slices may run in any order and on any thread; their sums of squares
- * are kept apart and added in the order of the slices at the end. A task knows how to run a slice; the pool decides when.
+ * One combination, cut into slices of a fixed size. Slices may run in any order and on any thread; their sums
+ * of squares are kept apart and added in the order of the slices at the end. A task knows how to run a slice;
+ * the pool decides when.
  */
 #pragma once
 
@@ -16,43 +17,47 @@
 struct task {
         uint64_t id, turn;
         kernel_fn kernel;
-        struct kernel_slice whole;      /* pointers, counts and scale that all slices share */
+        struct kernel_slice whole; /* pointers, counts and scale that all slices share */
         size_t element_size, slice_elements;
         unsigned slices;
         bool statistics;
-        bool in_room;                   /* its memory is the room of its description */
-        double *sums;                   /* of squares, per slice: of each input, then of the result */
-        double *totals;                 /* the same, added up */
-        uint64_t *nonfinite;            /* per input */
-        const struct backend_arena **watched;   /* per input; NULL: they are not */
-        unsigned punched;               /* see struct backend_result; the pool's */
+        bool in_room;                         /* its memory is the room of its description */
+        double *sums;                         /* of squares, per slice: of each input, then of the result */
+        double *totals;                       /* the same, added up */
+        uint64_t *nonfinite;                  /* per input */
+        const struct backend_arena **watched; /* per input; NULL: they are not */
+        unsigned punched;                     /* see struct backend_result; the pool's */
 
         /* The pool's, under its lock. */
-        struct list unfinished;         /* among all tasks, then among those to be delivered */
-        struct list ring;               /* linked while it is the first of its turn and has slices to hand out */
-        struct task *behind, *last;     /* next of the same turn; the last one (valid in the first) */
-        unsigned next, running;         /* slice to hand out next; slices at work */
+        struct list unfinished; /* among all tasks, then among those to be delivered */
+        /* linked while it is the first of its turn and has slices to hand out */
+        struct list ring;
+        struct task *behind, *last; /* next of the same turn; the last one (valid in the first) */
+        unsigned next, running;     /* slice to hand out next; slices at work */
         bool cancelled;
 };
 
 /* Bytes of the room of such a task; 0 for a description that the contract does not allow. */
 size_t task_room(const struct backend_task *description);
-/* In the room of the description, if it has one. -EINVAL for a description that the contract does not allow, -ENOMEM. */
+/* In the room of the description, if it has one. -EINVAL for a description that the contract does not
+ * allow, -ENOMEM. */
 int task_new(const struct kernel_set *kernels, const struct backend_task *description, struct task **ret);
-struct task *task_free(struct task *task);      /* leaves a room as it is */
+struct task *task_free(struct task *task); /* leaves a room as it is */
 
 #define TASK_REUSE_SLICES 4u
 
-/* A task of any number of inputs and at most TASK_REUSE_SLICES slices, in memory that is used again and again. */
+/* A task of any number of inputs and at most TASK_REUSE_SLICES slices, in memory that is used again and
+ * again. */
 struct task *task_reusable(void);
 int task_reuse(struct task *task, const struct kernel_set *kernels, const struct backend_task *description);
 
 /* Bytes of all inputs together: what it costs, roughly. */
 uint64_t task_traffic(const struct backend_task *description);
 
-#define TASK_LOOK_SLICES 16u            /* 4 MiB of an input */
+#define TASK_LOOK_SLICES 16u /* 4 MiB of an input */
 
-/* Before a slice is run: whether holes were punched into an input, as in struct backend_result. Does not look each time. */
+/* Before a slice is run: whether holes were punched into an input, as in struct backend_result. Does not
+ * look each time. */
 unsigned task_look(const struct task *task, unsigned slice);
 /* Runs one slice. `nonfinite` (as many as inputs, or more) is overwritten with its counts. */
 void task_run(const struct task *task, unsigned slice, uint64_t *nonfinite);
