@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the host backend share: an open backend, arenas as a member sees them, and waiting for results. */
+/* What the tests of the host backend share: an open backend, arenas as a member sees them, and waiting for
+ * results. */
 #pragma once
 
 #include <setjmp.h>
@@ -36,7 +37,7 @@ struct done {
 
 struct member {
         struct backend_arena *arena;
-        unsigned char *map;             /* the member's own mapping */
+        unsigned char *map; /* the member's own mapping */
         uint64_t bytes;
 };
 
@@ -93,7 +94,8 @@ static inline void fixture_run(struct backend *backend, struct done *done, const
 static inline struct member member_new(struct backend *backend, uint64_t bytes) {
         struct member member = { .bytes = bytes };
         assert_int_equal(backend->ops->arena_new(backend, bytes, &member.arena), 0);
-        member.map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, backend->ops->arena_fd(member.arena), 0);
+        member.map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                          backend->ops->arena_fd(member.arena), 0);
         assert_ptr_not_equal(member.map, MAP_FAILED);
         memset(member.map, 0, bytes);
         assert_int_equal(backend->ops->arena_attach(member.arena, NULL), 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing and unpacking: every type, every limit, hostile payloads, and that memory stays within the codec. */
+/* Packing and unpacking: every type, every limit, hostile payloads, and that memory stays within the
+ * codec. */
 #include "unit.h"
 
 #include <ctype.h>
@@ -98,7 +99,8 @@ static void a_message_survives_the_way(void **state) {
         assert_int_equal(header.fds, 2);
         got = (const Wire__Ready *)codec_unpack(&codec, header.type, out + FRAME_HEADER, header.length, NULL);
         assert_non_null(got);
-        assert_true(got->has_job && got->has_generation && got->has_step && got->has_bucket && got->has_absent);
+        assert_true(got->has_job && got->has_generation && got->has_step && got->has_bucket &&
+                    got->has_absent);
         assert_false(got->has_plan || got->has_divisor);
         assert_int_equal(got->job, 7);
         assert_true(got->generation == UINT32_MAX && got->step == UINT64_MAX && got->bucket == 0);
@@ -171,7 +173,8 @@ static void a_string_with_a_nul_is_refused(void **state) {
 
         assert_null(codec_unpack(&codec, WIRE__MESSAGE_TYPE__HELLO, nul_inside, sizeof(nul_inside), &why));
         assert_string_equal(why, "a string contains a NUL byte");
-        assert_null(codec_unpack(&codec, WIRE__MESSAGE_TYPE__HELLO, nul_at_the_end, sizeof(nul_at_the_end), &why));
+        assert_null(codec_unpack(&codec, WIRE__MESSAGE_TYPE__HELLO, nul_at_the_end, sizeof(nul_at_the_end),
+                                 &why));
         assert_string_equal(why, "a string contains a NUL byte");
 }
 
@@ -276,7 +279,8 @@ static void the_largest_plan_chunk_fits(void **state) {
         chunk.n_param = 240, chunk.param = params;
         size = codec_pack(out, WIRE__MESSAGE_TYPE__PLAN_PARAMS, 1, 0, &chunk.base);
         assert_true(size > (ssize_t)FRAME_MAX * 9 / 10);
-        assert_non_null(codec_unpack(&codec, WIRE__MESSAGE_TYPE__PLAN_PARAMS, out + FRAME_HEADER, (size_t)size - FRAME_HEADER, &why));
+        assert_non_null(codec_unpack(&codec, WIRE__MESSAGE_TYPE__PLAN_PARAMS, out + FRAME_HEADER,
+                                     (size_t)size - FRAME_HEADER, &why));
         free(name);
         chunk.n_param = LIMIT_CHUNK;
         param.name = (char[]){ "n" };
@@ -302,7 +306,8 @@ static void the_largest_step_fits(void **state) {
         step.result = results, step.n_result = 28;
         size = codec_pack(out, WIRE__MESSAGE_TYPE__STEP, 0, 0, &step.base);
         assert_true(size > (ssize_t)FRAME_MAX * 9 / 10);
-        got = (const Wire__Step *)codec_unpack(&codec, WIRE__MESSAGE_TYPE__STEP, out + FRAME_HEADER, (size_t)size - FRAME_HEADER, &why);
+        got = (const Wire__Step *)codec_unpack(&codec, WIRE__MESSAGE_TYPE__STEP, out + FRAME_HEADER,
+                                               (size_t)size - FRAME_HEADER, &why);
         assert_non_null(got);
         assert_int_equal(got->n_result, 28);
         assert_memory_equal(got->result[27]->rank_sum_squares, squares, sizeof(squares));
@@ -331,12 +336,13 @@ static void a_payload_cannot_take_more_memory_than_there_is(void **state) {
 
 static void fields_of_newer_peers_are_ignored(void **state) {
         static const uint8_t payload[] = {
-                0x08, 5, 0xc0, 0x3e, 0x80, 0x80, 0x01, 0xca, 0x3e, 3, 'n', 'e', 'w', 0xd5, 0x3e, 1, 2, 3, 4,
-                0xd9, 0x3e, 1, 2, 3, 4, 5, 6, 7, 8, 0x10, 9,
+                0x08, 5, 0xc0, 0x3e, 0x80, 0x80, 0x01, 0xca, 0x3e, 3, 'n', 'e', 'w', 0xd5, 0x3e, 1,
+                2,    3, 4,    0xd9, 0x3e, 1,    2,    3,    4,    5, 6,   7,   8,   0x10, 9,
         };
         const Wire__PlanDrop *got;
 
-        got = (const Wire__PlanDrop *)codec_unpack(&codec, WIRE__MESSAGE_TYPE__PLAN_DROP, payload, sizeof(payload), &why);
+        got = (const Wire__PlanDrop *)codec_unpack(&codec, WIRE__MESSAGE_TYPE__PLAN_DROP, payload,
+                                                   sizeof(payload), &why);
         assert_non_null(got);
         assert_int_equal(got->job, 5);
         assert_int_equal(got->plan, 9);
@@ -347,7 +353,8 @@ static void field_zero_is_refused_in_every_encoding(void **state) {
 
         assert_null(codec_unpack(&codec, WIRE__MESSAGE_TYPE__PLAN_DROP, payload + 4, 2, &why));
         for (size_t from = 0; from < 4; from++) {
-                assert_null(codec_unpack(&codec, WIRE__MESSAGE_TYPE__PLAN_DROP, payload + from, sizeof(payload) - from, &why));
+                assert_null(codec_unpack(&codec, WIRE__MESSAGE_TYPE__PLAN_DROP, payload + from,
+                                         sizeof(payload) - from, &why));
                 assert_string_equal(why, "a field has the number 0");
         }
 }
@@ -364,12 +371,15 @@ static void every_prefix_and_every_flip_is_survived(void **state) {
         chunk.has_job = chunk.has_plan = true, chunk.n_param = 3, chunk.param = params;
         size = (size_t)codec_pack(out, WIRE__MESSAGE_TYPE__PLAN_PARAMS, 1, 0, &chunk.base) - FRAME_HEADER;
         for (size_t cut = 0; cut <= size; cut++) {
-                uint8_t *exact = malloc(cut + 1);       /* a reader beyond the end is seen by the address sanitizer */
+                /* a reader beyond the end is seen by the address sanitizer */
+                uint8_t *exact = malloc(cut + 1);
                 assert_non_null(exact);
                 memcpy(exact, out + FRAME_HEADER, cut);
                 for (size_t bit = 0; bit < cut * 8; bit++) {
                         exact[bit / 8] ^= (uint8_t)(1u << bit % 8);
-                        *(codec_unpack(&codec, WIRE__MESSAGE_TYPE__PLAN_PARAMS, exact, cut, NULL) ? &accepted : &refused) += 1;
+                        *(codec_unpack(&codec, WIRE__MESSAGE_TYPE__PLAN_PARAMS, exact, cut, NULL)
+                                  ? &accepted
+                                  : &refused) += 1;
                         exact[bit / 8] ^= (uint8_t)(1u << bit % 8);
                 }
                 free(exact);

@@ -84,7 +84,8 @@ static void every_key_is_taken(void **state) {
                                "jobs_per_uid = 2\n"
                                "arenas_per_uid = 3\n"
                                "fds_per_uid = 5\n"
-                               "bytes_per_uid = 4GiB"), 0);
+                               "bytes_per_uid = 4GiB"),
+                         0);
         assert_string_equal(config.device, "cpu:left");
         assert_string_equal(config.socket, "/tmp/here");
         assert_string_equal(config.socket_group, "trainers");
@@ -114,7 +115,9 @@ static void an_empty_affinity_takes_it_back(void **state) {
 }
 
 static void wrong_lines_are_named(void **state) {
-        static const struct { const char *text, *expected; } rows[] = {
+        static const struct {
+                const char *text, *expected;
+        } rows[] = {
                 { "[daemon]\ncolour = red\n", "file:2: unknown key 'colour' in section [daemon]" },
                 { "[limits]\nworkers = 1\n", "file:2: unknown key 'workers' in section [limits]" },
                 { "\n\n[deamon]\nworkers = 1\n", "file:4: unknown section [deamon]" },
@@ -210,7 +213,8 @@ static char folder[64];
 
 static int set_up_files(void **state) {
         strcpy(folder, "/tmp/gs-config-XXXXXX");
-        setenv("XDG_RUNTIME_DIR", "/tmp/gs-run", 1);        /* an ordinary user needs one; nothing is put there */
+        /* an ordinary user needs one; nothing is put there */
+        setenv("XDG_RUNTIME_DIR", "/tmp/gs-run", 1);
         return mkdtemp(folder) ? set_up(state) : -1;
 }
 
@@ -237,8 +241,8 @@ static void put(const char *name, const char *text) {
 /* Loads with `--config FOLDER/main.conf` and up to four more arguments. */
 static int load(enum config_action *action, const char *a, const char *b, const char *c, const char *d) {
         char file[128];
-        char *argv[] = { (char *)"gradsyncd", (char *)"--config", file, (char *)a, (char *)b, (char *)c,
-                         (char *)d, NULL };
+        char *argv[] = { (char *)"gradsyncd", (char *)"--config", file,      (char *)a,
+                         (char *)b,           (char *)c,          (char *)d, NULL };
         int argc = 3 + !!a + !!b + !!c + !!d;
 
         snprintf(file, sizeof(file), "%s/main.conf", folder);

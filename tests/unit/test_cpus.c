@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CPU limits of cgroups in trees laid out here: both versions, ancestors, hybrids, and a container's cut view. */
+/* CPU limits of cgroups in trees laid out here: both versions, ancestors, hybrids, and a container's cut
+ * view. */
 #include "unit.h"
 
 #include <ftw.h>
@@ -126,8 +127,9 @@ static void nothing_there_is_no_limit(void **state) {
 }
 
 static void lists_of_cpus(void **state) {
-        static const char *const wrong[] = { "", " ", "a", "1-", "-1", "3-1", "1,", ",1", "1,,2", "1 2", "1024", "0-1024",
-                                             "99999999999", "1-2-3", "0x1" };
+        static const char *const wrong[] = { "",     " ",      "a",           "1-",    "-1",
+                                             "3-1",  "1,",     ",1",          "1,,2",  "1 2",
+                                             "1024", "0-1024", "99999999999", "1-2-3", "0x1" };
         cpu_set_t set;
 
         assert_true(cpus_parse("0-3,8", &set));

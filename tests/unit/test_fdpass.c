@@ -58,7 +58,9 @@ static void send_raw(const void *data, size_t size, unsigned n_fds) {
                 uint8_t space[CMSG_SPACE(MANY * sizeof(int))];
         } control = { .space = { 0 } };
         struct iovec iov = { .iov_base = (void *)(uintptr_t)data, .iov_len = size };
-        struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space,
+        struct msghdr message = { .msg_iov = &iov,
+                                  .msg_iovlen = 1,
+                                  .msg_control = control.space,
                                   .msg_controllen = CMSG_SPACE(n_fds * sizeof(int)) };
 
         control.header.cmsg_level = SOL_SOCKET;
@@ -176,7 +178,8 @@ static void credentials_that_nobody_asked_for_are_skipped(void **state) {
 #ifdef SO_PASSPIDFD
         (void)setsockopt(pair[1], SOL_SOCKET, SO_PASSPIDFD, (int[]){ 1 }, sizeof(int));
 #else
-        (void)setsockopt(pair[1], SOL_SOCKET, 76, (int[]){ 1 }, sizeof(int));   /* kernels that do not know it refuse */
+        /* kernels that do not know it refuse */
+        (void)setsockopt(pair[1], SOL_SOCKET, 76, (int[]){ 1 }, sizeof(int));
 #endif
         assert_int_equal(fdpass_send(pair[0], "hello", 5, &pair[0], 1), 0);
         assert_int_equal(fdpass_receive(pair[1], packets, 1), 1);

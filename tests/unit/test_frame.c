@@ -8,7 +8,11 @@
 #include "proto/frame.h"
 
 static const struct frame_header sample = {
-        .major = FRAME_MAJOR, .type = 0x0102, .fds = 2, .length = 5, .request = 0x0a0b0c0d,
+        .major = FRAME_MAJOR,
+        .type = 0x0102,
+        .fds = 2,
+        .length = 5,
+        .request = 0x0a0b0c0d,
 };
 
 /* A valid packet with `length` payload bytes; returns its size. */
@@ -102,7 +106,8 @@ static void each_mistake_has_its_verdict(void **state) {
         buffer[6] = 0;
         buffer[7] = 1;
         assert_int_equal(verdict(buffer, size), FRAME_BAD_FDS);
-        for (uint32_t length = FRAME_PAYLOAD_MAX + 1; length != 0; length = length < UINT32_MAX / 2 ? length * 2 : 0) {
+        for (uint32_t length = FRAME_PAYLOAD_MAX + 1; length != 0;
+             length = length < UINT32_MAX / 2 ? length * 2 : 0) {
                 size = packet(buffer, 5);
                 for (unsigned i = 0; i < 4; i++)
                         buffer[8 + i] = (uint8_t)(length >> 8 * i);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Workers of the host backend: whose turn it is, cancelling, signs of life, and the arenas' accounts. Where order matters
- * the tasks run a kernel of the test, which notes each slice and can be held: nothing here depends on time.
+ * Workers of the host backend: whose turn it is, cancelling, signs of life, and the arenas' accounts. Where
+ * order matters the tasks run a kernel of the test, which notes each slice and can be held: nothing here
+ * depends on time.
  */
 #include "host_fixture.h"
 
@@ -31,13 +32,13 @@
 static struct {
         pthread_mutex_t lock;
         pthread_cond_t changed;
-        unsigned started;               /* slices begun */
-        unsigned allowed;               /* slices that may end */
+        unsigned started; /* slices begun */
+        unsigned allowed; /* slices that may end */
         unsigned ended;
         struct {
                 uint64_t id;
                 size_t slice;
-        } log[LOG_MAX];                 /* in the order of their beginning */
+        } log[LOG_MAX]; /* in the order of their beginning */
 } gate = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 /* The task's id travels as its scale. */
@@ -45,7 +46,7 @@ static void gated_kernel(const struct kernel_slice *slice) {
         pthread_mutex_lock(&gate.lock);
         assert_true(gate.started < LOG_MAX);
         gate.log[gate.started].id = (uint64_t)slice->scale;
-        gate.log[gate.started].slice = slice->first / slice->elements;         /* all are whole */
+        gate.log[gate.started].slice = slice->first / slice->elements; /* all are whole */
         gate.started++;
         pthread_cond_broadcast(&gate.changed);
         while (gate.ended >= gate.allowed)
@@ -77,14 +78,23 @@ static void gate_wait_started(unsigned n) {
 }
 
 static unsigned char nowhere[1];
-static struct backend_arena fake_arena = { .fd = -1, .bytes = 1u << 30, .map = nowhere };       /* never accessed */
+/* never accessed */
+static struct backend_arena fake_arena = { .fd = -1, .bytes = 1u << 30, .map = nowhere };
 
 static struct task *gated_task(uint64_t id, uint64_t turn, unsigned slices) {
-        size_t bytes = (size_t)slices * (slices <= KERNEL_SMALL_TASK / KERNEL_SLICE_SMALL ? KERNEL_SLICE_SMALL : KERNEL_SLICE_BYTES);
+        size_t bytes =
+                (size_t)slices *
+                (slices <= KERNEL_SMALL_TASK / KERNEL_SLICE_SMALL ? KERNEL_SLICE_SMALL : KERNEL_SLICE_BYTES);
         struct backend_range range = { &fake_arena, 0 };
-        struct backend_task description = { .id = id, .turn = turn, .dtype = WIRE__DTYPE__F32,
-                                            .reduce = WIRE__REDUCE__SUM, .elements = bytes / sizeof(float),
-                                            .n_inputs = 1, .n_outputs = 1, .inputs = &range, .outputs = &range };
+        struct backend_task description = { .id = id,
+                                            .turn = turn,
+                                            .dtype = WIRE__DTYPE__F32,
+                                            .reduce = WIRE__REDUCE__SUM,
+                                            .elements = bytes / sizeof(float),
+                                            .n_inputs = 1,
+                                            .n_outputs = 1,
+                                            .inputs = &range,
+                                            .outputs = &range };
         struct task *task;
         assert_int_equal(task_new(kernel_find("baseline"), &description, &task), 0);
         assert_int_equal(task->slices, slices);
@@ -124,8 +134,8 @@ static void check_log(const char *expected) {
         char text[LOG_MAX] = "";
         size_t used = 0;
         for (unsigned i = 0; i < gate.started; i++)
-                used += (size_t)snprintf(text + used, sizeof text - used, "%c%zu ", (char)('A' + gate.log[i].id - 1),
-                                         gate.log[i].slice);
+                used += (size_t)snprintf(text + used, sizeof text - used, "%c%zu ",
+                                         (char)('A' + gate.log[i].id - 1), gate.log[i].slice);
         assert_string_equal(text, expected);
 }
 
@@ -136,10 +146,10 @@ static void test_turns(void **state) {
         int64_t ids[4];
         gate_reset(0);
         pool_submit(pool, gated_task(1, 100, 6));
-        gate_wait_started(1);                           /* the worker has A's first slice and is held in it */
+        gate_wait_started(1); /* the worker has A's first slice and is held in it */
         pool_submit(pool, gated_task(2, 200, 2));
         pool_submit(pool, gated_task(3, 300, 1));
-        pool_submit(pool, gated_task(4, 100, 2));       /* same turn as A: behind it */
+        pool_submit(pool, gated_task(4, 100, 2)); /* same turn as A: behind it */
         gate_allow(LOG_MAX);
         pool_collect(pool, 4, ids);
         check_log("A0 A1 B0 C0 A2 B1 A3 A4 A5 D0 D1 ");
@@ -171,7 +181,7 @@ static void test_all_workers(void **state) {
         unsigned seen[64] = { 0 };
         gate_reset(0);
         pool_submit(pool, gated_task(1, 1, 64));
-        gate_wait_started(4);                           /* all four are held in a slice of their own */
+        gate_wait_started(4); /* all four are held in a slice of their own */
         gate_allow(LOG_MAX);
         pool_collect(pool, 1, &id);
         assert_int_equal(gate.started, 64);
@@ -191,8 +201,8 @@ static void test_cancel_running(void **state) {
         pool_submit(pool, gated_task(1, 1, 8));
         gate_wait_started(1);
         pool_cancel(pool, 1);
-        pool_cancel(pool, 1);                           /* twice is once */
-        assert_false(pool_has_result(pool));            /* its slice is still at work */
+        pool_cancel(pool, 1);                /* twice is once */
+        assert_false(pool_has_result(pool)); /* its slice is still at work */
         gate_allow(LOG_MAX);
         pool_collect(pool, 1, &id);
         assert_int_equal(id, -1);
@@ -206,17 +216,17 @@ static void test_cancel_queued(void **state) {
         gate_reset(0);
         pool_submit(pool, gated_task(1, 1, 3));
         gate_wait_started(1);
-        pool_submit(pool, gated_task(2, 1, 2));         /* behind A */
-        pool_submit(pool, gated_task(3, 1, 2));         /* last of the turn */
-        pool_submit(pool, gated_task(4, 2, 2));         /* first of its turn, E behind it */
+        pool_submit(pool, gated_task(2, 1, 2)); /* behind A */
+        pool_submit(pool, gated_task(3, 1, 2)); /* last of the turn */
+        pool_submit(pool, gated_task(4, 2, 2)); /* first of its turn, E behind it */
         pool_submit(pool, gated_task(5, 2, 1));
         pool_cancel(pool, 3);
         pool_cancel(pool, 2);
         pool_cancel(pool, 4);
-        pool_cancel(pool, 77);                          /* nobody's */
-        pool_collect(pool, 3, ids);                     /* at once: nothing of them was running */
+        pool_cancel(pool, 77);      /* nobody's */
+        pool_collect(pool, 3, ids); /* at once: nothing of them was running */
         assert_memory_equal(ids, ((int64_t[]){ -3, -2, -4 }), 3 * sizeof ids[0]);
-        pool_submit(pool, gated_task(6, 1, 1));         /* the turn's end is where it should be */
+        pool_submit(pool, gated_task(6, 1, 1)); /* the turn's end is where it should be */
         gate_allow(LOG_MAX);
         pool_collect(pool, 3, ids);
         check_log("A0 A1 E0 A2 F0 ");
@@ -231,7 +241,7 @@ static void test_cancel_finished(void **state) {
         pool_submit(pool, gated_task(1, 1, 2));
         while (!pool_has_result(pool))
                 sched_yield();
-        pool_cancel(pool, 1);                           /* too late: it has finished */
+        pool_cancel(pool, 1); /* too late: it has finished */
         pool_collect(pool, 1, &id);
         assert_int_equal(id, 1);
         pool_free(pool);
@@ -244,9 +254,16 @@ static void test_no_access_after_cancel(void **state) {
         for (unsigned round = 0; round < 20; round++) {
                 struct member a = member_new(backend, 16u << 20), b = member_new(backend, 16u << 20);
                 struct backend_range ranges[2] = { { a.arena, 0 }, { b.arena, 0 } };
-                struct backend_task task = { .id = round + 1, .turn = 1, .dtype = WIRE__DTYPE__F32,
-                                             .reduce = WIRE__REDUCE__AVG, .divisor = 2, .elements = 4u << 20,
-                                             .n_inputs = 2, .n_outputs = 2, .inputs = ranges, .outputs = ranges,
+                struct backend_task task = { .id = round + 1,
+                                             .turn = 1,
+                                             .dtype = WIRE__DTYPE__F32,
+                                             .reduce = WIRE__REDUCE__AVG,
+                                             .divisor = 2,
+                                             .elements = 4u << 20,
+                                             .n_inputs = 2,
+                                             .n_outputs = 2,
+                                             .inputs = ranges,
+                                             .outputs = ranges,
                                              .statistics = true };
                 struct backend_result result;
                 assert_int_equal(backend->ops->submit(backend, &task, &result), 0);
@@ -258,7 +275,7 @@ static void test_no_access_after_cancel(void **state) {
                 assert_int_equal(mprotect(a.arena->map, a.bytes, PROT_NONE), 0);
                 assert_int_equal(mprotect(b.arena->map, b.bytes, PROT_NONE), 0);
                 backend->ops->ping(backend);
-                while (backend->ops->ping(backend) > 0)         /* every worker has passed by since */
+                while (backend->ops->ping(backend) > 0) /* every worker has passed by since */
                         sched_yield();
                 member_free(backend, &a);
                 member_free(backend, &b);
@@ -284,16 +301,24 @@ static void tenant_done(void *owner, const struct backend_result *result) {
         tenant->n++;
 }
 
-/* What a task needs has been allocated beforehand: it is used, for fewer inputs too, and left alone afterwards. */
+/* What a task needs has been allocated beforehand: it is used, for fewer inputs too, and left alone
+ * afterwards. */
 static void test_room(void **state) {
         struct tenant tenant = { 0 };
         struct backend_config config = { .workers = 2, .done = tenant_done, .owner = &tenant };
         struct backend *backend;
         struct member member;
         struct backend_range ranges[2];
-        struct backend_task task = { .id = 1, .dtype = WIRE__DTYPE__F32, .reduce = WIRE__REDUCE__AVG, .divisor = 2,
-                                     .elements = 1u << 20, .n_inputs = 2, .n_outputs = 2, .inputs = ranges,
-                                     .outputs = ranges, .statistics = true };
+        struct backend_task task = { .id = 1,
+                                     .dtype = WIRE__DTYPE__F32,
+                                     .reduce = WIRE__REDUCE__AVG,
+                                     .divisor = 2,
+                                     .elements = 1u << 20,
+                                     .n_inputs = 2,
+                                     .n_outputs = 2,
+                                     .inputs = ranges,
+                                     .outputs = ranges,
+                                     .statistics = true };
         struct backend_result result;
         size_t bytes;
         assert_int_equal(backend_host.open(&config, &backend), 0);
@@ -319,7 +344,7 @@ static void test_room(void **state) {
                 }
         }
         assert_int_equal(tenant.n, 2);
-        task.elements = 16;             /* too small to be queued */
+        task.elements = 16; /* too small to be queued */
         assert_int_equal(backend->ops->room(&task), 0);
         task.dtype = 99;
         assert_int_equal(backend->ops->room(&task), 0);
@@ -339,9 +364,9 @@ static void test_ping(void **state) {
         int64_t id;
         gate_reset(0);
         pool_ping(pool);
-        wait_answered(pool);                            /* idle workers answer */
+        wait_answered(pool); /* idle workers answer */
         pool_submit(pool, gated_task(1, 1, 1));
-        gate_wait_started(1);                           /* one of them is stuck now */
+        gate_wait_started(1); /* one of them is stuck now */
         pool_ping(pool);
         while (pool_ping(pool) > 1)
                 sched_yield();
@@ -356,7 +381,7 @@ static void test_ping(void **state) {
 /* ---- many tasks ---- */
 
 #define MANY 4000u
-#define SLOTS 16u                       /* places to write to; a task has one for itself */
+#define SLOTS 16u /* places to write to; a task has one for itself */
 #define SLOT_BYTES (1u << 20)
 
 /* Whether the task that had the slot of task `i` before has ended. */
@@ -369,10 +394,18 @@ static bool slot_free(const struct done *done, unsigned i) {
 
 static void many_submit(struct backend *backend, struct done *done, struct member *member, unsigned i) {
         static const size_t lengths[] = { 1, 1000, 20000, 70000, 140000 };
-        struct backend_range input = { member->arena, SLOTS * SLOT_BYTES }, output = { member->arena, i % SLOTS * SLOT_BYTES };
-        struct backend_task task = { .id = i, .turn = i % 7, .dtype = WIRE__DTYPE__F32,
-                                     .reduce = WIRE__REDUCE__REDUCE_NONE, .elements = lengths[i % 5], .n_inputs = 1,
-                                     .n_outputs = 1, .inputs = &input, .outputs = &output, .statistics = true };
+        struct backend_range input = { member->arena, SLOTS * SLOT_BYTES },
+                             output = { member->arena, i % SLOTS * SLOT_BYTES };
+        struct backend_task task = { .id = i,
+                                     .turn = i % 7,
+                                     .dtype = WIRE__DTYPE__F32,
+                                     .reduce = WIRE__REDUCE__REDUCE_NONE,
+                                     .elements = lengths[i % 5],
+                                     .n_inputs = 1,
+                                     .n_outputs = 1,
+                                     .inputs = &input,
+                                     .outputs = &output,
+                                     .statistics = true };
         struct backend_result result;
         int r;
         while (!slot_free(done, i))
@@ -398,7 +431,7 @@ static void test_many(void **state) {
                 assert_int_equal(seen[done->at[i].id]++, 0);
                 assert_true(done->at[i].cancelled || done->at[i].sum_squares > 0);
         }
-        for (unsigned i = 0; i < SLOTS; i++)            /* every slot has had tasks of the greatest length */
+        for (unsigned i = 0; i < SLOTS; i++) /* every slot has had tasks of the greatest length */
                 for (unsigned j = 0; j < SLOT_BYTES; j++)
                         if (member.map[i * SLOT_BYTES + j] != (j < 140000 * sizeof(float) ? 0x3f : 0))
                                 fail_msg("slot %u, byte %u", i, j);
@@ -424,22 +457,25 @@ static void test_arena_accounts(void **state) {
         unsigned char *map, bytes[8];
         assert_int_equal(backend->ops->arena_new(backend, 16 * ARENA_PAGE, &arena), 0);
         assert_int_equal(backend->ops->arena_bytes(arena), 16 * ARENA_PAGE);
-        map = mmap(NULL, 16 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, backend->ops->arena_fd(arena), 0);
-        madvise(map, 16 * ARENA_PAGE, MADV_NOHUGEPAGE);         /* each page on its own, whatever shmem_enabled says */
+        map = mmap(NULL, 16 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, backend->ops->arena_fd(arena),
+                   0);
+        /* each page on its own, whatever shmem_enabled says */
+        madvise(map, 16 * ARENA_PAGE, MADV_NOHUGEPAGE);
         for (unsigned pages = 0; pages < 16; pages++) {
                 assert_int_equal(touched(arena), pages * ARENA_PAGE);
                 assert_int_equal(backend->ops->arena_attach(arena, &refusal), WIRE__CODE__INVALID);
                 assert_int_equal(refusal.code, WIRE__CODE__INVALID);
                 assert_non_null(strstr(refusal.text, "65536"));
-                assert_int_equal(touched(arena), pages * ARENA_PAGE);   /* looking touched nothing */
+                assert_int_equal(touched(arena), pages * ARENA_PAGE); /* looking touched nothing */
                 map[pages * ARENA_PAGE] = (unsigned char)pages;
         }
         assert_int_equal(backend->ops->arena_attach(arena, &refusal), 0);
         map[5] = 77;
         backend->ops->arena_read(arena, 4, bytes, sizeof bytes);
         assert_int_equal(bytes[1], 77);
-        assert_int_equal(fallocate(backend->ops->arena_fd(arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                                   ARENA_PAGE), 0);
+        assert_int_equal(fallocate(backend->ops->arena_fd(arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                   0, ARENA_PAGE),
+                         0);
         assert_int_equal(backend->ops->arena_attach(arena, &refusal), WIRE__CODE__INVALID);
         munmap(map, 16 * ARENA_PAGE);
         backend->ops->arena_free(arena);
@@ -456,7 +492,9 @@ static int sealed_memory(uint64_t bytes) {
 }
 
 static void punch(int fd, uint64_t offset, uint64_t bytes) {
-        assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes), 0);
+        assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                                   (off_t)bytes),
+                         0);
 }
 
 /* Memory of the member's own, from its third page on. What is reduced is seen in it. */
@@ -466,16 +504,27 @@ static void test_adopted_arena(void **state) {
         struct member other = member_new(backend, ARENA_PAGE);
         struct backend_arena *arena;
         struct backend_range range[2];
-        struct backend_task task = { .id = 1, .dtype = WIRE__DTYPE__I32, .reduce = WIRE__REDUCE__SUM, .elements = 16, .n_inputs = 2,
-                                     .n_outputs = 2, .inputs = range, .outputs = range };
+        struct backend_task task = { .id = 1,
+                                     .dtype = WIRE__DTYPE__I32,
+                                     .reduce = WIRE__REDUCE__SUM,
+                                     .elements = 16,
+                                     .n_inputs = 2,
+                                     .n_outputs = 2,
+                                     .inputs = range,
+                                     .outputs = range };
         struct memfd_file file;
-        uint64_t bytes = 600 * ARENA_PAGE;      /* a large one */
+        uint64_t bytes = 600 * ARENA_PAGE; /* a large one */
         int fd = sealed_memory(bytes);
-        int32_t *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), *at = map + (2 * ARENA_PAGE + 64) / 4;
-        assert_int_equal(backend->ops->arena_adopt(backend, fd, 0, bytes, NULL, &arena, NULL), WIRE__CODE__INVALID);
+        int32_t *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
+                *at = map + (2 * ARENA_PAGE + 64) / 4;
+        assert_int_equal(backend->ops->arena_adopt(backend, fd, 0, bytes, NULL, &arena, NULL),
+                         WIRE__CODE__INVALID);
         memset(map, 0, bytes);
-        assert_int_equal(backend->ops->arena_adopt(backend, fd, 64, ARENA_PAGE, NULL, &arena, NULL), WIRE__CODE__INVALID);
-        assert_int_equal(backend->ops->arena_adopt(backend, fd, 2 * ARENA_PAGE, bytes - 2 * ARENA_PAGE - 100, &file, &arena, NULL), 0);
+        assert_int_equal(backend->ops->arena_adopt(backend, fd, 64, ARENA_PAGE, NULL, &arena, NULL),
+                         WIRE__CODE__INVALID);
+        assert_int_equal(backend->ops->arena_adopt(backend, fd, 2 * ARENA_PAGE, bytes - 2 * ARENA_PAGE - 100,
+                                                   &file, &arena, NULL),
+                         0);
         assert_int_equal(file.size, bytes);
         range[0] = (struct backend_range){ other.arena, 0 };
         range[1] = (struct backend_range){ arena, 64 };
@@ -508,7 +557,8 @@ static void test_arena_check(void **state) {
         assert_int_equal(backend->ops->arena_check(member.arena, 1, &refusal), WIRE__CODE__INVALID);
         assert_non_null(strstr(refusal.text, "holes were punched"));
         assert_int_equal(backend->ops->arena_check(member.arena, ARENA_UNCHECKED - 1, &refusal), 0);
-        assert_int_equal(backend->ops->arena_check(member.arena, UINT64_C(1) << 40, &refusal), WIRE__CODE__INVALID);
+        assert_int_equal(backend->ops->arena_check(member.arena, UINT64_C(1) << 40, &refusal),
+                         WIRE__CODE__INVALID);
         member.map[3 * ARENA_PAGE] = 1;
         assert_int_equal(backend->ops->arena_check(member.arena, UINT64_C(1) << 40, &refusal), 0);
         member_free(backend, &member);
@@ -523,8 +573,15 @@ static void test_watched_task(void **state) {
         uint64_t bytes = 3 * TASK_LOOK_SLICES * KERNEL_SLICE_BYTES;
         struct member member[3];
         struct backend_range range[3];
-        struct backend_task task = { .id = 1, .dtype = WIRE__DTYPE__F32, .reduce = WIRE__REDUCE__SUM, .elements = bytes / 4, .n_inputs = 3,
-                                     .n_outputs = 3, .inputs = range, .outputs = range, .watch = true };
+        struct backend_task task = { .id = 1,
+                                     .dtype = WIRE__DTYPE__F32,
+                                     .reduce = WIRE__REDUCE__SUM,
+                                     .elements = bytes / 4,
+                                     .n_inputs = 3,
+                                     .n_outputs = 3,
+                                     .inputs = range,
+                                     .outputs = range,
+                                     .watch = true };
         for (unsigned i = 0; i < 3; i++) {
                 member[i] = member_new(backend, bytes);
                 range[i] = (struct backend_range){ member[i].arena, 0 };
@@ -536,7 +593,8 @@ static void test_watched_task(void **state) {
         fixture_run(backend, done, &task);
         assert_true(done->at[1].cancelled);
         assert_int_equal(done->at[1].punched, 2);
-        /* By the other worker, while the first looks; in huge pages it is the whole of what lies before the next look. */
+        /* By the other worker, while the first looks; in huge pages it is the whole of what lies before
+         * the next look. */
         assert_true(touched(member[1].arena) <= TASK_LOOK_SLICES * KERNEL_SLICE_BYTES);
         task.watch = false;
         fixture_run(backend, done, &task);
@@ -592,7 +650,8 @@ static uint64_t address_space(void) {
         return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Large arenas start near multiples of 256 MiB, but no two of them equally near; what was reserved for that is given back. */
+/* Large arenas start near multiples of 256 MiB, but no two of them equally near; what was reserved for
+ * that is given back. */
 static void test_large_arenas_lie_apart(void **state) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
@@ -648,20 +707,29 @@ static void test_arena_seals(void **state) {
         assert_int_equal(backend_host.arena_new(NULL, LIMIT_ARENA + ARENA_PAGE, &arena), -EINVAL);
 }
 
-/* Whatever is in an arena without tasks on it, nothing is touched there: not even by a reduction next to it. */
+/* Whatever is in an arena without tasks on it, nothing is touched there: not even by a reduction next to
+ * it. */
 static void test_reduction_touches_no_more(void **state) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(2, done);
         struct member member = member_new(backend, 4u << 20);
         struct backend_range range = { member.arena, 0 };
-        struct backend_task task = { .id = 1, .dtype = WIRE__DTYPE__F32, .reduce = WIRE__REDUCE__AVG, .divisor = 1,
-                                     .elements = (2u << 20) / sizeof(float), .n_inputs = 1, .n_outputs = 1,
-                                     .inputs = &range, .outputs = &range, .statistics = true };
-        assert_int_equal(fallocate(backend->ops->arena_fd(member.arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                   2u << 20, 2u << 20), 0);
+        struct backend_task task = { .id = 1,
+                                     .dtype = WIRE__DTYPE__F32,
+                                     .reduce = WIRE__REDUCE__AVG,
+                                     .divisor = 1,
+                                     .elements = (2u << 20) / sizeof(float),
+                                     .n_inputs = 1,
+                                     .n_outputs = 1,
+                                     .inputs = &range,
+                                     .outputs = &range,
+                                     .statistics = true };
+        assert_int_equal(fallocate(backend->ops->arena_fd(member.arena),
+                                   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2u << 20, 2u << 20),
+                         0);
         assert_int_equal(touched(member.arena), 2u << 20);
         fixture_run(backend, done, &task);
-        assert_int_equal(touched(member.arena), 2u << 20);      /* reading ahead does not count as touching */
+        assert_int_equal(touched(member.arena), 2u << 20); /* reading ahead does not count as touching */
         member_free(backend, &member);
         backend->ops->close(backend);
         free(done);
@@ -679,7 +747,8 @@ static void thread_status(const char *tid, const char *key, char *value, size_t 
         *value = '\0';
         while (fgets(line, sizeof line, file))
                 if (strncmp(line, key, strlen(key)) == 0 && line[strlen(key)] == ':')
-                        snprintf(value, size, "%.*s", (int)strcspn(line + strlen(key) + 2, "\n"), line + strlen(key) + 2);
+                        snprintf(value, size, "%.*s", (int)strcspn(line + strlen(key) + 2, "\n"),
+                                 line + strlen(key) + 2);
         fclose(file);
 }
 
@@ -706,7 +775,8 @@ static void test_threads(void **state) {
                         continue;
                 found++;
                 thread_status(entry->d_name, "SigBlk", blocked, sizeof blocked);
-                assert_int_equal(strtoull(blocked, NULL, 16) & 0x7ffbfeff, 0x7ffbfeff);       /* all but KILL and STOP */
+                /* all but KILL and STOP */
+                assert_int_equal(strtoull(blocked, NULL, 16) & 0x7ffbfeff, 0x7ffbfeff);
                 thread_status(entry->d_name, "Cpus_allowed_list", cpus, sizeof cpus);
                 assert_null(strpbrk(cpus, "-,"));
         }

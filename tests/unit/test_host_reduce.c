@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reductions of the host backend against an oracle: scalar code that converts 16-bit floats by arithmetic of its own and
- * adds one element after the other. Results must have the same bits (any NaN equals any other), on every instruction set
- * of this machine and with any number of workers; statistics too.
+ * Reductions of the host backend against an oracle: scalar code that converts 16-bit floats by arithmetic of
+ * its own and adds one element after the other. Results must have the same bits (any NaN equals any other),
+ * on every instruction set of this machine and with any number of workers; statistics too.
  */
 #include "host_fixture.h"
 
@@ -10,15 +10,16 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/cleanup.h"
 #include "backend/host/kernel.h"
+#include "base/cleanup.h"
 
 #define MEMBERS 8u
-#define RANGE (3u << 20)                /* bytes kept for the input, and as many for the output, of each member */
+/* bytes kept for the input, and as many for the output, of each member */
+#define RANGE (3u << 20)
 #define GUARD 64u
 #define ARENA (2 * RANGE + ARENA_PAGE)
-/* Elements from which only one of the four ways (in place or not, with NaNs and the like or not) is tried: the oracle is
- * slow, and slower still under the thread sanitizer. */
+/* Elements from which only one of the four ways (in place or not, with NaNs and the like or not) is tried:
+ * the oracle is slow, and slower still under the thread sanitizer. */
 #ifdef __SANITIZE_THREAD__
 #define LONG 0u
 #else
@@ -28,10 +29,10 @@
 static const char *const sets[] = { "baseline", "avx2", "avx512" };
 static const unsigned dtypes[] = { WIRE__DTYPE__F32, WIRE__DTYPE__F64, WIRE__DTYPE__F16, WIRE__DTYPE__BF16,
                                    WIRE__DTYPE__I32, WIRE__DTYPE__I64, WIRE__DTYPE__U8 };
-static const unsigned reduces[] = { WIRE__REDUCE__AVG, WIRE__REDUCE__SUM, WIRE__REDUCE__MIN, WIRE__REDUCE__MAX,
-                                    WIRE__REDUCE__PROD };
+static const unsigned reduces[] = { WIRE__REDUCE__AVG, WIRE__REDUCE__SUM, WIRE__REDUCE__MIN,
+                                    WIRE__REDUCE__MAX, WIRE__REDUCE__PROD };
 
-struct bench {                          /* one open backend with its members */
+struct bench { /* one open backend with its members */
         struct done done;
         struct backend *backend;
         struct member member[MEMBERS];
@@ -87,17 +88,14 @@ static uint16_t small_encode(double value, int mantissa, int least, int most) {
         return (uint16_t)(sign | (exponent - least + 1) << mantissa | ((int)units - (1 << mantissa)));
 }
 
-static float half_table[65536];         /* small_decode() of all f16, made once: it is slow */
+static float half_table[65536]; /* small_decode() of all f16, made once: it is slow */
 
 /* Element i as a double: exact for every float type. */
 static double float_load(unsigned dtype, const void *from, size_t i) {
         switch (dtype) {
-        case WIRE__DTYPE__F32:
-                return ((const float *)from)[i];
-        case WIRE__DTYPE__F64:
-                return ((const double *)from)[i];
-        case WIRE__DTYPE__F16:
-                return half_table[((const uint16_t *)from)[i]];
+        case WIRE__DTYPE__F32: return ((const float *)from)[i];
+        case WIRE__DTYPE__F64: return ((const double *)from)[i];
+        case WIRE__DTYPE__F16: return half_table[((const uint16_t *)from)[i]];
         default: {
                 uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
                 float value;
@@ -118,10 +116,11 @@ static void float_store(unsigned dtype, void *to, size_t i, double value) {
                 ((uint16_t *)to)[i] = small_encode(value, 7, -126, 127);
 }
 
-#define COMBINE(a, b, reduce)                                                                           \
-        ((reduce) == WIRE__REDUCE__PROD ? (a) * (b)                                                     \
-         : (reduce) == WIRE__REDUCE__MIN ? (isnan(b) || (b) < (a) ? (b) : (a))                          \
-         : (reduce) == WIRE__REDUCE__MAX ? (isnan(b) || (b) > (a) ? (b) : (a)) : (a) + (b))
+#define COMBINE(a, b, reduce)                                                                                \
+        ((reduce) == WIRE__REDUCE__PROD  ? (a) * (b)                                                         \
+         : (reduce) == WIRE__REDUCE__MIN ? (isnan(b) || (b) < (a) ? (b) : (a))                               \
+         : (reduce) == WIRE__REDUCE__MAX ? (isnan(b) || (b) > (a) ? (b) : (a))                               \
+                                         : (a) + (b))
 
 /* min and max: a NaN that is in stays in, as no comparison with it holds. */
 static double float_expect(const struct shape *shape, unsigned char *const inputs[], size_t i) {
@@ -144,7 +143,8 @@ static double float_expect(const struct shape *shape, unsigned char *const input
 
 static int64_t integer_load(unsigned dtype, const void *from, size_t i) {
         return dtype == WIRE__DTYPE__I32   ? ((const int32_t *)from)[i]
-               : dtype == WIRE__DTYPE__I64 ? ((const int64_t *)from)[i] : ((const uint8_t *)from)[i];
+               : dtype == WIRE__DTYPE__I64 ? ((const int64_t *)from)[i]
+                                           : ((const uint8_t *)from)[i];
 }
 
 /* Wrapping in 64 bits and cutting at the end is wrapping in the type. */
@@ -192,7 +192,7 @@ static void fill(struct bench *bench, const struct shape *shape) {
         for (unsigned j = 0; j < shape->members; j++) {
                 struct member *member = &bench->member[j];
                 if (shape->members > 2 && j == shape->elements % shape->members)
-                        memset(member->map, 0, bytes);          /* an absent member */
+                        memset(member->map, 0, bytes); /* an absent member */
                 else if (dtype_is_float(shape->dtype))
                         fill_float(bench, shape, member->map);
                 else
@@ -224,8 +224,8 @@ static void check_values(const struct bench *bench, const struct shape *shape, c
                         memcpy(expected, &value, sizeof value);
                 }
                 if (!same(shape->dtype, output + i * size, expected, 0))
-                        fail_msg("dtype %u reduce %u members %u elements %zu: element %zu differs", shape->dtype,
-                                 shape->reduce, shape->members, shape->elements, i);
+                        fail_msg("dtype %u reduce %u members %u elements %zu: element %zu differs",
+                                 shape->dtype, shape->reduce, shape->members, shape->elements, i);
         }
 }
 
@@ -303,10 +303,17 @@ static void bench_close(struct bench *bench) {
 static void reduce(struct bench *bench, const struct shape *shape) {
         struct backend_range inputs[MEMBERS], outputs[MEMBERS];
         struct backend_task task = {
-                .id = ++bench->id, .turn = 1, .dtype = shape->dtype, .reduce = shape->reduce,
-                .divisor = shape->members, .elements = shape->elements,
+                .id = ++bench->id,
+                .turn = 1,
+                .dtype = shape->dtype,
+                .reduce = shape->reduce,
+                .divisor = shape->members,
+                .elements = shape->elements,
                 .n_inputs = shape->reduce == WIRE__REDUCE__REDUCE_NONE ? 1 : shape->members,
-                .n_outputs = shape->members, .inputs = inputs, .outputs = outputs, .statistics = true,
+                .n_outputs = shape->members,
+                .inputs = inputs,
+                .outputs = outputs,
+                .statistics = true,
         };
         for (unsigned j = 0; j < shape->members; j++) {
                 inputs[j] = (struct backend_range){ bench->member[j].arena, 0 };
@@ -347,8 +354,10 @@ static void run_set(const char *set) {
         }
         bench_open(bench, set, 2);
         for (unsigned d = 0; d < array_size(dtypes); d++) {
-                size_t slice = KERNEL_SLICE_SMALL / kernel_size(dtypes[d]), large = KERNEL_SMALL_TASK / kernel_size(dtypes[d]);
-                const size_t borders[] = { slice - 1, slice, slice + 1, 2 * slice + 1025, 13 * slice + 17, large, large + 1 };
+                size_t slice = KERNEL_SLICE_SMALL / kernel_size(dtypes[d]),
+                       large = KERNEL_SMALL_TASK / kernel_size(dtypes[d]);
+                const size_t borders[] = { slice - 1,       slice, slice + 1, 2 * slice + 1025,
+                                           13 * slice + 17, large, large + 1 };
                 for (unsigned members = 1; members <= MEMBERS; members++)
                         for (unsigned i = 0; i < array_size(lengths); i++)
                                 each_reduce(bench, dtypes[d], lengths[i], members);
@@ -382,7 +391,8 @@ static void test_every_half(void **state) {
                         for (unsigned delta = 0; delta < 4; delta++) {
                                 struct shape shape = { dtypes[d], WIRE__REDUCE__AVG, 2, 65536, true, false };
                                 for (unsigned i = 0; i < 65536; i++) {
-                                        uint16_t a = (uint16_t)i, b = (uint16_t)(i + delta * (delta == 3 ? 777 : 1));
+                                        uint16_t a = (uint16_t)i,
+                                                 b = (uint16_t)(i + delta * (delta == 3 ? 777 : 1));
                                         memcpy(bench->member[0].map + 2 * i, &a, 2);
                                         memcpy(bench->member[1].map + 2 * i, &b, 2);
                                 }
@@ -404,17 +414,20 @@ static void test_statistics_repeat(void **state) {
                 for (unsigned workers = 1; workers <= 4 && kernel_find(sets[s]); workers++) {
                         bench_open(bench, sets[s], workers);
                         for (unsigned d = 0; d < 4; d++) {
-                                size_t bytes = (d % 2 ? 9 : 5) * KERNEL_SLICE_BYTES;    /* large slices and small ones */
+                                /* large slices and small ones */
+                                size_t bytes = (d % 2 ? 9 : 5) * KERNEL_SLICE_BYTES;
                                 size_t elements = bytes / kernel_size(dtypes[d]) + 1041;
-                                struct shape shape = { dtypes[d], WIRE__REDUCE__AVG, 5, elements, true, false };
+                                struct shape shape = {
+                                        dtypes[d], WIRE__REDUCE__AVG, 5, elements, true, false
+                                };
                                 fill(bench, &shape);
                                 reduce(bench, &shape);
                                 if (s == 0 && workers == 1)
                                         first[d].at[0] = bench->done.at[0];
                                 assert_memory_equal(first[d].at[0].input_sums, bench->done.at[0].input_sums,
                                                     5 * sizeof(double));
-                                assert_memory_equal(&first[d].at[0].sum_squares, &bench->done.at[0].sum_squares,
-                                                    sizeof(double));
+                                assert_memory_equal(&first[d].at[0].sum_squares,
+                                                    &bench->done.at[0].sum_squares, sizeof(double));
                                 assert_true(bench->done.at[0].sum_squares > 0);
                         }
                         bench_close(bench);
@@ -430,11 +443,14 @@ static void test_copy(void **state) {
         for (unsigned d = 0; d < array_size(dtypes); d++)
                 for (unsigned i = 0; i < array_size(lengths); i++)
                         for (unsigned place = 0; place < 2; place++) {
-                                struct shape shape = { dtypes[d], WIRE__REDUCE__REDUCE_NONE, MEMBERS, lengths[i], place, true };
+                                struct shape shape = { dtypes[d], WIRE__REDUCE__REDUCE_NONE,
+                                                       MEMBERS,   lengths[i],
+                                                       place,     true };
                                 size_t bytes = lengths[i] * kernel_size(dtypes[d]);
                                 fill(bench, &shape);
                                 reduce(bench, &shape);
-                                assert_memory_equal(bench->member[0].map + (place ? 0 : RANGE), bench->before[0], bytes);
+                                assert_memory_equal(bench->member[0].map + (place ? 0 : RANGE),
+                                                    bench->before[0], bytes);
                                 check_places(bench, &shape);
                                 if (dtype_is_float(dtypes[d]))
                                         check_sum(&shape, bench->before[0], bench->done.at[0].sum_squares);
@@ -449,9 +465,15 @@ static void test_world(void **state) {
         struct backend *backend = fixture_open(2, done);
         struct member member = member_new(backend, LIMIT_WORLD * ARENA_PAGE);
         struct backend_range inputs[LIMIT_WORLD], outputs[LIMIT_WORLD];
-        struct backend_task task = { .id = 7, .dtype = WIRE__DTYPE__F32, .reduce = WIRE__REDUCE__AVG, .divisor = 100,
-                                     .elements = 1000, .n_inputs = LIMIT_WORLD, .n_outputs = LIMIT_WORLD,
-                                     .inputs = inputs, .outputs = outputs };
+        struct backend_task task = { .id = 7,
+                                     .dtype = WIRE__DTYPE__F32,
+                                     .reduce = WIRE__REDUCE__AVG,
+                                     .divisor = 100,
+                                     .elements = 1000,
+                                     .n_inputs = LIMIT_WORLD,
+                                     .n_outputs = LIMIT_WORLD,
+                                     .inputs = inputs,
+                                     .outputs = outputs };
         float expected[1000] = { 0 };
         for (unsigned j = 0; j < LIMIT_WORLD; j++) {
                 float *values = (float *)(void *)(member.map + j * ARENA_PAGE);
@@ -464,7 +486,7 @@ static void test_world(void **state) {
         fixture_run(backend, done, &task);
         for (unsigned j = 0; j < LIMIT_WORLD; j++)
                 assert_memory_equal(member.map + j * ARENA_PAGE, expected, sizeof expected);
-        assert_true(done->at[0].sum_squares == 0);      /* none were asked for */
+        assert_true(done->at[0].sum_squares == 0); /* none were asked for */
         member_free(backend, &member);
         backend->ops->close(backend);
         free(done);
@@ -475,11 +497,18 @@ static void test_refused(void **state) {
         struct backend *backend = fixture_open(1, done);
         struct member member = member_new(backend, 4 * ARENA_PAGE);
         struct backend_range range = { member.arena, 0 };
-        struct backend_task good = { .id = 1, .dtype = WIRE__DTYPE__I32, .reduce = WIRE__REDUCE__SUM, .divisor = 1,
-                                     .elements = 10, .n_inputs = 1, .n_outputs = 1, .inputs = &range, .outputs = &range };
+        struct backend_task good = { .id = 1,
+                                     .dtype = WIRE__DTYPE__I32,
+                                     .reduce = WIRE__REDUCE__SUM,
+                                     .divisor = 1,
+                                     .elements = 10,
+                                     .n_inputs = 1,
+                                     .n_outputs = 1,
+                                     .inputs = &range,
+                                     .outputs = &range };
         struct backend_task bad[6] = { good, good, good, good, good, good };
         struct backend_result result;
-        bad[0].reduce = WIRE__REDUCE__AVG;              /* integers have no average */
+        bad[0].reduce = WIRE__REDUCE__AVG; /* integers have no average */
         bad[1].dtype = 99;
         bad[2].reduce = 99;
         bad[3].n_inputs = 0;

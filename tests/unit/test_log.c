@@ -62,8 +62,10 @@ static void context_stands_behind(void **state) {
         context.uid = 1000;
         context.parameter = "fc1.weight";
         log_write(LOG_INFO, &context, "lost");
-        assert_string_equal(written(), "gradsyncd: lost [job=mnist generation=2 rank=0 pid=4711 uid=1000 step=12 bucket=3 "
-                                       "parameter=fc1.weight]\n");
+        assert_string_equal(
+                written(),
+                "gradsyncd: lost [job=mnist generation=2 rank=0 pid=4711 uid=1000 step=12 bucket=3 "
+                "parameter=fc1.weight]\n");
         context = (struct log_context)LOG_CONTEXT_NONE;
         context.parameter = "w";
         log_write(LOG_INFO, &context, "odd");
@@ -77,7 +79,9 @@ static void control_characters_never_get_through(void **state) {
         log_open(LOG_INFO);
         context.job = "a\nb";
         log_write(LOG_INFO, &context, "says %s", "x\n<0>fake\r\x1b[2J\x7f\xc2\x9bz \xc3\xa9");
-        assert_string_equal(written(), "gradsyncd: says x\\x0a<0>fake\\x0d\\x1b[2J\\x7f\\xc2\\x9bz \xc3\xa9 [job=a\\x0ab]\n");
+        assert_string_equal(
+                written(),
+                "gradsyncd: says x\\x0a<0>fake\\x0d\\x1b[2J\\x7f\\xc2\\x9bz \xc3\xa9 [job=a\\x0ab]\n");
 }
 
 static void long_messages_are_one_line(void **state) {
@@ -92,7 +96,8 @@ static void long_messages_are_one_line(void **state) {
         assert_true(strlen(line) > 1000);
 }
 
-/* A blocking pipe that nobody reads: each line returns, and the first one that fits again says how many are missing. */
+/* A blocking pipe that nobody reads: each line returns, and the first one that fits again says how many
+ * are missing. */
 static void a_reader_that_does_not_read_stops_nobody(void **state) {
         unsigned lines = 0, lost = 0;
 
@@ -138,7 +143,8 @@ static void a_foreign_journal_stream_is_ignored(void **state) {
         assert_string_equal(log_target(), "stderr");
 
         assert_int_equal(fstat(STDERR_FILENO, &st), 0);
-        snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+        snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev,
+                 (unsigned long long)st.st_ino);
         setenv("JOURNAL_STREAM", stream, 1);
         log_open(LOG_INFO);
         assert_string_equal(log_target(), HAVE_SYSTEMD ? "journal" : "stderr");

@@ -77,7 +77,9 @@ static void on_io(void *data, int fd, unsigned events) {
 static void sources_are_called_and_switched(void **state) {
         struct world *world = *state;
 
-        assert_int_equal(loop_io_new(world->loop, world->fds[0], LOOP_READ | LOOP_WRITE, on_io, world, &world->io), 0);
+        assert_int_equal(loop_io_new(world->loop, world->fds[0], LOOP_READ | LOOP_WRITE, on_io, world,
+                                     &world->io),
+                         0);
         assert_int_equal(loop_run(world->loop), 3);
         assert_string_equal(world->trace, "write read ");
         assert_true(loop_passes(world->loop) >= 2);
@@ -91,7 +93,8 @@ static void fail_on_io(void *data, int fd, unsigned events) {
 static void a_silent_source_is_not_called(void **state) {
         struct world *world = *state;
 
-        assert_int_equal(loop_io_new(world->loop, world->fds[0], LOOP_READ, fail_on_io, world, &world->io), 0);
+        assert_int_equal(loop_io_new(world->loop, world->fds[0], LOOP_READ, fail_on_io, world, &world->io),
+                         0);
         assert_int_equal(loop_io_set(world->io, 0), 0);
         assert_int_equal(write(world->fds[1], "x", 1), 1);
         shutdown(world->fds[1], SHUT_RDWR);
@@ -125,14 +128,17 @@ static void a_source_may_free_itself(void **state) {
         struct world *world = *state;
 
         assert_int_equal(write(world->fds[1], "x", 1), 1);
-        assert_int_equal(loop_io_new(world->loop, world->fds[0], LOOP_READ | LOOP_WRITE, free_yourself, world, &world->io), 0);
+        assert_int_equal(loop_io_new(world->loop, world->fds[0], LOOP_READ | LOOP_WRITE, free_yourself, world,
+                                     &world->io),
+                         0);
         assert_int_equal(loop_run(world->loop), 0);
         assert_int_equal(world->calls, 1);
 }
 
 static void a_file_cannot_be_a_source(void **state) {
         struct world *world = *state;
-        int fd = memfd_create("file", MFD_CLOEXEC);        /* of a file system without poll(), which FUSE has */
+        /* of a file system without poll(), which FUSE has */
+        int fd = memfd_create("file", MFD_CLOEXEC);
 
         assert_true(fd >= 0);
         assert_int_equal(loop_io_new(world->loop, fd, LOOP_READ, fail_on_io, world, &world->io), -EPERM);
@@ -197,7 +203,7 @@ static void defer_again(void *data) {
         struct world *world = data;
 
         if (world->calls > 0)
-                assert_int_equal(loop_passes(world->loop), world->passes + 1);  /* not twice in one pass */
+                assert_int_equal(loop_passes(world->loop), world->passes + 1); /* not twice in one pass */
         world->passes = loop_passes(world->loop);
         if (++world->calls < 5)
                 loop_defer(world->loop, &world->deferred);
@@ -209,7 +215,8 @@ static void defer_again(void *data) {
 static void deferred_work_may_defer_again(void **state) {
         struct world *world = *state;
 
-        assert_int_equal(loop_io_new(world->loop, world->fds[0], LOOP_READ, fail_on_io, world, &world->io), 0);
+        assert_int_equal(loop_io_new(world->loop, world->fds[0], LOOP_READ, fail_on_io, world, &world->io),
+                         0);
         world->deferred = (struct loop_deferred){ .fn = defer_again, .data = world };
         loop_defer(world->loop, &world->deferred);
         loop_defer(world->loop, &world->deferred);
@@ -222,10 +229,10 @@ static struct loop_deferred first, second, third;
 static void run_first(void *data) {
         struct world *world = data;
         note(world, "first");
-        loop_defer_cancel(world->loop, &second);        /* about to run in this very round */
+        loop_defer_cancel(world->loop, &second); /* about to run in this very round */
         loop_defer(world->loop, &first);
         loop_defer_cancel(world->loop, &first);
-        loop_defer(world->loop, &third);                /* queued already */
+        loop_defer(world->loop, &third); /* queued already */
 }
 
 static void run_second(void *data) {
@@ -246,7 +253,7 @@ static void deferred_work_can_be_cancelled(void **state) {
         third = (struct loop_deferred){ .fn = run_third, .data = world };
         loop_defer(world->loop, &first);
         loop_defer(world->loop, &third);
-        loop_defer_cancel(world->loop, &third);         /* the last one: the queue's end moves back */
+        loop_defer_cancel(world->loop, &third); /* the last one: the queue's end moves back */
         loop_defer(world->loop, &second);
         loop_defer(world->loop, &third);
         assert_int_equal(loop_run(world->loop), 0);

@@ -45,7 +45,9 @@ static void fill(int fd, uint64_t bytes) {
 }
 
 static void punch(int fd, uint64_t offset, uint64_t bytes) {
-        assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes), 0);
+        assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                                   (off_t)bytes),
+                         0);
 }
 
 static int offer(int fd, uint64_t offset, uint64_t bytes) {
@@ -94,7 +96,8 @@ static const char *why_no_file(int fd) {
         struct statfs system;
 
         assert_int_equal(fstatfs(fd, &system), 0);
-        return system.f_type == TMPFS_MAGIC ? "the seals F_SEAL_SHRINK F_SEAL_GROW" : "is a file, directory or device";
+        return system.f_type == TMPFS_MAGIC ? "the seals F_SEAL_SHRINK F_SEAL_GROW"
+                                            : "is a file, directory or device";
 }
 
 static void other_files_are_refused(void **state) {
@@ -152,9 +155,12 @@ static void ranges_are_checked(void **state) {
                 uint64_t offset, bytes;
                 const char *why;
         } wrong[] = {
-                { 1, PAGE, "multiple" },         { 64, PAGE, "multiple" },
-                { 0, 0, "do not lie" },          { 0, BYTES + 1, "do not lie" },
-                { PAGE, BYTES, "do not lie" },   { BYTES, 1, "do not lie" },
+                { 1, PAGE, "multiple" },
+                { 64, PAGE, "multiple" },
+                { 0, 0, "do not lie" },
+                { 0, BYTES + 1, "do not lie" },
+                { PAGE, BYTES, "do not lie" },
+                { BYTES, 1, "do not lie" },
                 { BYTES + PAGE, 1, "do not lie" },
                 { UINT64_MAX - PAGE + 1, PAGE, "do not lie" },
                 { PAGE, UINT64_MAX, "do not lie" },
@@ -180,7 +186,10 @@ static void arenas_are_known_by_their_name(void **state) {
         static const struct {
                 const char *name;
                 bool arena;
-        } names[] = { { MEMFD_ARENA, true }, { MEMFD_ARENA "s", false }, { "gradsync-aren", false }, { "", false },
+        } names[] = { { MEMFD_ARENA, true },
+                      { MEMFD_ARENA "s", false },
+                      { "gradsync-aren", false },
+                      { "", false },
                       { MEMFD_ARENA " (deleted)", false } };
         char path[40];
 

@@ -11,10 +11,22 @@
 #include "proto/names.h"
 
 static void types_have_sizes_and_names(void **state) {
-        static const struct { unsigned dtype; size_t size; const char *name; bool is_float; } rows[] = {
-                { GRADSYNC_F32, 4, "f32", true }, { GRADSYNC_F64, 8, "f64", true }, { GRADSYNC_F16, 2, "f16", true },
-                { GRADSYNC_BF16, 2, "bf16", true }, { GRADSYNC_I32, 4, "i32", false }, { GRADSYNC_I64, 8, "i64", false },
-                { GRADSYNC_U8, 1, "u8", false }, { 0, 0, "?", false }, { 8, 0, "?", false }, { UINT32_MAX, 0, "?", false },
+        static const struct {
+                unsigned dtype;
+                size_t size;
+                const char *name;
+                bool is_float;
+        } rows[] = {
+                { GRADSYNC_F32, 4, "f32", true },
+                { GRADSYNC_F64, 8, "f64", true },
+                { GRADSYNC_F16, 2, "f16", true },
+                { GRADSYNC_BF16, 2, "bf16", true },
+                { GRADSYNC_I32, 4, "i32", false },
+                { GRADSYNC_I64, 8, "i64", false },
+                { GRADSYNC_U8, 1, "u8", false },
+                { 0, 0, "?", false },
+                { 8, 0, "?", false },
+                { UINT32_MAX, 0, "?", false },
         };
 
         for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -54,12 +66,21 @@ static void operations_have_names(void **state) {
 }
 
 static void codes_are_those_of_the_public_header(void **state) {
-#define ROW(name) { GRADSYNC_##name, WIRE__CODE__##name, #name }
-        static const struct { int library; int wire; const char *name; } rows[] = {
-                ROW(OK), ROW(AGAIN), ROW(INTERRUPTED), ROW(TIMEOUT), ROW(VOID_RETRY), ROW(VOID_BEHIND), ROW(INVALID),
-                ROW(STATE), ROW(NO_MEMORY), ROW(FORKED), ROW(UNSUPPORTED), ROW(QUOTA), ROW(SYSTEM), ROW(PLAN_MISMATCH),
-                ROW(OPERATION_MISMATCH), ROW(RANK_TAKEN), ROW(JOB_FULL), ROW(STALE), ROW(MEMBER_LOST), ROW(NO_DAEMON),
-                ROW(DENIED), ROW(VERSION), ROW(PROTOCOL), ROW(DAEMON_LOST),
+#define ROW(name)                                                                                            \
+        { GRADSYNC_##name, WIRE__CODE__##name, #name }
+        static const struct {
+                int library;
+                int wire;
+                const char *name;
+        } rows[] = {
+                ROW(OK),          ROW(AGAIN),         ROW(INTERRUPTED),
+                ROW(TIMEOUT),     ROW(VOID_RETRY),    ROW(VOID_BEHIND),
+                ROW(INVALID),     ROW(STATE),         ROW(NO_MEMORY),
+                ROW(FORKED),      ROW(UNSUPPORTED),   ROW(QUOTA),
+                ROW(SYSTEM),      ROW(PLAN_MISMATCH), ROW(OPERATION_MISMATCH),
+                ROW(RANK_TAKEN),  ROW(JOB_FULL),      ROW(STALE),
+                ROW(MEMBER_LOST), ROW(NO_DAEMON),     ROW(DENIED),
+                ROW(VERSION),     ROW(PROTOCOL),      ROW(DAEMON_LOST),
         };
 #undef ROW
         size_t count = sizeof(rows) / sizeof(rows[0]);
@@ -96,13 +117,40 @@ static void shapes_are_multiplied_with_care(void **state) {
 static void names_are_checked(void **state) {
         char longest[LIMIT_NAME + 2];
         static const char *const good[] = {
-                "a", "layer4.0.conv1.weight", "with space", "g\xc3\xbcte", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
-                "\xc2\xa0", "\xed\x9f\xbf", "\xee\x80\x80", "\xf4\x8f\xbf\xbf", "~",
+                "a",
+                "layer4.0.conv1.weight",
+                "with space",
+                "g\xc3\xbcte",
+                "\xe2\x82\xac",
+                "\xf0\x9f\x98\x80",
+                "\xc2\xa0",
+                "\xed\x9f\xbf",
+                "\xee\x80\x80",
+                "\xf4\x8f\xbf\xbf",
+                "~",
         };
         static const char *const bad[] = {
-                "", "a\nb", "\x01", "\x1f", "\x7f", "\xc2\x80", "\xc2\x9f", "\x80", "\xff", "\xc0\x80", "\xc1\xbf",
-                "\xe0\x9f\xbf", "\xed\xa0\x80", "\xed\xbf\xbf", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80",
-                "a\xc3", "a\xe2\x82", "a\xf0\x9f\x98", "\xe2\x28\xa1",
+                "",
+                "a\nb",
+                "\x01",
+                "\x1f",
+                "\x7f",
+                "\xc2\x80",
+                "\xc2\x9f",
+                "\x80",
+                "\xff",
+                "\xc0\x80",
+                "\xc1\xbf",
+                "\xe0\x9f\xbf",
+                "\xed\xa0\x80",
+                "\xed\xbf\xbf",
+                "\xf0\x8f\xbf\xbf",
+                "\xf4\x90\x80\x80",
+                "\xf8\x88\x80\x80\x80",
+                "a\xc3",
+                "a\xe2\x82",
+                "a\xf0\x9f\x98",
+                "\xe2\x28\xa1",
         };
 
         for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
@@ -123,8 +171,17 @@ static void names_are_checked(void **state) {
 static bool well_formed(const uint8_t *s, size_t n) {
         for (size_t i = 0; i < n;) {
                 uint8_t b = s[i];
-                size_t tail = b < 0x80 ? 0 : b >= 0xc2 && b <= 0xdf ? 1 : b >= 0xe0 && b <= 0xef ? 2 : b >= 0xf0 && b <= 0xf4 ? 3 : 9;
-                uint8_t low = b == 0xe0 ? 0xa0 : b == 0xf0 ? 0x90 : 0x80, high = b == 0xed ? 0x9f : b == 0xf4 ? 0x8f : 0xbf;
+                size_t tail = b < 0x80                 ? 0
+                              : b >= 0xc2 && b <= 0xdf ? 1
+                              : b >= 0xe0 && b <= 0xef ? 2
+                              : b >= 0xf0 && b <= 0xf4 ? 3
+                                                       : 9;
+                uint8_t low = b == 0xe0   ? 0xa0
+                              : b == 0xf0 ? 0x90
+                                          : 0x80,
+                        high = b == 0xed   ? 0x9f
+                               : b == 0xf4 ? 0x8f
+                                           : 0xbf;
 
                 if (i + tail >= n)
                         return false;
@@ -143,10 +200,12 @@ static void utf8_is_what_the_standard_says(void **state) {
                 for (unsigned b = 0; b < 256; b++)
                         for (unsigned c = 0; c < 256; c++)
                                 for (unsigned d = 0x70; d < 0xd0; d += 0x10) {
-                                        s[0] = (uint8_t)a, s[1] = (uint8_t)b, s[2] = (uint8_t)c, s[3] = (uint8_t)d;
+                                        s[0] = (uint8_t)a, s[1] = (uint8_t)b, s[2] = (uint8_t)c,
+                                        s[3] = (uint8_t)d;
                                         for (size_t n = d == 0x70 ? 1 : 4; n <= 4; n++)
                                                 if (utf8_valid((char *)s, n) != well_formed(s, n))
-                                                        fail_msg("%02x %02x %02x %02x, %zu bytes", a, b, c, d, n);
+                                                        fail_msg("%02x %02x %02x %02x, %zu bytes", a, b, c, d,
+                                                                 n);
                                 }
         assert_true(utf8_valid("", 0));
         assert_true(utf8_valid("a\0b", 3));

@@ -20,7 +20,7 @@ static int manager = -1;
 
 static int set_up(void **state) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
-        socklen_t size = sizeof(address) - 1;           /* a zero stays behind the name */
+        socklen_t size = sizeof(address) - 1; /* a zero stays behind the name */
 
         /* An abstract address of the kernel's choice: nothing to remove, and nobody else's. */
         manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -112,7 +112,7 @@ static void the_watchdog_is_fed_twice_as_often(void **state) {
         setenv("WATCHDOG_USEC", "3s", 1);
         assert_int_equal(notify_watchdog_interval(), 0);
         setenv("WATCHDOG_USEC", "3000000", 1);
-        setenv("WATCHDOG_PID", other, 1);       /* meant for somebody else */
+        setenv("WATCHDOG_PID", other, 1); /* meant for somebody else */
         assert_int_equal(notify_watchdog_interval(), 0);
         unsetenv("WATCHDOG_USEC");
         unsetenv("WATCHDOG_PID");
@@ -147,7 +147,7 @@ static void pass_socket(int type, bool listening) {
 }
 
 static int set_up_fds(void **state) {
-        fcntl(3, F_DUPFD_CLOEXEC, 10);          /* keep what the test runner may have there */
+        fcntl(3, F_DUPFD_CLOEXEC, 10); /* keep what the test runner may have there */
         close(3);
         return 0;
 }
@@ -208,7 +208,8 @@ static void what_was_stored_is_found_by_its_name(void **state) {
         setenv("LISTEN_FDNAMES", "state:state:gradsyncd@cpu.socket", 1);
         assert_int_equal(notify_stored_fd(NOTIFY_STATE), 3);
         assert_true(fcntl(3, F_GETFD) & FD_CLOEXEC);
-        assert_int_equal(fcntl(4, F_GETFD), -1);        /* one is enough, and another one would stay for ever */
+        /* one is enough, and another one would stay for ever */
+        assert_int_equal(fcntl(4, F_GETFD), -1);
         assert_int_equal(notify_listen_fd(error, sizeof(error)), 5);
         setenv("LISTEN_FDNAMES", "states:other", 1);
         assert_int_equal(notify_stored_fd(NOTIFY_STATE), -1);
@@ -222,12 +223,14 @@ static void what_is_stored_comes_with_its_name(void **state) {
         } control;
         char text[256];
         struct iovec iov = { .iov_base = text, .iov_len = sizeof(text) - 1 };
-        struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+        struct msghdr message = {
+                .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+        };
         int fd = memfd_create("stored", MFD_CLOEXEC), got;
         struct stat ours, theirs;
         ssize_t n;
 
-        assert_false(notify_keeps());                   /* no socket was passed */
+        assert_false(notify_keeps()); /* no socket was passed */
         notify_store(NOTIFY_STATE, fd);
         assert_string_equal(heard(), "FDSTOREREMOVE=1\nFDNAME=state");
         n = recvmsg(manager, &message, MSG_CMSG_CLOEXEC);
@@ -250,7 +253,8 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(an_unusable_address_is_ignored, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(a_listener_is_taken_over, set_up_fds, tear_down_fds),
                 cmocka_unit_test_setup_teardown(what_cannot_be_used_is_said, set_up_fds, tear_down_fds),
-                cmocka_unit_test_setup_teardown(what_was_stored_is_found_by_its_name, set_up_fds, tear_down_fds),
+                cmocka_unit_test_setup_teardown(what_was_stored_is_found_by_its_name, set_up_fds,
+                                                tear_down_fds),
                 cmocka_unit_test_setup_teardown(what_is_stored_comes_with_its_name, set_up, tear_down),
                 cmocka_unit_test(the_watchdog_is_fed_twice_as_often),
                 cmocka_unit_test_setup_teardown(without_sockets_there_is_none, set_up_fds, tear_down_fds),

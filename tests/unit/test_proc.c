@@ -22,7 +22,7 @@ static pid_t child_that_waits(void) {
 
         if (pid == 0) {
                 prctl(PR_SET_PDEATHSIG, SIGKILL);
-                prctl(PR_SET_NAME, "a) Z (b");          /* a name that looks like a state */
+                prctl(PR_SET_NAME, "a) Z (b"); /* a name that looks like a state */
                 for (;;)
                         pause();
         }
@@ -40,7 +40,7 @@ static void states_of_a_child(void **state) {
         assert_string_equal(proc_state(pid), "stopped");
         kill(pid, SIGCONT);
         assert_int_equal(waitid(P_PID, (id_t)pid, &info, WCONTINUED), 0);
-        while (strcmp(proc_state(pid), "sleeping") != 0)        /* on its way back into pause() */
+        while (strcmp(proc_state(pid), "sleeping") != 0) /* on its way back into pause() */
                 sched_yield();
         kill(pid, SIGKILL);
         assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
@@ -77,9 +77,11 @@ static void another_thread_may_work(void **state) {
                 }
                 assert_true(pid[works] > 0);
         }
-        while (strcmp(proc_state(pid[1]), "sleeping") != 0 || strcmp(proc_state_threads(pid[1], &many), "running") != 0)
+        while (strcmp(proc_state(pid[1]), "sleeping") != 0 ||
+               strcmp(proc_state_threads(pid[1], &many), "running") != 0)
                 sched_yield();
-        while (strcmp(proc_state_threads(pid[0], &many), "sleeping") != 0)     /* a sanitizer's own thread works at times */
+        /* a sanitizer's own thread works at times */
+        while (strcmp(proc_state_threads(pid[0], &many), "sleeping") != 0)
                 sched_yield();
         /* where no thread may be looked at, the first one stands for the process */
         while (strcmp(proc_state_threads(pid[1], &none), "sleeping") != 0)
@@ -102,7 +104,8 @@ static void another_thread_may_work(void **state) {
 
 static void pidfds_are_told_from_other_fds(void **state) {
         pid_t pid = child_that_waits();
-        int pidfd = (int)syscall(SYS_pidfd_open, pid, 0), file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+        int pidfd = (int)syscall(SYS_pidfd_open, pid, 0),
+            file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
 
         assert_true(pidfd >= 0);
         assert_true(proc_pidfd_is(pidfd, pid));
@@ -112,7 +115,7 @@ static void pidfds_are_told_from_other_fds(void **state) {
         assert_false(proc_pidfd_is(pidfd, 0));
         kill(pid, SIGKILL);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
-        assert_false(proc_pidfd_is(pidfd, pid));        /* the number may belong to somebody else now */
+        assert_false(proc_pidfd_is(pidfd, pid)); /* the number may belong to somebody else now */
         close(pidfd);
         assert_false(proc_pidfd_is(pidfd, pid));
         close(file);
@@ -128,7 +131,7 @@ static void the_peer_has_a_pidfd(void **state) {
                 assert_true(fcntl(pidfd, F_GETFD) & FD_CLOEXEC);
                 close(pidfd);
         } else {
-                assert_true(pidfd < -1);        /* an errno: the kernel has no such option */
+                assert_true(pidfd < -1); /* an errno: the kernel has no such option */
         }
         close(sockets[0]);
         close(sockets[1]);
