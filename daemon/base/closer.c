@@ -28,6 +28,7 @@
 #include "base/flood.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "base/user.h"
 
 #define THREADS 32u
 #define STACK (64u << 10) /* or more, where that is too little */
@@ -38,20 +39,19 @@
 #define sigev_notify_thread_id _sigev_un._tid
 #endif
 
-struct lane {
-        struct list link;  /* closer->lanes: loop thread */
-        struct list ready; /* closer->ready, while nobody works on it */
-        uid_t uid;
-        struct list entries; /* all: loop thread */
-        struct list waiting; /* not begun */
-        bool busy;           /* somebody works on it, or it is ready */
+struct closer_lane {
+        struct user *user;   /* a reference; NULL once the closer is abandoned */
+        unsigned entries;    /* all: loop thread */
         unsigned overdrawn;  /* entries beyond the quota: loop thread */
+        struct list ready;   /* closer->ready, while no thread works on it */
+        struct list waiting; /* not begun */
+        bool busy;           /* a thread works on it, or it is ready */
 };
 
-struct entry {
-        struct list link;      /* lane->waiting, then closer->done */
-        struct list lane_link; /* lane->entries */
-        struct lane *lane;
+struct closer_entry {
+        struct list link;     /* lane->waiting, then closer->done */
+        struct list all_link; /* closer->entries */
+        struct closer_lane *lane;
         int fd;
         bool overdrawn;
         struct charge charge;
@@ -59,10 +59,10 @@ struct entry {
 
 struct closer {
         struct loop *loop;
-        struct accounts *accounts;
+        struct users *users;
         closer_close_fn close;
-        struct list lanes;
-        int event; /* something is done */
+        struct list entries; /* of all lanes: loop thread */
+        int event;           /* something is done */
         struct loop_io *io;
         timer_t timer;
         pthread_mutex_t lock;
@@ -78,9 +78,9 @@ struct closer {
 static struct closer *volatile abandoned;
 
 /* The next entry of the lane whose turn it is. */
-static struct entry *begin(struct closer *closer) {
-        struct lane *lane = list_entry(closer->ready.next, struct lane, ready);
-        struct entry *entry = list_entry(lane->waiting.next, struct entry, link);
+static struct closer_entry *closer_begin(struct closer *closer) {
+        struct closer_lane *lane = list_entry(closer->ready.next, struct closer_lane, ready);
+        struct closer_entry *entry = list_entry(lane->waiting.next, struct closer_entry, link);
 
         list_remove(&lane->ready);
         closer->n_ready--;
@@ -89,14 +89,14 @@ static struct entry *begin(struct closer *closer) {
         return entry;
 }
 
-static void make_ready(struct closer *closer, struct lane *lane) {
+static void closer_make_ready(struct closer *closer, struct closer_lane *lane) {
         lane->busy = true;
         list_append(&closer->ready, &lane->ready);
         closer->n_ready++;
 }
 
-static void end(struct closer *closer, struct entry *entry) {
-        struct lane *lane = entry->lane;
+static void closer_end(struct closer *closer, struct closer_entry *entry) {
+        struct closer_lane *lane = entry->lane;
         uint64_t one = 1;
 
         closer->n_busy--;
@@ -104,27 +104,27 @@ static void end(struct closer *closer, struct entry *entry) {
         if (list_empty(&lane->waiting))
                 lane->busy = false;
         else
-                make_ready(closer, lane);
+                closer_make_ready(closer, lane);
         while (write(closer->event, &one, sizeof(one)) < 0 && errno == EINTR)
                 ;
 }
 
-static void *run(void *data) {
+static void *closer_run(void *data) {
         struct closer *closer = data;
 
         pthread_mutex_lock(&closer->lock);
         while (!list_empty(&closer->ready) || !closer->stop) {
-                struct entry *entry;
+                struct closer_entry *entry;
 
                 if (list_empty(&closer->ready)) {
                         pthread_cond_wait(&closer->work, &closer->lock);
                         continue;
                 }
-                entry = begin(closer);
+                entry = closer_begin(closer);
                 pthread_mutex_unlock(&closer->lock);
                 closer->close(entry->fd);
                 pthread_mutex_lock(&closer->lock);
-                end(closer, entry);
+                closer_end(closer, entry);
         }
         closer->n_ended++;
         pthread_cond_signal(&closer->ended);
@@ -133,7 +133,7 @@ static void *run(void *data) {
 }
 
 /* Signals are the loop thread's. */
-static int start_thread(struct closer *closer) {
+static int closer_start_thread(struct closer *closer) {
         pthread_attr_t attributes;
         long least = sysconf(_SC_THREAD_STACK_MIN);
         sigset_t all, before;
@@ -145,7 +145,7 @@ static int start_thread(struct closer *closer) {
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);
         if (r == 0)
-                r = -pthread_create(&closer->thread[closer->n_threads], &attributes, run, closer);
+                r = -pthread_create(&closer->thread[closer->n_threads], &attributes, closer_run, closer);
         pthread_sigmask(SIG_SETMASK, &before, NULL);
         pthread_attr_destroy(&attributes);
         if (r == 0)
@@ -153,46 +153,53 @@ static int start_thread(struct closer *closer) {
         return r;
 }
 
-static struct lane *find(const struct closer *closer, uid_t uid) {
-        struct lane *lane;
+/* The lane of the user, or a new one. NULL: no memory. */
+static struct closer_lane *lane_of(struct closer *closer, uid_t uid) {
+        struct user *user = user_get(closer->users, uid);
+        struct closer_lane *lane = user != NULL ? user->lane : NULL;
 
-        list_for_each(lane, &closer->lanes, link)
-                if (lane->uid == uid)
-                        return lane;
-        return NULL;
-}
-
-static struct lane *find_or_open(struct closer *closer, uid_t uid) {
-        struct lane *lane = find(closer, uid);
-
-        if (lane != NULL)
+        if (user == NULL || lane != NULL)
                 return lane;
         lane = calloc(1, sizeof(*lane));
         if (lane == NULL)
                 return NULL;
-        lane->uid = uid;
         list_init(&lane->ready);
-        list_init(&lane->entries);
         list_init(&lane->waiting);
-        list_append(&closer->lanes, &lane->link);
+        lane->user = user;
+        user_ref(user);
+        user->lane = lane;
         return lane;
 }
 
-static void lane_free(struct lane *lane) {
-        list_remove(&lane->link);
+static void lane_leave_user(struct closer_lane *lane) {
+        struct user *user = lane->user;
+
+        user->lane = NULL;
+        lane->user = NULL;
+        user_unref(user);
+}
+
+static void lane_free_unused(struct closer_lane *lane) {
+        if (lane->entries > 0)
+                return;
+        lane_leave_user(lane);
         free(lane);
 }
 
-static void entry_free(struct entry *entry) {
-        entry->lane->overdrawn -= entry->overdrawn;
+static void entry_free(struct closer_entry *entry) {
+        struct closer_lane *lane = entry->lane;
+
+        lane->overdrawn -= entry->overdrawn;
+        lane->entries--;
         charge_release(&entry->charge);
-        list_remove(&entry->lane_link);
+        list_remove(&entry->all_link);
         list_remove(&entry->link);
         free(entry);
+        lane_free_unused(lane);
 }
 
 /* What is closed by now is nobody's any more. */
-static void settle(struct closer *closer) {
+static void closer_settle(struct closer *closer) {
         struct list done = LIST_INIT(done);
         uint64_t count;
 
@@ -206,25 +213,19 @@ static void settle(struct closer *closer) {
                 list_append(&done, link);
         }
         pthread_mutex_unlock(&closer->lock);
-        while (!list_empty(&done)) {
-                struct entry *entry = list_entry(done.next, struct entry, link);
-                struct lane *lane = entry->lane;
-
-                entry_free(entry);
-                if (list_empty(&lane->entries))
-                        lane_free(lane);
-        }
+        while (!list_empty(&done))
+                entry_free(list_entry(done.next, struct closer_entry, link));
 }
 
-static void something_done(void *data, int fd, unsigned events) {
-        settle(data);
+static void closer_on_done(void *data, int fd, unsigned events) {
+        closer_settle(data);
 }
 
-static void hurried(int signal) {}
+static void closer_on_hurry(int signal) {}
 
-static int open_timer(struct closer *closer) {
+static int closer_open_timer(struct closer *closer) {
         struct sigevent event = { .sigev_notify = SIGEV_THREAD_ID, .sigev_signo = HURRY_SIGNAL };
-        struct sigaction action = { .sa_handler = hurried }; /* without SA_RESTART */
+        struct sigaction action = { .sa_handler = closer_on_hurry }; /* without SA_RESTART */
         sigset_t set;
 
         event.sigev_notify_thread_id = (pid_t)syscall(SYS_gettid);
@@ -236,7 +237,7 @@ static int open_timer(struct closer *closer) {
         return timer_create(CLOCK_MONOTONIC, &event, &closer->timer) < 0 ? -errno : 0;
 }
 
-static void init_lock(struct closer *closer) {
+static void closer_init_lock(struct closer *closer) {
         pthread_condattr_t attributes;
 
         pthread_mutex_init(&closer->lock, NULL);
@@ -247,7 +248,7 @@ static void init_lock(struct closer *closer) {
         pthread_condattr_destroy(&attributes);
 }
 
-static void deinit(struct closer *closer) {
+static void closer_deinit(struct closer *closer) {
         pthread_cond_destroy(&closer->work);
         pthread_cond_destroy(&closer->ended);
         pthread_mutex_destroy(&closer->lock);
@@ -255,28 +256,28 @@ static void deinit(struct closer *closer) {
         free(closer);
 }
 
-int closer_new(struct loop *loop, struct accounts *accounts, closer_close_fn fn, struct closer **ret) {
+int closer_new(struct loop *loop, struct users *users, closer_close_fn fn, struct closer **ret) {
         struct closer *closer = calloc(1, sizeof(*closer));
         int r;
 
         if (closer == NULL)
                 return -ENOMEM;
         closer->loop = loop;
-        closer->accounts = accounts;
+        closer->users = users;
         closer->close = fn;
-        list_init(&closer->lanes);
+        list_init(&closer->entries);
         list_init(&closer->ready);
         list_init(&closer->done);
-        init_lock(closer);
+        closer_init_lock(closer);
         closer->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        r = closer->event < 0 ? -errno : open_timer(closer);
+        r = closer->event < 0 ? -errno : closer_open_timer(closer);
         if (r == 0) {
-                r = loop_io_new(loop, closer->event, LOOP_READ, something_done, closer, &closer->io);
+                r = loop_io_new(loop, closer->event, LOOP_READ, closer_on_done, closer, &closer->io);
                 if (r < 0)
                         timer_delete(closer->timer);
         }
         if (r < 0) {
-                deinit(closer);
+                closer_deinit(closer);
                 return r;
         }
         *ret = closer;
@@ -284,7 +285,7 @@ int closer_new(struct loop *loop, struct accounts *accounts, closer_close_fn fn,
 }
 
 /* Whether all threads have ended within a moment. */
-static bool await_threads(struct closer *closer) {
+static bool closer_await_threads(struct closer *closer) {
         struct timespec until;
         bool all;
 
@@ -305,15 +306,16 @@ static bool await_threads(struct closer *closer) {
 }
 
 /* Threads still use it: it stays as it is, but for what has to be in order at the end. */
-static void abandon(struct closer *closer) {
-        struct lane *lane;
-        struct entry *entry;
+static void closer_abandon(struct closer *closer) {
+        struct closer_entry *entry;
 
         for (unsigned i = 0; i < closer->n_threads; i++)
                 pthread_detach(closer->thread[i]);
-        list_for_each(lane, &closer->lanes, link)
-                list_for_each(entry, &lane->entries, lane_link)
-                        charge_release(&entry->charge);
+        list_for_each(entry, &closer->entries, all_link) {
+                if (entry->lane->user != NULL)
+                        lane_leave_user(entry->lane);
+                charge_release(&entry->charge);
+        }
         closer->abandoned = abandoned;
         abandoned = closer;
 }
@@ -323,50 +325,52 @@ struct closer *closer_free(struct closer *closer) {
                 return NULL;
         loop_io_free(closer->io);
         timer_delete(closer->timer);
-        if (!await_threads(closer)) {
-                abandon(closer);
+        if (!closer_await_threads(closer)) {
+                closer_abandon(closer);
                 return NULL;
         }
         for (unsigned i = 0; i < closer->n_threads; i++)
                 pthread_join(closer->thread[i], NULL);
-        settle(closer);
-        assert(list_empty(&closer->lanes));
-        deinit(closer);
+        closer_settle(closer);
+        assert(list_empty(&closer->entries));
+        closer_deinit(closer);
         return NULL;
 }
 
-static int charge(struct closer *closer, struct entry *entry, uid_t uid, struct refusal *refusal) {
-        int r = charge_take(&entry->charge, closer->accounts, uid, ACCOUNT_FDS, 1, refusal);
+static int entry_charge(struct closer *closer, struct closer_entry *entry, uid_t uid,
+                        struct refusal *refusal) {
+        int r = charge_take(&entry->charge, closer->users, uid, ACCOUNT_FDS, 1, refusal);
 
         if (r <= 0)
                 return 0;
         entry->overdrawn = true;
         entry->lane->overdrawn++;
-        charge_force(&entry->charge, closer->accounts, uid, ACCOUNT_FDS, 1);
+        charge_force(&entry->charge, closer->users, uid, ACCOUNT_FDS, 1);
         return entry->lane->overdrawn > CLOSER_SLACK ? r : 0;
 }
 
 int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusal) {
-        struct lane *lane = find_or_open(closer, uid);
-        struct entry *entry = lane != NULL ? calloc(1, sizeof(*entry)) : NULL;
+        struct closer_lane *lane = lane_of(closer, uid);
+        struct closer_entry *entry = lane != NULL ? calloc(1, sizeof(*entry)) : NULL;
         int r, started = 0;
 
         if (entry == NULL) {
-                if (lane != NULL && list_empty(&lane->entries))
-                        lane_free(lane);
+                if (lane != NULL)
+                        lane_free_unused(lane);
                 closer_hang_up(closer, fd); /* nothing better can be done without memory */
                 return 0;
         }
-        *entry = (struct entry){ .lane = lane, .fd = fd };
+        *entry = (struct closer_entry){ .lane = lane, .fd = fd };
         list_init(&entry->link);
-        list_append(&lane->entries, &entry->lane_link);
-        r = charge(closer, entry, uid, refusal);
+        list_append(&closer->entries, &entry->all_link);
+        lane->entries++;
+        r = entry_charge(closer, entry, uid, refusal);
         pthread_mutex_lock(&closer->lock);
         list_append(&lane->waiting, &entry->link);
         if (!lane->busy)
-                make_ready(closer, lane);
+                closer_make_ready(closer, lane);
         if (closer->n_ready > closer->n_threads - closer->n_busy && closer->n_threads < THREADS)
-                started = start_thread(closer);
+                started = closer_start_thread(closer);
         pthread_cond_signal(&closer->work);
         pthread_mutex_unlock(&closer->lock);
         if (started < 0 && flood_admits(FLOOD_FAILED, uid, clock_now()))
@@ -376,23 +380,23 @@ int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusa
 }
 
 bool closer_is_overdrawn(const struct closer *closer, uid_t uid) {
-        const struct lane *lane = find(closer, uid);
+        const struct user *user = user_find(closer->users, uid);
 
-        return lane != NULL && lane->overdrawn > CLOSER_SLACK;
+        return user != NULL && user->lane != NULL && user->lane->overdrawn > CLOSER_SLACK;
 }
 
-static void set_timer(struct closer *closer, long ns) {
+static void closer_set_timer(struct closer *closer, long ns) {
         struct itimerspec time = { .it_interval = { .tv_nsec = ns }, .it_value = { .tv_nsec = ns } };
 
         timer_settime(closer->timer, 0, &time, NULL);
 }
 
 void closer_hurry(struct closer *closer) {
-        set_timer(closer, HURRY_NS);
+        closer_set_timer(closer, HURRY_NS);
 }
 
 void closer_calm(struct closer *closer) {
-        set_timer(closer, 0);
+        closer_set_timer(closer, 0);
 }
 
 void closer_hang_up(struct closer *closer, int sock) {

@@ -22,7 +22,7 @@ struct closer;
 
 typedef int (*closer_close_fn)(int fd); /* close(2), but in tests */
 
-int closer_new(struct loop *loop, struct accounts *accounts, closer_close_fn fn, struct closer **ret);
+int closer_new(struct loop *loop, struct users *users, closer_close_fn fn, struct closer **ret);
 /* Waits for threads only for a moment: what hangs is left to the end of the process. NULL is fine. */
 struct closer *closer_free(struct closer *closer);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small table of the bursts that go on now. Who finds it full takes the place of the one that has been
- * quiet for longest. */
+/* The bursts that go on now, each kept with its user. Where there are too many, a new one takes the place of
+ * the one that has been quiet for longest. */
 #include "flood.h"
 
 #include <inttypes.h>
@@ -9,16 +9,17 @@
 #include "cleanup.h"
 #include "clock.h"
 #include "log.h"
+#include "user.h"
 
-#define PLACES 64u
+#define BURSTS 64u
 #define QUIET (10 * USEC_PER_SEC)    /* without another event: the burst has ended */
-#define LASTING (600 * USEC_PER_SEC) /* of one that does not end a count is told so often */
+#define LASTING (600 * USEC_PER_SEC) /* a burst that does not end is logged so often */
 #define TOGETHER 100u                /* lines within QUIET, whoever they are about */
 
 static const struct {
         const char *words;
         unsigned lines; /* within QUIET, before they are only counted */
-} kinds[FLOOD_KINDS] = {
+} flood_kinds[FLOOD_KINDS] = {
         [FLOOD_PROTOCOL] = { "broke the rules of the protocol", 1 },
         [FLOOD_TURNED_AWAY] = { "was turned away", 1 },
         [FLOOD_SILENT] = { "connected and sent no HELLO", 1 },
@@ -30,80 +31,98 @@ static const struct {
         [FLOOD_ORDERS] = { "gave an order", 20 },
 };
 
-struct burst {
-        bool used;
-        enum flood_kind kind;
-        uid_t uid;
-        unsigned lines; /* written */
-        uint64_t count; /* not written */
-        uint64_t since, last;
-};
+static struct {
+        struct users *users;
+        struct list bursts; /* the one that has been quiet for longest comes first */
+        unsigned n_bursts;
+        uint64_t together_since, left_out;
+        unsigned together;
+} flood = { .bursts = LIST_INIT(flood.bursts) };
 
-static struct burst bursts[PLACES];
-static uint64_t together_since, left_out;
-static unsigned together;
+void flood_begin(struct users *users) {
+        flood.users = users;
+}
 
-static void tell(struct burst *burst, uint64_t now) {
+static void burst_log(struct flood_burst *burst, uint64_t now) {
         struct log_context context = LOG_CONTEXT_NONE;
+        const char *words = flood_kinds[burst->kind].words;
         double seconds = (double)(now - burst->since) / 1e6;
+        uid_t uid = burst->user->uid;
 
         if (burst->count == 0)
                 return;
-        if (burst->uid == FLOOD_NO_UID) {
-                log_warning("%s: %" PRIu64 " more times in %.0f s", kinds[burst->kind].words, burst->count,
-                            seconds);
+        if (uid == FLOOD_NO_UID) {
+                log_warning("%s: %" PRIu64 " more times in %.0f s", words, burst->count, seconds);
         } else {
-                context.uid = burst->uid;
-                log_write(LOG_WARNING, &context, "uid %u %s: %" PRIu64 " more times in %.0f s",
-                          (unsigned)burst->uid, kinds[burst->kind].words, burst->count, seconds);
+                context.uid = uid;
+                log_write(LOG_WARNING, &context, "uid %u %s: %" PRIu64 " more times in %.0f s", (unsigned)uid,
+                          words, burst->count, seconds);
         }
         burst->count = 0;
         burst->since = now;
 }
 
-static struct burst *find(enum flood_kind kind, uid_t uid) {
-        for (unsigned i = 0; i < PLACES; i++)
-                if (bursts[i].used && bursts[i].kind == kind && bursts[i].uid == uid)
-                        return &bursts[i];
-        return NULL;
+static void burst_end(struct flood_burst *burst) {
+        struct user *user = burst->user;
+
+        list_remove(&burst->link);
+        flood.n_bursts--;
+        *burst = (struct flood_burst){ 0 };
+        user_unref(user);
 }
 
-/* The count of whoever is displaced goes into that of all together: a crowd of uids must not be told one
- * by one. */
-static struct burst *open_place(enum flood_kind kind, uid_t uid, uint64_t now) {
-        struct burst *place = &bursts[0];
+/* The count of a displaced burst goes into that of all together: a crowd of users must not be logged one by
+ * one. */
+static void burst_displace(void) {
+        struct flood_burst *burst = list_entry(flood.bursts.next, struct flood_burst, link);
 
-        for (unsigned i = 0; i < PLACES && place->used; i++)
-                if (!bursts[i].used || bursts[i].last < place->last)
-                        place = &bursts[i];
-        left_out += place->used ? place->count : 0;
-        *place = (struct burst){ .used = true, .kind = kind, .uid = uid, .since = now };
-        return place;
+        flood.left_out += burst->count;
+        burst_end(burst);
 }
 
-static bool admits_together(uint64_t now) {
-        if (now - together_since >= QUIET) {
-                together_since = now;
-                together = 0;
+/* The burst that goes on, or a new one. NULL: its user cannot be remembered. */
+static struct flood_burst *burst_of(enum flood_kind kind, uid_t uid, uint64_t now) {
+        struct user *user = flood.users ? user_get(flood.users, uid) : NULL;
+        struct flood_burst *burst;
+
+        if (user == NULL)
+                return NULL;
+        burst = &user->burst[kind];
+        if (burst->user != NULL) {
+                list_remove(&burst->link);
+        } else {
+                user_ref(user);
+                if (flood.n_bursts == BURSTS)
+                        burst_displace();
+                flood.n_bursts++;
+                *burst = (struct flood_burst){ .user = user, .kind = kind, .since = now };
         }
-        if (together < TOGETHER) {
-                together++;
-                return true;
+        list_append(&flood.bursts, &burst->link);
+        burst->last = now;
+        return burst;
+}
+
+static bool flood_admits_together(uint64_t now) {
+        if (now - flood.together_since >= QUIET) {
+                flood.together_since = now;
+                flood.together = 0;
         }
-        return false;
+        if (flood.together == TOGETHER)
+                return false;
+        flood.together++;
+        return true;
 }
 
 bool flood_admits(enum flood_kind kind, uid_t uid, uint64_t now) {
-        struct burst *burst = find(kind, uid);
+        struct flood_burst *burst = burst_of(kind, uid, now);
 
         if (burst == NULL)
-                burst = open_place(kind, uid, now);
-        burst->last = now;
+                return flood_admits_together(now);
         if (burst->count == 0 && now - burst->since >= QUIET) { /* it goes on, but slowly */
                 burst->since = now;
                 burst->lines = 0;
         }
-        if (burst->lines < kinds[kind].lines && admits_together(now)) {
+        if (burst->lines < flood_kinds[kind].lines && flood_admits_together(now)) {
                 burst->lines++;
                 return true;
         }
@@ -111,32 +130,36 @@ bool flood_admits(enum flood_kind kind, uid_t uid, uint64_t now) {
         return false;
 }
 
-static void tell_left_out(void) {
-        if (left_out > 0)
+static void flood_log_left_out(void) {
+        if (flood.left_out > 0)
                 log_warning("%" PRIu64 " more events of too many users to name each were not logged",
-                            left_out);
-        left_out = 0;
+                            flood.left_out);
+        flood.left_out = 0;
 }
 
 void flood_settle(uint64_t now) {
-        for (unsigned i = 0; i < PLACES; i++) {
-                struct burst *burst = &bursts[i];
+        struct flood_burst *burst, *spare;
 
-                if (!burst->used || (now - burst->last < QUIET && now - burst->since < LASTING))
-                        continue;
-                tell(burst, now);
-                burst->used = now - burst->last < QUIET;
+        list_for_each_safe(burst, spare, &flood.bursts, link) {
+                bool quiet = now - burst->last >= QUIET;
+
+                if (quiet || now - burst->since >= LASTING)
+                        burst_log(burst, now);
+                if (quiet)
+                        burst_end(burst);
         }
-        if (now - together_since >= QUIET)
-                tell_left_out();
+        if (now - flood.together_since >= QUIET)
+                flood_log_left_out();
 }
 
 void flood_end(void) {
-        for (unsigned i = 0; i < PLACES; i++)
-                if (bursts[i].used)
-                        tell(&bursts[i], bursts[i].last);
-        tell_left_out();
-        for (unsigned i = 0; i < PLACES; i++)
-                bursts[i] = (struct burst){ 0 };
-        together_since = together = 0;
+        struct flood_burst *burst, *spare;
+
+        list_for_each_safe(burst, spare, &flood.bursts, link) {
+                burst_log(burst, burst->last);
+                burst_end(burst);
+        }
+        flood_log_left_out();
+        flood.together_since = flood.together = 0;
+        flood.users = NULL;
 }

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
+#include "base/user.h"
 #include "core/metrics.h"
 #include "core/notify.h"
 #include "socket/listener.h"
@@ -36,7 +37,7 @@ struct server {
         enum phase phase;
         uint64_t drain_deadline;
         struct loop *loop;
-        struct accounts *accounts;
+        struct users *users;
         struct closer *closer;
         struct backend *backend;
         struct loop_io *backend_io;
@@ -83,7 +84,7 @@ static int open_backend(struct server *server, char *error, size_t size) {
         };
         struct jobs_config jobs = {
                 .loop = server->loop,
-                .accounts = server->accounts,
+                .accounts = server->users,
                 .step_deadline = server->config.step_deadline,
                 .stall_notice = server->config.stall_notice,
                 .rejoin_grace = server->config.rejoin_grace,
@@ -144,7 +145,7 @@ static int open_sessions(struct server *server, char *error, size_t size) {
         struct sessions_config config = {
                 .loop = server->loop,
                 .backend = server->backend,
-                .accounts = server->accounts,
+                .accounts = server->users,
                 .jobs = server->jobs,
                 .device = server->config.device,
                 .socket = server->config.socket,
@@ -157,8 +158,7 @@ static int open_sessions(struct server *server, char *error, size_t size) {
                 return fail(-errno, "cannot draw an instance id", error, size);
         r = sessions_new(&config, &server->sessions);
         if (r == 0)
-                r = conns_init(&server->conns, server->loop, server->sessions, server->accounts,
-                               server->closer);
+                r = conns_init(&server->conns, server->loop, server->sessions, server->users, server->closer);
         find_admin_group(server);
         server->conns.allow_nobody = server->config.allow_nobody;
         server->conns.connects_per_uid = server->config.connects_per_uid;
@@ -199,7 +199,7 @@ static void tell_status(struct server *server) {
                 return;
         server->told_clients = clients;
         notify_status("%s: %u clients, %llu jobs", server->config.device, clients,
-                      (unsigned long long)accounts_total(server->accounts, ACCOUNT_JOBS));
+                      (unsigned long long)accounts_total(server->users, ACCOUNT_JOBS));
 }
 
 static void status_due(void *data) {
@@ -207,6 +207,7 @@ static void status_due(void *data) {
 
         tell_status(server);
         flood_settle(clock_now());
+        users_sweep(server->users, clock_now());
         if (server->past_until != 0 && clock_now() >= server->past_until) {
                 server->past_until = 0;
                 jobs_forget_past(server->jobs);
@@ -281,7 +282,7 @@ static void stop(struct server *server, int signal) {
 
 static void apply(struct server *server) {
         log_set_priority(server->config.log_priority);
-        accounts_set_limits(server->accounts, server->config.limits);
+        accounts_set_limits(server->users, server->config.limits);
         jobs_set_times(server->jobs, server->config.step_deadline, server->config.stall_notice,
                        server->config.rejoin_grace);
         sessions_set_handshake_timeout(server->sessions, server->config.handshake_timeout);
@@ -331,9 +332,11 @@ static int start(struct server *server, char *error, size_t size) {
 
         r = loop_new(&server->loop);
         if (r == 0)
-                r = accounts_new(server->config.limits, &server->accounts);
-        if (r == 0)
-                r = closer_new(server->loop, server->accounts, close, &server->closer);
+                r = users_new(server->config.limits, &server->users);
+        if (r == 0) {
+                flood_begin(server->users);
+                r = closer_new(server->loop, server->users, close, &server->closer);
+        }
         if (r == 0)
                 r = watch_signals(server);
         if (r < 0)
@@ -382,7 +385,6 @@ int server_run(struct server *server) {
                  ops->simd(server->backend));
         notify_ready("no clients");
         r = loop_run(server->loop);
-        flood_end();
         if (r < 0)
                 log_error("the event loop failed: %s", strerror(-r));
         return r == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
@@ -405,7 +407,8 @@ struct server *server_free(struct server *server) {
         loop_timer_free(server->watchdog);
         loop_timer_free(server->status);
         closer_free(server->closer);
-        accounts_free(server->accounts);
+        flood_end();
+        users_free(server->users);
         loop_free(server->loop);
         config_deinit(&server->config);
         free(server);

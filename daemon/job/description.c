@@ -52,7 +52,7 @@ static int check_begin(const Wire__PlanBegin *begin, struct refusal *refusal) {
         return 0;
 }
 
-int description_new(const Wire__PlanBegin *begin, struct accounts *accounts, uid_t uid,
+int description_new(const Wire__PlanBegin *begin, struct users *accounts, uid_t uid,
                     struct description **ret, struct refusal *refusal) {
         struct description *d;
         uint64_t cost;

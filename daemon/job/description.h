@@ -43,7 +43,7 @@ struct description {
 };
 
 /* 0; INVALID or QUOTA with *refusal; -ENOMEM. The whole cost is charged before anything is kept. */
-int description_new(const Wire__PlanBegin *begin, struct accounts *accounts, uid_t uid, struct description **ret, struct refusal *refusal);
+int description_new(const Wire__PlanBegin *begin, struct users *accounts, uid_t uid, struct description **ret, struct refusal *refusal);
 struct description *description_free(struct description *description);
 
 /* One chunk. INVALID with *refusal names the parameter or bucket. */

@@ -210,7 +210,7 @@ struct task_owner {
 struct jobs_config {
         struct loop *loop;
         struct backend *backend;
-        struct accounts *accounts;
+        struct users *accounts;
         const struct jobs_events *events;
         void *events_data;
         uint64_t step_deadline, stall_notice, rejoin_grace, staging_bytes;

@@ -50,7 +50,7 @@ static void memory_free(struct memory *memory) {
 }
 
 static int charge(struct memory *memory, struct refusal *refusal) {
-        struct accounts *accounts = config_of(memory->member)->accounts;
+        struct users *accounts = config_of(memory->member)->accounts;
         uid_t uid = memory->member->job->uid;
         int r;
 

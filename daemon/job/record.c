@@ -13,7 +13,7 @@ const uint32_t record_class_us[RECORD_CLASSES] = { 10,     25,     50,      100,
                                                    100000, 250000, 1000000, 10000000 };
 
 /* Fresh pages come from the kernel as the ring fills: a job of few steps costs little. */
-int record_new(struct accounts *accounts, uid_t uid, const char *name, struct record **ret,
+int record_new(struct users *accounts, uid_t uid, const char *name, struct record **ret,
                struct refusal *refusal) {
         struct record *record =
                 mmap(NULL, sizeof(*record), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

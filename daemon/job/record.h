@@ -80,7 +80,7 @@ struct records {
 extern const uint32_t record_class_us[RECORD_CLASSES];
 
 /* Memory is charged to the uid. 0, QUOTA with *refusal, or -ENOMEM. */
-int record_new(struct accounts *accounts, uid_t uid, const char *name, struct record **ret,
+int record_new(struct users *accounts, uid_t uid, const char *name, struct record **ret,
                struct refusal *refusal);
 struct record *record_free(struct record *record);
 void records_init(struct records *records);

@@ -40,7 +40,7 @@ struct session_peer {
 struct sessions_config {
         struct loop *loop;
         struct backend *backend;
-        struct accounts *accounts;
+        struct users *accounts;
         struct jobs *jobs; /* what happens there comes here from then on */
         const char *device, *socket;
         uint64_t instance;

@@ -67,7 +67,7 @@ static unsigned status_visible_clients(const struct answer *answer) {
 }
 
 /* Of all uids. */
-static void status_add_refusals(const struct accounts *accounts, Wire__StatusDaemon *row) {
+static void status_add_refusals(const struct users *accounts, Wire__StatusDaemon *row) {
         row->has_refused_clients = row->has_refused_jobs = row->has_refused_arenas = row->has_refused_bytes =
                 row->has_refused_fds = row->has_refused_connects = row->has_denied = true;
         row->refused_clients = accounts_refused(accounts, ACCOUNT_CLIENTS);

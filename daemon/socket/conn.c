@@ -42,7 +42,7 @@ struct conn {
         struct charge charge, sock_charge, pidfd_charge;
         struct list queue;
         size_t queued;
-        uint64_t round; /* of turns on the event thread, in which it has had its own */
+        uint64_t turn;  /* the next round of turns on the event thread that it may take part in */
         unsigned batch; /* packets that it may send in one go: fewer while they cost much */
         bool dead;      /* the session has been told; nothing more is read or sent */
         struct loop_deferred reap;
@@ -58,9 +58,9 @@ static void measure(struct conns *conns) {
         conns->batch_most = batch < 1 ? 1 : batch < FDPASS_BATCH ? (unsigned)batch : FDPASS_BATCH;
 }
 
-int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct accounts *accounts,
+int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct users *users,
                struct closer *closer) {
-        *conns = (struct conns){ .loop = loop, .sessions = sessions, .accounts = accounts, .closer = closer };
+        *conns = (struct conns){ .loop = loop, .sessions = sessions, .users = users, .closer = closer };
         measure(conns);
         list_init(&conns->list);
         conns->buffers = malloc((size_t)FDPASS_BATCH * FRAME_MAX);
@@ -150,12 +150,12 @@ static void fail(struct conn *conn, int error) {
 
 static int charge_packet(const struct conn *conn, struct packet *packet, size_t size, int fd,
                          struct refusal *refusal) {
-        struct accounts *accounts = conn->conns->accounts;
-        int r = charge_take(&packet->charge, accounts, conn->peer.uid, ACCOUNT_BYTES, sizeof(*packet) + size,
+        struct users *users = conn->conns->users;
+        int r = charge_take(&packet->charge, users, conn->peer.uid, ACCOUNT_BYTES, sizeof(*packet) + size,
                             refusal);
 
         if (r == 0 && fd >= 0)
-                r = charge_take(&packet->fd_charge, accounts, conn->peer.uid, ACCOUNT_FDS, 1, refusal);
+                r = charge_take(&packet->fd_charge, users, conn->peer.uid, ACCOUNT_FDS, 1, refusal);
         return r;
 }
 
@@ -297,7 +297,7 @@ static bool take(struct conn *conn, struct fdpass_packet *packet) {
 /* The kernel closes fds for which there is no room, and waits for that if it has to. */
 static int receive_packets(struct conn *conn, struct fdpass_packet *packets) {
         struct conns *conns = conn->conns;
-        uint64_t used = accounts_total(conns->accounts, ACCOUNT_FDS) + OWN_FDS;
+        uint64_t used = accounts_total(conns->users, ACCOUNT_FDS) + OWN_FDS;
         bool scarce = used + (uint64_t)conn->batch * FDPASS_FDS_MAX > conns->fds_room;
         int n;
 
@@ -347,7 +347,7 @@ static const struct session_link link_ops = {
 };
 
 /* Some batches; time is looked at between them. A batch that alone took the whole budget was too large. */
-static void converse(struct conn *conn, struct turn_place *turn) {
+static void converse(struct conn *conn, struct turn *turn) {
         uint64_t before = clock_now(), after;
         bool more = true;
 
@@ -366,12 +366,10 @@ static void converse(struct conn *conn, struct turn_place *turn) {
 /* What is left for later is told by the loop again in its next pass. */
 static void ready(void *data, int fd, unsigned events) {
         struct conn *conn = data;
-        struct conns *conns = conn->conns;
-        struct turn_place *turn =
-                turn_take(&conns->turns, conn->peer.uid, loop_passes(conns->loop), &conn->round);
+        struct turn *turn = &conn->charge.user->turn;
         uint64_t before;
 
-        if (turn == NULL)
+        if (!turn_take(turn, loop_passes(conn->conns->loop), &conn->turn))
                 return;
         if ((events & LOOP_WRITE) != 0 && !conn->dead) {
                 before = clock_now();
@@ -401,7 +399,7 @@ static int start(struct conn *conn, struct refusal *refusal) {
         int r = 0;
 
         if (pidfd >= 0)
-                r = charge_take(&conn->pidfd_charge, conn->conns->accounts, conn->peer.uid, ACCOUNT_FDS, 1,
+                r = charge_take(&conn->pidfd_charge, conn->conns->users, conn->peer.uid, ACCOUNT_FDS, 1,
                                 refusal);
         if (r == 0)
                 r = loop_io_new(conn->conns->loop, conn->sock, LOOP_READ, ready, conn, &conn->io);
@@ -417,7 +415,7 @@ static int start(struct conn *conn, struct refusal *refusal) {
 static int check_uid(const struct conns *conns, const struct session_peer *peer, struct refusal *refusal) {
         if (peer->uid != CONN_NOBODY || conns->allow_nobody || geteuid() == CONN_NOBODY)
                 return 0;
-        accounts_note(conns->accounts, ACCOUNT_DENIED);
+        accounts_note(conns->users, ACCOUNT_DENIED);
         return refuse(
                 refusal, WIRE__CODE__DENIED,
                 "uid %u (nobody) stands for whoever has no uid of its own here, so it may not connect; run "
@@ -447,9 +445,13 @@ static void turn_away(int sock, const struct session_peer *peer, const struct re
 
 /* Before anything is spent on it. */
 static int check_pace(struct conns *conns, const struct session_peer *peer, struct refusal *refusal) {
-        if (pace_admits(&conns->pace, peer->uid, conns->connects_per_uid, clock_now()))
+        struct user *user = user_get(conns->users, peer->uid);
+
+        if (user == NULL)
+                return -ENOMEM;
+        if (pace_admits(&user->pace, conns->connects_per_uid, clock_now()))
                 return 0;
-        accounts_note(conns->accounts, ACCOUNT_TOO_FAST);
+        accounts_note(conns->users, ACCOUNT_TOO_FAST);
         return refuse(refusal, WIRE__CODE__QUOTA,
                       "uid %u has opened more than %" PRIu64
                       " connections within a second: keep one open, or raise "
@@ -492,10 +494,9 @@ bool conn_accept(struct conns *conns, int sock) {
         list_init(&conn->queue);
         list_append(&conns->list, &conn->link);
         conn->peer = peer;
-        r = charge_take(&conn->charge, conns->accounts, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
+        r = charge_take(&conn->charge, conns->users, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
         if (r == 0)
-                r = charge_take(&conn->sock_charge, conns->accounts, conn->peer.uid, ACCOUNT_FDS, 1,
-                                &refusal);
+                r = charge_take(&conn->sock_charge, conns->users, conn->peer.uid, ACCOUNT_FDS, 1, &refusal);
         if (r == 0)
                 r = start(conn, &refusal);
         if (r > 0)

@@ -6,22 +6,20 @@
  */
 #pragma once
 
-#include "base/account.h"
 #include "base/closer.h"
 #include "base/list.h"
 #include "base/loop.h"
 #include "base/tidy.h"
+#include "base/user.h"
 #include "proto/fdpass.h"
 #include "session/session.h"
-#include "socket/pace.h"
-#include "socket/turn.h"
 
 #define CONN_QUEUE_MAX (4u << 20) /* bytes queued for one client */
 
 struct conns { /* what all connections share */
         struct loop *loop;
         struct sessions *sessions;
-        struct accounts *accounts;
+        struct users *users;
         struct closer *closer;
         uint64_t fds_room;   /* fds that the process may have */
         unsigned batch_most; /* packets read at once */
@@ -29,8 +27,6 @@ struct conns { /* what all connections share */
         bool has_admin_group, allow_nobody;
         gid_t admin_group;         /* whose members are operators */
         uint64_t connects_per_uid; /* a second */
-        struct pace pace;
-        struct turns turns;
         struct tidy tidy;
         /* FDPASS_BATCH times FRAME_MAX: packets are handled before the next ones are read */
         uint8_t *buffers;
@@ -40,7 +36,7 @@ struct conn;
 
 #define CONN_NOBODY 65534u /* stands for every uid that has none here, and for careless services */
 
-int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct accounts *accounts,
+int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct users *users,
                struct closer *closer);
 void conns_deinit(struct conns *conns); /* closes all */
 

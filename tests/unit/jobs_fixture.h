@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/user.h"
 #include "fake_backend.h"
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
@@ -18,7 +19,7 @@
 
 struct fixture {
         struct loop *loop;
-        struct accounts *accounts;
+        struct users *accounts;
         struct fake_backend fake;
         struct jobs *jobs;
         struct list members;            /* as a session keeps them */
@@ -131,7 +132,7 @@ static int setup(void **state) {
         };
 
         loop_new(&f->loop);
-        accounts_new(limits, &f->accounts);
+        users_new(limits, &f->accounts);
         config.loop = f->loop;
         config.accounts = f->accounts;
         jobs_new(&config, &f->jobs);
@@ -162,7 +163,7 @@ static int teardown(void **state) {
         for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
                 assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
         jobs_free(f->jobs);
-        accounts_free(f->accounts);
+        users_free(f->accounts);
         loop_free(f->loop);
         free(f);
         return 0;

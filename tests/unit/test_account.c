@@ -1,88 +1,114 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Budgets per uid: what is taken counts, what is released is free again, and a refusal says whose and which. */
+/* Budgets per uid: what is taken counts, what is released is free again, and a refusal says whose and
+ * which. */
 #include "unit.h"
 
 #include <string.h>
 
-#include "base/account.h"
+#include "base/user.h"
 #include "proto/gradsync.pb-c.h"
 
-static const uint64_t limits[ACCOUNT_SLOTS] = { 2, 1, 3, 1000, 5 };
+static const uint64_t limits[ACCOUNT_SLOTS] = { 2, 1, 3, 1000, 5, 4096 };
 
 static void charges_add_up_and_come_back(void **state) {
-        struct accounts *accounts;
+        struct users *users;
         struct charge a = { 0 }, b = { 0 }, other = { 0 };
 
-        assert_int_equal(accounts_new(limits, &accounts), 0);
-        assert_int_equal(charge_take(&a, accounts, 7, ACCOUNT_BYTES, 600, NULL), 0);
-        assert_int_equal(charge_take(&b, accounts, 7, ACCOUNT_BYTES, 400, NULL), 0);
-        assert_int_equal(charge_take(&other, accounts, 8, ACCOUNT_BYTES, 1000, NULL), 0);
-        assert_int_equal(accounts_used(accounts, 7, ACCOUNT_BYTES), 1000);
-        assert_int_equal(accounts_used(accounts, 7, ACCOUNT_CLIENTS), 0);
-        assert_int_equal(accounts_total(accounts, ACCOUNT_BYTES), 2000);
+        assert_int_equal(users_new(limits, &users), 0);
+        assert_int_equal(charge_take(&a, users, 7, ACCOUNT_BYTES, 600, NULL), 0);
+        assert_int_equal(charge_take(&b, users, 7, ACCOUNT_BYTES, 400, NULL), 0);
+        assert_int_equal(charge_take(&other, users, 8, ACCOUNT_BYTES, 1000, NULL), 0);
+        assert_int_equal(accounts_used(users, 7, ACCOUNT_BYTES), 1000);
+        assert_int_equal(accounts_used(users, 7, ACCOUNT_CLIENTS), 0);
+        assert_int_equal(accounts_total(users, ACCOUNT_BYTES), 2000);
 
         charge_release(&a);
-        assert_int_equal(accounts_used(accounts, 7, ACCOUNT_BYTES), 400);
-        assert_int_equal(accounts_total(accounts, ACCOUNT_BYTES), 1400);
-        charge_release(&a);                     /* empty by now */
-        assert_int_equal(accounts_used(accounts, 7, ACCOUNT_BYTES), 400);
+        assert_int_equal(accounts_used(users, 7, ACCOUNT_BYTES), 400);
+        assert_int_equal(accounts_total(users, ACCOUNT_BYTES), 1400);
+        charge_release(&a); /* empty by now */
+        assert_int_equal(accounts_used(users, 7, ACCOUNT_BYTES), 400);
         charge_release(&b);
         charge_release(&other);
-        assert_int_equal(accounts_used(accounts, 7, ACCOUNT_BYTES), 0);
-        assert_int_equal(accounts_total(accounts, ACCOUNT_BYTES), 0);
-        assert_null(accounts_free(accounts));
+        assert_int_equal(accounts_used(users, 7, ACCOUNT_BYTES), 0);
+        assert_int_equal(accounts_total(users, ACCOUNT_BYTES), 0);
+        assert_null(users_free(users));
 }
 
 static void a_refusal_names_everything(void **state) {
-        struct accounts *accounts;
+        struct users *users;
         struct charge first = { 0 }, second = { 0 };
         struct refusal refusal = { 0 };
 
-        assert_int_equal(accounts_new(limits, &accounts), 0);
-        assert_int_equal(charge_take(&first, accounts, 1234, ACCOUNT_BYTES, 999, NULL), 0);
-        assert_int_equal(charge_take(&second, accounts, 1234, ACCOUNT_BYTES, 2, &refusal), WIRE__CODE__QUOTA);
+        assert_int_equal(users_new(limits, &users), 0);
+        assert_int_equal(charge_take(&first, users, 1234, ACCOUNT_BYTES, 999, NULL), 0);
+        assert_int_equal(charge_take(&second, users, 1234, ACCOUNT_BYTES, 2, &refusal), WIRE__CODE__QUOTA);
         assert_int_equal(refusal.code, WIRE__CODE__QUOTA);
         assert_false(refusal.has_culprit);
         assert_non_null(strstr(refusal.text, "uid 1234"));
         assert_non_null(strstr(refusal.text, "999"));
         assert_non_null(strstr(refusal.text, "1000"));
         assert_non_null(strstr(refusal.text, "bytes_per_uid"));
-        assert_null(second.account);
-        assert_int_equal(charge_take(&second, accounts, 1234, ACCOUNT_BYTES, 1, &refusal), 0);
+        assert_null(second.user);
+        assert_int_equal(charge_take(&second, users, 1234, ACCOUNT_BYTES, 1, &refusal), 0);
         charge_release(&first);
         charge_release(&second);
-        accounts_free(accounts);
+        users_free(users);
+}
+
+/* What the daemon's own objects cost has a budget beside that of shared memory. */
+static void heap_has_a_budget_of_its_own(void **state) {
+        struct users *users;
+        struct charge shared = { 0 }, object = { 0 }, more = { 0 };
+        struct refusal refusal = { 0 };
+
+        assert_int_equal(users_new(limits, &users), 0);
+        assert_int_equal(charge_take(&shared, users, 1234, ACCOUNT_BYTES, 1000, NULL), 0);
+        assert_int_equal(charge_take(&object, users, 1234, ACCOUNT_HEAP, 4000, NULL), 0);
+        assert_int_equal(charge_take(&more, users, 1234, ACCOUNT_HEAP, 97, &refusal), WIRE__CODE__QUOTA);
+        assert_string_equal(refusal.text,
+                            "uid 1234 holds 4000 bytes of the daemon's own memory and asks for 97 more, the "
+                            "limit is 4096: release some, or raise heap_per_uid in section [limits] of the "
+                            "daemon's configuration");
+        assert_int_equal(accounts_refused(users, ACCOUNT_HEAP), 1);
+        assert_int_equal(accounts_refused(users, ACCOUNT_BYTES), 0);
+        charge_release(&object);
+        assert_int_equal(charge_take(&more, users, 1234, ACCOUNT_HEAP, 97, &refusal), 0);
+        assert_int_equal(accounts_total(users, ACCOUNT_HEAP), 97);
+        charge_release(&more);
+        charge_release(&shared);
+        users_free(users);
 }
 
 static void an_amount_cannot_wrap(void **state) {
-        struct accounts *accounts;
+        struct users *users;
         struct charge first = { 0 }, second = { 0 };
 
-        assert_int_equal(accounts_new(limits, &accounts), 0);
-        assert_int_equal(charge_take(&first, accounts, 1, ACCOUNT_BYTES, 10, NULL), 0);
-        assert_int_equal(charge_take(&second, accounts, 1, ACCOUNT_BYTES, UINT64_MAX - 5, NULL), WIRE__CODE__QUOTA);
-        assert_int_equal(accounts_used(accounts, 1, ACCOUNT_BYTES), 10);
+        assert_int_equal(users_new(limits, &users), 0);
+        assert_int_equal(charge_take(&first, users, 1, ACCOUNT_BYTES, 10, NULL), 0);
+        assert_int_equal(charge_take(&second, users, 1, ACCOUNT_BYTES, UINT64_MAX - 5, NULL),
+                         WIRE__CODE__QUOTA);
+        assert_int_equal(accounts_used(users, 1, ACCOUNT_BYTES), 10);
         charge_release(&first);
-        accounts_free(accounts);
+        users_free(users);
 }
 
 static void lower_limits_leave_what_is_held(void **state) {
         static const uint64_t lower[ACCOUNT_SLOTS] = { 1, 1, 1, 1 };
-        struct accounts *accounts;
+        struct users *users;
         struct charge a = { 0 }, b = { 0 }, c = { 0 };
 
-        assert_int_equal(accounts_new(limits, &accounts), 0);
-        assert_int_equal(charge_take(&a, accounts, 1, ACCOUNT_CLIENTS, 1, NULL), 0);
-        assert_int_equal(charge_take(&b, accounts, 1, ACCOUNT_CLIENTS, 1, NULL), 0);
-        accounts_set_limits(accounts, lower);
-        assert_int_equal(accounts_used(accounts, 1, ACCOUNT_CLIENTS), 2);
-        assert_int_equal(charge_take(&c, accounts, 1, ACCOUNT_CLIENTS, 1, NULL), WIRE__CODE__QUOTA);
+        assert_int_equal(users_new(limits, &users), 0);
+        assert_int_equal(charge_take(&a, users, 1, ACCOUNT_CLIENTS, 1, NULL), 0);
+        assert_int_equal(charge_take(&b, users, 1, ACCOUNT_CLIENTS, 1, NULL), 0);
+        accounts_set_limits(users, lower);
+        assert_int_equal(accounts_used(users, 1, ACCOUNT_CLIENTS), 2);
+        assert_int_equal(charge_take(&c, users, 1, ACCOUNT_CLIENTS, 1, NULL), WIRE__CODE__QUOTA);
         charge_release(&a);
-        assert_int_equal(charge_take(&c, accounts, 1, ACCOUNT_CLIENTS, 1, NULL), WIRE__CODE__QUOTA);
+        assert_int_equal(charge_take(&c, users, 1, ACCOUNT_CLIENTS, 1, NULL), WIRE__CODE__QUOTA);
         charge_release(&b);
-        assert_int_equal(charge_take(&c, accounts, 1, ACCOUNT_CLIENTS, 1, NULL), 0);
+        assert_int_equal(charge_take(&c, users, 1, ACCOUNT_CLIENTS, 1, NULL), 0);
         charge_release(&c);
-        accounts_free(accounts);
+        users_free(users);
 }
 
 static void slots_have_the_names_of_their_keys(void **state) {
@@ -91,6 +117,7 @@ static void slots_have_the_names_of_their_keys(void **state) {
         assert_string_equal(account_slot_key(ACCOUNT_ARENAS), "arenas_per_uid");
         assert_string_equal(account_slot_key(ACCOUNT_BYTES), "bytes_per_uid");
         assert_string_equal(account_slot_key(ACCOUNT_FDS), "fds_per_uid");
+        assert_string_equal(account_slot_key(ACCOUNT_HEAP), "heap_per_uid");
 }
 
 /* A long text is cut where a character ends: it travels as UTF-8. */
@@ -119,6 +146,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(charges_add_up_and_come_back),
                 cmocka_unit_test(a_refusal_names_everything),
+                cmocka_unit_test(heap_has_a_budget_of_its_own),
                 cmocka_unit_test(an_amount_cannot_wrap),
                 cmocka_unit_test(lower_limits_leave_what_is_held),
                 cmocka_unit_test(slots_have_the_names_of_their_keys),

@@ -4,13 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <string.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/closer.h"
+#include "base/user.h"
 #include "proto/gradsync.pb-c.h"
 
 #define LIMIT 3u
@@ -19,7 +20,7 @@
 
 struct world {
         struct loop *loop;
-        struct accounts *accounts;
+        struct users *accounts;
         struct closer *closer;
         struct refusal refusal;
 };
@@ -69,7 +70,7 @@ static int set_up(void **state) {
         let_go = false;
         waiting = closed = 0;
         *state = &world;
-        if (loop_new(&world.loop) < 0 || accounts_new(limits, &world.accounts) < 0)
+        if (loop_new(&world.loop) < 0 || users_new(limits, &world.accounts) < 0)
                 return -1;
         return closer_new(world.loop, world.accounts, close_slowly, &world.closer);
 }
@@ -78,7 +79,7 @@ static int tear_down(void **state) {
         struct world *world = *state;
 
         closer_free(world->closer);
-        accounts_free(world->accounts);
+        users_free(world->accounts);
         loop_free(world->loop);
         return 0;
 }
@@ -145,7 +146,7 @@ static void who_waits_makes_nobody_else_wait(void **state) {
 
         assert_int_equal(take(world, WAITING, MALLORY), 0);
         await(&waiting, 1);
-        assert_int_equal(take(world, 0, MALLORY), 0);           /* behind the other one */
+        assert_int_equal(take(world, 0, MALLORY), 0); /* behind the other one */
         for (unsigned round = 0; round < 20; round++) {
                 assert_int_equal(take(world, 0, ALICE), 0);
                 await_used(world, ALICE, 0);
@@ -164,7 +165,7 @@ static void several_can_wait_at_a_time(void **state) {
                 assert_int_equal(take(world, WAITING, MALLORY + i), 0);
                 assert_int_equal(take(world, WAITING, MALLORY + i), 0);
         }
-        await(&waiting, 10);                                    /* one of each */
+        await(&waiting, 10); /* one of each */
         assert_int_equal(take(world, 0, ALICE), 0);
         await_used(world, ALICE, 0);
         release();
@@ -179,7 +180,8 @@ static void too_many_are_charged_and_told(void **state) {
                 assert_int_equal(take(world, WAITING, MALLORY), 0);
         assert_int_equal(used(world, MALLORY), LIMIT);
         for (unsigned i = 0; i < CLOSER_SLACK; i++)
-                assert_int_equal(take(world, WAITING, MALLORY), 0);     /* as is what comes with a request that is refused */
+                /* as is what comes with a request that is refused */
+                assert_int_equal(take(world, WAITING, MALLORY), 0);
         assert_false(closer_is_overdrawn(world->closer, MALLORY));
         assert_int_equal(take(world, WAITING, MALLORY), WIRE__CODE__QUOTA);
         assert_non_null(strstr(world->refusal.text, "fds_per_uid"));
@@ -201,7 +203,7 @@ static void the_end_does_not_wait(void **state) {
         world->closer = closer_free(world->closer);
         assert_int_equal(used(world, MALLORY), 0);
         release();
-        await(&closed, 2);                                      /* its threads still find what they need */
+        await(&closed, 2); /* its threads still find what they need */
 }
 
 /* A socket whose close waits for hours, unless a signal comes. */
@@ -232,7 +234,7 @@ static void a_hurry_ends_waits(void **state) {
 
         for (unsigned i = 0; i < 2; i++)
                 sock[i] = lingering(&other[i]);
-        closer_hang_up(world->closer, sock[0]);                 /* or this test does not end */
+        closer_hang_up(world->closer, sock[0]); /* or this test does not end */
         closer_hurry(world->closer);
         close(sock[1]);
         closer_calm(world->closer);

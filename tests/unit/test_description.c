@@ -5,12 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/user.h"
 #include "job/description.h"
 
 static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 10, 10, UINT64_C(1) << 30 };
 
 struct fixture {
-        struct accounts *accounts;
+        struct users *accounts;
         Wire__PlanBegin begin;
         struct refusal refusal;
 };
@@ -18,7 +19,7 @@ struct fixture {
 static int setup(void **state) {
         struct fixture *f = calloc(1, sizeof(*f));
 
-        accounts_new(limits, &f->accounts);
+        users_new(limits, &f->accounts);
         wire__plan_begin__init(&f->begin);
         f->begin.params = 2;
         f->begin.buckets = 1;
@@ -33,7 +34,7 @@ static int teardown(void **state) {
         struct fixture *f = *state;
 
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_BYTES), 0);
-        accounts_free(f->accounts);
+        users_free(f->accounts);
         free(f);
         return 0;
 }

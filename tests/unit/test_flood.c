@@ -8,18 +8,26 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
+#include "base/user.h"
 
 #define START (1000 * USEC_PER_SEC)
 
+static struct users *users;
+
 static int set_up(void **state) {
+        static const uint64_t limits[ACCOUNT_SLOTS];
         int r = capture_stderr();
 
         log_open(LOG_INFO);
+        if (r == 0)
+                r = users_new(limits, &users);
+        flood_begin(users);
         return r;
 }
 
 static int tear_down(void **state) {
         flood_end();
+        users_free(users);
         return release_stderr();
 }
 
@@ -28,11 +36,12 @@ static void one_line_then_a_count(void **state) {
         for (unsigned i = 1; i <= 500; i++)
                 assert_false(flood_admits(FLOOD_PROTOCOL, 7, START + i * USEC_PER_MSEC));
         flood_settle(START + USEC_PER_SEC);
-        assert_string_equal(written(), "");             /* it may go on */
+        assert_string_equal(written(), ""); /* it may go on */
         flood_settle(START + 11 * USEC_PER_SEC);
-        assert_string_equal(written(), "gradsyncd: uid 7 broke the rules of the protocol: 500 more times in 11 s "
-                                       "[uid=7]\n");
-        assert_true(flood_admits(FLOOD_PROTOCOL, 7, START + 12 * USEC_PER_SEC));        /* news again */
+        assert_string_equal(written(),
+                            "gradsyncd: uid 7 broke the rules of the protocol: 500 more times in 11 s "
+                            "[uid=7]\n");
+        assert_true(flood_admits(FLOOD_PROTOCOL, 7, START + 12 * USEC_PER_SEC)); /* news again */
 }
 
 static void one_that_stays_alone_is_not_counted(void **state) {
@@ -92,9 +101,29 @@ static void what_is_open_at_the_end_is_told(void **state) {
         flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, START);
         flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, START + USEC_PER_SEC);
         flood_end();
-        assert_string_equal(written(), "gradsyncd: clients were turned away for want of file descriptors: 1 more times "
-                                       "in 1 s\n");
+        assert_string_equal(written(),
+                            "gradsyncd: clients were turned away for want of file descriptors: 1 more times "
+                            "in 1 s\n");
         assert_true(flood_admits(FLOOD_NO_FDS, FLOOD_NO_UID, START));
+}
+
+/* Without a table of users nothing is known of one of them. */
+static void all_together_are_bounded_without_users(void **state) {
+        unsigned admitted = 0;
+
+        flood_end();
+        for (unsigned i = 0; i < 500; i++)
+                admitted += flood_admits(FLOOD_PROTOCOL, 7, START + i);
+        assert_int_equal(admitted, 100);
+}
+
+static void a_burst_keeps_its_user(void **state) {
+        assert_true(flood_admits(FLOOD_PROTOCOL, 7, START));
+        users_sweep(users, START + 5 * USEC_PER_SEC);
+        assert_non_null(user_find(users, 7));
+        flood_settle(START + 20 * USEC_PER_SEC);
+        users_sweep(users, START + 20 * USEC_PER_SEC);
+        assert_null(user_find(users, 7));
 }
 
 int main(void) {
@@ -108,6 +137,8 @@ int main(void) {
                 TEST(a_burst_without_end_is_told_now_and_then),
                 TEST(a_crowd_of_users_is_bounded),
                 TEST(what_is_open_at_the_end_is_told),
+                TEST(all_together_are_bounded_without_users),
+                TEST(a_burst_keeps_its_user),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

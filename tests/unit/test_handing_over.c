@@ -21,7 +21,7 @@ static int teardown_left(void **state) {
         pass(f);
         jobs_free(f->jobs);
         assert_int_equal(f->fake.n_arenas, 0);
-        accounts_free(f->accounts);
+        users_free(f->accounts);
         loop_free(f->loop);
         free(f);
         return 0;

@@ -6,22 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/user.h"
 #include "job/record.h"
 #include "proto/metrics.h"
 
 #define UID 1000
 
-static struct accounts *accounts;
+static struct users *accounts;
 
 static int setup(void **state) {
         static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 10, 10, 32 << 20 };
 
-        return accounts_new(limits, &accounts);
+        return users_new(limits, &accounts);
 }
 
 static int teardown(void **state) {
         assert_int_equal(accounts_total(accounts, ACCOUNT_BYTES), 0);
-        accounts_free(accounts);
+        users_free(accounts);
         return 0;
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/user.h"
 #include "fake_backend.h"
 #include "job/plan.h"
 #include "partly_fixture.h"
@@ -38,7 +39,7 @@ struct wire {                           /* one fake connection */
 
 struct fixture {
         struct loop *loop;
-        struct accounts *accounts;
+        struct users *accounts;
         struct fake_backend fake;
         struct jobs *jobs;
         struct sessions *sessions;
@@ -155,7 +156,7 @@ static int setup(void **state) {
         };
 
         loop_new(&f->loop);
-        accounts_new(limits, &f->accounts);
+        users_new(limits, &f->accounts);
         jobs.loop = sessions.loop = f->loop;
         jobs.accounts = sessions.accounts = f->accounts;
         jobs_new(&jobs, &f->jobs);
@@ -189,7 +190,7 @@ static int teardown(void **state) {
         jobs_free(f->jobs);
         sessions_free(f->sessions);
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_BYTES), 0);
-        accounts_free(f->accounts);
+        users_free(f->accounts);
         loop_free(f->loop);
         codec_deinit(&f->codec);
         free(f);

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A bucket of permissions, filled at the rate that a user may have. A second fills it, whatever the rate. */
+#include "pace.h"
+
+#include "clock.h"
+
+bool pace_is_full(const struct pace *pace, uint64_t now) {
+        return pace->last == 0 || now - pace->last >= USEC_PER_SEC;
+}
+
+bool pace_admits(struct pace *pace, uint64_t rate, uint64_t now) {
+        if (pace_is_full(pace, now))
+                pace->left = (double)rate;
+        else
+                pace->left += (double)(now - pace->last) * (double)rate / USEC_PER_SEC;
+        if (pace->left > (double)rate)
+                pace->left = (double)rate;
+        pace->last = now;
+        if (pace->left < 1)
+                return false;
+        pace->left -= 1;
+        return true;
+}
