@@ -97,7 +97,7 @@ static const struct {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static void *bump_alloc(void *data, size_t size) {
+static void *codec_bump_alloc(void *data, size_t size) {
         struct codec *codec = data;
         size_t need = (size + 2 * ALIGN - 1) & ~(size_t)(ALIGN - 1);
         uint8_t *at;
@@ -112,9 +112,9 @@ static void *bump_alloc(void *data, size_t size) {
         return at + ALIGN;
 }
 
-static void bump_free(void *data, void *pointer) {}
+static void codec_bump_free(void *data, void *pointer) {}
 
-static size_t bump_size(const void *pointer) {
+static size_t codec_bump_size(const void *pointer) {
         size_t size;
 
         memcpy(&size, (const uint8_t *)pointer - ALIGN, sizeof(size));
@@ -122,7 +122,7 @@ static size_t bump_size(const void *pointer) {
 }
 
 int codec_init(struct codec *codec) {
-        *codec = (struct codec){ .allocator = { .alloc = bump_alloc, .free = bump_free } };
+        *codec = (struct codec){ .allocator = { .alloc = codec_bump_alloc, .free = codec_bump_free } };
         codec->buffer = aligned_alloc(ALIGN, CODEC_SCRATCH);
         return codec->buffer ? 0 : -ENOMEM;
 }
@@ -147,21 +147,21 @@ const char *codec_type_name(uint16_t type) {
         return unknown;
 }
 
-static const char *check_message(const ProtobufCMessage *message);
+static const char *codec_check_message(const ProtobufCMessage *message);
 
-static size_t repeat_limit(const ProtobufCMessageDescriptor *message, uint32_t field) {
+static size_t codec_repeat_limit(const ProtobufCMessageDescriptor *message, uint32_t field) {
         for (size_t i = 0; i < COUNT(repeat_limits); i++)
                 if (repeat_limits[i].message == message && repeat_limits[i].field == field)
                         return repeat_limits[i].limit;
         return 0;
 }
 
-static const char *check_string(const char *text) {
+static const char *codec_check_string(const char *text) {
         size_t size;
 
         if (!text)
                 return NULL;
-        size = bump_size(text);
+        size = codec_bump_size(text);
         if (size - 1 > LIMIT_TEXT)
                 return "a string is too long";
         if (memchr(text, 0, size - 1))
@@ -169,27 +169,28 @@ static const char *check_string(const char *text) {
         return utf8_valid(text, size - 1) ? NULL : "a string is not valid UTF-8";
 }
 
-static const char *check_repeated(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field) {
+static const char *codec_check_repeated(const ProtobufCMessage *message,
+                                        const ProtobufCFieldDescriptor *field) {
         const uint8_t *base = (const uint8_t *)message;
         size_t count = *(const size_t *)(const void *)(base + field->quantifier_offset);
         void *const *items = *(void *const *const *)(const void *)(base + field->offset);
         const char *why = NULL;
 
-        if (count > repeat_limit(message->descriptor, field->id))
+        if (count > codec_repeat_limit(message->descriptor, field->id))
                 return "a repeated field has too many elements";
         if (field->type == PROTOBUF_C_TYPE_MESSAGE)
                 for (size_t i = 0; i < count && !why; i++)
-                        why = check_message(items[i]);
+                        why = codec_check_message(items[i]);
         return why;
 }
 
-static const char *check_field(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field) {
+static const char *codec_check_field(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field) {
         const uint8_t *base = (const uint8_t *)message;
 
         if (field->label == PROTOBUF_C_LABEL_REPEATED)
-                return check_repeated(message, field);
+                return codec_check_repeated(message, field);
         if (field->type == PROTOBUF_C_TYPE_STRING)
-                return check_string(*(char *const *)(const void *)(base + field->offset));
+                return codec_check_string(*(char *const *)(const void *)(base + field->offset));
         if (field->type == PROTOBUF_C_TYPE_BYTES &&
             *(const protobuf_c_boolean *)(base + field->quantifier_offset) &&
             ((const ProtobufCBinaryData *)(const void *)(base + field->offset))->len > LIMIT_BYTES)
@@ -198,7 +199,7 @@ static const char *check_field(const ProtobufCMessage *message, const ProtobufCF
 }
 
 /* Recursion ends with the schema, which is two levels deep. */
-static const char *check_message(const ProtobufCMessage *message) {
+static const char *codec_check_message(const ProtobufCMessage *message) {
         const ProtobufCMessageDescriptor *descriptor = message->descriptor;
         const char *why = NULL;
 
@@ -207,12 +208,12 @@ static const char *check_message(const ProtobufCMessage *message) {
                 if (message->unknown_fields[i].tag == 0)
                         why = "a field has the number 0";
         for (unsigned i = 0; i < descriptor->n_fields && !why; i++)
-                why = check_field(message, &descriptor->fields[i]);
+                why = codec_check_field(message, &descriptor->fields[i]);
         return why;
 }
 
-static const ProtobufCMessage *unpack(struct codec *codec, uint16_t type, const void *payload, size_t length,
-                                      const char **ret_why) {
+static const ProtobufCMessage *codec_try_unpack(struct codec *codec, uint16_t type, const void *payload,
+                                                size_t length, const char **ret_why) {
         const ProtobufCMessageDescriptor *descriptor = codec_descriptor(type);
         const ProtobufCMessage *message;
 
@@ -228,14 +229,14 @@ static const ProtobufCMessage *unpack(struct codec *codec, uint16_t type, const 
                 *ret_why = codec->used > CODEC_SCRATCH ? "the payload is too complex"
                                                        : "the payload is malformed";
         else
-                *ret_why = check_message(message);
+                *ret_why = codec_check_message(message);
         return *ret_why ? NULL : message;
 }
 
 const ProtobufCMessage *codec_unpack(struct codec *codec, uint16_t type, const void *payload, size_t length,
                                      const char **ret_why) {
         const char *why;
-        const ProtobufCMessage *message = unpack(codec, type, payload, length, &why);
+        const ProtobufCMessage *message = codec_try_unpack(codec, type, payload, length, &why);
 
         if (!message && ret_why)
                 *ret_why = why;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The two system calls of a connection. Every fd that the kernel has installed is either handed to the caller
- * in the packet it came with, or dropped here; which of both is decided in take_control().
+ * in the packet it came with, or dropped here; which of both is decided in fdpass_take_control().
  */
 #include "proto/fdpass.h"
 
@@ -56,25 +56,26 @@ struct bin {
         void *data;
 };
 
-static void close_at_once(void *data, int fd) {
+static void fdpass_close_at_once(void *data, int fd) {
         close(fd);
 }
 
-static const struct bin closing = { .drop = close_at_once };
+static const struct bin closing = { .drop = fdpass_close_at_once };
 
-static void drop_all(struct fdpass_packet *packet, const struct bin *bin) {
+static void fdpass_drop_all(struct fdpass_packet *packet, const struct bin *bin) {
         for (unsigned i = 0; i < packet->n_fds; i++)
                 bin->drop(bin->data, packet->fds[i]);
         packet->n_fds = 0;
 }
 
 void fdpass_close(struct fdpass_packet *packet) {
-        drop_all(packet, &closing);
+        fdpass_drop_all(packet, &closing);
 }
 
 /* Takes over `count` fds at `data` (not aligned). Surplus ones are dropped at once and make the packet an
  * error. */
-static void take_fds(struct fdpass_packet *packet, const uint8_t *data, size_t count, const struct bin *bin) {
+static void fdpass_take_fds(struct fdpass_packet *packet, const uint8_t *data, size_t count,
+                            const struct bin *bin) {
         for (size_t i = 0; i < count; i++) {
                 int fd;
 
@@ -88,7 +89,7 @@ static void take_fds(struct fdpass_packet *packet, const uint8_t *data, size_t c
         }
 }
 
-static void drop_pidfd(const uint8_t *data, size_t size) {
+static void fdpass_drop_pidfd(const uint8_t *data, size_t size) {
         int fd;
 
         if (size < sizeof(fd))
@@ -100,7 +101,8 @@ static void drop_pidfd(const uint8_t *data, size_t size) {
 
 /* Walks the control data of one packet by hand: the lengths in it are the kernel's, but a walk that trusts
  * none of them is short enough. */
-static void take_control(struct fdpass_packet *packet, const struct msghdr *message, const struct bin *bin) {
+static void fdpass_take_control(struct fdpass_packet *packet, const struct msghdr *message,
+                                const struct bin *bin) {
         const uint8_t *at = message->msg_control;
         size_t left = message->msg_controllen;
 
@@ -113,9 +115,9 @@ static void take_control(struct fdpass_packet *packet, const struct msghdr *mess
                         break;
                 size = header.cmsg_len - CMSG_LEN(0);
                 if (header.cmsg_level == SOL_SOCKET && header.cmsg_type == SCM_RIGHTS)
-                        take_fds(packet, at + CMSG_LEN(0), size / sizeof(int), bin);
+                        fdpass_take_fds(packet, at + CMSG_LEN(0), size / sizeof(int), bin);
                 else if (header.cmsg_level == SOL_SOCKET && header.cmsg_type == SCM_PIDFD)
-                        drop_pidfd(at + CMSG_LEN(0), size);
+                        fdpass_drop_pidfd(at + CMSG_LEN(0), size);
                 step = CMSG_ALIGN(header.cmsg_len);
                 if (step >= left)
                         break;
@@ -125,20 +127,21 @@ static void take_control(struct fdpass_packet *packet, const struct msghdr *mess
 }
 
 /* Fills the packet from what the kernel delivered. fds stay in it only if nothing is wrong with it. */
-static void take_packet(struct fdpass_packet *packet, const struct mmsghdr *received, const struct bin *bin) {
+static void fdpass_take_packet(struct fdpass_packet *packet, const struct mmsghdr *received,
+                               const struct bin *bin) {
         packet->size = received->msg_len;
         packet->n_fds = 0;
         packet->error = 0;
-        take_control(packet, &received->msg_hdr, bin);
+        fdpass_take_control(packet, &received->msg_hdr, bin);
         if (received->msg_hdr.msg_flags & MSG_CTRUNC)
                 packet->error = -EMFILE;
         else if (received->msg_hdr.msg_flags & MSG_TRUNC)
                 packet->error = -EMSGSIZE;
         if (packet->error || packet->size == 0)
-                drop_all(packet, bin);
+                fdpass_drop_all(packet, bin);
 }
 
-static int receive_batch(int sock, struct mmsghdr *messages, unsigned n) {
+static int fdpass_receive_batch(int sock, struct mmsghdr *messages, unsigned n) {
         int received;
 
         do
@@ -147,14 +150,14 @@ static int receive_batch(int sock, struct mmsghdr *messages, unsigned n) {
         return received < 0 ? -errno : received;
 }
 
-static int end_of_file(struct fdpass_packet *packet) {
+static int fdpass_end_of_file(struct fdpass_packet *packet) {
         packet->size = 0;
         packet->n_fds = 0;
         packet->error = 0;
         return 1;
 }
 
-static int receive(int sock, struct fdpass_packet *packets, unsigned n, const struct bin *bin) {
+static int fdpass_receive_to(int sock, struct fdpass_packet *packets, unsigned n, const struct bin *bin) {
         struct mmsghdr messages[FDPASS_BATCH];
         struct iovec iovs[FDPASS_BATCH];
         union control controls[FDPASS_BATCH];
@@ -171,18 +174,18 @@ static int receive(int sock, struct fdpass_packet *packets, unsigned n, const st
                                                        .msg_control = &controls[i],
                                                        .msg_controllen = sizeof(controls[i]) };
         }
-        received = receive_batch(sock, messages, n);
+        received = fdpass_receive_batch(sock, messages, n);
         /* A peer that closes with unread packets of ours leaves a reset, reported once and before its last
          * packets. */
         if (received == -ECONNRESET)
-                received = receive_batch(sock, messages, n);
+                received = fdpass_receive_batch(sock, messages, n);
         if (received == -ECONNRESET)
-                return end_of_file(&packets[0]);
+                return fdpass_end_of_file(&packets[0]);
         for (int i = 0; i < received; i++) {
-                take_packet(&packets[i], &messages[i], bin);
+                fdpass_take_packet(&packets[i], &messages[i], bin);
                 if (ended)
                         /* an empty packet ends the connection, whatever follows */
-                        drop_all(&packets[i], bin);
+                        fdpass_drop_all(&packets[i], bin);
                 else
                         kept++;
                 ended = ended || (packets[i].size == 0 && packets[i].error == 0);
@@ -191,10 +194,10 @@ static int receive(int sock, struct fdpass_packet *packets, unsigned n, const st
 }
 
 int fdpass_receive(int sock, struct fdpass_packet *packets, unsigned n) {
-        return receive(sock, packets, n, &closing);
+        return fdpass_receive_to(sock, packets, n, &closing);
 }
 
 int fdpass_receive_dropping(int sock, struct fdpass_packet *packets, unsigned n, fdpass_drop_fn drop,
                             void *data) {
-        return receive(sock, packets, n, &(struct bin){ .drop = drop, .data = data });
+        return fdpass_receive_to(sock, packets, n, &(struct bin){ .drop = drop, .data = data });
 }

@@ -13,32 +13,32 @@ enum {
         AT_REQUEST = 12,
 };
 
-static void put16(uint8_t *at, uint16_t value) {
+static void frame_put16(uint8_t *at, uint16_t value) {
         at[0] = (uint8_t)value;
         at[1] = (uint8_t)(value >> 8);
 }
 
-static void put32(uint8_t *at, uint32_t value) {
-        put16(at, (uint16_t)value);
-        put16(at + 2, (uint16_t)(value >> 16));
+static void frame_put32(uint8_t *at, uint32_t value) {
+        frame_put16(at, (uint16_t)value);
+        frame_put16(at + 2, (uint16_t)(value >> 16));
 }
 
-static uint16_t get16(const uint8_t *at) {
+static uint16_t frame_get16(const uint8_t *at) {
         return (uint16_t)(at[0] | at[1] << 8);
 }
 
-static uint32_t get32(const uint8_t *at) {
-        return get16(at) | (uint32_t)get16(at + 2) << 16;
+static uint32_t frame_get32(const uint8_t *at) {
+        return frame_get16(at) | (uint32_t)frame_get16(at + 2) << 16;
 }
 
 void frame_encode(uint8_t out[FRAME_HEADER], const struct frame_header *header) {
-        put16(out + AT_MAGIC, FRAME_MAGIC);
+        frame_put16(out + AT_MAGIC, FRAME_MAGIC);
         out[AT_MAJOR] = header->major;
         out[AT_FLAGS] = 0;
-        put16(out + AT_TYPE, header->type);
-        put16(out + AT_FDS, header->fds);
-        put32(out + AT_LENGTH, header->length);
-        put32(out + AT_REQUEST, header->request);
+        frame_put16(out + AT_TYPE, header->type);
+        frame_put16(out + AT_FDS, header->fds);
+        frame_put32(out + AT_LENGTH, header->length);
+        frame_put32(out + AT_REQUEST, header->request);
 }
 
 enum frame_verdict frame_decode(const void *packet, size_t size, struct frame_header *ret) {
@@ -48,7 +48,7 @@ enum frame_verdict frame_decode(const void *packet, size_t size, struct frame_he
 
         if (size < FRAME_HEADER)
                 return FRAME_SHORT;
-        if (get16(in + AT_MAGIC) != FRAME_MAGIC)
+        if (frame_get16(in + AT_MAGIC) != FRAME_MAGIC)
                 return FRAME_BAD_MAGIC;
         if (in[AT_MAJOR] != FRAME_MAJOR) {
                 ret->major = in[AT_MAJOR];
@@ -56,20 +56,20 @@ enum frame_verdict frame_decode(const void *packet, size_t size, struct frame_he
         }
         if (in[AT_FLAGS] != 0)
                 return FRAME_BAD_FLAGS;
-        length = get32(in + AT_LENGTH);
+        length = frame_get32(in + AT_LENGTH);
         if (length > FRAME_PAYLOAD_MAX)
                 return FRAME_TOO_LONG;
         if (length != size - FRAME_HEADER)
                 return FRAME_BAD_LENGTH;
-        fds = get16(in + AT_FDS);
+        fds = frame_get16(in + AT_FDS);
         if (fds > FRAME_FDS_MAX)
                 return FRAME_BAD_FDS;
         *ret = (struct frame_header){
                 .major = in[AT_MAJOR],
-                .type = get16(in + AT_TYPE),
+                .type = frame_get16(in + AT_TYPE),
                 .fds = fds,
                 .length = length,
-                .request = get32(in + AT_REQUEST),
+                .request = frame_get32(in + AT_REQUEST),
         };
         return FRAME_OK;
 }

@@ -28,7 +28,7 @@
 #define INVALID WIRE__CODE__INVALID
 
 /* What its link in /proc says, cut to `size`: that is known without asking the file. */
-static bool read_link(int fd, char *link, size_t size) {
+static bool memfd_read_link(int fd, char *link, size_t size) {
         char path[40];
         ssize_t n;
 
@@ -39,10 +39,10 @@ static bool read_link(int fd, char *link, size_t size) {
 }
 
 /* The link begins with the kind, but for what has a path. */
-static const char *kind_of(int fd) {
+static const char *memfd_kind(int fd) {
         char link[16];
 
-        if (!read_link(fd, link, sizeof(link)))
+        if (!memfd_read_link(fd, link, sizeof(link)))
                 return "something unknown";
         if (strncmp(link, "socket:", 7) == 0)
                 return "a socket";
@@ -58,15 +58,15 @@ bool memfd_is_arena(int fd) {
         static const char arena[] = "/memfd:" MEMFD_ARENA " (deleted)";
         char link[sizeof(arena) + 1];
 
-        return read_link(fd, link, sizeof(link)) && strcmp(link, arena) == 0;
+        return memfd_read_link(fd, link, sizeof(link)) && strcmp(link, arena) == 0;
 }
 
-static int check_seals(int fd, char *text, size_t size) {
+static int memfd_check_seals(int fd, char *text, size_t size) {
         int seals = fcntl(fd, F_GET_SEALS), flags;
 
         if (seals < 0) {
                 snprintf(text, size, "the descriptor is %s; gradsync needs a memfd: see memfd_create(2)",
-                         kind_of(fd));
+                         memfd_kind(fd));
                 return INVALID;
         }
         if ((seals & SIZE_SEALS) != SIZE_SEALS) {
@@ -90,8 +90,8 @@ static int check_seals(int fd, char *text, size_t size) {
         return 0;
 }
 
-static int check_range(const struct memfd_file *file, uint64_t offset, uint64_t bytes, char *text,
-                       size_t size) {
+static int memfd_check_range(const struct memfd_file *file, uint64_t offset, uint64_t bytes, char *text,
+                             size_t size) {
         uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 
         if (offset % page != 0)
@@ -113,7 +113,7 @@ int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret,
         struct memfd_file file;
         struct statfs system;
         struct stat info;
-        int r = check_seals(fd, text, size);
+        int r = memfd_check_seals(fd, text, size);
 
         if (r != 0)
                 return r;
@@ -129,17 +129,17 @@ int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret,
         file = (struct memfd_file){ .device = info.st_dev,
                                     .inode = info.st_ino,
                                     .size = (uint64_t)info.st_size };
-        r = check_range(&file, offset, bytes, text, size);
+        r = memfd_check_range(&file, offset, bytes, text, size);
         if (r == 0)
                 *ret = file;
         return r;
 }
 
-static uint64_t round_up(uint64_t value, uint64_t to) {
+static uint64_t memfd_round_up(uint64_t value, uint64_t to) {
         return (value + to - 1) / to * to;
 }
 
-static int count_present(int fd, uint64_t *ret) {
+static int memfd_count_present(int fd, uint64_t *ret) {
         struct stat info;
 
         if (fstat(fd, &info) < 0)
@@ -152,11 +152,11 @@ static int count_present(int fd, uint64_t *ret) {
  * of less than a huge page at most, then. */
 int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_t size) {
         uint64_t present;
-        int r = count_present(fd, &present);
+        int r = memfd_count_present(fd, &present);
 
         if (r < 0)
                 return r;
-        if (present < round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE))) {
+        if (present < memfd_round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE))) {
                 snprintf(text, size,
                          "the memory has %" PRIu64 " bytes, but only %" PRIu64
                          " of them were touched: write to every "
@@ -164,7 +164,7 @@ int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_
                          file->size, present);
                 return INVALID;
         }
-        if (present > round_up(file->size, SLACK)) {
+        if (present > memfd_round_up(file->size, SLACK)) {
                 snprintf(text, size,
                          "the memory has %" PRIu64 " bytes, but pages for %" PRIu64
                          ": make it without room behind its "
@@ -177,8 +177,8 @@ int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_
 
 /* Not compared with what was there at first: a huge page at the end may have been split since. */
 int memfd_check_kept(int fd, const struct memfd_file *file, char *text, size_t size) {
-        uint64_t whole = round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE)), present;
-        int r = count_present(fd, &present);
+        uint64_t whole = memfd_round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE)), present;
+        int r = memfd_count_present(fd, &present);
 
         if (r < 0 || present >= whole)
                 return r;

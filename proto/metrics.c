@@ -22,7 +22,7 @@ const char *const metrics_recovery_classes[] = { "0.001", "0.005", "0.01", "0.02
                                                  "5.0",   "10.0",  "30.0", "60.0",  "+Inf" };
 const size_t metrics_n_recovery_classes = COUNT(metrics_recovery_classes);
 
-static void write_double(FILE *to, double value) {
+static void metrics_write_double(FILE *to, double value) {
         if (isnan(value))
                 fputs("NaN\n", to);
         else if (isinf(value))
@@ -31,11 +31,11 @@ static void write_double(FILE *to, double value) {
                 fprintf(to, "%.9g\n", value);
 }
 
-static void write_seconds(FILE *to, uint64_t us) {
+static void metrics_write_seconds(FILE *to, uint64_t us) {
         fprintf(to, "%" PRIu64 ".%06u\n", us / 1000000, (unsigned)(us % 1000000));
 }
 
-static void write_escaped(FILE *to, const char *text) {
+static void metrics_write_escaped(FILE *to, const char *text) {
         for (; text != NULL && *text != '\0'; text++)
                 if (*text == '\\' || *text == '"')
                         fprintf(to, "\\%c", *text);
@@ -46,40 +46,40 @@ static void write_escaped(FILE *to, const char *text) {
 }
 
 /* `name{job="…",uid="…"` with what stands behind it: the caller closes the brace. */
-static void begin_job(FILE *to, const char *name, const Wire__StatusJob *job) {
+static void metrics_begin_job(FILE *to, const char *name, const Wire__StatusJob *job) {
         fprintf(to, "gradsync_%s{job=\"", name);
-        write_escaped(to, job->name);
+        metrics_write_escaped(to, job->name);
         fprintf(to, "\",uid=\"%u\"", job->uid);
 }
 
-static void job_count(FILE *to, const char *name, const Wire__StatusJob *job, const char *labels,
-                      uint64_t value) {
-        begin_job(to, name, job);
+static void metrics_job_count(FILE *to, const char *name, const Wire__StatusJob *job, const char *labels,
+                              uint64_t value) {
+        metrics_begin_job(to, name, job);
         fprintf(to, "%s} %" PRIu64 "\n", labels, value);
 }
 
-static void job_seconds(FILE *to, const char *name, const Wire__StatusJob *job, uint64_t us) {
-        begin_job(to, name, job);
+static void metrics_job_seconds(FILE *to, const char *name, const Wire__StatusJob *job, uint64_t us) {
+        metrics_begin_job(to, name, job);
         fputs("} ", to);
-        write_seconds(to, us);
+        metrics_write_seconds(to, us);
 }
 
-static void write_state(FILE *to, const struct metrics_job *from) {
+static void metrics_write_state(FILE *to, const struct metrics_job *from) {
         static const char *const states[] = { "forming",   "running", "stalled", "paused",
                                               "replacing", "lost",    "ended" };
 
         for (size_t i = 0; i < COUNT(states); i++) {
-                begin_job(to, "job_state", from->job);
+                metrics_begin_job(to, "job_state", from->job);
                 fprintf(to, ",gradsync_job_state=\"%s\"} %d\n", states[i],
                         from->job->state != NULL && strcmp(from->job->state, states[i]) == 0);
         }
 }
 
-static void write_world(FILE *to, const struct metrics_job *from) {
-        job_count(to, "world_size", from->job, "", from->job->world);
+static void metrics_write_world(FILE *to, const struct metrics_job *from) {
+        metrics_job_count(to, "world_size", from->job, "", from->job->world);
 }
 
-static uint64_t count_spares(const struct metrics_job *from) {
+static uint64_t metrics_count_spares(const struct metrics_job *from) {
         uint64_t n = 0;
 
         for (size_t i = 0; i < from->n_members; i++)
@@ -87,31 +87,31 @@ static uint64_t count_spares(const struct metrics_job *from) {
         return n;
 }
 
-static void write_members(FILE *to, const struct metrics_job *from) {
-        job_count(to, "members", from->job, "", from->n_members - count_spares(from));
+static void metrics_write_members(FILE *to, const struct metrics_job *from) {
+        metrics_job_count(to, "members", from->job, "", from->n_members - metrics_count_spares(from));
 }
 
-static void write_spares(FILE *to, const struct metrics_job *from) {
-        job_count(to, "spares", from->job, "", count_spares(from));
+static void metrics_write_spares(FILE *to, const struct metrics_job *from) {
+        metrics_job_count(to, "spares", from->job, "", metrics_count_spares(from));
 }
 
-static void write_generation(FILE *to, const struct metrics_job *from) {
-        job_count(to, "generation", from->job, "", from->job->generation);
+static void metrics_write_generation(FILE *to, const struct metrics_job *from) {
+        metrics_job_count(to, "generation", from->job, "", from->job->generation);
 }
 
-static void write_steps(FILE *to, const struct metrics_job *from) {
-        job_count(to, "steps_total", from->job, ",outcome=\"committed\"", from->job->committed);
-        job_count(to, "steps_total", from->job, ",outcome=\"void\"", from->job->void_steps);
+static void metrics_write_steps(FILE *to, const struct metrics_job *from) {
+        metrics_job_count(to, "steps_total", from->job, ",outcome=\"committed\"", from->job->committed);
+        metrics_job_count(to, "steps_total", from->job, ",outcome=\"void\"", from->job->void_steps);
 }
 
-static void write_step_duration(FILE *to, const struct metrics_job *from) {
-        job_count(to, "step_duration_seconds_count", from->job, "", from->job->committed);
-        job_seconds(to, "step_duration_seconds_sum", from->job, from->job->step_us);
+static void metrics_write_step_duration(FILE *to, const struct metrics_job *from) {
+        metrics_job_count(to, "step_duration_seconds_count", from->job, "", from->job->committed);
+        metrics_job_seconds(to, "step_duration_seconds_sum", from->job, from->job->step_us);
 }
 
-static void write_histogram(FILE *to, const char *name, const struct metrics_job *from,
-                            const char *const *bounds, size_t n_bounds, const uint64_t *counts,
-                            size_t n_counts, uint64_t us) {
+static void metrics_write_histogram(FILE *to, const char *name, const struct metrics_job *from,
+                                    const char *const *bounds, size_t n_bounds, const uint64_t *counts,
+                                    size_t n_counts, uint64_t us) {
         char label[32], series[64];
         uint64_t sum = 0;
 
@@ -119,26 +119,27 @@ static void write_histogram(FILE *to, const char *name, const struct metrics_job
         for (size_t i = 0; i < n_bounds; i++) {
                 sum += i < n_counts ? counts[i] : 0;
                 snprintf(label, sizeof(label), ",le=\"%s\"", bounds[i]);
-                job_count(to, series, from->job, label, sum);
+                metrics_job_count(to, series, from->job, label, sum);
         }
         snprintf(series, sizeof(series), "%s_count", name);
-        job_count(to, series, from->job, "", sum);
+        metrics_job_count(to, series, from->job, "", sum);
         snprintf(series, sizeof(series), "%s_sum", name);
-        job_seconds(to, series, from->job, us);
+        metrics_job_seconds(to, series, from->job, us);
 }
 
-static void write_collective_duration(FILE *to, const struct metrics_job *from) {
-        write_histogram(to, "collective_duration_seconds", from, metrics_classes, metrics_n_classes,
-                        from->job->reduce_class, from->job->n_reduce_class, from->job->reduce_us);
+static void metrics_write_collective_duration(FILE *to, const struct metrics_job *from) {
+        metrics_write_histogram(to, "collective_duration_seconds", from, metrics_classes, metrics_n_classes,
+                                from->job->reduce_class, from->job->n_reduce_class, from->job->reduce_us);
 }
 
-static void write_recovery(FILE *to, const struct metrics_job *from) {
-        write_histogram(to, "recovery_seconds", from, metrics_recovery_classes, metrics_n_recovery_classes,
-                        from->job->recovery_class, from->job->n_recovery_class, from->job->recovery_us);
+static void metrics_write_recovery(FILE *to, const struct metrics_job *from) {
+        metrics_write_histogram(to, "recovery_seconds", from, metrics_recovery_classes,
+                                metrics_n_recovery_classes, from->job->recovery_class,
+                                from->job->n_recovery_class, from->job->recovery_us);
 }
 
 /* All reasons that there are, so that none appears out of nowhere when it first counts. */
-static void write_rebuilds(FILE *to, const struct metrics_job *from) {
+static void metrics_write_rebuilds(FILE *to, const struct metrics_job *from) {
         uint64_t other = 0;
         char label[64];
 
@@ -150,114 +151,116 @@ static void write_rebuilds(FILE *to, const struct metrics_job *from) {
                         continue;
                 }
                 snprintf(label, sizeof(label), ",reason=\"%s\"", cause_name(cause));
-                job_count(to, "rebuilds_total", from->job, label, n);
+                metrics_job_count(to, "rebuilds_total", from->job, label, n);
         }
         if (other > 0)
-                job_count(to, "rebuilds_total", from->job, ",reason=\"other\"", other);
+                metrics_job_count(to, "rebuilds_total", from->job, ",reason=\"other\"", other);
 }
 
-static void write_bytes(FILE *to, const struct metrics_job *from) {
-        job_count(to, "bytes_reduced_total", from->job, "", from->job->bytes_reduced);
+static void metrics_write_bytes(FILE *to, const struct metrics_job *from) {
+        metrics_job_count(to, "bytes_reduced_total", from->job, "", from->job->bytes_reduced);
 }
 
 /* As nccl-tests count it: what each of n members would have to move. */
-static void write_bandwidth(FILE *to, const struct metrics_job *from) {
+static void metrics_write_bandwidth(FILE *to, const struct metrics_job *from) {
         const Wire__StatusJob *job = from->job;
         double share = job->world > 0 ? 2.0 * (job->world - 1) / job->world : 0;
 
-        begin_job(to, "bus_bandwidth_bytes_per_second", job);
+        metrics_begin_job(to, "bus_bandwidth_bytes_per_second", job);
         fputs("} ", to);
-        write_double(to, job->reduce_us > 0
-                                 ? (double)job->bytes_reduced * share / ((double)job->reduce_us / 1e6)
-                                 : 0);
+        metrics_write_double(to, job->reduce_us > 0
+                                         ? (double)job->bytes_reduced * share / ((double)job->reduce_us / 1e6)
+                                         : 0);
 }
 
-static void write_wait(FILE *to, const struct metrics_job *from) {
-        job_seconds(to, "wait_seconds_total", from->job, from->job->wait_us);
+static void metrics_write_wait(FILE *to, const struct metrics_job *from) {
+        metrics_job_seconds(to, "wait_seconds_total", from->job, from->job->wait_us);
 }
 
-static void write_operations(FILE *to, const struct metrics_job *from) {
-        job_count(to, "operations_total", from->job, "", from->job->operations);
+static void metrics_write_operations(FILE *to, const struct metrics_job *from) {
+        metrics_job_count(to, "operations_total", from->job, "", from->job->operations);
 }
 
-static void write_norm(FILE *to, const struct metrics_job *from) {
+static void metrics_write_norm(FILE *to, const struct metrics_job *from) {
         if (from->job->step == 0)
                 return;
-        begin_job(to, "gradient_norm", from->job);
+        metrics_begin_job(to, "gradient_norm", from->job);
         fputs("} ", to);
-        write_double(to, from->job->norm);
+        metrics_write_double(to, from->job->norm);
 }
 
-static void write_nonfinite(FILE *to, const struct metrics_job *from) {
-        job_count(to, "nonfinite_steps_total", from->job, "", from->job->nonfinite_steps);
+static void metrics_write_nonfinite(FILE *to, const struct metrics_job *from) {
+        metrics_job_count(to, "nonfinite_steps_total", from->job, "", from->job->nonfinite_steps);
 }
 
-static void write_by_rank(FILE *to, const char *name, const struct metrics_job *from, bool late) {
+static void metrics_write_by_rank(FILE *to, const char *name, const struct metrics_job *from, bool late) {
         for (size_t i = 0; i < from->n_members; i++) {
                 const Wire__StatusMember *member = from->member[i];
 
                 if (member->unranked || !(late ? member->has_late_us : member->has_exposed_us))
                         continue;
-                begin_job(to, name, from->job);
+                metrics_begin_job(to, name, from->job);
                 fprintf(to, ",rank=\"%u\"} ", member->rank);
-                write_seconds(to, late ? member->late_us : member->exposed_us);
+                metrics_write_seconds(to, late ? member->late_us : member->exposed_us);
         }
 }
 
-static void write_lateness(FILE *to, const struct metrics_job *from) {
-        write_by_rank(to, "rank_lateness_seconds_total", from, true);
+static void metrics_write_lateness(FILE *to, const struct metrics_job *from) {
+        metrics_write_by_rank(to, "rank_lateness_seconds_total", from, true);
 }
 
-static void write_exposed(FILE *to, const struct metrics_job *from) {
-        write_by_rank(to, "exposed_seconds_total", from, false);
+static void metrics_write_exposed(FILE *to, const struct metrics_job *from) {
+        metrics_write_by_rank(to, "exposed_seconds_total", from, false);
 }
 
 static const struct {
         const char *name, *type, *help;
         void (*write)(FILE *to, const struct metrics_job *job);
 } families[] = {
-        { "job_state", "stateset", "State of the job.", write_state },
-        { "world_size", "gauge", "Members that the job has, or wants while it forms.", write_world },
-        { "members", "gauge", "Members that are there.", write_members },
-        { "spares", "gauge", "Processes that wait for the place of a member that is lost.", write_spares },
-        { "generation", "gauge", "Number of the membership of the job.", write_generation },
+        { "job_state", "stateset", "State of the job.", metrics_write_state },
+        { "world_size", "gauge", "Members that the job has, or wants while it forms.", metrics_write_world },
+        { "members", "gauge", "Members that are there.", metrics_write_members },
+        { "spares", "gauge", "Processes that wait for the place of a member that is lost.",
+          metrics_write_spares },
+        { "generation", "gauge", "Number of the membership of the job.", metrics_write_generation },
         { "rebuilds", "counter", "Generations behind the first one, by what ended the one before.",
-          write_rebuilds },
+          metrics_write_rebuilds },
         { "recovery_seconds", "histogram",
-          "Lost members, by the time from the loss to the next committed step.", write_recovery },
-        { "steps", "counter", "Steps that have ended.", write_steps },
+          "Lost members, by the time from the loss to the next committed step.", metrics_write_recovery },
+        { "steps", "counter", "Steps that have ended.", metrics_write_steps },
         { "step_duration_seconds", "summary", "Committed steps, from the first READY to the commit.",
-          write_step_duration },
+          metrics_write_step_duration },
         { "collective_duration_seconds", "histogram",
-          "Reductions of buckets, from the last READY to the result.", write_collective_duration },
-        { "bytes_reduced", "counter", "Payload of committed steps.", write_bytes },
+          "Reductions of buckets, from the last READY to the result.", metrics_write_collective_duration },
+        { "bytes_reduced", "counter", "Payload of committed steps.", metrics_write_bytes },
         { "bus_bandwidth_bytes_per_second", "gauge",
           "Payload of committed steps by the time of all reductions, times 2(n-1)/n, since the job began.",
-          write_bandwidth },
+          metrics_write_bandwidth },
         { "wait_seconds", "counter",
-          "Time of members from READY to the start of the reduction, over all buckets.", write_wait },
-        { "operations", "counter", "Collectives outside of steps.", write_operations },
-        { "gradient_norm", "gauge", "Norm of the averaged gradient of the last committed step.", write_norm },
+          "Time of members from READY to the start of the reduction, over all buckets.", metrics_write_wait },
+        { "operations", "counter", "Collectives outside of steps.", metrics_write_operations },
+        { "gradient_norm", "gauge", "Norm of the averaged gradient of the last committed step.",
+          metrics_write_norm },
         { "nonfinite_steps", "counter", "Committed steps with a value in some input that was not finite.",
-          write_nonfinite },
+          metrics_write_nonfinite },
         { "rank_lateness_seconds", "counter",
           "How much later than the first READY of a bucket came that of the rank, over all buckets.",
-          write_lateness },
+          metrics_write_lateness },
         { "exposed_seconds", "counter", "Time that the member was blocked on gradsync, as its library says.",
-          write_exposed },
+          metrics_write_exposed },
 };
 
-static void head(FILE *to, const char *name, const char *type, const char *help) {
+static void metrics_head(FILE *to, const char *name, const char *type, const char *help) {
         fprintf(to, "# TYPE gradsync_%s %s\n# HELP gradsync_%s %s\n", name, type, name, help);
 }
 
-static void gauge(FILE *to, const char *name, const char *help, uint64_t value) {
-        head(to, name, "gauge", help);
+static void metrics_gauge(FILE *to, const char *name, const char *help, uint64_t value) {
+        metrics_head(to, name, "gauge", help);
         fprintf(to, "gradsync_%s %" PRIu64 "\n", name, value);
 }
 
 /* Whoever may not know them gets no sample: a zero would be a lie. */
-static void write_refusals(FILE *to, const Wire__StatusDaemon *daemon) {
+static void metrics_write_refusals(FILE *to, const Wire__StatusDaemon *daemon) {
         const struct {
                 const char *resource;
                 protobuf_c_boolean known;
@@ -271,19 +274,20 @@ static void write_refusals(FILE *to, const Wire__StatusDaemon *daemon) {
                 { "bytes", daemon->has_refused_bytes, daemon->refused_bytes },
         };
 
-        head(to, "quota_rejections", "counter",
-             "Requests that were refused because of a limit of their uid.");
+        metrics_head(to, "quota_rejections", "counter",
+                     "Requests that were refused because of a limit of their uid.");
         for (size_t i = 0; i < COUNT(quotas); i++)
                 if (quotas[i].known)
                         fprintf(to, "gradsync_quota_rejections_total{resource=\"%s\"} %" PRIu64 "\n",
                                 quotas[i].resource, quotas[i].n);
-        head(to, "auth_failures", "counter", "Connections, joins and orders of somebody who may not.");
+        metrics_head(to, "auth_failures", "counter",
+                     "Connections, joins and orders of somebody who may not.");
         if (daemon->has_denied)
                 fprintf(to, "gradsync_auth_failures_total %" PRIu64 "\n", daemon->denied);
 }
 
 /* Under the names that Prometheus has for processes of any kind. */
-static void write_process(FILE *to, const Wire__StatusDaemon *daemon) {
+static void metrics_write_process(FILE *to, const Wire__StatusDaemon *daemon) {
         const struct {
                 const char *name, *type, *suffix, *help;
                 protobuf_c_boolean known;
@@ -312,39 +316,39 @@ static void write_process(FILE *to, const Wire__StatusDaemon *daemon) {
                 fprintf(to, "# TYPE process_%s %s\n# HELP process_%s %s\nprocess_%s%s ", name, rows[i].type,
                         name, rows[i].help, name, rows[i].suffix);
                 if (strstr(name, "_seconds") != NULL)
-                        write_seconds(to, rows[i].value);
+                        metrics_write_seconds(to, rows[i].value);
                 else
                         fprintf(to, "%" PRIu64 "\n", rows[i].value);
         }
 }
 
-static void write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
-        head(to, "build", "info", "The daemon.");
+static void metrics_write_daemon(FILE *to, const Wire__StatusDaemon *daemon) {
+        metrics_head(to, "build", "info", "The daemon.");
         fputs("gradsync_build_info{version=\"", to);
-        write_escaped(to, daemon->version);
+        metrics_write_escaped(to, daemon->version);
         fputs("\",device=\"", to);
-        write_escaped(to, daemon->device);
+        metrics_write_escaped(to, daemon->device);
         fputs("\",simd=\"", to);
-        write_escaped(to, daemon->simd);
+        metrics_write_escaped(to, daemon->simd);
         fputs("\"} 1\n", to);
-        head(to, "uptime_seconds", "gauge", "Time since the daemon started.");
+        metrics_head(to, "uptime_seconds", "gauge", "Time since the daemon started.");
         fputs("gradsync_uptime_seconds ", to);
-        write_seconds(to, daemon->uptime_ms * 1000);
-        gauge(to, "workers", "Threads that reduce.", daemon->workers);
-        gauge(to, "clients", "Processes of trainers that are connected.", daemon->clients);
-        gauge(to, "jobs", "Jobs.", daemon->jobs);
-        gauge(to, "arenas", "Arenas and staging memories.", daemon->arenas);
-        gauge(to, "arena_bytes", "Bytes of these, of plans and of records.", daemon->arena_bytes);
-        head(to, "cpu_seconds", "counter", "CPU time of the daemon's threads.");
+        metrics_write_seconds(to, daemon->uptime_ms * 1000);
+        metrics_gauge(to, "workers", "Threads that reduce.", daemon->workers);
+        metrics_gauge(to, "clients", "Processes of trainers that are connected.", daemon->clients);
+        metrics_gauge(to, "jobs", "Jobs.", daemon->jobs);
+        metrics_gauge(to, "arenas", "Arenas and staging memories.", daemon->arenas);
+        metrics_gauge(to, "arena_bytes", "Bytes of these, of plans and of records.", daemon->arena_bytes);
+        metrics_head(to, "cpu_seconds", "counter", "CPU time of the daemon's threads.");
         fputs("gradsync_cpu_seconds_total{thread=\"loop\"} ", to);
-        write_seconds(to, daemon->loop_cpu_us);
+        metrics_write_seconds(to, daemon->loop_cpu_us);
         fputs("gradsync_cpu_seconds_total{thread=\"worker\"} ", to);
-        write_seconds(to, daemon->worker_cpu_us);
-        write_refusals(to, daemon);
-        write_process(to, daemon);
+        metrics_write_seconds(to, daemon->worker_cpu_us);
+        metrics_write_refusals(to, daemon);
+        metrics_write_process(to, daemon);
 }
 
-static bool superseded(const struct metrics_job *jobs, size_t n_jobs, size_t index) {
+static bool metrics_superseded(const struct metrics_job *jobs, size_t n_jobs, size_t index) {
         for (size_t i = index + 1; i < n_jobs; i++)
                 if (jobs[i].job->uid == jobs[index].job->uid && jobs[i].job->name != NULL &&
                     jobs[index].job->name != NULL && strcmp(jobs[i].job->name, jobs[index].job->name) == 0)
@@ -354,11 +358,11 @@ static bool superseded(const struct metrics_job *jobs, size_t n_jobs, size_t ind
 
 void metrics_write(FILE *to, const Wire__StatusDaemon *daemon, const struct metrics_job *jobs,
                    size_t n_jobs) {
-        write_daemon(to, daemon);
+        metrics_write_daemon(to, daemon);
         for (size_t family = 0; family < COUNT(families); family++) {
-                head(to, families[family].name, families[family].type, families[family].help);
+                metrics_head(to, families[family].name, families[family].type, families[family].help);
                 for (size_t i = 0; i < n_jobs; i++)
-                        if (!superseded(jobs, n_jobs, i))
+                        if (!metrics_superseded(jobs, n_jobs, i))
                                 families[family].write(to, &jobs[i]);
         }
         fputs("# EOF\n", to);

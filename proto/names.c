@@ -33,7 +33,7 @@ static const char *const operations[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static const char *lookup(const char *const *names, size_t count, unsigned index) {
+static const char *name_lookup(const char *const *names, size_t count, unsigned index) {
         return index < count && names[index] ? names[index] : "?";
 }
 
@@ -50,7 +50,7 @@ bool dtype_is_float(unsigned dtype) {
 }
 
 const char *reduce_name(unsigned reduce) {
-        return lookup(reduces, COUNT(reduces), reduce);
+        return name_lookup(reduces, COUNT(reduces), reduce);
 }
 
 bool reduce_valid(unsigned reduce, unsigned dtype) {
@@ -60,7 +60,7 @@ bool reduce_valid(unsigned reduce, unsigned dtype) {
 }
 
 const char *operation_name(unsigned kind) {
-        return lookup(operations, COUNT(operations), kind);
+        return name_lookup(operations, COUNT(operations), kind);
 }
 
 const char *code_name(unsigned code) {
@@ -133,7 +133,7 @@ bool utf8_valid(const char *text, size_t length) {
         return true;
 }
 
-static bool is_control(uint32_t point) {
+static bool name_is_control(uint32_t point) {
         return point < 0x20 || (point >= 0x7f && point <= 0x9f);
 }
 
@@ -146,7 +146,7 @@ bool name_valid(const char *name) {
                 return false;
         for (; length > 0; at += bytes, length -= bytes) {
                 bytes = utf8_decode(at, length, &point);
-                if (bytes == 0 || is_control(point))
+                if (bytes == 0 || name_is_control(point))
                         return false;
         }
         return true;

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "proto/cleanup.h"
+
 enum cli_exit {
         CLI_OK = 0,
         CLI_ERROR = 1,
@@ -78,15 +80,3 @@ int cmd_pause(struct cli *cli, int argc, char **argv);
 int cmd_resume(struct cli *cli, int argc, char **argv);
 int cmd_drain(struct cli *cli, int argc, char **argv);
 int cmd_help(struct cli *cli, int argc, char **argv);
-
-#define _cleanup_(function) __attribute__((cleanup(function)))
-#define array_size(array) (sizeof(array) / sizeof((array)[0]))
-
-static inline void freep(void *pointer) {
-        free(*(void **)pointer);
-}
-
-static inline void closep(int *fd) {
-        if (*fd >= 0)
-                close(*fd);
-}

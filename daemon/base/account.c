@@ -21,10 +21,6 @@ static const struct {
         [ACCOUNT_HEAP] = { "heap_per_uid", "bytes of the daemon's own memory" },
 };
 
-const char *account_slot_key(enum account_slot slot) {
-        return account_slots[slot].key;
-}
-
 void accounts_set_limits(struct users *users, const uint64_t limits[ACCOUNT_SLOTS]) {
         memcpy(users->limits, limits, sizeof(users->limits));
 }

@@ -55,6 +55,3 @@ int charge_take(struct charge *charge, struct users *users, uid_t uid, enum acco
 void charge_force(struct charge *charge, struct users *users, uid_t uid, enum account_slot slot,
                   uint64_t amount);
 void charge_release(struct charge *charge); /* harmless on an empty one */
-
-/* Name of the slot's key in section [limits] of the configuration: "clients_per_uid", … */
-const char *account_slot_key(enum account_slot slot);

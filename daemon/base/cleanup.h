@@ -1,20 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scope-bound cleanup: `_cleanup_(freep)`, and explicit stealing where ownership moves. Header only. */
+/* Explicit stealing where ownership moves, beside the scope-bound cleanup of both sides. Header only. */
 #pragma once
 
-#include <stdlib.h>
-#include <unistd.h>
+#include <stddef.h>
 
-#define _cleanup_(function) __attribute__((cleanup(function)))
-
-static inline void freep(void *pointer) {
-        free(*(void **)pointer);
-}
-
-static inline void closep(int *fd) {
-        if (*fd >= 0)
-                close(*fd);
-}
+#include "proto/cleanup.h"
 
 /* Closes an fd if it is one; returns -1 to store back. */
 static inline int fd_close(int fd) {
@@ -36,4 +26,3 @@ static inline int fd_steal(int *fd) {
                 stolen_;                                                                                     \
         })
 #define container_of(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
-#define array_size(array) (sizeof(array) / sizeof((array)[0]))

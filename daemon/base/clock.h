@@ -8,10 +8,14 @@
 #define USEC_PER_SEC UINT64_C(1000000)
 #define USEC_PER_MSEC UINT64_C(1000)
 
-static inline uint64_t clock_now(void) {
+static inline uint64_t clock_read(clockid_t clock) {
         struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
+        clock_gettime(clock, &now);
         return (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
+}
+
+static inline uint64_t clock_now(void) {
+        return clock_read(CLOCK_MONOTONIC);
 }
 
 /* A client's milliseconds: whatever it says, a time can be added to the result without a wrap. */
@@ -21,16 +25,12 @@ static inline uint64_t clock_from_ms(uint64_t ms) {
 
 /* CPU time of the calling thread. */
 static inline uint64_t clock_thread_cpu(void) {
-        struct timespec now;
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-        return (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
+        return clock_read(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* CPU time of all threads of the process. */
 static inline uint64_t clock_process_cpu(void) {
-        struct timespec now;
-        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-        return (uint64_t)now.tv_sec * USEC_PER_SEC + (uint64_t)now.tv_nsec / 1000;
+        return clock_read(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 /* Seconds since 1970, as the host's clock has them now: to be shown to people. */

@@ -18,7 +18,7 @@
 #include "cleanup.h"
 
 /* Reads two words of a file, the second only where `second` is not NULL. */
-static bool read_words(const char *path, char first[32], char second[32]) {
+static bool cpus_read_words(const char *path, char first[32], char second[32]) {
         FILE *file = fopen(path, "re");
         if (!file)
                 return false;
@@ -27,7 +27,7 @@ static bool read_words(const char *path, char first[32], char second[32]) {
         return n == (second ? 2 : 1);
 }
 
-static unsigned round_up(const char *quota_text, const char *period_text) {
+static unsigned cpus_round_up(const char *quota_text, const char *period_text) {
         char *end;
         long long quota = strtoll(quota_text, &end, 10);
         if (*end || quota <= 0) /* "max" in version 2, -1 in version 1 */
@@ -41,50 +41,50 @@ static unsigned round_up(const char *quota_text, const char *period_text) {
 }
 
 /* Limit of one folder in the tree, 0 for none. */
-static unsigned limit_at(const char *folder, bool unified) {
+static unsigned cpus_limit_at(const char *folder, bool unified) {
         char path[PATH_MAX + 32], quota[32], period[32];
 
         if (unified) {
                 snprintf(path, sizeof(path), "%s/cpu.max", folder);
-                return read_words(path, quota, period) ? round_up(quota, period) : 0;
+                return cpus_read_words(path, quota, period) ? cpus_round_up(quota, period) : 0;
         }
         snprintf(path, sizeof(path), "%s/cpu.cfs_quota_us", folder);
-        if (!read_words(path, quota, NULL))
+        if (!cpus_read_words(path, quota, NULL))
                 return 0;
         snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", folder);
-        return read_words(path, period, NULL) ? round_up(quota, period) : 0;
+        return cpus_read_words(path, period, NULL) ? cpus_round_up(quota, period) : 0;
 }
 
-static unsigned tighter(unsigned a, unsigned b) {
+static unsigned cpus_tighter(unsigned a, unsigned b) {
         if (a == 0 || b == 0)
                 return a + b;
         return a < b ? a : b;
 }
 
-static bool is_folder(const char *path) {
+static bool cpus_is_folder(const char *path) {
         struct stat st;
         return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 /* Walks from `mount`/`path` up to `mount`. In a container the path may name a place outside of what is
  * mounted: then only the mount's root, which is the container's own group, can be asked. */
-static unsigned limit_upwards(const char *mount, const char *path, bool unified) {
+static unsigned cpus_limit_upwards(const char *mount, const char *path, bool unified) {
         char folder[PATH_MAX];
         size_t root = strlen(mount);
 
         int length = snprintf(folder, sizeof(folder), "%s%s", mount, path);
-        if (length < 0 || (size_t)length >= sizeof(folder) || strstr(path, "/..") || !is_folder(folder))
+        if (length < 0 || (size_t)length >= sizeof(folder) || strstr(path, "/..") || !cpus_is_folder(folder))
                 snprintf(folder, sizeof(folder), "%s", mount);
 
-        unsigned limit = limit_at(folder, unified);
+        unsigned limit = cpus_limit_at(folder, unified);
         while (strlen(folder) > root) {
                 *strrchr(folder, '/') = '\0';
-                limit = tighter(limit, limit_at(folder, unified));
+                limit = cpus_tighter(limit, cpus_limit_at(folder, unified));
         }
         return limit;
 }
 
-static bool has_controller(const char *controllers, const char *name) {
+static bool cpus_has_controller(const char *controllers, const char *name) {
         size_t length = strlen(name);
 
         for (const char *at = controllers; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
@@ -93,20 +93,20 @@ static bool has_controller(const char *controllers, const char *name) {
         return false;
 }
 
-static unsigned limit_unified(const char *sysfs_root, const char *path) {
+static unsigned cpus_limit_unified(const char *sysfs_root, const char *path) {
         char mount[PATH_MAX];
 
         snprintf(mount, sizeof(mount), "%s/unified", sysfs_root); /* where a hybrid tree has it */
-        return limit_upwards(is_folder(mount) ? mount : sysfs_root, path, true);
+        return cpus_limit_upwards(cpus_is_folder(mount) ? mount : sysfs_root, path, true);
 }
 
-static unsigned limit_legacy(const char *sysfs_root, const char *controllers, const char *path) {
+static unsigned cpus_limit_legacy(const char *sysfs_root, const char *controllers, const char *path) {
         char mount[PATH_MAX];
 
         snprintf(mount, sizeof(mount), "%s/%s", sysfs_root, controllers);
-        if (!is_folder(mount))
+        if (!cpus_is_folder(mount))
                 snprintf(mount, sizeof(mount), "%s/cpu", sysfs_root);
-        return is_folder(mount) ? limit_upwards(mount, path, false) : 0;
+        return cpus_is_folder(mount) ? cpus_limit_upwards(mount, path, false) : 0;
 }
 
 unsigned cpus_cgroup_limit(const char *sysfs_root, const char *proc_cgroup) {
@@ -128,16 +128,16 @@ unsigned cpus_cgroup_limit(const char *sysfs_root, const char *proc_cgroup) {
                 if (strcmp(path, "/") == 0)
                         *path = '\0';
                 if (!*controllers && strcmp(line, "0:") == 0)
-                        limit = tighter(limit, limit_unified(sysfs_root, path));
-                else if (has_controller(controllers, "cpu"))
-                        limit = tighter(limit, limit_legacy(sysfs_root, controllers, path));
+                        limit = cpus_tighter(limit, cpus_limit_unified(sysfs_root, path));
+                else if (cpus_has_controller(controllers, "cpu"))
+                        limit = cpus_tighter(limit, cpus_limit_legacy(sysfs_root, controllers, path));
         }
         fclose(file);
         return limit;
 }
 
 /* Size of the affinity mask; the kernel refuses a set that is too small for its CPUs. */
-static unsigned affinity_count(void) {
+static unsigned cpus_affinity_count(void) {
         for (int cpus = CPU_SETSIZE; cpus <= 1 << 16; cpus *= 2) {
                 cpu_set_t *set = CPU_ALLOC((size_t)cpus);
                 if (!set)
@@ -155,10 +155,10 @@ static unsigned affinity_count(void) {
 }
 
 unsigned cpus_available(void) {
-        return tighter(affinity_count(), cpus_cgroup_limit("/sys/fs/cgroup", "/proc/self/cgroup"));
+        return cpus_tighter(cpus_affinity_count(), cpus_cgroup_limit("/sys/fs/cgroup", "/proc/self/cgroup"));
 }
 
-static bool parse_number(const char **text, unsigned *ret) {
+static bool cpus_parse_number(const char **text, unsigned *ret) {
         unsigned value = 0;
 
         if (**text < '0' || **text > '9')
@@ -178,12 +178,12 @@ bool cpus_parse(const char *text, cpu_set_t *ret) {
         CPU_ZERO(&set);
         for (;;) {
                 unsigned first, last;
-                if (!parse_number(&text, &first))
+                if (!cpus_parse_number(&text, &first))
                         return false;
                 last = first;
                 if (*text == '-') {
                         text++;
-                        if (!parse_number(&text, &last) || last < first)
+                        if (!cpus_parse_number(&text, &last) || last < first)
                                 return false;
                 }
                 for (unsigned cpu = first; cpu <= last; cpu++)

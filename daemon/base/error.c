@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* The text goes out as a protobuf string: a cut must not leave half a UTF-8 character at its end. */
-static void trim_partial_character(char *text) {
+static void refusal_trim(char *text) {
         size_t length = strlen(text), start = length;
 
         while (start > 0 && length - start < 3 && ((unsigned char)text[start - 1] & 0xC0) == 0x80)
@@ -21,36 +21,36 @@ static void trim_partial_character(char *text) {
                 text[start - 1] = '\0';
 }
 
-static void fill(struct refusal *refusal, uint32_t code, const char *format, va_list arguments) {
-        refusal->code = code;
+static void refusal_fill(struct refusal *refusal, uint32_t code, const char *format, va_list arguments) {
         int length = vsnprintf(refusal->text, sizeof(refusal->text), format, arguments);
+
         if (length < 0)
                 refusal->text[0] = '\0';
         else if ((size_t)length >= sizeof(refusal->text))
-                trim_partial_character(refusal->text);
-}
-
-int refuse(struct refusal *refusal, uint32_t code, const char *format, ...) {
-        if (!refusal)
-                return (int)code;
-
-        va_list arguments;
-        va_start(arguments, format);
-        fill(refusal, code, format, arguments);
-        va_end(arguments);
+                refusal_trim(refusal->text);
+        refusal->code = code;
         refusal->has_culprit = false;
         refusal->rank = 0;
         refusal->pid = 0;
+}
+
+int refuse(struct refusal *refusal, uint32_t code, const char *format, ...) {
+        va_list arguments;
+
+        va_start(arguments, format);
+        if (refusal)
+                refusal_fill(refusal, code, format, arguments);
+        va_end(arguments);
         return (int)code;
 }
 
 int refuse_for(struct refusal *refusal, uint32_t code, uint32_t rank, int32_t pid, const char *format, ...) {
+        va_list arguments;
+
         if (!refusal)
                 return (int)code;
-
-        va_list arguments;
         va_start(arguments, format);
-        fill(refusal, code, format, arguments);
+        refusal_fill(refusal, code, format, arguments);
         va_end(arguments);
         refusal->has_culprit = true;
         refusal->rank = rank;

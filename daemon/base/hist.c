@@ -13,7 +13,7 @@ void hist_add(struct hist *hist, uint64_t value, uint64_t now) {
                 hist->used++;
 }
 
-static int compare(const void *left, const void *right) {
+static int hist_compare(const void *left, const void *right) {
         uint64_t a = *(const uint64_t *)left, b = *(const uint64_t *)right;
         return (a > b) - (a < b);
 }
@@ -24,7 +24,7 @@ uint64_t hist_median(const struct hist *hist) {
         if (hist->used == 0)
                 return 0;
         memcpy(sorted, hist->value, hist->used * sizeof(sorted[0]));
-        qsort(sorted, hist->used, sizeof(sorted[0]), compare);
+        qsort(sorted, hist->used, sizeof(sorted[0]), hist_compare);
         return sorted[(hist->used - 1) / 2];
 }
 

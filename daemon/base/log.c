@@ -35,7 +35,7 @@ static bool with_prefix; /* "<6>", as a service manager reads it from stderr */
 static atomic_uint lost; /* lines that stderr did not take */
 
 /* Whether stderr is the journal's socket: the service manager tells device and inode of what it connected. */
-static bool stderr_is_journal(void) {
+static bool log_stderr_is_journal(void) {
         const char *stream = getenv("JOURNAL_STREAM");
         unsigned long long device, inode;
         struct stat st;
@@ -47,8 +47,8 @@ static bool stderr_is_journal(void) {
 void log_open(int priority) {
         max_priority = priority;
         atomic_store(&lost, 0);
-        to_journal = HAVE_SYSTEMD && stderr_is_journal();
-        with_prefix = !isatty(STDERR_FILENO) && (getenv("INVOCATION_ID") || stderr_is_journal());
+        to_journal = HAVE_SYSTEMD && log_stderr_is_journal();
+        with_prefix = !isatty(STDERR_FILENO) && (getenv("INVOCATION_ID") || log_stderr_is_journal());
 }
 
 void log_set_priority(int priority) {
@@ -60,7 +60,7 @@ const char *log_target(void) {
 }
 
 /* Length of the control character at `text` (C0, DEL, or C1 in UTF-8), 0 if it is none. */
-static size_t control_length(const char *text) {
+static size_t log_control_length(const char *text) {
         unsigned char c = (unsigned char)text[0], next = c ? (unsigned char)text[1] : 0;
 
         if (c < 0x20 || c == 0x7F)
@@ -70,9 +70,9 @@ static size_t control_length(const char *text) {
 
 /* Appends `text` at `used` with control characters as \xNN; cuts at the end of the buffer. Returns what is
  * then used. */
-static size_t append_escaped(char *buffer, size_t size, size_t used, const char *text) {
+static size_t log_append_escaped(char *buffer, size_t size, size_t used, const char *text) {
         while (*text && used + 9 < size) { /* room for two escapes and the end */
-                size_t control = control_length(text);
+                size_t control = log_control_length(text);
                 if (control == 0)
                         buffer[used++] = *text++;
                 for (; control > 0; control--)
@@ -89,7 +89,7 @@ struct number {
 };
 #define NUMBERS 6
 
-static void numbers_of(const struct log_context *context, struct number numbers[NUMBERS]) {
+static void log_numbers_of(const struct log_context *context, struct number numbers[NUMBERS]) {
         numbers[0] = (struct number){ "GRADSYNC_GENERATION", "generation", context->generation };
         numbers[1] = (struct number){ "GRADSYNC_RANK", "rank", context->rank };
         numbers[2] = (struct number){ "GRADSYNC_CLIENT_PID", "pid", context->pid };
@@ -99,65 +99,65 @@ static void numbers_of(const struct log_context *context, struct number numbers[
 }
 
 /* " [job=… rank=…]"; nothing for an empty context. */
-static size_t append_context(char *buffer, size_t size, size_t used, const struct log_context *context) {
+static size_t log_append_context(char *buffer, size_t size, size_t used, const struct log_context *context) {
         struct number numbers[NUMBERS];
         size_t start = used;
 
         if (context->job) {
-                used = append_escaped(buffer, size, used, " [job=");
-                used = append_escaped(buffer, size, used, context->job);
+                used = log_append_escaped(buffer, size, used, " [job=");
+                used = log_append_escaped(buffer, size, used, context->job);
         }
-        numbers_of(context, numbers);
+        log_numbers_of(context, numbers);
         for (unsigned i = 0; i < NUMBERS; i++) {
                 char text[64];
                 if (numbers[i].value < 0)
                         continue;
                 snprintf(text, sizeof(text), "%s%s=%" PRId64, used == start ? " [" : " ", numbers[i].word,
                          numbers[i].value);
-                used = append_escaped(buffer, size, used, text);
+                used = log_append_escaped(buffer, size, used, text);
         }
         if (context->parameter) {
-                used = append_escaped(buffer, size, used, used == start ? " [parameter=" : " parameter=");
-                used = append_escaped(buffer, size, used, context->parameter);
+                used = log_append_escaped(buffer, size, used, used == start ? " [parameter=" : " parameter=");
+                used = log_append_escaped(buffer, size, used, context->parameter);
         }
-        return used == start ? used : append_escaped(buffer, size, used, "]");
+        return used == start ? used : log_append_escaped(buffer, size, used, "]");
 }
 
 /* A pipe that is ready takes PIPE_BUF bytes at once, whole and without waiting; no line is longer. */
-static bool put(const char *line, size_t length) {
+static bool log_put(const char *line, size_t length) {
         if (poll(&(struct pollfd){ .fd = STDERR_FILENO, .events = POLLOUT }, 1, 0) != 1)
                 return false;
         return write(STDERR_FILENO, line, length) == (ssize_t)length;
 }
 
-static size_t start_line(char *line, size_t size, int priority) {
+static size_t log_start_line(char *line, size_t size, int priority) {
         return (size_t)(with_prefix ? snprintf(line, size, "<%d>", priority)
                                     : snprintf(line, size, "gradsyncd: "));
 }
 
-static void confess_losses(void) {
+static void log_confess_losses(void) {
         char line[128];
         unsigned count = atomic_exchange(&lost, 0);
 
         if (count == 0)
                 return;
-        size_t used = start_line(line, sizeof(line), LOG_WARNING);
+        size_t used = log_start_line(line, sizeof(line), LOG_WARNING);
         used += (size_t)snprintf(line + used, sizeof(line) - used,
                                  "%u lines before this one were lost: nobody read them\n", count);
-        if (!put(line, used))
+        if (!log_put(line, used))
                 atomic_fetch_add(&lost, count);
 }
 
-static void write_stderr(int priority, const struct log_context *context, const char *message) {
+static void log_write_stderr(int priority, const struct log_context *context, const char *message) {
         char line[PIPE_BUF];
-        size_t used = start_line(line, sizeof(line), priority);
+        size_t used = log_start_line(line, sizeof(line), priority);
 
-        used = append_escaped(line, sizeof(line) - 1, used, message);
+        used = log_append_escaped(line, sizeof(line) - 1, used, message);
         if (context)
-                used = append_context(line, sizeof(line) - 1, used, context);
+                used = log_append_context(line, sizeof(line) - 1, used, context);
         line[used++] = '\n';
-        confess_losses();
-        if (!put(line, used))
+        log_confess_losses();
+        if (!log_put(line, used))
                 atomic_fetch_add(&lost, 1);
 }
 
@@ -168,52 +168,52 @@ struct fields {
         int count;
 };
 
-static void add_field(struct fields *fields, const char *name, const char *value) {
+static void log_add_field(struct fields *fields, const char *name, const char *value) {
         char *text = fields->text[fields->count];
-        size_t used = append_escaped(text, FIELD_MAX, 0, name);
+        size_t used = log_append_escaped(text, FIELD_MAX, 0, name);
 
-        used = append_escaped(text, FIELD_MAX, used, "=");
-        used = append_escaped(text, FIELD_MAX, used, value);
+        used = log_append_escaped(text, FIELD_MAX, used, "=");
+        used = log_append_escaped(text, FIELD_MAX, used, value);
         fields->iov[fields->count++] = (struct iovec){ text, used };
 }
 
-static void add_number(struct fields *fields, const char *name, int64_t value) {
+static void log_add_number(struct fields *fields, const char *name, int64_t value) {
         char text[32];
 
         snprintf(text, sizeof(text), "%" PRId64, value);
-        add_field(fields, name, text);
+        log_add_field(fields, name, text);
 }
 
-static void add_context(struct fields *fields, const struct log_context *context) {
+static void log_add_context(struct fields *fields, const struct log_context *context) {
         struct number numbers[NUMBERS];
 
         if (context->job)
-                add_field(fields, "GRADSYNC_JOB", context->job);
+                log_add_field(fields, "GRADSYNC_JOB", context->job);
         if (context->parameter)
-                add_field(fields, "GRADSYNC_PARAMETER", context->parameter);
+                log_add_field(fields, "GRADSYNC_PARAMETER", context->parameter);
         if (context->message_id)
-                add_field(fields, "MESSAGE_ID", context->message_id);
-        numbers_of(context, numbers);
+                log_add_field(fields, "MESSAGE_ID", context->message_id);
+        log_numbers_of(context, numbers);
         for (unsigned i = 0; i < NUMBERS; i++)
                 if (numbers[i].value >= 0)
-                        add_number(fields, numbers[i].field, numbers[i].value);
+                        log_add_number(fields, numbers[i].field, numbers[i].value);
 }
 
-static bool write_journal(int priority, const struct log_context *context, const char *message) {
+static bool log_write_journal(int priority, const struct log_context *context, const char *message) {
         struct fields fields = { .count = 0 };
         char text[TEXT_MAX + 16];
-        size_t used = append_escaped(text, sizeof(text), 0, "MESSAGE=");
+        size_t used = log_append_escaped(text, sizeof(text), 0, "MESSAGE=");
 
-        used = append_escaped(text, sizeof(text), used, message);
-        add_field(&fields, "SYSLOG_IDENTIFIER", "gradsyncd");
-        add_number(&fields, "PRIORITY", priority);
+        used = log_append_escaped(text, sizeof(text), used, message);
+        log_add_field(&fields, "SYSLOG_IDENTIFIER", "gradsyncd");
+        log_add_number(&fields, "PRIORITY", priority);
         if (context)
-                add_context(&fields, context);
+                log_add_context(&fields, context);
         fields.iov[fields.count] = (struct iovec){ text, used };
         return sd_journal_sendv(fields.iov, fields.count + 1) == 0;
 }
 #else
-static bool write_journal(int priority, const struct log_context *context, const char *message) {
+static bool log_write_journal(int priority, const struct log_context *context, const char *message) {
         return false;
 }
 #endif
@@ -228,7 +228,7 @@ void log_write(int priority, const struct log_context *context, const char *form
         va_start(arguments, format);
         int length = vsnprintf(message, sizeof(message), format, arguments);
         va_end(arguments);
-        if (length >= 0 && (!to_journal || !write_journal(priority, context, message)))
-                write_stderr(priority, context, message);
+        if (length >= 0 && (!to_journal || !log_write_journal(priority, context, message)))
+                log_write_stderr(priority, context, message);
         errno = saved;
 }

@@ -49,7 +49,7 @@ struct loop_signal {
         void *data;
 };
 
-static int last_error(void) {
+static int loop_error(void) {
         return errno > 0 ? -errno : -EIO;
 }
 
@@ -74,7 +74,7 @@ int loop_new(struct loop **ret) {
 }
 
 /* Takes the queue as it is now and empties it; functions may queue themselves or others again, or cancel. */
-static void run_deferred(struct loop *loop) {
+static void loop_run_deferred(struct loop *loop) {
         loop->running = loop->first;
         loop->first = NULL;
         loop->last = &loop->first;
@@ -92,7 +92,7 @@ struct loop *loop_free(struct loop *loop) {
         if (!loop)
                 return NULL;
         while (loop->first)
-                run_deferred(loop);
+                loop_run_deferred(loop);
         assert(loop->sources == 0);
         event_base_free(loop->base);
         free(loop);
@@ -106,11 +106,11 @@ int loop_run(struct loop *loop) {
                 errno = 0;
                 int r = event_base_loop(loop->base, EVLOOP_ONCE | (pending ? EVLOOP_NONBLOCK : 0));
                 if (r < 0)
-                        return last_error();
+                        return loop_error();
                 if (r > 0 && !pending)
                         return -EDEADLK; /* no source is left that could ever wake us */
                 loop->passes++;
-                run_deferred(loop);
+                loop_run_deferred(loop);
         }
         loop->exiting = false;
         return loop->code;
@@ -125,12 +125,12 @@ uint64_t loop_passes(const struct loop *loop) {
         return loop->passes;
 }
 
-static void on_read(evutil_socket_t fd, short what, void *data) {
+static void loop_on_read(evutil_socket_t fd, short what, void *data) {
         struct loop_io *io = data;
         io->fn(io->data, fd, LOOP_READ);
 }
 
-static void on_write(evutil_socket_t fd, short what, void *data) {
+static void loop_on_write(evutil_socket_t fd, short what, void *data) {
         struct loop_io *io = data;
         io->fn(io->data, fd, LOOP_WRITE);
 }
@@ -141,8 +141,8 @@ int loop_io_new(struct loop *loop, int fd, unsigned events, loop_io_fn fn, void 
         if (!io)
                 return -ENOMEM;
         *io = (struct loop_io){ .loop = loop, .fn = fn, .data = data };
-        event_assign(&io->read, loop->base, fd, EV_READ | EV_PERSIST, on_read, io);
-        event_assign(&io->write, loop->base, fd, EV_WRITE | EV_PERSIST, on_write, io);
+        event_assign(&io->read, loop->base, fd, EV_READ | EV_PERSIST, loop_on_read, io);
+        event_assign(&io->write, loop->base, fd, EV_WRITE | EV_PERSIST, loop_on_write, io);
         loop->sources++;
 
         int r = loop_io_set(io, events);
@@ -154,30 +154,21 @@ int loop_io_new(struct loop *loop, int fd, unsigned events, loop_io_fn fn, void 
         return 0;
 }
 
-static int switch_event(struct event *event, bool on) {
+/* Switches one of the two events, if that changes anything. */
+static int loop_io_switch(struct loop_io *io, struct event *event, unsigned which, unsigned events) {
+        if (((io->events ^ events) & which) == 0)
+                return 0;
         errno = 0;
-        if ((on ? event_add(event, NULL) : event_del(event)) < 0)
-                return last_error();
+        if ((events & which ? event_add(event, NULL) : event_del(event)) < 0)
+                return loop_error();
+        io->events ^= which;
         return 0;
 }
 
 int loop_io_set(struct loop_io *io, unsigned events) {
-        unsigned changed = io->events ^ events;
-        int r;
+        int r = loop_io_switch(io, &io->read, LOOP_READ, events);
 
-        if (changed & LOOP_READ) {
-                r = switch_event(&io->read, events & LOOP_READ);
-                if (r < 0)
-                        return r;
-                io->events ^= LOOP_READ;
-        }
-        if (changed & LOOP_WRITE) {
-                r = switch_event(&io->write, events & LOOP_WRITE);
-                if (r < 0)
-                        return r;
-                io->events ^= LOOP_WRITE;
-        }
-        return 0;
+        return r < 0 ? r : loop_io_switch(io, &io->write, LOOP_WRITE, events);
 }
 
 struct loop_io *loop_io_free(struct loop_io *io) {
@@ -190,22 +181,22 @@ struct loop_io *loop_io_free(struct loop_io *io) {
         return NULL;
 }
 
-static int arm(struct loop_timer *timer, uint64_t in_us) {
+static int loop_arm(struct loop_timer *timer, uint64_t in_us) {
         struct timeval in = { .tv_sec = (time_t)(in_us / USEC_PER_SEC),
                               .tv_usec = (suseconds_t)(in_us % USEC_PER_SEC) };
 
         errno = 0;
-        return event_add(&timer->event, &in) < 0 ? last_error() : 0;
+        return event_add(&timer->event, &in) < 0 ? loop_error() : 0;
 }
 
 /* libevent counts with a coarse clock and may be some milliseconds early; a timer of ours never is. */
-static void on_timer(evutil_socket_t fd, short what, void *data) {
+static void loop_on_timer(evutil_socket_t fd, short what, void *data) {
         struct loop_timer *timer = data;
         uint64_t now = clock_now();
 
         if (now < timer->due) {
                 uint64_t rest = timer->due - now;
-                if (arm(timer, rest > USEC_PER_MSEC ? rest : USEC_PER_MSEC) == 0)
+                if (loop_arm(timer, rest > USEC_PER_MSEC ? rest : USEC_PER_MSEC) == 0)
                         return;
         }
         timer->fn(timer->data);
@@ -217,7 +208,7 @@ int loop_timer_new(struct loop *loop, loop_timer_fn fn, void *data, struct loop_
         if (!timer)
                 return -ENOMEM;
         *timer = (struct loop_timer){ .loop = loop, .fn = fn, .data = data };
-        event_assign(&timer->event, loop->base, -1, 0, on_timer, timer);
+        event_assign(&timer->event, loop->base, -1, 0, loop_on_timer, timer);
         loop->sources++;
         *ret = timer;
         return 0;
@@ -227,7 +218,7 @@ int loop_timer_arm(struct loop_timer *timer, uint64_t in_us) {
         if (in_us > TIMER_MAX)
                 in_us = TIMER_MAX;
         timer->due = clock_now() + in_us;
-        return arm(timer, in_us);
+        return loop_arm(timer, in_us);
 }
 
 void loop_timer_disarm(struct loop_timer *timer) {
@@ -243,7 +234,7 @@ struct loop_timer *loop_timer_free(struct loop_timer *timer) {
         return NULL;
 }
 
-static void on_signal(evutil_socket_t number, short what, void *data) {
+static void loop_on_signal(evutil_socket_t number, short what, void *data) {
         struct loop_signal *source = data;
         source->fn(source->data, (int)number);
 }
@@ -254,10 +245,10 @@ int loop_signal_new(struct loop *loop, int signal, loop_signal_fn fn, void *data
         if (!source)
                 return -ENOMEM;
         *source = (struct loop_signal){ .loop = loop, .fn = fn, .data = data };
-        event_assign(&source->event, loop->base, signal, EV_SIGNAL | EV_PERSIST, on_signal, source);
+        event_assign(&source->event, loop->base, signal, EV_SIGNAL | EV_PERSIST, loop_on_signal, source);
         errno = 0;
         if (event_add(&source->event, NULL) < 0) {
-                int r = last_error();
+                int r = loop_error();
                 free(source);
                 return r;
         }
@@ -284,7 +275,7 @@ void loop_defer(struct loop *loop, struct loop_deferred *deferred) {
         loop->last = &deferred->next;
 }
 
-static bool unlink_from(struct loop_deferred **head, struct loop_deferred *deferred) {
+static bool loop_unlink(struct loop_deferred **head, struct loop_deferred *deferred) {
         for (struct loop_deferred **at = head; *at; at = &(*at)->next)
                 if (*at == deferred) {
                         *at = deferred->next;
@@ -296,7 +287,7 @@ static bool unlink_from(struct loop_deferred **head, struct loop_deferred *defer
 void loop_defer_cancel(struct loop *loop, struct loop_deferred *deferred) {
         if (!deferred->queued)
                 return;
-        if (!unlink_from(&loop->running, deferred) && unlink_from(&loop->first, deferred)) {
+        if (!loop_unlink(&loop->running, deferred) && loop_unlink(&loop->first, deferred)) {
                 loop->last = &loop->first;
                 while (*loop->last)
                         loop->last = &(*loop->last)->next;

@@ -5,15 +5,12 @@
 #include "clock.h"
 
 bool pace_is_full(const struct pace *pace, uint64_t now) {
-        return pace->last == 0 || now - pace->last >= USEC_PER_SEC;
+        return now - pace->last >= USEC_PER_SEC;
 }
 
 bool pace_admits(struct pace *pace, uint64_t rate, uint64_t now) {
-        if (pace_is_full(pace, now))
-                pace->left = (double)rate;
-        else
-                pace->left += (double)(now - pace->last) * (double)rate / USEC_PER_SEC;
-        if (pace->left > (double)rate)
+        pace->left += (double)(now - pace->last) * (double)rate / USEC_PER_SEC;
+        if (pace_is_full(pace, now) || pace->left > (double)rate)
                 pace->left = (double)rate;
         pace->last = now;
         if (pace->left < 1)

@@ -24,7 +24,7 @@
 #endif
 
 /* Reads a whole small file; false if it cannot be read or does not fit. */
-static bool read_small(const char *path, char *buffer, size_t size) {
+static bool proc_read_small(const char *path, char *buffer, size_t size) {
         _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
         size_t used = 0;
 
@@ -47,25 +47,25 @@ static bool read_small(const char *path, char *buffer, size_t size) {
 
 /* The fields behind the name, which may itself hold parentheses: state, parent, …; NULL if there is no
  * such thread. */
-static const char *read_thread(pid_t pid, pid_t tid, char *text, size_t size) {
+static const char *proc_read_thread(pid_t pid, pid_t tid, char *text, size_t size) {
         char path[64];
         const char *end;
 
         snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)tid);
-        if (pid <= 0 || tid <= 0 || !read_small(path, text, size))
+        if (pid <= 0 || tid <= 0 || !proc_read_small(path, text, size))
                 return NULL;
         end = strrchr(text, ')');
         return end != NULL && end[1] == ' ' ? end + 2 : NULL;
 }
 
 /* The first thread stands for the process. */
-static const char *read_stat(pid_t pid, char *text, size_t size) {
-        return read_thread(pid, pid, text, size);
+static const char *proc_read_stat(pid_t pid, char *text, size_t size) {
+        return proc_read_thread(pid, pid, text, size);
 }
 
 const char *proc_state(pid_t pid) {
         char text[4096];
-        const char *fields = read_stat(pid, text, sizeof(text));
+        const char *fields = proc_read_stat(pid, text, sizeof(text));
 
         if (fields == NULL)
                 return "gone";
@@ -94,7 +94,7 @@ const char *proc_state_threads(pid_t pid, unsigned *left) {
                 if (entry->d_name[0] == '.')
                         continue;
                 n++;
-                fields = read_thread(pid, atoi(entry->d_name), text, sizeof(text));
+                fields = proc_read_thread(pid, atoi(entry->d_name), text, sizeof(text));
                 if (fields != NULL && fields[0] == 'R') {
                         state = "running";
                         break;
@@ -108,7 +108,7 @@ const char *proc_state_threads(pid_t pid, unsigned *left) {
 
 bool proc_exiting(pid_t pid) {
         char text[4096], state;
-        const char *fields = read_stat(pid, text, sizeof(text));
+        const char *fields = proc_read_stat(pid, text, sizeof(text));
         unsigned flags;
 
         /* state, parent, group, session, terminal, its group, flags */
@@ -124,7 +124,7 @@ void proc_usage(struct proc_usage *ret) {
         char text[256];
 
         *ret = (struct proc_usage){ 0 };
-        if (read_small("/proc/self/statm", text, sizeof(text)) &&
+        if (proc_read_small("/proc/self/statm", text, sizeof(text)) &&
             sscanf(text, "%lu %lu", &size, &resident) == 2) {
                 ret->size = (uint64_t)size * (uint64_t)sysconf(_SC_PAGESIZE);
                 ret->resident = (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
@@ -167,7 +167,7 @@ bool proc_peer_in_group(int sock, gid_t primary, gid_t group) {
 
 /* Whether the link in /proc/self/fd is that of a pidfd. A path always starts with '/', so no file can look
  * like one. */
-static bool is_pidfd(int fd) {
+static bool proc_is_pidfd(int fd) {
         char path[64], target[64];
 
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
@@ -181,10 +181,10 @@ static bool is_pidfd(int fd) {
 bool proc_pidfd_is(int pidfd, pid_t pid) {
         char path[64], text[4096];
 
-        if (pidfd < 0 || pid <= 0 || !is_pidfd(pidfd))
+        if (pidfd < 0 || pid <= 0 || !proc_is_pidfd(pidfd))
                 return false;
         snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", pidfd);
-        if (!read_small(path, text, sizeof(text)))
+        if (!proc_read_small(path, text, sizeof(text)))
                 return false;
 
         const char *line = strncmp(text, "Pid:", 4) == 0 ? text : strstr(text, "\nPid:");

@@ -9,7 +9,7 @@
 #define DELAY (100 * USEC_PER_MSEC)
 #define WORTH_IT (1u << 20) /* bytes */
 
-static void look(void *data) {
+static void tidy_look(void *data) {
         struct tidy *tidy = data;
 
         tidy->armed = false;
@@ -21,7 +21,7 @@ static void look(void *data) {
 
 int tidy_init(struct tidy *tidy, struct loop *loop) {
         tidy->armed = false;
-        return loop_timer_new(loop, look, tidy, &tidy->timer);
+        return loop_timer_new(loop, tidy_look, tidy, &tidy->timer);
 }
 
 void tidy_deinit(struct tidy *tidy) {

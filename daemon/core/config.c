@@ -26,7 +26,7 @@
 #define FLAG_MAX 64            /* flags in the table of getopt, and bytes of a flag's name */
 
 /* Of the keys whose default depends on the machine. One user alone must not exhaust what all share. */
-static uint64_t machine_default(const struct option_row *row) {
+static uint64_t config_machine_default(const struct option_row *row) {
         struct rlimit files = { 0 };
 
         if (strcmp(row->key, "fds_per_uid") != 0)
@@ -37,14 +37,14 @@ static uint64_t machine_default(const struct option_row *row) {
         return files.rlim_max > 2 ? files.rlim_max / 2 : 1;
 }
 
-static void set_default(const struct option_row *row, struct config *config, int *r) {
+static void config_set_default(const struct option_row *row, struct config *config, int *r) {
         char text[64], error[256];
         const char *value = row->fallback;
 
         if (*r < 0)
                 return;
         if (!value) {
-                snprintf(text, sizeof(text), "%llu", (unsigned long long)machine_default(row));
+                snprintf(text, sizeof(text), "%llu", (unsigned long long)config_machine_default(row));
                 value = text;
         }
         *r = option_set(row, config, value, error, sizeof(error));
@@ -55,7 +55,7 @@ int config_init(struct config *config) {
 
         *config = (struct config){ 0 };
         for (unsigned i = 0; i < option_count; i++)
-                set_default(&option_rows[i], config, &r);
+                config_set_default(&option_rows[i], config, &r);
         if (r < 0)
                 config_deinit(config);
         return r;
@@ -81,9 +81,9 @@ struct parse {
         int result;
 };
 
-static void fail(struct parse *parse, int result, const char *format, ...)
+static void config_fail(struct parse *parse, int result, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
-static void fail(struct parse *parse, int result, const char *format, ...) {
+static void config_fail(struct parse *parse, int result, const char *format, ...) {
         va_list arguments;
 
         if (parse->result < 0)
@@ -94,7 +94,7 @@ static void fail(struct parse *parse, int result, const char *format, ...) {
         va_end(arguments);
 }
 
-static bool has_control_character(const char *line, size_t length) {
+static bool config_has_control_character(const char *line, size_t length) {
         for (size_t i = 0; i < length; i++) {
                 unsigned char c = (unsigned char)line[i];
                 if ((c < 0x20 && c != '\t' && !(c == '\r' && i + 1 == length)) || c == 0x7F)
@@ -105,7 +105,7 @@ static bool has_control_character(const char *line, size_t length) {
 
 /* Hands the parser one line, without the indentation that it would take for a continuation. It would cut what
  * does not fit into its `size` bytes without a word, and stop at a NUL: both are errors here. */
-static char *next_line(char *line, int size, void *data) {
+static char *config_next_line(char *line, int size, void *data) {
         struct parse *parse = data;
 
         if (parse->result < 0 || parse->at == parse->end)
@@ -120,11 +120,11 @@ static char *next_line(char *line, int size, void *data) {
 
         size_t length = (size_t)(end - start);
         if (length + 2 > (size_t)size) { /* with its newline and the end of the string */
-                fail(parse, -EINVAL, "the line is longer than %d bytes", size - 2);
+                config_fail(parse, -EINVAL, "the line is longer than %d bytes", size - 2);
                 return NULL;
         }
-        if (has_control_character(start, length)) {
-                fail(parse, -EINVAL, "the line holds a control character");
+        if (config_has_control_character(start, length)) {
+                config_fail(parse, -EINVAL, "the line holds a control character");
                 return NULL;
         }
         memcpy(line, start, length);
@@ -132,23 +132,23 @@ static char *next_line(char *line, int size, void *data) {
         return line;
 }
 
-static int on_value(void *data, const char *section, const char *key, const char *value) {
+static int config_on_value(void *data, const char *section, const char *key, const char *value) {
         struct parse *parse = data;
         char error[256];
 
         const struct option_row *row = option_find(section, key);
         if (!row) {
                 if (!*section)
-                        fail(parse, -EINVAL, "key '%s' stands before the first section", key);
+                        config_fail(parse, -EINVAL, "key '%s' stands before the first section", key);
                 else if (!option_section_known(section))
-                        fail(parse, -EINVAL, "unknown section [%s]", section);
+                        config_fail(parse, -EINVAL, "unknown section [%s]", section);
                 else
-                        fail(parse, -EINVAL, "unknown key '%s' in section [%s]", key, section);
+                        config_fail(parse, -EINVAL, "unknown key '%s' in section [%s]", key, section);
                 return 0;
         }
         int r = option_set(row, parse->config, value, error, sizeof(error));
         if (r < 0)
-                fail(parse, r, "%s: %s", key, error);
+                config_fail(parse, r, "%s: %s", key, error);
         return r == 0;
 }
 
@@ -161,7 +161,7 @@ int config_parse_buffer(const char *text, size_t length, const char *name, struc
                                .error = sentence,
                                .error_size = sizeof(sentence) };
 
-        int line = ini_parse_stream(next_line, &parse, on_value, &parse);
+        int line = ini_parse_stream(config_next_line, &parse, config_on_value, &parse);
         if (line < 0) {
                 snprintf(error, error_size, "%s: out of memory", name);
                 return -ENOMEM;
@@ -176,7 +176,8 @@ int config_parse_buffer(const char *text, size_t length, const char *name, struc
 }
 
 /* Reads a file of bounded size. -ENOENT is silent: the caller knows whether the file had to be there. */
-static int read_file(const char *path, char **ret, size_t *ret_length, char *error, size_t error_size) {
+static int config_read_file(const char *path, char **ret, size_t *ret_length, char *error,
+                            size_t error_size) {
         _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
         _cleanup_(freep) char *text = fd < 0 ? NULL : malloc(FILE_MAX + 1);
         size_t used = 0;
@@ -198,11 +199,12 @@ static int read_file(const char *path, char **ret, size_t *ret_length, char *err
         return 0;
 }
 
-static int load_file(struct config *config, const char *path, bool required, char *error, size_t error_size) {
+static int config_load_file(struct config *config, const char *path, bool required, char *error,
+                            size_t error_size) {
         _cleanup_(freep) char *text = NULL;
         size_t length = 0;
 
-        int r = read_file(path, &text, &length, error, error_size);
+        int r = config_read_file(path, &text, &length, error, error_size);
         if (r == -ENOENT && !required)
                 return 0;
         if (r < 0)
@@ -210,17 +212,17 @@ static int load_file(struct config *config, const char *path, bool required, cha
         return config_parse_buffer(text, length, path, config, error, error_size);
 }
 
-static int is_drop_in(const struct dirent *entry) {
+static int config_is_drop_in(const struct dirent *entry) {
         size_t length = strlen(entry->d_name);
         return entry->d_name[0] != '.' && length > 5 && strcmp(entry->d_name + length - 5, ".conf") == 0;
 }
 
-static int by_name(const struct dirent **left, const struct dirent **right) {
+static int config_by_name(const struct dirent **left, const struct dirent **right) {
         return strcmp((*left)->d_name, (*right)->d_name);
 }
 
 /* The files of the folder PATH.d in the order of their names. */
-static int load_drop_ins(struct config *config, const char *path, char *error, size_t error_size) {
+static int config_load_drop_ins(struct config *config, const char *path, char *error, size_t error_size) {
         _cleanup_(freep) char *folder = NULL;
         struct dirent **entries = NULL;
         int r = 0;
@@ -229,7 +231,7 @@ static int load_drop_ins(struct config *config, const char *path, char *error, s
                 folder = NULL;
                 return -ENOMEM;
         }
-        int count = scandir(folder, &entries, is_drop_in, by_name);
+        int count = scandir(folder, &entries, config_is_drop_in, config_by_name);
         if (count < 0) {
                 r = errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
                 if (r < 0)
@@ -243,7 +245,7 @@ static int load_drop_ins(struct config *config, const char *path, char *error, s
                         r = -ENOMEM;
                 }
                 if (r == 0)
-                        r = load_file(config, file, true, error, error_size);
+                        r = config_load_file(config, file, true, error, error_size);
                 free(entries[i]);
         }
         free(entries);
@@ -280,8 +282,8 @@ struct command {
 
 /* Walks the command line; settings are applied only where `config` is given: the files have to come before
  * them. */
-static int walk_flags(const struct config_source *source, struct config *config, struct command *command,
-                      char *error, size_t error_size) {
+static int config_walk_flags(const struct config_source *source, struct config *config,
+                             struct command *command, char *error, size_t error_size) {
         struct flags flags;
         char why[256];
         int flag;
@@ -325,7 +327,7 @@ int config_default_socket(const char *device, char **ret) {
         return asprintf(ret, "%s/gradsync/%s/socket", folder, device) < 0 ? -ENOMEM : 0;
 }
 
-static int fill_socket(struct config *config, char *error, size_t error_size) {
+static int config_fill_socket(struct config *config, char *error, size_t error_size) {
         char *path = NULL;
 
         if (*config->socket)
@@ -349,7 +351,7 @@ int config_load(struct config *config, const struct config_source *source, enum 
         struct command command = { .action = CONFIG_RUN };
 
         snprintf(error, error_size, "out of memory"); /* whoever fails for another reason says so */
-        int r = walk_flags(source, NULL, &command, error, error_size);
+        int r = config_walk_flags(source, NULL, &command, error, error_size);
         if (r < 0)
                 return r;
         *ret_action = command.action;
@@ -357,12 +359,12 @@ int config_load(struct config *config, const struct config_source *source, enum 
                 return 0;
 
         const char *file = command.file ? command.file : DEFAULT_FILE;
-        r = load_file(config, file, command.file != NULL, error, error_size);
+        r = config_load_file(config, file, command.file != NULL, error, error_size);
         if (r == 0)
-                r = load_drop_ins(config, file, error, error_size);
+                r = config_load_drop_ins(config, file, error, error_size);
         if (r == 0)
-                r = walk_flags(source, config, &command, error, error_size);
-        return r == 0 ? fill_socket(config, error, error_size) : r;
+                r = config_walk_flags(source, config, &command, error, error_size);
+        return r == 0 ? config_fill_socket(config, error, error_size) : r;
 }
 
 void config_reload(struct config *config, struct config *fresh, char *ignored, size_t ignored_size) {
@@ -386,8 +388,8 @@ void config_reload(struct config *config, struct config *fresh, char *ignored, s
         }
 }
 
-static void help_row(FILE *to, const struct option_row *row, const char *flag,
-                     const struct config *defaults) {
+static void config_help_row(FILE *to, const struct option_row *row, const char *flag,
+                            const struct config *defaults) {
         char left[96], value[64];
 
         snprintf(left, sizeof(left), "--%s %s", flag, row->what);
@@ -422,7 +424,7 @@ void config_help(FILE *to) {
                 if (strcmp(section, option_rows[i].section) != 0)
                         fprintf(to, "\n[%s]\n", option_rows[i].section);
                 section = option_rows[i].section;
-                help_row(to, &option_rows[i], flags.name[i], &defaults);
+                config_help_row(to, &option_rows[i], flags.name[i], &defaults);
         }
         config_deinit(&defaults);
 }

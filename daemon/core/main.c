@@ -10,7 +10,7 @@
 #include "core/server.h"
 #include "proto/streams.h"
 
-static int run(struct config *config, const struct config_source *source) {
+static int main_run(struct config *config, const struct config_source *source) {
         struct server *server;
         char error[512];
         int status;
@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
         else if (action == CONFIG_VERSION)
                 printf("gradsyncd %s\n", GRADSYNC_RELEASE);
         else
-                status = run(&config, &source);
+                status = main_run(&config, &source);
         config_deinit(&config);
         return status;
 }

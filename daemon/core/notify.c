@@ -32,7 +32,7 @@
 
 /* NOTIFY_SOCKET as an address; its length, or 0 without one. A leading '@' stands for the abstract
  * namespace. */
-static socklen_t manager_address(struct sockaddr_un *ret) {
+static socklen_t notify_address(struct sockaddr_un *ret) {
         const char *name = getenv("NOTIFY_SOCKET");
         size_t length = name ? strlen(name) : 0;
 
@@ -45,7 +45,7 @@ static socklen_t manager_address(struct sockaddr_un *ret) {
         return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length + (name[0] == '/'));
 }
 
-static bool try_send(int fd, const char *text, int patience_ms) {
+static bool notify_try_send(int fd, const char *text, int patience_ms) {
         for (;;) {
                 if (send(fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0)
                         return true;
@@ -58,10 +58,10 @@ static bool try_send(int fd, const char *text, int patience_ms) {
         }
 }
 
-static void tell(int patience_ms, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void tell(int patience_ms, const char *format, ...) {
+static void notify_send(int patience_ms, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void notify_send(int patience_ms, const char *format, ...) {
         struct sockaddr_un address;
-        socklen_t length = manager_address(&address);
+        socklen_t length = notify_address(&address);
         char text[MESSAGE_MAX];
         va_list arguments;
 
@@ -73,13 +73,13 @@ static void tell(int patience_ms, const char *format, ...) {
 
         _cleanup_(closep) int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
         bool told = fd >= 0 && connect(fd, (struct sockaddr *)&address, length) == 0 &&
-                    try_send(fd, text, patience_ms);
+                    notify_try_send(fd, text, patience_ms);
         if (!told && patience_ms > 0)
                 log_warning("the service manager could not be told '%s': %m", text);
 }
 
 /* A line break would start another assignment of the message. */
-static void clean(char *text) {
+static void notify_clean(char *text) {
         for (; *text; text++)
                 if ((unsigned char)*text < 0x20 || *text == 0x7F)
                         *text = ' ';
@@ -89,12 +89,12 @@ void notify_ready(const char *status) {
         char text[STATUS_MAX];
 
         if (!status) {
-                tell(PATIENCE_MS, "READY=1");
+                notify_send(PATIENCE_MS, "READY=1");
                 return;
         }
         snprintf(text, sizeof(text), "%s", status);
-        clean(text);
-        tell(PATIENCE_MS, "READY=1\nSTATUS=%s", text);
+        notify_clean(text);
+        notify_send(PATIENCE_MS, "READY=1\nSTATUS=%s", text);
 }
 
 void notify_status(const char *format, ...) {
@@ -104,28 +104,28 @@ void notify_status(const char *format, ...) {
         va_start(arguments, format);
         vsnprintf(text, sizeof(text), format, arguments);
         va_end(arguments);
-        clean(text);
-        tell(0, "STATUS=%s", text);
+        notify_clean(text);
+        notify_send(0, "STATUS=%s", text);
 }
 
 void notify_reloading(void) {
-        tell(PATIENCE_MS, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now());
+        notify_send(PATIENCE_MS, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64, clock_now());
 }
 
 void notify_stopping(void) {
-        tell(PATIENCE_MS, "STOPPING=1");
+        notify_send(PATIENCE_MS, "STOPPING=1");
 }
 
 void notify_extend(uint64_t us) {
-        tell(0, "EXTEND_TIMEOUT_USEC=%" PRIu64, us);
+        notify_send(0, "EXTEND_TIMEOUT_USEC=%" PRIu64, us);
 }
 
 void notify_watchdog(void) {
-        tell(0, "WATCHDOG=1");
+        notify_send(0, "WATCHDOG=1");
 }
 
 /* Whether a variable that holds a pid means us. */
-static bool names_us(const char *pid) {
+static bool notify_names_us(const char *pid) {
         char *end;
         long value;
 
@@ -138,33 +138,33 @@ uint64_t notify_watchdog_interval(void) {
         const char *pid = getenv("WATCHDOG_PID"), *timeout = getenv("WATCHDOG_USEC");
         char *end;
 
-        if (!timeout || (pid && !names_us(pid))) /* without a pid it is for whoever reads it */
+        if (!timeout || (pid && !notify_names_us(pid))) /* without a pid it is for whoever reads it */
                 return 0;
         errno = 0;
         unsigned long long us = strtoull(timeout, &end, 10);
         return errno == 0 && end != timeout && *end == '\0' ? us / 2 : 0;
 }
 
-static bool socket_is(int fd, int option, int expected) {
+static bool notify_socket_is(int fd, int option, int expected) {
         int value = -1;
         socklen_t size = sizeof(value);
 
         return getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 && value == expected;
 }
 
-static unsigned count_fds(void) {
+static unsigned notify_count_fds(void) {
         const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
         char *end;
         unsigned long n;
 
-        if (!pid || !count || !names_us(pid))
+        if (!pid || !count || !notify_names_us(pid))
                 return 0;
         n = strtoul(count, &end, 10);
         return end != count && *end == '\0' && n <= FDS_MOST ? (unsigned)n : 0;
 }
 
 /* Name of the i-th fd that was passed; "" if it has none. */
-static void name_of(unsigned i, char *text, size_t size) {
+static void notify_fd_name(unsigned i, char *text, size_t size) {
         const char *names = getenv("LISTEN_FDNAMES");
         size_t length;
 
@@ -177,12 +177,12 @@ static void name_of(unsigned i, char *text, size_t size) {
 }
 
 /* The i-th passed fd whose name is not that of something stored: a socket. -1: there is none. */
-static int find_fd(const char *stored, bool is, unsigned which) {
-        unsigned n = count_fds();
+static int notify_find_fd(const char *stored, bool is, unsigned which) {
+        unsigned n = notify_count_fds();
         char name[64];
 
         for (unsigned i = 0; i < n; i++) {
-                name_of(i, name, sizeof(name));
+                notify_fd_name(i, name, sizeof(name));
                 if ((strcmp(name, stored) == 0) == is && which-- == 0)
                         return LISTEN_FD + (int)i;
         }
@@ -192,12 +192,12 @@ static int find_fd(const char *stored, bool is, unsigned which) {
 bool notify_keeps(void) {
         struct sockaddr_un address;
 
-        return count_fds() > 0 && manager_address(&address) > 0;
+        return notify_count_fds() > 0 && notify_address(&address) > 0;
 }
 
 void notify_store(const char *name, int fd) {
         struct sockaddr_un address;
-        socklen_t length = manager_address(&address);
+        socklen_t length = notify_address(&address);
         char text[MESSAGE_MAX];
         union {
                 char bytes[CMSG_SPACE(sizeof(int))];
@@ -214,7 +214,7 @@ void notify_store(const char *name, int fd) {
 
         if (length == 0)
                 return;
-        tell(PATIENCE_MS, "FDSTOREREMOVE=1\nFDNAME=%s", name);
+        notify_send(PATIENCE_MS, "FDSTOREREMOVE=1\nFDNAME=%s", name);
         iov.iov_len = (size_t)snprintf(text, sizeof(text), "FDSTORE=1\nFDNAME=%s", name);
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
@@ -226,11 +226,11 @@ void notify_store(const char *name, int fd) {
 }
 
 int notify_stored_fd(const char *name) {
-        int fd = find_fd(name, true, 0), more;
+        int fd = notify_find_fd(name, true, 0), more;
 
         if (fd < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
                 return -1;
-        for (unsigned i = 1; (more = find_fd(name, true, i)) >= 0; i++)
+        for (unsigned i = 1; (more = notify_find_fd(name, true, i)) >= 0; i++)
                 close(more);
         return fd;
 }
@@ -239,10 +239,10 @@ int notify_listen_fd(char *error, unsigned error_size) {
         const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
         int fd;
 
-        if (!pid || !count || !names_us(pid) || strcmp(count, "0") == 0)
+        if (!pid || !count || !notify_names_us(pid) || strcmp(count, "0") == 0)
                 return -ENOENT;
-        fd = find_fd(NOTIFY_STATE, false, 0);
-        if (fd < 0 || find_fd(NOTIFY_STATE, false, 1) >= 0) {
+        fd = notify_find_fd(NOTIFY_STATE, false, 0);
+        if (fd < 0 || notify_find_fd(NOTIFY_STATE, false, 1) >= 0) {
                 snprintf(error, error_size,
                          "the service manager passed %.16s descriptors, of which one must be a socket, and "
                          "one may be "
@@ -250,8 +250,8 @@ int notify_listen_fd(char *error, unsigned error_size) {
                          count);
                 return -EINVAL;
         }
-        if (!socket_is(fd, SO_DOMAIN, AF_UNIX) || !socket_is(fd, SO_TYPE, SOCK_SEQPACKET) ||
-            !socket_is(fd, SO_ACCEPTCONN, 1)) {
+        if (!notify_socket_is(fd, SO_DOMAIN, AF_UNIX) || !notify_socket_is(fd, SO_TYPE, SOCK_SEQPACKET) ||
+            !notify_socket_is(fd, SO_ACCEPTCONN, 1)) {
                 snprintf(error, error_size,
                          "the socket that the service manager passed does not listen as a Unix socket of "
                          "type SOCK_SEQPACKET (ListenSequentialPacket=)");

@@ -33,7 +33,7 @@ static const struct unit {
 };
 
 /* Digits at `*text`; leaves it behind them. False without a digit or on overflow. */
-static bool read_digits(const char **text, uint64_t *ret) {
+static bool option_read_digits(const char **text, uint64_t *ret) {
         uint64_t value = 0;
 
         if (**text < '0' || **text > '9')
@@ -46,7 +46,7 @@ static bool read_digits(const char **text, uint64_t *ret) {
         return true;
 }
 
-static uint64_t factor_of(const struct unit *units, size_t count, const char *name) {
+static uint64_t option_factor(const struct unit *units, size_t count, const char *name) {
         for (size_t i = 0; i < count; i++)
                 if (strcmp(units[i].name, name) == 0)
                         return units[i].factor;
@@ -54,32 +54,32 @@ static uint64_t factor_of(const struct unit *units, size_t count, const char *na
 }
 
 /* "500ms", "1.5s", "2min"; a bare number counts seconds. */
-static bool read_time(const char *text, uint64_t *ret) {
+static bool option_read_time(const char *text, uint64_t *ret) {
         uint64_t whole, tenths = 0, place = 1;
 
-        if (!read_digits(&text, &whole))
+        if (!option_read_digits(&text, &whole))
                 return false;
         if (*text == '.') {
                 const char *first = ++text;
-                if (!read_digits(&text, &tenths) || text - first > 6)
+                if (!option_read_digits(&text, &tenths) || text - first > 6)
                         return false;
                 for (; first < text; first++)
                         place *= 10;
         }
         text += *text == ' ';
 
-        uint64_t factor = factor_of(time_units, array_size(time_units), *text ? text : "s");
+        uint64_t factor = option_factor(time_units, array_size(time_units), *text ? text : "s");
         if (factor == 0 || __builtin_mul_overflow(whole, factor, &whole))
                 return false;
         return !__builtin_add_overflow(whole, tenths * factor / place, ret);
 }
 
 /* "64K", "8M", "2G", also "8MiB"; a bare number counts bytes. */
-static bool read_size(const char *text, uint64_t *ret) {
+static bool option_read_size(const char *text, uint64_t *ret) {
         uint64_t value;
         char unit[2] = "";
 
-        if (!read_digits(&text, &value))
+        if (!option_read_digits(&text, &value))
                 return false;
         text += *text == ' ';
         if (*text) {
@@ -87,12 +87,17 @@ static bool read_size(const char *text, uint64_t *ret) {
                 if (strcmp(text, "") != 0 && strcmp(text, "iB") != 0)
                         return false;
         }
-        uint64_t factor = factor_of(size_units, array_size(size_units), unit);
+        uint64_t factor = option_factor(size_units, array_size(size_units), unit);
         return factor != 0 && !__builtin_mul_overflow(value, factor, ret);
 }
 
+static bool option_read_count(const char *text, uint64_t *ret) {
+        return option_read_digits(&text, ret) && *text == '\0';
+}
+
 /* The largest unit that divides the value: "8M", "10s", "30min". */
-static void format_unit(const struct unit *units, size_t count, uint64_t value, char *text, size_t size) {
+static void option_format_unit(const struct unit *units, size_t count, uint64_t value, char *text,
+                               size_t size) {
         const struct unit *last = &units[count - 1];
         const struct unit *unit = units;
 
@@ -101,44 +106,44 @@ static void format_unit(const struct unit *units, size_t count, uint64_t value, 
         snprintf(text, size, "%" PRIu64 "%s", value / unit->factor, unit->name);
 }
 
-static void format_time(const void *field, char *text, size_t size) {
+static void option_format_time(const void *field, char *text, size_t size) {
         if (*(const uint64_t *)field == 0)
                 snprintf(text, size, "0s");
         else
-                format_unit(time_units, array_size(time_units), *(const uint64_t *)field, text, size);
+                option_format_unit(time_units, array_size(time_units), *(const uint64_t *)field, text, size);
 }
 
-static void format_size(const void *field, char *text, size_t size) {
-        format_unit(size_units, array_size(size_units), *(const uint64_t *)field, text, size);
+static void option_format_size(const void *field, char *text, size_t size) {
+        option_format_unit(size_units, array_size(size_units), *(const uint64_t *)field, text, size);
 }
 
-static void format_count(const void *field, char *text, size_t size) {
+static void option_format_count(const void *field, char *text, size_t size) {
         snprintf(text, size, "%" PRIu64, *(const uint64_t *)field);
 }
 
-static void format_number(const void *field, char *text, size_t size) {
+static void option_format_number(const void *field, char *text, size_t size) {
         snprintf(text, size, "%u", *(const unsigned *)field);
 }
 
-static void format_mode(const void *field, char *text, size_t size) {
+static void option_format_mode(const void *field, char *text, size_t size) {
         snprintf(text, size, "%04o", (unsigned)*(const mode_t *)field);
 }
 
-static void format_level(const void *field, char *text, size_t size) {
+static void option_format_level(const void *field, char *text, size_t size) {
         snprintf(text, size, "%s", levels[*(const int *)field].name);
 }
 
-static void format_switch(const void *field, char *text, size_t size) {
+static void option_format_switch(const void *field, char *text, size_t size) {
         snprintf(text, size, "%s", *(const bool *)field ? "yes" : "no");
 }
 
-static void format_text(const void *field, char *text, size_t size) {
+static void option_format_text(const void *field, char *text, size_t size) {
         snprintf(text, size, "%s", *(char *const *)field ?: "");
 }
 
 /* The affinity has two parts in the configuration; its row's offset is that of the set, and an empty set is
  * "none". */
-static void format_affinity(const void *field, char *text, size_t size) {
+static void option_format_affinity(const void *field, char *text, size_t size) {
         const cpu_set_t *set = field;
         size_t used = 0;
 
@@ -158,14 +163,14 @@ static void format_affinity(const void *field, char *text, size_t size) {
         }
 }
 
-static int complain(char *error, size_t size, const char *value, const char *wanted) {
+static int option_complain(char *error, size_t size, const char *value, const char *wanted) {
         snprintf(error, size, "'%.128s' is not %s", value, wanted);
         return -EINVAL;
 }
 
-static int out_of_range(const struct option_row *row, const char *value, char *error, size_t size) {
+static int option_out_of_range(const struct option_row *row, const char *value, char *error, size_t size) {
         void (*format)(const void *, char *, size_t) =
-                row->format == format_number ? format_count : row->format;
+                row->format == option_format_number ? option_format_count : row->format;
         char min[32], max[32];
 
         format(&row->min, min, sizeof(min));
@@ -174,110 +179,102 @@ static int out_of_range(const struct option_row *row, const char *value, char *e
         return -EINVAL;
 }
 
-static int set_time(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
-        uint64_t time;
+/* A number in the form that `read` knows, within the row's range. */
+static int option_read(const struct option_row *row, bool (*read)(const char *, uint64_t *), const char *form,
+                       const char *value, uint64_t *ret, char *error, size_t size) {
+        uint64_t number;
 
-        if (!read_time(value, &time))
-                return complain(error, size, value, "a time such as 5s, 500ms, 2min or a number of seconds");
-        if (time < row->min || time > row->max)
-                return out_of_range(row, value, error, size);
-        *(uint64_t *)field = time;
+        if (!read(value, &number))
+                return option_complain(error, size, value, form);
+        if (number < row->min || number > row->max)
+                return option_out_of_range(row, value, error, size);
+        *ret = number;
         return 0;
 }
 
-static int set_size(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
-        uint64_t bytes;
-
-        if (!read_size(value, &bytes))
-                return complain(error, size, value, "a size in bytes such as 65536, 64K, 8M or 2G");
-        if (bytes < row->min || bytes > row->max)
-                return out_of_range(row, value, error, size);
-        *(uint64_t *)field = bytes;
-        return 0;
+static int option_set_time(const struct option_row *row, void *field, const char *value, char *error,
+                           size_t size) {
+        return option_read(row, option_read_time, "a time such as 5s, 500ms, 2min or a number of seconds",
+                           value, field, error, size);
 }
 
-static int set_pages(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
+static int option_set_size(const struct option_row *row, void *field, const char *value, char *error,
+                           size_t size) {
+        return option_read(row, option_read_size, "a size in bytes such as 65536, 64K, 8M or 2G", value,
+                           field, error, size);
+}
+
+static int option_set_pages(const struct option_row *row, void *field, const char *value, char *error,
+                            size_t size) {
         uint64_t bytes;
-        int r = set_size(row, &bytes, value, error, size);
+        int r = option_set_size(row, &bytes, value, error, size);
 
         if (r < 0)
                 return r;
         if (bytes % 4096 != 0)
-                return complain(error, size, value, "a multiple of 4096 bytes");
+                return option_complain(error, size, value, "a multiple of 4096 bytes");
         *(uint64_t *)field = bytes;
         return 0;
 }
 
-static int read_count(const struct option_row *row, const char *value, uint64_t *ret, char *error,
-                      size_t size) {
-        const char *end = value;
-
-        if (!read_digits(&end, ret) || *end)
-                return complain(error, size, value, "a number");
-        if (*ret < row->min || *ret > row->max)
-                return out_of_range(row, value, error, size);
-        return 0;
+static int option_set_count(const struct option_row *row, void *field, const char *value, char *error,
+                            size_t size) {
+        return option_read(row, option_read_count, "a number", value, field, error, size);
 }
 
-static int set_count(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
+static int option_set_number(const struct option_row *row, void *field, const char *value, char *error,
+                             size_t size) {
         uint64_t count;
-        int r = read_count(row, value, &count, error, size);
-
-        if (r == 0)
-                *(uint64_t *)field = count;
-        return r;
-}
-
-static int set_number(const struct option_row *row, void *field, const char *value, char *error,
-                      size_t size) {
-        uint64_t count;
-        int r = read_count(row, value, &count, error, size);
+        int r = option_set_count(row, &count, value, error, size);
 
         if (r == 0)
                 *(unsigned *)field = (unsigned)count;
         return r;
 }
 
-static int set_mode(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
+static int option_set_mode(const struct option_row *row, void *field, const char *value, char *error,
+                           size_t size) {
         unsigned mode = 0;
         size_t digits = strspn(value, "01234567");
 
         if (digits == 0 || digits > 4 || value[digits] || sscanf(value, "%o", &mode) != 1 || mode > 0777)
-                return complain(error, size, value, "an octal file mode such as 0660");
+                return option_complain(error, size, value, "an octal file mode such as 0660");
         *(mode_t *)field = (mode_t)mode;
         return 0;
 }
 
-static int set_switch(const struct option_row *row, void *field, const char *value, char *error,
-                      size_t size) {
+static int option_set_switch(const struct option_row *row, void *field, const char *value, char *error,
+                             size_t size) {
         if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
-                return complain(error, size, value, "yes or no");
+                return option_complain(error, size, value, "yes or no");
         *(bool *)field = strcmp(value, "yes") == 0;
         return 0;
 }
 
-static int set_level(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
+static int option_set_level(const struct option_row *row, void *field, const char *value, char *error,
+                            size_t size) {
         for (unsigned i = 0; i < array_size(levels); i++)
                 if (strcmp(levels[i].name, value) == 0 || (value[0] == (char)('0' + i) && !value[1])) {
                         *(int *)field = (int)i;
                         return 0;
                 }
-        return complain(error, size, value,
-                        "a log level: emerg, alert, crit, err, warning, notice, info, debug, or 0 to 7");
+        return option_complain(
+                error, size, value,
+                "a log level: emerg, alert, crit, err, warning, notice, info, debug, or 0 to 7");
 }
 
-static int set_affinity(const struct option_row *row, void *field, const char *value, char *error,
-                        size_t size) {
+static int option_set_affinity(const struct option_row *row, void *field, const char *value, char *error,
+                               size_t size) {
         cpu_set_t set;
 
         CPU_ZERO(&set);
         if (*value && !cpus_parse(value, &set))
-                return complain(error, size, value, "a list of CPUs such as 0-3,8");
+                return option_complain(error, size, value, "a list of CPUs such as 0-3,8");
         *(cpu_set_t *)field = set;
         return 0;
 }
 
-static int replace_text(void *field, const char *value) {
+static int option_replace_text(void *field, const char *value) {
         char *copy = strdup(value);
 
         if (!copy)
@@ -287,67 +284,72 @@ static int replace_text(void *field, const char *value) {
         return 0;
 }
 
-static int set_device(const struct option_row *row, void *field, const char *value, char *error,
-                      size_t size) {
+static int option_set_device(const struct option_row *row, void *field, const char *value, char *error,
+                             size_t size) {
         static const char *const allowed =
                 "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
         const char *label = strncmp(value, "cpu:", 4) == 0 ? value + 4 : NULL;
 
         if (strcmp(value, "cpu") != 0 &&
             (!label || strspn(label, allowed) != strlen(label) || strlen(label) < 1 || strlen(label) > 32))
-                return complain(error, size, value,
-                                "a device: cpu, or cpu:LABEL with up to 32 letters, digits, dots, dashes or "
-                                "underscores");
-        return replace_text(field, value);
+                return option_complain(
+                        error, size, value,
+                        "a device: cpu, or cpu:LABEL with up to 32 letters, digits, dots, dashes or "
+                        "underscores");
+        return option_replace_text(field, value);
 }
 
-static int set_socket(const struct option_row *row, void *field, const char *value, char *error,
-                      size_t size) {
+static int option_set_socket(const struct option_row *row, void *field, const char *value, char *error,
+                             size_t size) {
         if (strlen(value) >= sizeof(((struct sockaddr_un *)NULL)->sun_path)) {
                 snprintf(error, size, "the path has %zu bytes, a Unix socket's path at most %zu",
                          strlen(value), sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1);
                 return -EINVAL;
         }
-        return replace_text(field, value);
+        return option_replace_text(field, value);
 }
 
-static int set_group(const struct option_row *row, void *field, const char *value, char *error, size_t size) {
-        return replace_text(field, value);
+static int option_set_group(const struct option_row *row, void *field, const char *value, char *error,
+                            size_t size) {
+        return option_replace_text(field, value);
 }
 
 #define SIZE_OF(name) sizeof(((struct config *)NULL)->name)
 #define FIELD(name) .offset = offsetof(struct config, name), .field_size = SIZE_OF(name)
 #define OWNED(name) .offset = offsetof(struct config, name)
-#define TIME .what = "TIME", .set = set_time, .format = format_time
-#define COUNT .what = "N", .set = set_count, .format = format_count, .min = 1, .max = 1000000
-#define BYTES .what = "SIZE", .set = set_size, .format = format_size, .min = 4096, .max = UINT64_C(1) << 60
+#define TIME .what = "TIME", .set = option_set_time, .format = option_format_time
+#define COUNT .what = "N", .set = option_set_count, .format = option_format_count, .min = 1, .max = 1000000
+#define BYTES                                                                                                \
+        .what = "SIZE", .set = option_set_size, .format = option_format_size, .min = 4096,                   \
+        .max = UINT64_C(1) << 60
 #define LIMIT(slot) .reloads = true, FIELD(limits[slot])
 
 const struct option_row option_rows[] = {
         { "daemon", "device", "DEVICE", "what to serve: cpu, or cpu:LABEL to tell several apart", "cpu",
-          .set = set_device, .format = format_text, OWNED(device) },
+          .set = option_set_device, .format = option_format_text, OWNED(device) },
         { "daemon", "socket", "PATH",
           "socket to listen on (default: by device, below /run/gradsync or $XDG_RUNTIME_DIR)", "",
-          .set = set_socket, .format = format_text, OWNED(socket) },
+          .set = option_set_socket, .format = option_format_text, OWNED(socket) },
         { "daemon", "socket_group", "GROUP", "group that the socket is given to (default: leave it)", "",
-          .set = set_group, .format = format_text, OWNED(socket_group) },
-        { "daemon", "socket_mode", "MODE", "permissions of the socket", "0660", .set = set_mode,
-          .format = format_mode, FIELD(socket_mode) },
+          .set = option_set_group, .format = option_format_text, OWNED(socket_group) },
+        { "daemon", "socket_mode", "MODE", "permissions of the socket", "0660", .set = option_set_mode,
+          .format = option_format_mode, FIELD(socket_mode) },
         { "daemon", "metrics_socket", "PATH",
-          "Unix socket that gives out metrics in OpenMetrics format (default: none)", "", .set = set_socket,
-          .format = format_text, OWNED(metrics_socket) },
+          "Unix socket that gives out metrics in OpenMetrics format (default: none)", "",
+          .set = option_set_socket, .format = option_format_text, OWNED(metrics_socket) },
         { "daemon", "metrics_mode", "MODE", "permissions of that socket; its group is socket_group", "0600",
-          .set = set_mode, .format = format_mode, FIELD(metrics_mode) },
+          .set = option_set_mode, .format = option_format_mode, FIELD(metrics_mode) },
         { "daemon", "admin_group", "GROUP", "group that sees all jobs and may act on them", "gradsync-admin",
-          .set = set_group, .format = format_text, OWNED(admin_group) },
+          .set = option_set_group, .format = option_format_text, OWNED(admin_group) },
         { "daemon", "allow_nobody", "yes|no", "whether uid 65534 (nobody) may connect", "no",
-          .set = set_switch, .format = format_switch, .reloads = true, FIELD(allow_nobody) },
+          .set = option_set_switch, .format = option_format_switch, .reloads = true, FIELD(allow_nobody) },
         { "daemon", "workers", "N", "threads that reduce; 0: as many as the CPUs and the cgroup allow", "0",
-          .set = set_number, .format = format_number, .max = 256, FIELD(workers) },
+          .set = option_set_number, .format = option_format_number, .max = 256, FIELD(workers) },
         { "daemon", "affinity", "CPUS", "CPUs for the workers, such as 0-3,8 (default: leave it)", "",
-          .set = set_affinity, .format = format_affinity, OWNED(affinity) },
+          .set = option_set_affinity, .format = option_format_affinity, OWNED(affinity) },
         { "daemon", "log_level", "LEVEL", "least urgent level to log: err, warning, notice, info, debug",
-          "info", .set = set_level, .format = format_level, .reloads = true, FIELD(log_priority) },
+          "info", .set = option_set_level, .format = option_format_level, .reloads = true,
+          FIELD(log_priority) },
         { "daemon", "drain_timeout", TIME, .help = "how long open steps may go on after SIGTERM",
           .fallback = "10s", .max = HOUR, .reloads = true, FIELD(drain_timeout) },
         { "daemon", "handshake_timeout", TIME,
@@ -364,7 +366,8 @@ const struct option_row option_rows[] = {
           .help = "how long the place of a lost member is kept for its successor", .fallback = "10s",
           .max = 24 * HOUR, .reloads = true, FIELD(rejoin_grace) },
         { "daemon", "staging_bytes", "SIZE", "staging memory of one member, for collectives outside steps",
-          "8M", .set = set_pages, .format = format_size, .min = 64 * KIB, .max = GIB, FIELD(staging_bytes) },
+          "8M", .set = option_set_pages, .format = option_format_size, .min = 64 * KIB, .max = GIB,
+          FIELD(staging_bytes) },
         { "limits", "clients_per_uid", COUNT, .help = "open connections of one user", .fallback = "256",
           LIMIT(ACCOUNT_CLIENTS) },
         { "limits", "connects_per_uid", COUNT, .help = "new connections of one user in a second",
@@ -374,8 +377,8 @@ const struct option_row option_rows[] = {
         { "limits", "arenas_per_uid", COUNT, .help = "arenas and staging memories of one user",
           .fallback = "1024", LIMIT(ACCOUNT_ARENAS) },
         { "limits", "fds_per_uid", "N",
-          "file descriptors held for one user: half of RLIMIT_NOFILE, at most 4096", .set = set_count,
-          .format = format_count, .min = 1, .max = 10000000, LIMIT(ACCOUNT_FDS) },
+          "file descriptors held for one user: half of RLIMIT_NOFILE, at most 4096", .set = option_set_count,
+          .format = option_format_count, .min = 1, .max = 10000000, LIMIT(ACCOUNT_FDS) },
         { "limits", "bytes_per_uid", BYTES,
           .help = "bytes of them, and of plans, of one user: half of the machine's memory",
           LIMIT(ACCOUNT_BYTES) },

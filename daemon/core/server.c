@@ -21,7 +21,7 @@
 #include "base/flood.h"
 #include "base/log.h"
 #include "base/user.h"
-#include "core/metrics.h"
+#include "core/exporter.h"
 #include "core/notify.h"
 #include "socket/listener.h"
 
@@ -45,7 +45,7 @@ struct server {
         struct jobs *jobs;
         struct conns conns;
         struct listener *listener;
-        struct metrics *metrics; /* NULL: no metrics socket */
+        struct exporter *exporter; /* NULL: no metrics socket */
         struct loop_signal *signal[3];
         struct loop_timer *stop, *watchdog, *status;
         uint64_t watchdog_interval;
@@ -54,13 +54,13 @@ struct server {
         bool feeding;        /* the watchdog was fed the last time */
 };
 
-static int fail(int r, const char *what, char *error, size_t size) {
+static int server_fail(int r, const char *what, char *error, size_t size) {
         snprintf(error, size, "%s: %s", what, strerror(-r));
         return r;
 }
 
 /* Every client costs two or three fds; the hard limit is what the administrator granted. */
-static void raise_file_limit(void) {
+static void server_raise_file_limit(void) {
         struct rlimit limit;
 
         if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
@@ -69,13 +69,13 @@ static void raise_file_limit(void) {
         }
 }
 
-static void backend_ready(void *data, int fd, unsigned events) {
+static void server_on_backend(void *data, int fd, unsigned events) {
         struct server *server = data;
 
         server->backend->ops->dispatch(server->backend);
 }
 
-static int open_backend(struct server *server, char *error, size_t size) {
+static int server_open_backend(struct server *server, char *error, size_t size) {
         struct backend_config config = {
                 .workers = server->config.workers,
                 .has_affinity = server->config.has_affinity,
@@ -94,24 +94,24 @@ static int open_backend(struct server *server, char *error, size_t size) {
 
         r = jobs_new(&jobs, &server->jobs);
         if (r < 0)
-                return fail(r, "cannot set up the table of jobs", error, size);
+                return server_fail(r, "cannot set up the table of jobs", error, size);
         config.owner = server->jobs;
         r = backend_host.open(&config, &server->backend);
         if (r == -ENOTSUP)
-                return fail(
+                return server_fail(
                         r,
                         "GRADSYNC_SIMD names an instruction set that this CPU, or this build, does not have",
                         error, size);
         if (r < 0)
-                return fail(r, "cannot start the worker threads", error, size);
+                return server_fail(r, "cannot start the worker threads", error, size);
         server->jobs->config.backend = server->backend;
-        r = loop_io_new(server->loop, server->backend->ops->fd(server->backend), LOOP_READ, backend_ready,
+        r = loop_io_new(server->loop, server->backend->ops->fd(server->backend), LOOP_READ, server_on_backend,
                         server, &server->backend_io);
-        return r < 0 ? fail(r, "cannot watch the worker threads", error, size) : 0;
+        return r < 0 ? server_fail(r, "cannot watch the worker threads", error, size) : 0;
 }
 
 /* Looked up once: a name service may take its time. A group that does not exist has no members. */
-static void find_admin_group(struct server *server) {
+static void server_find_admin_group(struct server *server) {
         const char *name = server->config.admin_group;
         const struct group *group = name[0] != '\0' ? getgrnam(name) : NULL;
 
@@ -121,7 +121,7 @@ static void find_admin_group(struct server *server) {
 }
 
 /* What the last daemon has left, and what is left to the next one. Without it the members' word has to do. */
-static void open_state(struct server *server) {
+static void server_open_state(struct server *server) {
         _cleanup_(closep) int fd = notify_stored_fd(NOTIFY_STATE);
         struct state *state = NULL;
         struct past *past = NULL;
@@ -141,7 +141,7 @@ static void open_state(struct server *server) {
         server->past_until = clock_now() + PAST_KEPT;
 }
 
-static int open_sessions(struct server *server, char *error, size_t size) {
+static int server_open_sessions(struct server *server, char *error, size_t size) {
         struct sessions_config config = {
                 .loop = server->loop,
                 .backend = server->backend,
@@ -155,17 +155,17 @@ static int open_sessions(struct server *server, char *error, size_t size) {
         int r;
 
         if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
-                return fail(-errno, "cannot draw an instance id", error, size);
+                return server_fail(-errno, "cannot draw an instance id", error, size);
         r = sessions_new(&config, &server->sessions);
         if (r == 0)
                 r = conns_init(&server->conns, server->loop, server->sessions, server->users, server->closer);
-        find_admin_group(server);
+        server_find_admin_group(server);
         server->conns.allow_nobody = server->config.allow_nobody;
         server->conns.connects_per_uid = server->config.connects_per_uid;
-        return r < 0 ? fail(r, "cannot set up sessions", error, size) : 0;
+        return r < 0 ? server_fail(r, "cannot set up sessions", error, size) : 0;
 }
 
-static int open_listener(struct server *server, char *error, size_t size) {
+static int server_open_listener(struct server *server, char *error, size_t size) {
         struct listener_config config = {
                 .path = server->config.socket,
                 .group = server->config.socket_group,
@@ -179,7 +179,7 @@ static int open_listener(struct server *server, char *error, size_t size) {
         return listener_new(server->loop, &server->conns, &config, &server->listener, error, size);
 }
 
-static int open_metrics(struct server *server, char *error, size_t size) {
+static int server_open_exporter(struct server *server, char *error, size_t size) {
         struct listener_config config = {
                 .path = server->config.metrics_socket,
                 .group = server->config.socket_group,
@@ -188,11 +188,11 @@ static int open_metrics(struct server *server, char *error, size_t size) {
 
         if (config.path[0] == '\0')
                 return 0;
-        return metrics_new(server->loop, server->sessions, server->closer, &config, &server->metrics, error,
-                           size);
+        return exporter_new(server->loop, server->sessions, server->closer, &config, &server->exporter, error,
+                            size);
 }
 
-static void tell_status(struct server *server) {
+static void server_show_status(struct server *server) {
         unsigned clients = sessions_count(server->sessions);
 
         if (clients == server->told_clients)
@@ -202,10 +202,10 @@ static void tell_status(struct server *server) {
                       (unsigned long long)accounts_total(server->users, ACCOUNT_JOBS));
 }
 
-static void status_due(void *data) {
+static void server_on_status(void *data) {
         struct server *server = data;
 
-        tell_status(server);
+        server_show_status(server);
         flood_settle(clock_now());
         users_sweep(server->users, clock_now());
         if (server->past_until != 0 && clock_now() >= server->past_until) {
@@ -216,7 +216,7 @@ static void status_due(void *data) {
 }
 
 /* The loop is alive, or this would not run; the workers are if each has answered the last ping. */
-static void watchdog_due(void *data) {
+static void server_on_watchdog(void *data) {
         struct server *server = data;
         unsigned silent = server->backend->ops->ping(server->backend);
 
@@ -229,21 +229,21 @@ static void watchdog_due(void *data) {
         loop_timer_arm(server->watchdog, server->watchdog_interval);
 }
 
-static int start_timers(struct server *server) {
+static int server_start_timers(struct server *server) {
         int r;
 
-        r = loop_timer_new(server->loop, status_due, server, &server->status);
+        r = loop_timer_new(server->loop, server_on_status, server, &server->status);
         if (r == 0)
                 r = loop_timer_arm(server->status, STATUS_INTERVAL);
         server->watchdog_interval = notify_watchdog_interval() / 4;
         if (r < 0 || server->watchdog_interval == 0)
                 return r;
         server->feeding = true;
-        r = loop_timer_new(server->loop, watchdog_due, server, &server->watchdog);
+        r = loop_timer_new(server->loop, server_on_watchdog, server, &server->watchdog);
         return r < 0 ? r : loop_timer_arm(server->watchdog, server->watchdog_interval);
 }
 
-static void look_at_stop(void *data) {
+static void server_look_at_stop(void *data) {
         struct server *server = data;
         bool busy = jobs_busy(server->jobs);
 
@@ -266,7 +266,7 @@ static void look_at_stop(void *data) {
 }
 
 /* The first signal drains; a second one makes what is open void at once. */
-static void stop(struct server *server, int signal) {
+static void server_stop(struct server *server, int signal) {
         server->drain_deadline = server->phase == RUNNING ? clock_now() + server->config.drain_timeout : 0;
         if (server->phase != RUNNING)
                 return;
@@ -280,7 +280,7 @@ static void stop(struct server *server, int signal) {
         loop_timer_arm(server->stop, 1);
 }
 
-static void apply(struct server *server) {
+static void server_apply(struct server *server) {
         log_set_priority(server->config.log_priority);
         accounts_set_limits(server->users, server->config.limits);
         jobs_set_times(server->jobs, server->config.step_deadline, server->config.stall_notice,
@@ -290,7 +290,7 @@ static void apply(struct server *server) {
         server->conns.connects_per_uid = server->config.connects_per_uid;
 }
 
-static void reload(struct server *server) {
+static void server_reload(struct server *server) {
         enum config_action action;
         struct config fresh;
         char text[512] = "out of memory";
@@ -300,7 +300,7 @@ static void reload(struct server *server) {
                 log_error("configuration not reloaded, the old one stays: %s", text);
         } else {
                 config_reload(&server->config, &fresh, text, sizeof(text));
-                apply(server);
+                server_apply(server);
                 log_info("configuration reloaded%s%s", text[0] != '\0' ? "; these need a restart: " : "",
                          text);
         }
@@ -308,26 +308,27 @@ static void reload(struct server *server) {
         notify_ready(NULL);
 }
 
-static void on_signal(void *data, int signal) {
+static void server_on_signal(void *data, int signal) {
         if (signal == SIGHUP)
-                reload(data);
+                server_reload(data);
         else
-                stop(data, signal);
+                server_stop(data, signal);
 }
 
-static int watch_signals(struct server *server) {
+static int server_watch_signals(struct server *server) {
         static const int signals[] = { SIGTERM, SIGINT, SIGHUP };
 
         for (size_t i = 0; i < array_size(signals); i++) {
-                int r = loop_signal_new(server->loop, signals[i], on_signal, server, &server->signal[i]);
+                int r = loop_signal_new(server->loop, signals[i], server_on_signal, server,
+                                        &server->signal[i]);
 
                 if (r < 0)
                         return r;
         }
-        return loop_timer_new(server->loop, look_at_stop, server, &server->stop);
+        return loop_timer_new(server->loop, server_look_at_stop, server, &server->stop);
 }
 
-static int start(struct server *server, char *error, size_t size) {
+static int server_start(struct server *server, char *error, size_t size) {
         int r;
 
         r = loop_new(&server->loop);
@@ -338,22 +339,22 @@ static int start(struct server *server, char *error, size_t size) {
                 r = closer_new(server->loop, server->users, close, &server->closer);
         }
         if (r == 0)
-                r = watch_signals(server);
+                r = server_watch_signals(server);
         if (r < 0)
-                return fail(r, "cannot start", error, size);
-        r = open_backend(server, error, size);
+                return server_fail(r, "cannot start", error, size);
+        r = server_open_backend(server, error, size);
         if (r == 0)
-                open_state(server);
+                server_open_state(server);
         if (r == 0)
-                r = open_sessions(server, error, size);
+                r = server_open_sessions(server, error, size);
         if (r == 0)
-                r = open_listener(server, error, size);
+                r = server_open_listener(server, error, size);
         if (r == 0)
-                r = open_metrics(server, error, size);
+                r = server_open_exporter(server, error, size);
         if (r < 0)
                 return r;
-        r = start_timers(server);
-        return r < 0 ? fail(r, "cannot start", error, size) : 0;
+        r = server_start_timers(server);
+        return r < 0 ? server_fail(r, "cannot start", error, size) : 0;
 }
 
 int server_new(struct config *config, const struct config_source *source, struct server **ret, char *error,
@@ -362,12 +363,12 @@ int server_new(struct config *config, const struct config_source *source, struct
         int r;
 
         if (server == NULL)
-                return fail(-ENOMEM, "cannot start", error, size);
+                return server_fail(-ENOMEM, "cannot start", error, size);
         server->config = *config;
         *config = (struct config){ 0 };
         server->source = source;
-        raise_file_limit();
-        r = start(server, error, size);
+        server_raise_file_limit();
+        r = server_start(server, error, size);
         if (r < 0) {
                 server_free(server);
                 return r;
@@ -393,7 +394,7 @@ int server_run(struct server *server) {
 struct server *server_free(struct server *server) {
         if (server == NULL)
                 return NULL;
-        metrics_free(server->metrics);
+        exporter_free(server->exporter);
         listener_free(server->listener);
         conns_deinit(&server->conns);
         loop_io_free(server->backend_io);

@@ -6,6 +6,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -49,7 +51,7 @@ struct conn {
 };
 
 /* Whatever comes with the packets of one batch has to have room. */
-static void measure(struct conns *conns) {
+static void conns_measure(struct conns *conns) {
         struct rlimit limit;
         uint64_t batch;
 
@@ -61,13 +63,15 @@ static void measure(struct conns *conns) {
 int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct users *users,
                struct closer *closer) {
         *conns = (struct conns){ .loop = loop, .sessions = sessions, .users = users, .closer = closer };
-        measure(conns);
+        conns_measure(conns);
         list_init(&conns->list);
         conns->buffers = malloc((size_t)FDPASS_BATCH * FRAME_MAX);
         return conns->buffers != NULL ? tidy_init(&conns->tidy, loop) : -ENOMEM;
 }
 
 static void packet_free(struct packet *packet) {
+        if (packet == NULL)
+                return;
         list_remove(&packet->link);
         charge_release(&packet->charge);
         charge_release(&packet->fd_charge);
@@ -106,11 +110,11 @@ void conns_deinit(struct conns *conns) {
         conns->buffers = NULL;
 }
 
-static void reap(void *data) {
+static void conn_reap(void *data) {
         conn_free(data);
 }
 
-static void hangup(void *link) {
+static void conn_hang_up(void *link) {
         struct conn *conn = link;
 
         conn->dead = true;
@@ -118,29 +122,37 @@ static void hangup(void *link) {
         loop_defer(conn->conns->loop, &conn->reap);
 }
 
-/* Not the client ends this, but we do. */
-static void give_up(struct conn *conn) {
+/* The daemon ends this, not the client. */
+static void conn_disconnect(struct conn *conn, enum flood_kind kind, int priority, const char *format, ...)
+        __attribute__((format(printf, 4, 5)));
+static void conn_disconnect(struct conn *conn, enum flood_kind kind, int priority, const char *format, ...) {
+        char why[256];
+        va_list arguments;
+
+        va_start(arguments, format);
+        vsnprintf(why, sizeof(why), format, arguments);
+        va_end(arguments);
+        if (flood_admits(kind, conn->peer.uid, clock_now()))
+                log_write(priority, NULL, "client pid %d, uid %u is disconnected: %s", (int)conn->peer.pid,
+                          (unsigned)conn->peer.uid, why);
         conn->dead = true;
         loop_io_set(conn->io, 0);
         session_given_up(conn->session);
 }
 
-/* Whether the client has closed the link. Kernels before 6.2 say ECONNREFUSED to who sends in the moment
- * of it. */
-static bool is_closed(int error) {
+/* Whether the client has closed the link. Kernels before 6.2 say ECONNREFUSED to a
+ * process that sends at that moment. */
+static bool conn_is_closed(int error) {
         return error == 0 || error == -EPIPE || error == -ECONNRESET || error == -ECONNREFUSED;
 }
 
 /* The link has failed, or, with 0, come to its end: the session ends itself and hangs up. */
-static void fail(struct conn *conn, int error) {
+static void conn_fail(struct conn *conn, int error) {
         if (conn->dead)
                 return;
-        if (!is_closed(error)) {
-                if (flood_admits(FLOOD_FAILED, conn->peer.uid, clock_now()))
-                        log_error("client pid %d, uid %u is disconnected: nothing can be sent to it, or read "
-                                  "from it: %s",
-                                  (int)conn->peer.pid, (unsigned)conn->peer.uid, strerror(-error));
-                give_up(conn);
+        if (!conn_is_closed(error)) {
+                conn_disconnect(conn, FLOOD_FAILED, LOG_ERR, "nothing can be sent to it, or read from it: %s",
+                                strerror(-error));
                 return;
         }
         conn->dead = true;
@@ -148,7 +160,7 @@ static void fail(struct conn *conn, int error) {
         session_closed(conn->session);
 }
 
-static int charge_packet(const struct conn *conn, struct packet *packet, size_t size, int fd,
+static int packet_charge(const struct conn *conn, struct packet *packet, size_t size, int fd,
                          struct refusal *refusal) {
         struct users *users = conn->conns->users;
         int r = charge_take(&packet->charge, users, conn->peer.uid, ACCOUNT_BYTES, sizeof(*packet) + size,
@@ -159,44 +171,30 @@ static int charge_packet(const struct conn *conn, struct packet *packet, size_t 
         return r;
 }
 
-static void enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
+static void conn_enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
         struct packet *packet;
         struct refusal refusal;
 
         if (conn->queued + size > CONN_QUEUE_MAX) {
-                if (flood_admits(FLOOD_UNREAD, conn->peer.uid, clock_now()))
-                        log_warning(
-                                "client pid %d, uid %u is disconnected: it does not read what is sent to it "
-                                "(%zu bytes wait)",
-                                (int)conn->peer.pid, (unsigned)conn->peer.uid, conn->queued);
-                give_up(conn);
+                conn_disconnect(conn, FLOOD_UNREAD, LOG_WARNING,
+                                "it does not read what is sent to it (%zu bytes wait)", conn->queued);
                 return;
         }
         packet = calloc(1, sizeof(*packet) + size);
-        if (packet != NULL)
+        if (packet != NULL) {
                 list_init(&packet->link);
-        if (packet == NULL || charge_packet(conn, packet, size, fd, &refusal) != 0) {
-                if (flood_admits(FLOOD_UNREAD, conn->peer.uid, clock_now()))
-                        log_warning(
-                                "client pid %d, uid %u is disconnected: no room for what waits to be sent to "
-                                "it",
-                                (int)conn->peer.pid, (unsigned)conn->peer.uid);
-                if (packet != NULL) {
-                        packet->fd = -1;
-                        packet_free(packet);
-                }
-                give_up(conn);
+                packet->fd = -1;
+        }
+        if (packet == NULL || packet_charge(conn, packet, size, fd, &refusal) != 0) {
+                conn_disconnect(conn, FLOOD_UNREAD, LOG_WARNING, "no room for what waits to be sent to it");
+                packet_free(packet);
                 return;
         }
         packet->fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
         if (fd >= 0 && packet->fd < 0) {
-                if (flood_admits(FLOOD_UNREAD, conn->peer.uid, clock_now()))
-                        log_error("client pid %d, uid %u is disconnected: no file descriptor is left to keep "
-                                  "one "
-                                  "for it: %s",
-                                  (int)conn->peer.pid, (unsigned)conn->peer.uid, strerror(errno));
+                conn_disconnect(conn, FLOOD_UNREAD, LOG_ERR,
+                                "no file descriptor is left to keep one for it: %s", strerror(errno));
                 packet_free(packet);
-                give_up(conn);
                 return;
         }
         packet->size = size;
@@ -206,24 +204,24 @@ static void enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
         loop_io_set(conn->io, LOOP_WRITE);
 }
 
-static void transmit(void *link, const void *frame, size_t size, int fd) {
+static void conn_transmit(void *link, const void *frame, size_t size, int fd) {
         struct conn *conn = link;
         int r;
 
         if (conn->dead)
                 return;
         if (!list_empty(&conn->queue)) {
-                enqueue(conn, frame, size, fd);
+                conn_enqueue(conn, frame, size, fd);
                 return;
         }
         r = fdpass_send(conn->sock, frame, size, &fd, fd >= 0 ? 1 : 0);
         if (r == -EAGAIN)
-                enqueue(conn, frame, size, fd);
+                conn_enqueue(conn, frame, size, fd);
         else if (r < 0)
-                fail(conn, r);
+                conn_fail(conn, r);
 }
 
-static void flush(struct conn *conn) {
+static void conn_flush(struct conn *conn) {
         while (!list_empty(&conn->queue)) {
                 struct packet *packet = list_entry(conn->queue.next, struct packet, link);
                 int r = fdpass_send(conn->sock, packet->data, packet->size, &packet->fd,
@@ -232,7 +230,7 @@ static void flush(struct conn *conn) {
                 if (r == -EAGAIN)
                         return;
                 if (r < 0) {
-                        fail(conn, r);
+                        conn_fail(conn, r);
                         return;
                 }
                 conn->queued -= packet->size;
@@ -250,7 +248,7 @@ static const char *packet_error(int error) {
 }
 
 /* Too many descriptors of its user wait to be closed: nothing more is read from any client of that one. */
-static void refuse_fds(struct conn *conn, const char *text) {
+static void conn_refuse_fds(struct conn *conn, const char *text) {
         if (flood_admits(FLOOD_PROTOCOL, conn->peer.uid, clock_now()))
                 log_warning(
                         "client pid %d, uid %u is disconnected: descriptors that it, or others of this uid, "
@@ -261,24 +259,24 @@ static void refuse_fds(struct conn *conn, const char *text) {
 }
 
 /* An fd that nobody wants. */
-static void drop(void *data, int fd) {
+static void conn_drop_fd(void *data, int fd) {
         struct conn *conn = data;
         struct refusal refusal;
 
         if (closer_take(conn->conns->closer, fd, conn->peer.uid, &refusal) > 0)
-                refuse_fds(conn, refusal.text);
+                conn_refuse_fds(conn, refusal.text);
 }
 
-static void drop_fds(struct conn *conn, const struct fdpass_packet *packet) {
+static void conn_drop_fds(struct conn *conn, const struct fdpass_packet *packet) {
         for (unsigned i = 0; i < packet->n_fds; i++)
                 if (packet->fds[i] >= 0)
-                        drop(conn, packet->fds[i]);
+                        conn_drop_fd(conn, packet->fds[i]);
 }
 
 /* False once there is nothing more to read from it. */
-static bool take(struct conn *conn, struct fdpass_packet *packet) {
+static bool conn_take(struct conn *conn, struct fdpass_packet *packet) {
         if (conn->dead) {
-                drop_fds(conn, packet);
+                conn_drop_fds(conn, packet);
                 return false;
         }
         if (packet->error != 0) {
@@ -286,16 +284,16 @@ static bool take(struct conn *conn, struct fdpass_packet *packet) {
                 return false;
         }
         if (packet->size == 0) {
-                fail(conn, 0);
+                conn_fail(conn, 0);
                 return false;
         }
         session_packet(conn->session, packet->data, packet->size, packet->fds, packet->n_fds);
-        drop_fds(conn, packet);
+        conn_drop_fds(conn, packet);
         return true;
 }
 
 /* The kernel closes fds for which there is no room, and waits for that if it has to. */
-static int receive_packets(struct conn *conn, struct fdpass_packet *packets) {
+static int conn_receive_packets(struct conn *conn, struct fdpass_packet *packets) {
         struct conns *conns = conn->conns;
         uint64_t used = accounts_total(conns->users, ACCOUNT_FDS) + OWN_FDS;
         bool scarce = used + (uint64_t)conn->batch * FDPASS_FDS_MAX > conns->fds_room;
@@ -303,56 +301,57 @@ static int receive_packets(struct conn *conn, struct fdpass_packet *packets) {
 
         if (scarce)
                 closer_hurry(conns->closer);
-        n = fdpass_receive_dropping(conn->sock, packets, conn->batch, drop, conn);
+        n = fdpass_receive_dropping(conn->sock, packets, conn->batch, conn_drop_fd, conn);
         if (scarce)
                 closer_calm(conns->closer);
         return n;
 }
 
 /* One batch; whether there may be more. */
-static bool receive(struct conn *conn) {
+static bool conn_receive(struct conn *conn) {
         struct fdpass_packet packets[FDPASS_BATCH];
         bool more = true;
         int n;
 
         if (closer_is_overdrawn(conn->conns->closer, conn->peer.uid)) {
-                refuse_fds(conn,
-                           "too many of them wait for that; send none that is neither a memfd nor a pidfd");
+                conn_refuse_fds(
+                        conn,
+                        "too many of them wait for that; send none that is neither a memfd nor a pidfd");
                 return false;
         }
         for (unsigned i = 0; i < FDPASS_BATCH; i++)
                 packets[i] = (struct fdpass_packet){ .data = conn->conns->buffers + (size_t)i * FRAME_MAX };
-        n = receive_packets(conn, packets);
+        n = conn_receive_packets(conn, packets);
         if (n < 0 && n != -EAGAIN)
-                fail(conn, n);
+                conn_fail(conn, n);
         for (int i = 0; i < n; i++)
-                more = take(conn, &packets[i]) && more;
+                more = conn_take(conn, &packets[i]) && more;
         return more && n == (int)conn->batch;
 }
 
 /* A dead client sends nothing more, but a child of it may: what a socket can hold is enough. */
-static void drain(void *link) {
+static void conn_drain(void *link) {
         struct conn *conn = link;
 
         conn->batch = conn->conns->batch_most;
         for (unsigned packets = 0; packets < DRAIN_PACKETS; packets += conn->batch)
-                if (conn->dead || !receive(conn))
+                if (conn->dead || !conn_receive(conn))
                         break;
 }
 
 static const struct session_link link_ops = {
-        .send = transmit,
-        .drain = drain,
-        .hangup = hangup,
+        .send = conn_transmit,
+        .drain = conn_drain,
+        .hangup = conn_hang_up,
 };
 
 /* Some batches; time is looked at between them. A batch that alone took the whole budget was too large. */
-static void converse(struct conn *conn, struct turn *turn) {
+static void conn_converse(struct conn *conn, struct turn *turn) {
         uint64_t before = clock_now(), after;
         bool more = true;
 
         for (unsigned batch = 0; more && batch < BATCHES && !turn_is_over(turn); batch++) {
-                more = !conn->dead && list_empty(&conn->queue) && receive(conn);
+                more = !conn->dead && list_empty(&conn->queue) && conn_receive(conn);
                 after = clock_now();
                 turn_charge(turn, after - before);
                 if (after - before >= TURN_BUDGET)
@@ -364,7 +363,7 @@ static void converse(struct conn *conn, struct turn *turn) {
 }
 
 /* What is left for later is told by the loop again in its next pass. */
-static void ready(void *data, int fd, unsigned events) {
+static void conn_on_ready(void *data, int fd, unsigned events) {
         struct conn *conn = data;
         struct turn *turn = &conn->charge.user->turn;
         uint64_t before;
@@ -373,14 +372,14 @@ static void ready(void *data, int fd, unsigned events) {
                 return;
         if ((events & LOOP_WRITE) != 0 && !conn->dead) {
                 before = clock_now();
-                flush(conn);
+                conn_flush(conn);
                 turn_charge(turn, clock_now() - before);
         }
         if ((events & LOOP_READ) != 0)
-                converse(conn, turn);
+                conn_converse(conn, turn);
 }
 
-static int peer_of(const struct conns *conns, int sock, struct session_peer *ret) {
+static int conns_peer(const struct conns *conns, int sock, struct session_peer *ret) {
         struct ucred credentials;
         socklen_t size = sizeof(credentials);
 
@@ -394,7 +393,7 @@ static int peer_of(const struct conns *conns, int sock, struct session_peer *ret
         return 0;
 }
 
-static int start(struct conn *conn, struct refusal *refusal) {
+static int conn_start(struct conn *conn, struct refusal *refusal) {
         int pidfd = proc_peer_pidfd(conn->sock);
         int r = 0;
 
@@ -402,7 +401,7 @@ static int start(struct conn *conn, struct refusal *refusal) {
                 r = charge_take(&conn->pidfd_charge, conn->conns->users, conn->peer.uid, ACCOUNT_FDS, 1,
                                 refusal);
         if (r == 0)
-                r = loop_io_new(conn->conns->loop, conn->sock, LOOP_READ, ready, conn, &conn->io);
+                r = loop_io_new(conn->conns->loop, conn->sock, LOOP_READ, conn_on_ready, conn, &conn->io);
         if (r != 0) {
                 closep(&pidfd);
                 return r;
@@ -412,7 +411,8 @@ static int start(struct conn *conn, struct refusal *refusal) {
 }
 
 /* A uid that several strangers share would be one user to us, with one another's jobs. */
-static int check_uid(const struct conns *conns, const struct session_peer *peer, struct refusal *refusal) {
+static int conns_check_uid(const struct conns *conns, const struct session_peer *peer,
+                           struct refusal *refusal) {
         if (peer->uid != CONN_NOBODY || conns->allow_nobody || geteuid() == CONN_NOBODY)
                 return 0;
         accounts_note(conns->users, ACCOUNT_DENIED);
@@ -425,7 +425,7 @@ static int check_uid(const struct conns *conns, const struct session_peer *peer,
 }
 
 /* Not this uid, or too many clients of it: it hears why, without a session. */
-static void turn_away(int sock, const struct session_peer *peer, const struct refusal *refusal) {
+static void conn_turn_away(int sock, const struct session_peer *peer, const struct refusal *refusal) {
         Wire__Refused refused = WIRE__REFUSED__INIT;
         _cleanup_(freep) uint8_t *frame = malloc(FRAME_MAX);
         ssize_t size;
@@ -444,7 +444,7 @@ static void turn_away(int sock, const struct session_peer *peer, const struct re
 }
 
 /* Before anything is spent on it. */
-static int check_pace(struct conns *conns, const struct session_peer *peer, struct refusal *refusal) {
+static int conns_check_pace(struct conns *conns, const struct session_peer *peer, struct refusal *refusal) {
         struct user *user = user_get(conns->users, peer->uid);
 
         if (user == NULL)
@@ -459,16 +459,16 @@ static int check_pace(struct conns *conns, const struct session_peer *peer, stru
                       (unsigned)peer->uid, conns->connects_per_uid);
 }
 
-static bool admit(struct conns *conns, int sock, struct session_peer *ret) {
+static bool conns_admit(struct conns *conns, int sock, struct session_peer *ret) {
         struct refusal refusal;
-        int r = peer_of(conns, sock, ret);
+        int r = conns_peer(conns, sock, ret);
 
         if (r == 0)
-                r = check_uid(conns, ret, &refusal);
+                r = conns_check_uid(conns, ret, &refusal);
         if (r == 0)
-                r = check_pace(conns, ret, &refusal);
+                r = conns_check_pace(conns, ret, &refusal);
         if (r > 0)
-                turn_away(sock, ret, &refusal);
+                conn_turn_away(sock, ret, &refusal);
         return r == 0;
 }
 
@@ -478,7 +478,7 @@ bool conn_accept(struct conns *conns, int sock) {
         struct conn *conn;
         int r;
 
-        if (!admit(conns, sock, &peer)) {
+        if (!conns_admit(conns, sock, &peer)) {
                 closer_hang_up(conns->closer, sock);
                 return false;
         }
@@ -490,7 +490,7 @@ bool conn_accept(struct conns *conns, int sock) {
         conn->conns = conns;
         conn->sock = sock;
         conn->batch = 1;
-        conn->reap = (struct loop_deferred){ .fn = reap, .data = conn };
+        conn->reap = (struct loop_deferred){ .fn = conn_reap, .data = conn };
         list_init(&conn->queue);
         list_append(&conns->list, &conn->link);
         conn->peer = peer;
@@ -498,9 +498,9 @@ bool conn_accept(struct conns *conns, int sock) {
         if (r == 0)
                 r = charge_take(&conn->sock_charge, conns->users, conn->peer.uid, ACCOUNT_FDS, 1, &refusal);
         if (r == 0)
-                r = start(conn, &refusal);
+                r = conn_start(conn, &refusal);
         if (r > 0)
-                turn_away(sock, &conn->peer, &refusal);
+                conn_turn_away(sock, &conn->peer, &refusal);
         if (r < 0 && flood_admits(FLOOD_FAILED, conn->peer.uid, clock_now()))
                 log_error("client pid %d, uid %u could not be accepted: %s", (int)conn->peer.pid,
                           (unsigned)conn->peer.uid, strerror(-r));

@@ -32,13 +32,13 @@ struct listener {
         struct loop_timer *rest;
 };
 
-static int fail(int r, const char *path, const char *what, char *error, size_t size) {
+static int listener_fail(int r, const char *path, const char *what, char *error, size_t size) {
         snprintf(error, size, "%s %s: %s", what, path, strerror(-r));
         return r;
 }
 
 /* Parent directories that are missing, 0755 as mkdir -p does. */
-static int make_parents(const char *path) {
+static int listener_make_parents(const char *path) {
         _cleanup_(freep) char *copy = strdup(path);
 
         if (copy == NULL)
@@ -53,7 +53,7 @@ static int make_parents(const char *path) {
 }
 
 /* A socket file that nobody listens on any more may go; anything else stays. */
-static int remove_stale(const struct sockaddr_un *address, int type) {
+static int listener_remove_stale(const struct sockaddr_un *address, int type) {
         _cleanup_(closep) int probe = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         struct stat st;
 
@@ -68,7 +68,7 @@ static int remove_stale(const struct sockaddr_un *address, int type) {
         return unlink(address->sun_path) < 0 ? -errno : 0;
 }
 
-static int set_access(const struct listener_config *config, char *error, size_t size) {
+static int listener_set_access(const struct listener_config *config, char *error, size_t size) {
         struct group *group = NULL;
 
         if (config->group != NULL && config->group[0] != '\0') {
@@ -78,19 +78,19 @@ static int set_access(const struct listener_config *config, char *error, size_t 
                         return -ENOENT;
                 }
                 if (chown(config->path, (uid_t)-1, group->gr_gid) < 0)
-                        return fail(-errno, config->path, "cannot give the group", error, size);
+                        return listener_fail(-errno, config->path, "cannot give the group", error, size);
         }
         if (chmod(config->path, config->mode) < 0)
-                return fail(-errno, config->path, "cannot set the mode of", error, size);
+                return listener_fail(-errno, config->path, "cannot set the mode of", error, size);
         return 0;
 }
 
 /* The socket file exists: from here on it is taken away again when something fails. */
-static int open_up(int fd, const struct listener_config *config, char *error, size_t size) {
-        int r = set_access(config, error, size);
+static int listener_open_up(int fd, const struct listener_config *config, char *error, size_t size) {
+        int r = listener_set_access(config, error, size);
 
         if (r == 0 && listen(fd, BACKLOG) < 0)
-                r = fail(-errno, config->path, "cannot listen on", error, size);
+                r = listener_fail(-errno, config->path, "cannot listen on", error, size);
         if (r < 0)
                 unlink(config->path);
         return r;
@@ -108,37 +108,37 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
                 return -ENAMETOOLONG;
         }
         strcpy(address.sun_path, config->path);
-        r = make_parents(config->path);
+        r = listener_make_parents(config->path);
         if (r < 0)
-                return fail(r, config->path, "cannot make the directory of", error, size);
-        r = remove_stale(&address, type);
+                return listener_fail(r, config->path, "cannot make the directory of", error, size);
+        r = listener_remove_stale(&address, type);
         if (r == -EADDRINUSE) {
                 snprintf(error, size, "another gradsyncd listens on %s", config->path);
                 return r;
         }
         if (r < 0)
-                return fail(r, config->path, "cannot replace", error, size);
+                return listener_fail(r, config->path, "cannot replace", error, size);
         fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0)
-                return fail(-errno, config->path, "cannot make a socket for", error, size);
+                return listener_fail(-errno, config->path, "cannot make a socket for", error, size);
         mask = umask(0177); /* nobody gets in before the mode is set */
         r = bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
         umask(mask);
         if (r < 0)
-                return fail(r, config->path, "cannot bind", error, size);
-        r = open_up(fd, config, error, size);
+                return listener_fail(r, config->path, "cannot bind", error, size);
+        r = listener_open_up(fd, config, error, size);
         if (r == 0)
                 *ret = fd_steal(&fd);
         return r;
 }
 
-static int bind_own(struct listener *listener, const struct listener_config *config, char *error,
-                    size_t size) {
+static int listener_bind_own(struct listener *listener, const struct listener_config *config, char *error,
+                             size_t size) {
         int r;
 
         listener->path = strdup(config->path);
         if (listener->path == NULL)
-                return fail(-ENOMEM, config->path, "cannot bind", error, size);
+                return listener_fail(-ENOMEM, config->path, "cannot bind", error, size);
         r = listener_bind(config, SOCK_SEQPACKET, &listener->fd, error, size);
         if (r < 0) {
                 free(listener->path); /* not ours */
@@ -149,7 +149,7 @@ static int bind_own(struct listener *listener, const struct listener_config *con
 
 /* Out of fds: takes the connection with the spare one and closes it, so that the client sees an end instead
  * of silence. 0, or why that did not work: -EAGAIN if nobody waits, for the kernel asks for an fd first. */
-static int shed(struct listener *listener) {
+static int listener_shed(struct listener *listener) {
         int sock, r;
 
         listener->spare = fd_close(listener->spare);
@@ -164,7 +164,7 @@ static int shed(struct listener *listener) {
         return r;
 }
 
-static void rested(void *data) {
+static void listener_on_rested(void *data) {
         struct listener *listener = data;
 
         loop_io_set(listener->io, LOOP_READ);
@@ -172,13 +172,13 @@ static void rested(void *data) {
 
 /* Whoever connects again and again only to be turned away waits in the kernel's queue, which costs
  * nothing. */
-static void rest(struct listener *listener) {
+static void listener_rest(struct listener *listener) {
         if (loop_timer_arm(listener->rest, REST) == 0)
                 loop_io_set(listener->io, 0);
 }
 
 /* One connection. 0, or -EAGAIN if nobody waits; *later is set if the next ones had better wait. */
-static int take(struct listener *listener, bool *later) {
+static int listener_take(struct listener *listener, bool *later) {
         int sock = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), r = sock < 0 ? -errno : 0;
 
         if (r == 0)
@@ -186,7 +186,7 @@ static int take(struct listener *listener, bool *later) {
         if (r == -EINTR || r == -ECONNABORTED)
                 return 0;
         if (r == -EMFILE || r == -ENFILE) {
-                r = shed(listener);
+                r = listener_shed(listener);
                 *later = *later || r == 0;
         }
         return r;
@@ -194,15 +194,15 @@ static int take(struct listener *listener, bool *later) {
 
 /* Whoever cannot be taken, for want of memory or with the spare fd gone, too, is told of by the loop again
  * and again. */
-static void incoming(void *data, int fd, unsigned events) {
+static void listener_on_incoming(void *data, int fd, unsigned events) {
         struct listener *listener = data;
         bool later = false;
         int r = 0;
 
         for (unsigned i = 0; i < ACCEPTS && r == 0; i++)
-                r = take(listener, &later);
+                r = listener_take(listener, &later);
         if (later || (r < 0 && r != -EAGAIN))
-                rest(listener);
+                listener_rest(listener);
 }
 
 int listener_new(struct loop *loop, struct conns *conns, const struct listener_config *config,
@@ -211,24 +211,22 @@ int listener_new(struct loop *loop, struct conns *conns, const struct listener_c
         int r = 0;
 
         if (listener == NULL)
-                return fail(-ENOMEM, config->path, "cannot listen on", error, size);
+                return listener_fail(-ENOMEM, config->path, "cannot listen on", error, size);
         listener->loop = loop;
         listener->conns = conns;
         listener->fd = config->fd;
         listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (listener->fd < 0)
-                r = bind_own(listener, config, error, size);
+                r = listener_bind_own(listener, config, error, size);
         else if (fcntl(listener->fd, F_SETFL, fcntl(listener->fd, F_GETFL) | O_NONBLOCK) < 0)
-                r = fail(-errno, config->path, "cannot use the passed socket", error, size);
+                r = listener_fail(-errno, config->path, "cannot use the passed socket", error, size);
         if (r == 0) {
-                r = loop_timer_new(loop, rested, listener, &listener->rest);
+                r = loop_timer_new(loop, listener_on_rested, listener, &listener->rest);
+                if (r == 0)
+                        r = loop_io_new(loop, listener->fd, LOOP_READ, listener_on_incoming, listener,
+                                        &listener->io);
                 if (r < 0)
-                        fail(r, config->path, "cannot watch", error, size);
-        }
-        if (r == 0) {
-                r = loop_io_new(loop, listener->fd, LOOP_READ, incoming, listener, &listener->io);
-                if (r < 0)
-                        fail(r, config->path, "cannot watch", error, size);
+                        listener_fail(r, config->path, "cannot watch", error, size);
         }
         if (r < 0) {
                 listener_free(listener);

@@ -111,13 +111,23 @@ static void lower_limits_leave_what_is_held(void **state) {
         users_free(users);
 }
 
-static void slots_have_the_names_of_their_keys(void **state) {
-        assert_string_equal(account_slot_key(ACCOUNT_CLIENTS), "clients_per_uid");
-        assert_string_equal(account_slot_key(ACCOUNT_JOBS), "jobs_per_uid");
-        assert_string_equal(account_slot_key(ACCOUNT_ARENAS), "arenas_per_uid");
-        assert_string_equal(account_slot_key(ACCOUNT_BYTES), "bytes_per_uid");
-        assert_string_equal(account_slot_key(ACCOUNT_FDS), "fds_per_uid");
-        assert_string_equal(account_slot_key(ACCOUNT_HEAP), "heap_per_uid");
+static void a_refusal_names_the_key_of_its_slot(void **state) {
+        static const char *const keys[ACCOUNT_SLOTS] = {
+                [ACCOUNT_CLIENTS] = "clients_per_uid", [ACCOUNT_JOBS] = "jobs_per_uid",
+                [ACCOUNT_ARENAS] = "arenas_per_uid",   [ACCOUNT_BYTES] = "bytes_per_uid",
+                [ACCOUNT_FDS] = "fds_per_uid",         [ACCOUNT_HEAP] = "heap_per_uid",
+        };
+        struct users *users;
+        struct charge charge = { 0 };
+        struct refusal refusal;
+
+        assert_int_equal(users_new(limits, &users), 0);
+        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++) {
+                assert_int_equal(charge_take(&charge, users, 1, slot, limits[slot] + 1, &refusal),
+                                 WIRE__CODE__QUOTA);
+                assert_non_null(strstr(refusal.text, keys[slot]));
+        }
+        users_free(users);
 }
 
 /* A long text is cut where a character ends: it travels as UTF-8. */
@@ -149,7 +159,7 @@ int main(void) {
                 cmocka_unit_test(heap_has_a_budget_of_its_own),
                 cmocka_unit_test(an_amount_cannot_wrap),
                 cmocka_unit_test(lower_limits_leave_what_is_held),
-                cmocka_unit_test(slots_have_the_names_of_their_keys),
+                cmocka_unit_test(a_refusal_names_the_key_of_its_slot),
                 cmocka_unit_test(refusals_are_cut_between_characters),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);

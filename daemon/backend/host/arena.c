@@ -25,7 +25,7 @@
 #define PLACES 64u /* pages after a multiple of that, at which a large arena may start */
 
 /* Sealed against resizing and further seals; writing stays allowed. */
-static int memory_new(uint64_t bytes) {
+static int arena_memory_new(uint64_t bytes) {
         _cleanup_(closep) int fd = memfd_create(MEMFD_ARENA, MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (fd < 0)
                 return -errno;
@@ -46,7 +46,7 @@ int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct back
         arena->reaper = reaper;
         arena->place = place % PLACES;
         arena->bytes = arena->file.size = bytes;
-        arena->fd = memory_new(bytes);
+        arena->fd = arena_memory_new(bytes);
         if (arena->fd < 0)
                 return arena->fd;
         *ret = pointer_steal(arena);
@@ -70,7 +70,7 @@ struct backend_arena *arena_free(struct backend_arena *arena) {
         return NULL;
 }
 
-static void *map_anywhere(const struct backend_arena *arena) {
+static void *arena_map_anywhere(const struct backend_arena *arena) {
         return mmap(NULL, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, arena->fd, (off_t)arena->offset);
 }
 
@@ -82,7 +82,7 @@ static void *map_anywhere(const struct backend_arena *arena) {
  * each some other pages after it. The rest of what is reserved for that is given back at once; where so much
  * cannot be reserved, any place will do.
  */
-static void *map_apart(const struct backend_arena *arena) {
+static void *arena_map_apart(const struct backend_arena *arena) {
         size_t shift = arena->place * (size_t)ARENA_PAGE,
                span = arena->bytes + PLACE_ALIGN + PLACES * (size_t)ARENA_PAGE;
         unsigned char *reserved =
@@ -90,14 +90,14 @@ static void *map_apart(const struct backend_arena *arena) {
         unsigned char *start, *end;
         void *map;
         if (reserved == MAP_FAILED)
-                return map_anywhere(arena);
+                return arena_map_anywhere(arena);
         start = reserved + (PLACE_ALIGN - (uintptr_t)reserved % PLACE_ALIGN) % PLACE_ALIGN + shift;
         end = start + arena->bytes;
         map = mmap(start, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena->fd,
                    (off_t)arena->offset);
         if (map == MAP_FAILED) {
                 munmap(reserved, span);
-                return map_anywhere(arena);
+                return arena_map_anywhere(arena);
         }
         if (start > reserved)
                 munmap(reserved, (size_t)(start - reserved));
@@ -105,8 +105,8 @@ static void *map_apart(const struct backend_arena *arena) {
         return map;
 }
 
-static int map_arena(struct backend_arena *arena) {
-        void *map = arena->bytes > SMALL_ARENA ? map_apart(arena) : map_anywhere(arena);
+static int arena_map(struct backend_arena *arena) {
+        void *map = arena->bytes > SMALL_ARENA ? arena_map_apart(arena) : arena_map_anywhere(arena);
         if (map == MAP_FAILED)
                 return -errno;
         madvise(map, arena->bytes, MADV_DONTDUMP); /* a core of the daemon holds no member's data */
@@ -119,7 +119,7 @@ int arena_attach(struct backend_arena *arena, struct refusal *refusal) {
         int r = memfd_check_present(arena->fd, &arena->file, text, sizeof text);
         if (r > 0)
                 return refuse(refusal, (uint32_t)r, "%s", text);
-        return r < 0 || arena->map ? r : map_arena(arena);
+        return r < 0 || arena->map ? r : arena_map(arena);
 }
 
 int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, uint64_t bytes,

@@ -133,14 +133,15 @@ static uint64_t host_arena_bytes(const struct backend_arena *arena) {
         return arena->bytes;
 }
 
-static uint64_t now_ns(void) {
+static uint64_t host_now_ns(void) {
         struct timespec now;
         clock_gettime(CLOCK_MONOTONIC, &now);
         return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 /* The same steps as a worker's, one after the other. */
-static int run_here(struct host *host, const struct backend_task *description, struct backend_result *ret) {
+static int host_run_here(struct host *host, const struct backend_task *description,
+                         struct backend_result *ret) {
         int r = task_reuse(host->here, host->kernels, description);
         if (r < 0)
                 return r;
@@ -153,10 +154,10 @@ static int run_here(struct host *host, const struct backend_task *description, s
         return 1;
 }
 
-static int run_here_middling(struct host *host, const struct backend_task *description,
-                             struct backend_result *ret, uint64_t start) {
-        int r = run_here(host, description, ret);
-        uint64_t end = now_ns();
+static int host_run_here_middling(struct host *host, const struct backend_task *description,
+                                  struct backend_result *ret, uint64_t start) {
+        int r = host_run_here(host, description, ret);
+        uint64_t end = host_now_ns();
         host->rest_until = end + MIDDLING_REST * (end - start);
         return r;
 }
@@ -172,9 +173,10 @@ static int host_submit(struct backend *backend, const struct backend_task *descr
         struct task *task;
         int r;
         if (traffic <= SMALL_TRAFFIC)
-                return run_here(host, description, ret);
-        if (traffic <= MIDDLING_TRAFFIC && (start = now_ns()) >= host->rest_until && pool_empty(host->pool))
-                return run_here_middling(host, description, ret, start);
+                return host_run_here(host, description, ret);
+        if (traffic <= MIDDLING_TRAFFIC && (start = host_now_ns()) >= host->rest_until &&
+            pool_empty(host->pool))
+                return host_run_here_middling(host, description, ret, start);
         r = task_new(host->kernels, description, &task);
         if (r < 0)
                 return r;

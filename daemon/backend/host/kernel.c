@@ -26,7 +26,7 @@ static INLINE size_t kernel_bytes(unsigned dtype) {
         }
 
 /* NaNs and infinities: all bits of the exponent set. Rare, so not fast. */
-static NOINLINE uint64_t count_nonfinite(unsigned dtype, const unsigned char *from, size_t count) {
+static NOINLINE uint64_t kernel_count_nonfinite(unsigned dtype, const unsigned char *from, size_t count) {
         uint64_t found = 0;
         if (dtype == WIRE__DTYPE__F64)
                 COUNT(uint64_t, UINT64_C(0x7ff0000000000000))
@@ -52,9 +52,10 @@ static INLINE void pass_note(const struct kernel_slice *slice, const struct pass
         slice->input_sums[place->input + i] += sum;
         if (!__builtin_isfinite(sum))
                 slice->input_nonfinite[place->input + i] +=
-                        count_nonfinite(dtype,
-                                        slice->inputs[place->input + i] + place->from * kernel_bytes(dtype),
-                                        place->count);
+                        kernel_count_nonfinite(dtype,
+                                               slice->inputs[place->input + i] +
+                                                       place->from * kernel_bytes(dtype),
+                                               place->count);
 }
 
 /* ---- accumulators of f32 ---- */
@@ -229,7 +230,7 @@ INTEGER(uint8_t, uint8_t)
 
 #define COPY_BLOCK 4096u /* bytes: read once, written to every output */
 
-static INLINE void copy_bytes(const struct kernel_slice *slice, size_t size) {
+static INLINE void kernel_copy_bytes(const struct kernel_slice *slice, size_t size) {
         const unsigned char *from = slice->inputs[0] + slice->first * size;
         size_t bytes = slice->elements * size;
         for (size_t at = 0; at < bytes; at += COPY_BLOCK) {
@@ -244,11 +245,11 @@ static INLINE void copy_bytes(const struct kernel_slice *slice, size_t size) {
         static void copy_##name(const struct kernel_slice *slice) {                                          \
                 if (slice->measure)                                                                          \
                         slice_measure(&passes_##name, slice);                                                \
-                copy_bytes(slice, kernel_bytes(dtype));                                                      \
+                kernel_copy_bytes(slice, kernel_bytes(dtype));                                               \
         }
 #define COPY_INTEGER(name, dtype)                                                                            \
         static void name(const struct kernel_slice *slice) {                                                 \
-                copy_bytes(slice, kernel_bytes(dtype));                                                      \
+                kernel_copy_bytes(slice, kernel_bytes(dtype));                                               \
         }
 
 COPY_FLOAT(f32, WIRE__DTYPE__F32)

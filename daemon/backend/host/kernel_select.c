@@ -10,20 +10,21 @@
 #if HAVE_X86_KERNELS
 #include <cpuid.h>
 
-static int supports_avx2(void) {
+static int kernel_supports_avx2(void) {
         unsigned a, b, c = 0, d;
         __builtin_cpu_init();
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-static int supports_avx512(void) {
-        return supports_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+static int kernel_supports_avx512(void) {
+        return kernel_supports_avx2() && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vl");
 }
 #endif
 
-static int supports_baseline(void) {
+static int kernel_supports_baseline(void) {
         return 1;
 }
 
@@ -33,10 +34,10 @@ static const struct {
         int (*supported)(void);
 } sets[] = {
 #if HAVE_X86_KERNELS
-        { &kernel_set_avx512, supports_avx512 },
-        { &kernel_set_avx2, supports_avx2 },
+        { &kernel_set_avx512, kernel_supports_avx512 },
+        { &kernel_set_avx2, kernel_supports_avx2 },
 #endif
-        { &kernel_set_baseline, supports_baseline },
+        { &kernel_set_baseline, kernel_supports_baseline },
 };
 
 const struct kernel_set *kernel_find(const char *name) {
@@ -67,7 +68,7 @@ size_t kernel_size(unsigned dtype) {
 #define ROW_BYTES (KERNEL_LANES * 8) /* of the largest type */
 
 /* Zeros behind the elements add nothing to a sum of squares. */
-static void run_padded(kernel_fn kernel, const struct kernel_slice *slice, size_t size) {
+static void kernel_run_padded(kernel_fn kernel, const struct kernel_slice *slice, size_t size) {
         unsigned char input[LIMIT_WORLD][ROW_BYTES], output[ROW_BYTES], *outputs[1] = { output };
         const unsigned char *inputs[LIMIT_WORLD];
         struct kernel_slice row = *slice;
@@ -96,5 +97,5 @@ void kernel_run(kernel_fn kernel, const struct kernel_slice *slice, size_t size)
         part.first += part.elements;
         part.elements = odd;
         if (odd > 0)
-                run_padded(kernel, &part, size);
+                kernel_run_padded(kernel, &part, size);
 }

@@ -67,7 +67,7 @@ struct pool {
 
 /* ---- handing out slices; under the lock ---- */
 
-static struct task *ring_find(struct pool *pool, uint64_t turn) {
+static struct task *pool_ring_find(struct pool *pool, uint64_t turn) {
         struct task *task;
         list_for_each(task, &pool->ring, ring)
                 if (task->turn == turn)
@@ -75,8 +75,8 @@ static struct task *ring_find(struct pool *pool, uint64_t turn) {
         return NULL;
 }
 
-static void ring_add(struct pool *pool, struct task *task) {
-        struct task *first = ring_find(pool, task->turn);
+static void pool_ring_add(struct pool *pool, struct task *task) {
+        struct task *first = pool_ring_find(pool, task->turn);
         pool->backlog += task->slices;
         task->last = task;
         if (!first) {
@@ -88,7 +88,7 @@ static void ring_add(struct pool *pool, struct task *task) {
 }
 
 /* Takes the first task of a turn out; the next of its turn takes over the place at `at` of the ring. */
-static void ring_drop_first(struct task *first, struct list *at) {
+static void pool_ring_drop_first(struct task *first, struct list *at) {
         struct task *successor = first->behind;
         if (successor) {
                 successor->last = first->last;
@@ -98,11 +98,11 @@ static void ring_drop_first(struct task *first, struct list *at) {
         first->behind = NULL;
 }
 
-static void ring_drop(struct pool *pool, struct task *task) {
-        struct task *first = ring_find(pool, task->turn), *before = first;
+static void pool_ring_drop(struct pool *pool, struct task *task) {
+        struct task *first = pool_ring_find(pool, task->turn), *before = first;
         pool->backlog -= task->slices - task->next;
         if (first == task) {
-                ring_drop_first(task, &task->ring);
+                pool_ring_drop_first(task, &task->ring);
                 return;
         }
         while (before->behind != task)
@@ -114,7 +114,7 @@ static void ring_drop(struct pool *pool, struct task *task) {
 }
 
 /* The next slice of the turn whose turn it is; NULL if there is none. */
-static struct task *ring_take(struct pool *pool, unsigned *ret_slice) {
+static struct task *pool_ring_take(struct pool *pool, unsigned *ret_slice) {
         struct task *task;
         if (list_empty(&pool->ring))
                 return NULL;
@@ -123,7 +123,7 @@ static struct task *ring_take(struct pool *pool, unsigned *ret_slice) {
         task->running++;
         pool->backlog--;
         if (task->next == task->slices) {
-                ring_drop_first(task, &pool->ring);
+                pool_ring_drop_first(task, &pool->ring);
         } else {
                 list_remove(&task->ring);
                 list_append(&pool->ring, &task->ring);
@@ -134,7 +134,7 @@ static struct task *ring_take(struct pool *pool, unsigned *ret_slice) {
 /* ---- completion ---- */
 
 /* Whether the event fd has to be written, after unlocking. */
-static bool done_add(struct pool *pool, struct task *task) {
+static bool pool_done_add(struct pool *pool, struct task *task) {
         bool first = !pool->signalled;
         list_remove(&task->unfinished);
         list_append(&pool->done, &task->unfinished);
@@ -142,22 +142,22 @@ static bool done_add(struct pool *pool, struct task *task) {
         return first;
 }
 
-static void event_write(const struct pool *pool) {
+static void pool_event_write(const struct pool *pool) {
         uint64_t one = 1;
         ssize_t r = write(pool->event, &one, sizeof one);
         assert(r == sizeof one || errno == EAGAIN); /* EAGAIN: it is readable already */
         (void)r;
 }
 
-static bool task_ended(const struct task *task) {
+static bool pool_task_ended(const struct task *task) {
         return task->running == 0 && (task->cancelled || task->next == task->slices);
 }
 
 /* Called with the lock held, after a slice of `task` was run; may drop the lock in between. */
-static void slice_ended(struct pool *pool, struct task *task, const uint64_t *nonfinite) {
+static void pool_slice_ended(struct pool *pool, struct task *task, const uint64_t *nonfinite) {
         task_count(task, nonfinite);
         task->running--;
-        if (!task_ended(task))
+        if (!pool_task_ended(task))
                 return;
         if (!task->cancelled) {
                 /* Nobody else works on it now; `running` keeps a cancel() in the meantime from completing
@@ -168,9 +168,9 @@ static void slice_ended(struct pool *pool, struct task *task, const uint64_t *no
                 pthread_mutex_lock(&pool->lock);
                 task->running--;
         }
-        if (done_add(pool, task)) {
+        if (pool_done_add(pool, task)) {
                 pthread_mutex_unlock(&pool->lock);
-                event_write(pool);
+                pool_event_write(pool);
                 pthread_mutex_lock(&pool->lock);
         }
 }
@@ -178,7 +178,7 @@ static void slice_ended(struct pool *pool, struct task *task, const uint64_t *no
 /* ---- waking; lists are taken under the lock, posted without it ---- */
 
 /* Takes up to `n` workers off the idle list. */
-static struct worker *idle_take(struct pool *pool, unsigned n) {
+static struct worker *pool_idle_take(struct pool *pool, unsigned n) {
         struct worker *taken = pool->idle, **end = &pool->idle;
         for (; n > 0 && *end; n--, pool->n_idle--)
                 end = &(*end)->idle;
@@ -190,7 +190,7 @@ static struct worker *idle_take(struct pool *pool, unsigned n) {
 }
 
 /* Takes this one off the idle list. */
-static struct worker *idle_take_at(struct pool *pool, struct worker **at) {
+static struct worker *pool_idle_take_at(struct pool *pool, struct worker **at) {
         struct worker *worker = *at;
         *at = worker->idle;
         worker->idle = NULL;
@@ -199,31 +199,31 @@ static struct worker *idle_take_at(struct pool *pool, struct worker **at) {
 }
 
 /* Whether there are more slices than those awake will come back for, and somebody to wake. */
-static bool idle_needed(const struct pool *pool) {
+static bool pool_idle_needed(const struct pool *pool) {
         return pool->idle && pool->backlog > pool->n_workers - pool->n_idle;
 }
 
 /* One more worker, if needed: best one that can start at once, because it is not bound to the CPU that this
  * thread runs on. */
-static struct worker *idle_take_needed(struct pool *pool) {
+static struct worker *pool_idle_take_needed(struct pool *pool) {
         struct worker **at = &pool->idle;
         int here = sched_getcpu();
-        if (!idle_needed(pool))
+        if (!pool_idle_needed(pool))
                 return NULL;
         while (*at && (*at)->cpu == here)
                 at = &(*at)->idle;
-        return idle_take_at(pool, *at ? at : &pool->idle);
+        return pool_idle_take_at(pool, *at ? at : &pool->idle);
 }
 
 /* For a thread that will sleep soon: the worker that is bound to its CPU, if one more is needed. */
-static struct worker *idle_take_here(struct pool *pool) {
+static struct worker *pool_idle_take_here(struct pool *pool) {
         struct worker **at = &pool->idle;
         int here = pool->pinned ? sched_getcpu() : -1;
-        if (!pool->pinned || !idle_needed(pool))
+        if (!pool->pinned || !pool_idle_needed(pool))
                 return NULL;
         while (*at && (*at)->cpu != here)
                 at = &(*at)->idle;
-        return *at ? idle_take_at(pool, at) : NULL;
+        return *at ? pool_idle_take_at(pool, at) : NULL;
 }
 
 static void workers_wake(struct worker *worker) {
@@ -256,16 +256,16 @@ static void worker_linger(struct pool *pool) {
 }
 
 /* What is not handed out yet of it is not handed out any more. */
-static void drop_rest(struct pool *pool, struct task *task) {
+static void pool_drop_rest(struct pool *pool, struct task *task) {
         if (task->next < task->slices && !task->cancelled)
-                ring_drop(pool, task);
+                pool_ring_drop(pool, task);
         task->cancelled = true;
 }
 
 /* Runs one slice of `task`, unless memory is missing; called and returns with the lock held. */
 static void worker_run(struct worker *worker, struct task *task, unsigned slice) {
         struct pool *pool = worker->pool;
-        struct worker *other = idle_take_needed(pool);
+        struct worker *other = pool_idle_take_needed(pool);
         unsigned punched;
         pthread_mutex_unlock(&pool->lock);
         workers_wake(other);
@@ -275,9 +275,9 @@ static void worker_run(struct worker *worker, struct task *task, unsigned slice)
         pthread_mutex_lock(&pool->lock);
         if (punched > 0) {
                 task->punched = punched;
-                drop_rest(pool, task);
+                pool_drop_rest(pool, task);
         }
-        slice_ended(pool, task, worker->nonfinite);
+        pool_slice_ended(pool, task, worker->nonfinite);
 }
 
 static void *worker_main(void *data) {
@@ -287,7 +287,7 @@ static void *worker_main(void *data) {
         pthread_mutex_lock(&pool->lock);
         while (!pool->stop) {
                 unsigned slice;
-                struct task *task = ring_take(pool, &slice);
+                struct task *task = pool_ring_take(pool, &slice);
                 worker->answered = pool->ping;
                 if (task) {
                         worker_run(worker, task, slice);
@@ -303,7 +303,7 @@ static void *worker_main(void *data) {
 }
 
 /* The CPU with number `i` of the set. */
-static int cpu_of(const cpu_set_t *set, unsigned i) {
+static int pool_cpu_of(const cpu_set_t *set, unsigned i) {
         unsigned left = i;
         int cpu = 0;
         while (!CPU_ISSET(cpu, set) || left-- > 0)
@@ -326,7 +326,7 @@ static int worker_start(struct pool *pool, unsigned i, pthread_attr_t *attribute
         int r;
         worker->pool = pool;
         worker->cpu = -1;
-        r = pool->pinned ? worker_bind(worker, cpu_of(allowed, i), attributes) : 0;
+        r = pool->pinned ? worker_bind(worker, pool_cpu_of(allowed, i), attributes) : 0;
         if (r < 0)
                 return r;
         if (sem_init(&worker->wake, 0, 0) < 0)
@@ -397,7 +397,7 @@ struct pool *pool_free(struct pool *pool) {
         pthread_mutex_lock(&pool->lock);
         assert(list_empty(&pool->unfinished) && list_empty(&pool->done));
         pool->stop = true;
-        idle = idle_take(pool, pool->n_workers);
+        idle = pool_idle_take(pool, pool->n_workers);
         pthread_mutex_unlock(&pool->lock);
         workers_wake(idle);
         for (unsigned i = 0; i < pool->n_workers; i++) {
@@ -418,10 +418,10 @@ void pool_submit(struct pool *pool, struct task *task) {
         struct worker *idle;
         pthread_mutex_lock(&pool->lock);
         list_append(&pool->unfinished, &task->unfinished);
-        ring_add(pool, task);
-        idle = idle_take_needed(pool);
+        pool_ring_add(pool, task);
+        idle = pool_idle_take_needed(pool);
         if (idle)
-                idle->idle = idle_take_here(pool);
+                idle->idle = pool_idle_take_here(pool);
         pthread_mutex_unlock(&pool->lock);
         workers_wake(idle);
 }
@@ -433,13 +433,13 @@ void pool_cancel(struct pool *pool, uint64_t id) {
         list_for_each(task, &pool->unfinished, unfinished) {
                 if (task->id != id)
                         continue;
-                drop_rest(pool, task);
-                first = task_ended(task) && done_add(pool, task);
+                pool_drop_rest(pool, task);
+                first = pool_task_ended(task) && pool_done_add(pool, task);
                 break;
         }
         pthread_mutex_unlock(&pool->lock);
         if (first)
-                event_write(pool);
+                pool_event_write(pool);
 }
 
 void pool_take(struct pool *pool, struct list *to) {
@@ -463,7 +463,7 @@ unsigned pool_ping(struct pool *pool) {
         for (unsigned i = 0; i < pool->n_workers; i++)
                 silent += pool->workers[i].answered != pool->ping;
         pool->ping++;
-        idle = idle_take(pool, pool->n_workers);
+        idle = pool_idle_take(pool, pool->n_workers);
         pthread_mutex_unlock(&pool->lock);
         workers_wake(idle);
         return silent;

@@ -39,7 +39,7 @@ static void *reaper_main(void *data) {
 }
 
 /* Signals are the loop thread's. */
-static int thread_start(struct reaper *reaper) {
+static int reaper_start(struct reaper *reaper) {
         pthread_attr_t attributes;
         sigset_t all, before;
         int r = -pthread_attr_init(&attributes);
@@ -64,7 +64,7 @@ int reaper_new(struct reaper **ret) {
                 return -ENOMEM;
         pthread_mutex_init(&reaper->lock, NULL);
         pthread_cond_init(&reaper->work, NULL);
-        r = thread_start(reaper);
+        r = reaper_start(reaper);
         if (r < 0) {
                 pthread_cond_destroy(&reaper->work);
                 pthread_mutex_destroy(&reaper->lock);

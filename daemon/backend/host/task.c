@@ -10,29 +10,29 @@
 #include "arena.h"
 #include "base/cleanup.h"
 
-static size_t slice_elements(const struct backend_task *description) {
+static size_t task_slice_elements(const struct backend_task *description) {
         size_t size = kernel_size(description->dtype);
         return (description->elements <= KERNEL_SMALL_TASK / size ? KERNEL_SLICE_SMALL : KERNEL_SLICE_BYTES) /
                size;
 }
 
-static unsigned slice_count(const struct backend_task *description) {
-        size_t each = slice_elements(description);
+static unsigned task_slice_count(const struct backend_task *description) {
+        size_t each = task_slice_elements(description);
         return (unsigned)((description->elements + each - 1) / each);
 }
 
-static bool is_float(unsigned dtype) {
+static bool task_is_float(unsigned dtype) {
         return dtype == WIRE__DTYPE__F32 || dtype == WIRE__DTYPE__F64 || dtype == WIRE__DTYPE__F16 ||
                dtype == WIRE__DTYPE__BF16;
 }
 
 /* NULL if there is no such combination. */
-static kernel_fn find_kernel(const struct kernel_set *kernels, const struct backend_task *description) {
+static kernel_fn task_kernel(const struct kernel_set *kernels, const struct backend_task *description) {
         switch (description->reduce) {
         case WIRE__REDUCE__REDUCE_NONE:
                 return description->n_inputs == 1 ? kernels->copy[description->dtype] : NULL;
         case WIRE__REDUCE__AVG:
-                return is_float(description->dtype) && description->divisor > 0
+                return task_is_float(description->dtype) && description->divisor > 0
                                ? kernels->reduce[description->dtype][KERNEL_ADD]
                                : NULL;
         case WIRE__REDUCE__SUM: return kernels->reduce[description->dtype][KERNEL_ADD];
@@ -43,7 +43,7 @@ static kernel_fn find_kernel(const struct kernel_set *kernels, const struct back
         }
 }
 
-static bool is_valid(const struct backend_task *description) {
+static bool task_is_valid(const struct backend_task *description) {
         if (kernel_size(description->dtype) == 0 || description->elements > LIMIT_ARENA)
                 return false;
         if (description->n_inputs < 1 || description->n_inputs > LIMIT_WORLD)
@@ -52,7 +52,7 @@ static bool is_valid(const struct backend_task *description) {
 }
 
 /* 1/divisor in the accumulator's type; a sum's inputs are multiplied by one, which changes no value. */
-static double scale_of(const struct backend_task *description) {
+static double task_scale(const struct backend_task *description) {
         if (description->reduce != WIRE__REDUCE__AVG)
                 return 1;
         if (description->dtype == WIRE__DTYPE__F64)
@@ -60,7 +60,7 @@ static double scale_of(const struct backend_task *description) {
         return (float)(1.0 / description->divisor);
 }
 
-static bool resolve(const struct backend_range *ranges, unsigned n, unsigned char **to) {
+static bool task_resolve(const struct backend_range *ranges, unsigned n, unsigned char **to) {
         for (unsigned i = 0; i < n; i++) {
                 if (!ranges[i].arena->map)
                         return false;
@@ -69,13 +69,13 @@ static bool resolve(const struct backend_range *ranges, unsigned n, unsigned cha
         return true;
 }
 
-static size_t block_size(unsigned n_inputs, unsigned n_outputs, unsigned slices) {
+static size_t task_block_size(unsigned n_inputs, unsigned n_outputs, unsigned slices) {
         return sizeof(struct task) + (2 * n_inputs + n_outputs) * sizeof(void *) +
                n_inputs * sizeof(uint64_t) + ((size_t)slices + 1) * (n_inputs + 1) * sizeof(double);
 }
 
-static const struct backend_arena **watch(const struct backend_task *description,
-                                          const struct backend_arena **arenas) {
+static const struct backend_arena **task_watch(const struct backend_task *description,
+                                               const struct backend_arena **arenas) {
         for (unsigned i = 0; i < description->n_inputs; i++)
                 arenas[i] = description->inputs[i].arena;
         return arenas;
@@ -86,12 +86,12 @@ static int task_set(struct task *task, const struct kernel_set *kernels,
                     const struct backend_task *description) {
         unsigned n_in = description->n_inputs, n_out = description->n_outputs;
         unsigned char **inputs = (unsigned char **)(task + 1), **outputs = inputs + n_in;
-        memset(task, 0, block_size(n_in, n_out, slice_count(description)));
+        memset(task, 0, task_block_size(n_in, n_out, task_slice_count(description)));
         list_init(&task->unfinished);
         list_init(&task->ring);
-        task->kernel = find_kernel(kernels, description);
-        if (!task->kernel || !resolve(description->inputs, n_in, inputs) ||
-            !resolve(description->outputs, n_out, outputs))
+        task->kernel = task_kernel(kernels, description);
+        if (!task->kernel || !task_resolve(description->inputs, n_in, inputs) ||
+            !task_resolve(description->outputs, n_out, outputs))
                 return -EINVAL;
         task->id = description->id;
         task->turn = description->turn;
@@ -101,31 +101,32 @@ static int task_set(struct task *task, const struct kernel_set *kernels,
                 .n_inputs = n_in,
                 .n_outputs = n_out,
                 .elements = description->elements,
-                .scale = scale_of(description),
+                .scale = task_scale(description),
         };
         task->element_size = kernel_size(description->dtype);
-        task->slice_elements = slice_elements(description);
-        task->slices = slice_count(description);
-        task->statistics = task->whole.measure = description->statistics && is_float(description->dtype);
+        task->slice_elements = task_slice_elements(description);
+        task->slices = task_slice_count(description);
+        task->statistics = task->whole.measure = description->statistics && task_is_float(description->dtype);
         task->nonfinite = (uint64_t *)(outputs + n_out);
         if (description->watch)
-                task->watched = watch(description, (const struct backend_arena **)(task->nonfinite + n_in));
+                task->watched =
+                        task_watch(description, (const struct backend_arena **)(task->nonfinite + n_in));
         task->totals = (double *)(task->nonfinite + 2 * n_in);
         task->sums = task->totals + n_in + 1;
         return 0;
 }
 
 size_t task_room(const struct backend_task *description) {
-        if (!is_valid(description))
+        if (!task_is_valid(description))
                 return 0;
-        return block_size(description->n_inputs, description->n_outputs, slice_count(description));
+        return task_block_size(description->n_inputs, description->n_outputs, task_slice_count(description));
 }
 
 int task_new(const struct kernel_set *kernels, const struct backend_task *description, struct task **ret) {
         _cleanup_(freep) struct task *own = NULL;
         struct task *task = description->room;
         int r;
-        if (!is_valid(description))
+        if (!task_is_valid(description))
                 return -EINVAL;
         if (!task)
                 task = own = malloc(task_room(description));
@@ -146,17 +147,17 @@ struct task *task_free(struct task *task) {
 }
 
 struct task *task_reusable(void) {
-        return calloc(1, block_size(LIMIT_WORLD, LIMIT_WORLD, TASK_REUSE_SLICES));
+        return calloc(1, task_block_size(LIMIT_WORLD, LIMIT_WORLD, TASK_REUSE_SLICES));
 }
 
 int task_reuse(struct task *task, const struct kernel_set *kernels, const struct backend_task *description) {
-        if (!is_valid(description) || slice_count(description) > TASK_REUSE_SLICES)
+        if (!task_is_valid(description) || task_slice_count(description) > TASK_REUSE_SLICES)
                 return -EINVAL;
         return task_set(task, kernels, description);
 }
 
 uint64_t task_traffic(const struct backend_task *description) {
-        if (!is_valid(description))
+        if (!task_is_valid(description))
                 return 0;
         return description->n_inputs * description->elements * kernel_size(description->dtype);
 }

@@ -12,9 +12,9 @@
 #include "session/session.h"
 #include "socket/listener.h"
 
-struct metrics;
+struct exporter;
 
 /* On failure a sentence for people is in `error`. */
-int metrics_new(struct loop *loop, struct sessions *sessions, struct closer *closer,
-                const struct listener_config *config, struct metrics **ret, char *error, size_t size);
-struct metrics *metrics_free(struct metrics *metrics); /* removes the socket file */
+int exporter_new(struct loop *loop, struct sessions *sessions, struct closer *closer,
+                 const struct listener_config *config, struct exporter **ret, char *error, size_t size);
+struct exporter *exporter_free(struct exporter *exporter); /* removes the socket file */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Serving metrics: accept, hear what is said at once, gather the rows of a status answer, write, close. */
-#include "core/metrics.h"
+#include "core/exporter.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@
 
 struct caller {
         struct list link;
-        struct metrics *metrics;
+        struct exporter *exporter;
         int sock;
         struct loop_io *io;
         struct loop_timer *timer;
@@ -34,7 +34,7 @@ struct caller {
         struct loop_deferred reap;
 };
 
-struct metrics {
+struct exporter {
         struct loop *loop;
         struct closer *closer;
         struct sessions *sessions;
@@ -54,7 +54,7 @@ struct gathering {
         bool failed;
 };
 
-static ProtobufCMessage *copy(const ProtobufCMessage *message) {
+static ProtobufCMessage *exporter_copy(const ProtobufCMessage *message) {
         size_t size = protobuf_c_message_get_packed_size(message);
         _cleanup_(freep) uint8_t *bytes = malloc(size + 1);
 
@@ -65,7 +65,7 @@ static ProtobufCMessage *copy(const ProtobufCMessage *message) {
 }
 
 /* Room for one more element. */
-static bool grow(void *array, size_t n, size_t size) {
+static bool gathering_grow(void *array, size_t n, size_t size) {
         void *grown = realloc(*(void **)array, (n + 1) * size);
 
         if (grown != NULL)
@@ -73,44 +73,44 @@ static bool grow(void *array, size_t n, size_t size) {
         return grown != NULL;
 }
 
-static bool gather_member(struct metrics_job *job, const ProtobufCMessage *row) {
+static bool gathering_add_member(struct metrics_job *job, const ProtobufCMessage *row) {
         Wire__StatusMember **list = (Wire__StatusMember **)(uintptr_t)job->member;
-        bool room = grow(&list, job->n_members, sizeof(*list));
+        bool room = gathering_grow(&list, job->n_members, sizeof(*list));
 
         job->member = list;
         if (!room)
                 return false;
-        list[job->n_members] = (Wire__StatusMember *)copy(row);
+        list[job->n_members] = (Wire__StatusMember *)exporter_copy(row);
         if (list[job->n_members] == NULL)
                 return false;
         job->n_members++;
         return true;
 }
 
-static bool gather_job(struct gathering *gathering, const ProtobufCMessage *row) {
+static bool gathering_add_job(struct gathering *gathering, const ProtobufCMessage *row) {
         const Wire__StatusJob *job;
 
-        if (!grow(&gathering->job, gathering->n_jobs, sizeof(*gathering->job)))
+        if (!gathering_grow(&gathering->job, gathering->n_jobs, sizeof(*gathering->job)))
                 return false;
-        job = (const Wire__StatusJob *)copy(row);
+        job = (const Wire__StatusJob *)exporter_copy(row);
         if (job == NULL)
                 return false;
         gathering->job[gathering->n_jobs++] = (struct metrics_job){ .job = job };
         return true;
 }
 
-static void gather(void *data, uint16_t type, const ProtobufCMessage *row) {
+static void gathering_add(void *data, uint16_t type, const ProtobufCMessage *row) {
         struct gathering *gathering = data;
         bool fine = true;
 
         if (gathering->failed)
                 return;
         if (type == WIRE__MESSAGE_TYPE__STATUS_DAEMON)
-                fine = (gathering->daemon = (Wire__StatusDaemon *)copy(row)) != NULL;
+                fine = (gathering->daemon = (Wire__StatusDaemon *)exporter_copy(row)) != NULL;
         else if (type == WIRE__MESSAGE_TYPE__STATUS_JOB)
-                fine = gather_job(gathering, row);
+                fine = gathering_add_job(gathering, row);
         else if (type == WIRE__MESSAGE_TYPE__STATUS_MEMBER)
-                fine = gather_member(&gathering->job[gathering->n_jobs - 1], row);
+                fine = gathering_add_member(&gathering->job[gathering->n_jobs - 1], row);
         gathering->failed = !fine;
 }
 
@@ -127,12 +127,12 @@ static void gathering_deinit(struct gathering *gathering) {
 }
 
 /* The metrics as text; NULL if memory is short. */
-static char *compose(struct metrics *metrics, size_t *ret_size) {
+static char *exporter_compose(struct exporter *exporter, size_t *ret_size) {
         struct gathering gathering = { 0 };
         char *text = NULL;
         FILE *to;
 
-        sessions_describe(metrics->sessions, gather, &gathering);
+        sessions_describe(exporter->sessions, gathering_add, &gathering);
         to = gathering.failed ? NULL : open_memstream(&text, ret_size);
         if (to != NULL) {
                 metrics_write(to, gathering.daemon, gathering.job, gathering.n_jobs);
@@ -146,32 +146,32 @@ static char *compose(struct metrics *metrics, size_t *ret_size) {
 }
 
 static void caller_free(struct caller *caller) {
-        struct metrics *metrics = caller->metrics;
+        struct exporter *exporter = caller->exporter;
 
-        loop_defer_cancel(metrics->loop, &caller->reap);
+        loop_defer_cancel(exporter->loop, &caller->reap);
         loop_timer_free(caller->timer);
         loop_io_free(caller->io);
-        closer_hang_up(metrics->closer, caller->sock);
+        closer_hang_up(exporter->closer, caller->sock);
         list_remove(&caller->link);
         free(caller->text);
         free(caller);
-        if (metrics->n-- == CALLERS)
-                loop_io_set(metrics->io, LOOP_READ);
+        if (exporter->n-- == CALLERS)
+                loop_io_set(exporter->io, LOOP_READ);
 }
 
-static void reap(void *data) {
+static void caller_reap(void *data) {
         caller_free(data);
 }
 
-static void finish(struct caller *caller) {
+static void caller_finish(struct caller *caller) {
         loop_io_set(caller->io, 0);
         loop_timer_disarm(caller->timer);
-        loop_defer(caller->metrics->loop, &caller->reap);
+        loop_defer(caller->exporter->loop, &caller->reap);
 }
 
 /* Should fds come with it, the kernel closes them, and waits for that if it has to. */
-static ssize_t receive(struct caller *caller, char *to, size_t size) {
-        struct closer *closer = caller->metrics->closer;
+static ssize_t caller_receive(struct caller *caller, char *to, size_t size) {
+        struct closer *closer = caller->exporter->closer;
         ssize_t n;
 
         closer_hurry(closer);
@@ -181,13 +181,13 @@ static ssize_t receive(struct caller *caller, char *to, size_t size) {
 }
 
 /* Closing a socket with something unread in it takes the response away from the caller. */
-static void discard(struct caller *caller) {
+static void caller_discard(struct caller *caller) {
         for (unsigned i = 0; i < DISCARDS; i++)
-                if (receive(caller, caller->request, REQUEST_MAX) <= 0)
+                if (caller_receive(caller, caller->request, REQUEST_MAX) <= 0)
                         return;
 }
 
-static void transmit(struct caller *caller) {
+static void caller_transmit(struct caller *caller) {
         while (caller->sent < caller->size) {
                 ssize_t n = send(caller->sock, caller->text + caller->sent, caller->size - caller->sent,
                                  MSG_NOSIGNAL);
@@ -198,12 +198,12 @@ static void transmit(struct caller *caller) {
                         break;
                 caller->sent += (size_t)n;
         }
-        discard(caller);
-        finish(caller);
+        caller_discard(caller);
+        caller_finish(caller);
 }
 
 /* Is this the start of an HTTP request, as far as has been heard? */
-static bool speaks_http(const struct caller *caller) {
+static bool caller_speaks_http(const struct caller *caller) {
         static const char *const methods[] = { "GET ", "HEAD ", "POST ", "PUT ", "DELETE ", "OPTIONS " };
 
         for (size_t i = 0; i < array_size(methods); i++) {
@@ -217,7 +217,7 @@ static bool speaks_http(const struct caller *caller) {
         return false;
 }
 
-static const char *http_status(const struct caller *caller, bool head) {
+static const char *caller_http_status(const struct caller *caller, bool head) {
         const char *path = caller->request + (head ? 5 : 4);
         size_t length = strcspn(path, " ?\r\n");
 
@@ -228,9 +228,10 @@ static const char *http_status(const struct caller *caller, bool head) {
         return "404 Not Found";
 }
 
-static char *respond(const struct caller *caller, const char *body, size_t body_size, size_t *ret_size) {
+static char *caller_respond(const struct caller *caller, const char *body, size_t body_size,
+                            size_t *ret_size) {
         bool head = strncmp(caller->request, "HEAD ", 5) == 0;
-        const char *status = http_status(caller, head);
+        const char *status = caller_http_status(caller, head);
         bool fine = strcmp(status, "200 OK") == 0;
         char *text = NULL;
         FILE *to = open_memstream(&text, ret_size);
@@ -247,37 +248,37 @@ static char *respond(const struct caller *caller, const char *body, size_t body_
         return NULL;
 }
 
-static void answer(struct caller *caller) {
-        caller->text = compose(caller->metrics, &caller->size);
-        if (caller->text != NULL && speaks_http(caller)) {
+static void caller_answer(struct caller *caller) {
+        caller->text = exporter_compose(caller->exporter, &caller->size);
+        if (caller->text != NULL && caller_speaks_http(caller)) {
                 char *body = caller->text;
 
-                caller->text = respond(caller, body, caller->size, &caller->size);
+                caller->text = caller_respond(caller, body, caller->size, &caller->size);
                 free(body);
         }
         if (caller->text == NULL) {
                 log_error("metrics cannot be given out: out of memory");
-                finish(caller);
+                caller_finish(caller);
                 return;
         }
         loop_io_set(caller->io, LOOP_WRITE);
         loop_timer_arm(caller->timer, PATIENCE);
-        transmit(caller);
+        caller_transmit(caller);
 }
 
 /* Whether what the caller has to say is complete. */
-static bool is_complete(const struct caller *caller) {
-        return caller->heard == REQUEST_MAX || !speaks_http(caller) ||
+static bool caller_is_complete(const struct caller *caller) {
+        return caller->heard == REQUEST_MAX || !caller_speaks_http(caller) ||
                strstr(caller->request, "\r\n\r\n") != NULL || strstr(caller->request, "\n\n") != NULL;
 }
 
-static void hear(struct caller *caller) {
-        ssize_t n = receive(caller, caller->request + caller->heard, REQUEST_MAX - caller->heard);
+static void caller_hear(struct caller *caller) {
+        ssize_t n = caller_receive(caller, caller->request + caller->heard, REQUEST_MAX - caller->heard);
 
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
                 return;
         if (n < 0) {
-                finish(caller);
+                caller_finish(caller);
                 return;
         }
         /* not with each byte: who sends one now and then would keep its place */
@@ -285,48 +286,48 @@ static void hear(struct caller *caller) {
                 loop_timer_arm(caller->timer, PATIENCE);
         caller->heard += (size_t)n;
         caller->request[caller->heard] = '\0';
-        if (n == 0 || is_complete(caller))
-                answer(caller);
+        if (n == 0 || caller_is_complete(caller))
+                caller_answer(caller);
 }
 
-static void ready(void *data, int fd, unsigned events) {
+static void caller_on_ready(void *data, int fd, unsigned events) {
         struct caller *caller = data;
 
         if (caller->reap.queued)
                 return;
         if (caller->text == NULL)
-                hear(caller);
+                caller_hear(caller);
         else
-                transmit(caller);
+                caller_transmit(caller);
 }
 
 /* It says nothing: then it wants the text. A request that does not end, or a response that is not read,
  * ends it. */
-static void late(void *data) {
+static void caller_on_silence(void *data) {
         struct caller *caller = data;
 
         if (caller->text == NULL && caller->heard == 0)
-                answer(caller);
+                caller_answer(caller);
         else
-                finish(caller);
+                caller_finish(caller);
 }
 
-static int caller_new(struct metrics *metrics, int sock) {
+static int caller_new(struct exporter *exporter, int sock) {
         struct caller *caller = calloc(1, sizeof(*caller));
         int r;
 
         if (caller == NULL) {
-                closer_hang_up(metrics->closer, sock);
+                closer_hang_up(exporter->closer, sock);
                 return -ENOMEM;
         }
-        caller->metrics = metrics;
+        caller->exporter = exporter;
         caller->sock = sock;
-        caller->reap = (struct loop_deferred){ .fn = reap, .data = caller };
-        list_append(&metrics->callers, &caller->link);
-        metrics->n++;
-        r = loop_timer_new(metrics->loop, late, caller, &caller->timer);
+        caller->reap = (struct loop_deferred){ .fn = caller_reap, .data = caller };
+        list_append(&exporter->callers, &caller->link);
+        exporter->n++;
+        r = loop_timer_new(exporter->loop, caller_on_silence, caller, &caller->timer);
         if (r == 0)
-                r = loop_io_new(metrics->loop, sock, LOOP_READ, ready, caller, &caller->io);
+                r = loop_io_new(exporter->loop, sock, LOOP_READ, caller_on_ready, caller, &caller->io);
         if (r == 0)
                 r = loop_timer_arm(caller->timer, SILENCE);
         if (r < 0)
@@ -334,83 +335,84 @@ static int caller_new(struct metrics *metrics, int sock) {
         return r;
 }
 
-static void pause_accepting(struct metrics *metrics) {
-        loop_io_set(metrics->io, 0);
-        loop_timer_arm(metrics->retry, RETRY);
+static void exporter_pause(struct exporter *exporter) {
+        loop_io_set(exporter->io, 0);
+        loop_timer_arm(exporter->retry, RETRY);
 }
 
-static void retry(void *data) {
-        struct metrics *metrics = data;
+static void exporter_on_retry(void *data) {
+        struct exporter *exporter = data;
 
-        if (metrics->n < CALLERS)
-                loop_io_set(metrics->io, LOOP_READ);
+        if (exporter->n < CALLERS)
+                loop_io_set(exporter->io, LOOP_READ);
 }
 
-static void incoming(void *data, int fd, unsigned events) {
-        struct metrics *metrics = data;
+static void exporter_on_incoming(void *data, int fd, unsigned events) {
+        struct exporter *exporter = data;
 
-        while (metrics->n < CALLERS) {
+        while (exporter->n < CALLERS) {
                 int sock = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
                 if (sock < 0 && (errno == EINTR || errno == ECONNABORTED))
                         continue;
                 if (sock < 0 && errno == EAGAIN)
                         return;
-                if (sock < 0 || caller_new(metrics, sock) < 0) {
-                        pause_accepting(metrics);
+                if (sock < 0 || caller_new(exporter, sock) < 0) {
+                        exporter_pause(exporter);
                         return;
                 }
         }
-        loop_io_set(metrics->io, 0); /* until one of them has ended */
+        loop_io_set(exporter->io, 0); /* until one of them has ended */
 }
 
-int metrics_new(struct loop *loop, struct sessions *sessions, struct closer *closer,
-                const struct listener_config *config, struct metrics **ret, char *error, size_t size) {
-        struct metrics *metrics = calloc(1, sizeof(*metrics));
+int exporter_new(struct loop *loop, struct sessions *sessions, struct closer *closer,
+                 const struct listener_config *config, struct exporter **ret, char *error, size_t size) {
+        struct exporter *exporter = calloc(1, sizeof(*exporter));
         int r = -ENOMEM;
 
-        if (metrics != NULL) {
-                metrics->loop = loop;
-                metrics->sessions = sessions;
-                metrics->closer = closer;
-                list_init(&metrics->callers);
-                metrics->fd = -1;
-                metrics->path = strdup(config->path);
+        if (exporter != NULL) {
+                exporter->loop = loop;
+                exporter->sessions = sessions;
+                exporter->closer = closer;
+                list_init(&exporter->callers);
+                exporter->fd = -1;
+                exporter->path = strdup(config->path);
         }
-        if (metrics == NULL || metrics->path == NULL) {
-                free(metrics);
+        if (exporter == NULL || exporter->path == NULL) {
+                free(exporter);
                 snprintf(error, size, "cannot listen on %s: %s", config->path, strerror(-r));
                 return r;
         }
-        r = listener_bind(config, SOCK_STREAM, &metrics->fd, error, size);
+        r = listener_bind(config, SOCK_STREAM, &exporter->fd, error, size);
         if (r == 0) {
-                r = loop_timer_new(loop, retry, metrics, &metrics->retry);
+                r = loop_timer_new(loop, exporter_on_retry, exporter, &exporter->retry);
                 if (r == 0)
-                        r = loop_io_new(loop, metrics->fd, LOOP_READ, incoming, metrics, &metrics->io);
+                        r = loop_io_new(loop, exporter->fd, LOOP_READ, exporter_on_incoming, exporter,
+                                        &exporter->io);
                 if (r < 0)
                         snprintf(error, size, "cannot watch %s: %s", config->path, strerror(-r));
         }
         if (r < 0) {
-                metrics_free(metrics);
+                exporter_free(exporter);
                 return r;
         }
-        *ret = metrics;
+        *ret = exporter;
         return 0;
 }
 
-struct metrics *metrics_free(struct metrics *metrics) {
+struct exporter *exporter_free(struct exporter *exporter) {
         struct caller *caller, *spare;
 
-        if (metrics == NULL)
+        if (exporter == NULL)
                 return NULL;
-        list_for_each_safe(caller, spare, &metrics->callers, link)
+        list_for_each_safe(caller, spare, &exporter->callers, link)
                 caller_free(caller);
-        loop_io_free(metrics->io);
-        loop_timer_free(metrics->retry);
-        if (metrics->fd >= 0)
-                unlink(metrics->path);
-        closer_hang_up(metrics->closer, metrics->fd);
-        free(metrics->path);
-        free(metrics);
+        loop_io_free(exporter->io);
+        loop_timer_free(exporter->retry);
+        if (exporter->fd >= 0)
+                unlink(exporter->path);
+        closer_hang_up(exporter->closer, exporter->fd);
+        free(exporter->path);
+        free(exporter);
         return NULL;
 }
