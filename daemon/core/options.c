@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <syslog.h>
 
+#include "backend/registry.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/cpus.h"
@@ -286,17 +287,10 @@ static int option_replace_text(void *field, const char *value) {
 
 static int option_set_device(const struct option_row *row, void *field, const char *value, char *error,
                              size_t size) {
-        static const char *const allowed =
-                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-        const char *label = strncmp(value, "cpu:", 4) == 0 ? value + 4 : NULL;
+        const struct backend_ops *ops;
+        int r = registry_find(value, &ops, error, size);
 
-        if (strcmp(value, "cpu") != 0 &&
-            (!label || strspn(label, allowed) != strlen(label) || strlen(label) < 1 || strlen(label) > 32))
-                return option_complain(
-                        error, size, value,
-                        "a device: cpu, or cpu:LABEL with up to 32 letters, digits, dots, dashes or "
-                        "underscores");
-        return option_replace_text(field, value);
+        return r < 0 ? r : option_replace_text(field, value);
 }
 
 static int option_set_socket(const struct option_row *row, void *field, const char *value, char *error,

@@ -16,6 +16,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
+#include "backend/registry.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/flood.h"
@@ -90,13 +91,16 @@ static int server_open_backend(struct server *server, char *error, size_t size) 
                 .rejoin_grace = server->config.rejoin_grace,
                 .staging_bytes = server->config.staging_bytes,
         };
-        int r;
+        const struct backend_ops *ops;
+        int r = registry_find(server->config.device, &ops, error, size);
 
+        if (r < 0)
+                return r;
         r = jobs_new(&jobs, &server->jobs);
         if (r < 0)
                 return server_fail(r, "cannot set up the table of jobs", error, size);
         config.owner = server->jobs;
-        r = backend_host.open(&config, &server->backend);
+        r = ops->open(&config, &server->backend);
         if (r == -ENOTSUP)
                 return server_fail(
                         r,

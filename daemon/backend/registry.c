@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of devices. A row is a name; `cpu` may have a label after it, which tells several daemons
+ * apart. */
+#include "backend/registry.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+#define LABEL_MAX 32
+#define LABEL_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
+static const struct registry_row {
+        const char *device;
+        const char *forms;             /* as users are shown them; NULL: not shown */
+        const struct backend_ops *ops; /* NULL: known, but not served yet */
+        bool labels;
+} registry_rows[] = {
+        { "cpu", "cpu, or cpu:LABEL with up to 32 letters, digits, dots, dashes or underscores",
+          &backend_host, .labels = true },
+        { "none", NULL, NULL, .labels = false },
+};
+
+/* Whether the row names the device, `rest` being what stands after the row's name. */
+static bool registry_row_names(const struct registry_row *row, const char *rest) {
+        size_t length = strlen(rest);
+
+        if (length == 0)
+                return true;
+        return row->labels && rest[0] == ':' && length >= 2 && length <= LABEL_MAX + 1 &&
+               strspn(rest + 1, LABEL_CHARACTERS) == length - 1;
+}
+
+static const struct registry_row *registry_row_of(const char *device) {
+        for (size_t i = 0; i < array_size(registry_rows); i++) {
+                const struct registry_row *row = &registry_rows[i];
+                size_t length = strlen(row->device);
+
+                if (strncmp(device, row->device, length) == 0 && registry_row_names(row, device + length))
+                        return row;
+        }
+        return NULL;
+}
+
+int registry_find(const char *device, const struct backend_ops **ret, char *error, size_t size) {
+        const struct registry_row *row = registry_row_of(device);
+        int used;
+
+        if (row != NULL && row->ops != NULL) {
+                *ret = row->ops;
+                return 0;
+        }
+        if (row != NULL) {
+                snprintf(error, size, "a daemon for device '%s' is not supported yet", device);
+                return -EINVAL;
+        }
+        used = snprintf(error, size, "'%.128s' is not a device:", device);
+        for (size_t i = 0; i < array_size(registry_rows) && (size_t)used < size; i++)
+                if (registry_rows[i].forms != NULL)
+                        used += snprintf(error + used, size - (size_t)used, " %s", registry_rows[i].forms);
+        return -EINVAL;
+}

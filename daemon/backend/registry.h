@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which backend serves a device, by the device's name. Opens none. */
+#pragma once
+
+#include <stddef.h>
+
+#include "backend/backend.h"
+
+/* The backend of `device`: 0 and *ret, or -EINVAL with a sentence for people in `error` that lists the
+ * devices that are known. */
+int registry_find(const char *device, const struct backend_ops **ret, char *error, size_t size);
