@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * protobuf-c on a leash. Unpacking takes memory from one fixed block per codec (a bump allocator that forgets
- * everything at the next unpack); each allocation is preceded by its size, which is how a NUL inside a string
- * is found: protobuf-c copies it like any byte, and a reader of the C string would see a shorter one than was
- * sent.
+ * protobuf-c with bounds. Unpacking takes memory from one fixed block per codec (a bump allocator that
+ * forgets everything at the next unpack); each allocation is preceded by its size, which is how a NUL inside
+ * a string is found: protobuf-c copies it like any byte, and a reader of the C string would see a shorter one
+ * than was sent.
  */
 #include "proto/codec.h"
 

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define OTHER_CONTROL 512u /* room for control messages that nobody asked for */
+#define OTHER_CONTROL 512u /* room for control messages that were not asked for */
 
 #ifndef SCM_PIDFD
 #define SCM_PIDFD 0x04

@@ -51,7 +51,7 @@ enum frame_verdict {
         FRAME_BAD_MAJOR,
         FRAME_BAD_FLAGS,  /* a flag bit that this version does not know */
         FRAME_TOO_LONG,   /* length above FRAME_PAYLOAD_MAX */
-        FRAME_BAD_LENGTH, /* packet and header disagree: truncated, or bytes behind the payload */
+        FRAME_BAD_LENGTH, /* packet and header disagree: truncated, or bytes after the payload */
         FRAME_BAD_FDS,    /* more than FRAME_FDS_MAX announced */
 };
 

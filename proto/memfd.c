@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Seals are asked for first: only memfds and files of tmpfs and hugetlbfs have any, and all of those answer
- * at once. What is none of them is named by the kernel's word for it.
+ * at once. Anything else is named as the kernel names it.
  */
 #include "proto/memfd.h"
 
@@ -38,7 +38,7 @@ static bool memfd_read_link(int fd, char *link, size_t size) {
         return n >= 0;
 }
 
-/* The link begins with the kind, but for what has a path. */
+/* The link begins with the kind, except where it is a path. */
 static const char *memfd_kind(int fd) {
         char link[16];
 
@@ -148,8 +148,8 @@ static int memfd_count_present(int fd, uint64_t *ret) {
         return 0;
 }
 
-/* Pages behind the end of the file, which were there before it was sealed, would make up for holes before it:
- * of less than a huge page at most, then. */
+/* Pages after the end of the file, left from before it was sealed, could make up for holes before the end. So
+ * the number of pages may exceed the size by less than a huge page. */
 int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_t size) {
         uint64_t present;
         int r = memfd_count_present(fd, &present);

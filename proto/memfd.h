@@ -2,9 +2,8 @@
 /*
  * What memory must be like that one process offers another one to read and write: a memfd whose size can
  * never change, so that no access meets its end, and all of whose pages are there, so that no access
- * allocates one. Whoever is offered a file descriptor asks here before anything else is done with it. Nothing
- * here waits: what kind of file it is, is found out without asking its file system, which may be one that
- * never answers.
+ * allocates one. A descriptor that is offered is checked here before anything else is done with it. Nothing
+ * here waits: the kind of a file is found out without asking its file system, which may never answer.
  */
 #pragma once
 
@@ -20,20 +19,20 @@ struct memfd_file {
 };
 
 /*
- * Whether `bytes` bytes from `offset` of the file can be mapped for reading and writing, for as long as
- * anybody likes: a memfd, not of huge pages, open for both, with F_SEAL_SHRINK and F_SEAL_GROW, not sealed
- * against writing. `offset` is a multiple of the machine's pages. 0 with *ret; WIRE__CODE__INVALID with one
- * sentence in `text`; or a negative errno.
+ * Whether `bytes` bytes from `offset` of the file can be mapped for reading and writing, for any length of
+ * time: a memfd, not of huge pages, open for both, with F_SEAL_SHRINK and F_SEAL_GROW, not sealed against
+ * writing. `offset` is a multiple of the machine's pages. 0 with *ret; WIRE__CODE__INVALID with one sentence
+ * in `text`; or a negative errno.
  */
 int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret, char *text, size_t size);
 
-/* Whether it is memory that a daemon has made, this one or another one: that is a plan's already. Nobody
- * can take the name away. */
+/* Whether it is memory that a daemon has made, this one or another one: that belongs to a plan already. No
+ * process can take the name away. */
 bool memfd_is_arena(int fd);
 
 /*
  * Whether every page of the whole file is there, in memory or swapped out: only the number of a file's pages
- * can be had without waiting for whoever works on the file. 0; WIRE__CODE__INVALID with `text`; or a negative
+ * is known without waiting for other users of the file. 0; WIRE__CODE__INVALID with `text`; or a negative
  * errno.
  */
 int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_t size);

@@ -45,7 +45,7 @@ static void metrics_write_escaped(FILE *to, const char *text) {
                         fputc(*text, to);
 }
 
-/* `name{job="…",uid="…"` with what stands behind it: the caller closes the brace. */
+/* `name{job="…",uid="…"` and what comes after it; the caller closes the brace. */
 static void metrics_begin_job(FILE *to, const char *name, const Wire__StatusJob *job) {
         fprintf(to, "gradsync_%s{job=\"", name);
         metrics_write_escaped(to, job->name);
@@ -138,7 +138,7 @@ static void metrics_write_recovery(FILE *to, const struct metrics_job *from) {
                                 from->job->n_recovery_class, from->job->recovery_us);
 }
 
-/* All reasons that there are, so that none appears out of nowhere when it first counts. */
+/* All reasons, so that each series exists before it first counts. */
 static void metrics_write_rebuilds(FILE *to, const struct metrics_job *from) {
         uint64_t other = 0;
         char label[64];
@@ -259,7 +259,7 @@ static void metrics_gauge(FILE *to, const char *name, const char *help, uint64_t
         fprintf(to, "gradsync_%s %" PRIu64 "\n", name, value);
 }
 
-/* Whoever may not know them gets no sample: a zero would be a lie. */
+/* A caller that may not know them gets no sample: a zero would be a lie. */
 static void metrics_write_refusals(FILE *to, const Wire__StatusDaemon *daemon) {
         const struct {
                 const char *resource;

@@ -18,8 +18,8 @@ struct metrics_job {
 
 #define METRICS_TYPE "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-/* Of several jobs with one name and uid, the last one is meant: earlier ones are on their way out, and
- * names must be unique. */
+/* Of several jobs with one name and uid, the last one is meant: earlier ones are ending, and names must be
+ * unique. */
 void metrics_write(FILE *to, const Wire__StatusDaemon *daemon, const struct metrics_job *jobs, size_t n_jobs);
 
 /* Upper bounds in seconds of the classes that StatusJob.reduce_class counts; "+Inf" is the last one. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables and checks behind names.h. Pure: nothing here allocates, logs or keeps state. */
+/* Tables and checks of names.h. Pure: nothing here allocates, logs or keeps state. */
 #include "proto/names.h"
 
 #include <string.h>

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 /* To be called before anything is opened: else the next descriptor would get the number of the stream that is
- * missing, and what is printed would be written to it. What takes the place here refuses to be written to,
- * as a closed one does. */
+ * missing, and what is printed would be written to it. What takes its place here cannot be written to, like a
+ * closed stream. */
 static inline void streams_fill(void) {
         int fd;
 

@@ -114,8 +114,8 @@ struct backend_ops {
         struct backend_arena *(*arena_free)(struct backend_arena *arena);
 
         /* Bytes of memory that tasks with so many inputs, outputs and elements of this dtype, or fewer, need
-         * while they are queued; 0: none, or that there are no such tasks. Whoever has it beforehand and
-         * gives it to each of them is never refused with -ENOMEM. */
+         * while they are queued; 0: none, or that there are no such tasks. A caller that has it beforehand
+         * and gives it to each of them is never refused with -ENOMEM. */
         size_t (*room)(const struct backend_task *task);
         /* 1: done before returning, *ret is valid until the next call into the backend (small tasks need no
          * hand-off to a thread). 0: queued, done() will be called. Negative errno: refused, nothing

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of devices. A row is a name; `cpu` may have a label after it, which tells several daemons
- * apart. */
+/* The table of devices. A row is a name; `cpu` may have a label after it, so that a host can have several
+ * daemons. */
 #include "backend/registry.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Charges, their limits and what was refused. Who a user is and how long it is known: user.c. */
+/* Charges, their limits, and counts of what was refused. Which users there are, and for how long, is decided
+ * in user.c. */
 #include "account.h"
 
 #include <assert.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The budgets of users. Whatever a client can cause to be allocated holds a charge on its user and gives it
- * back in its destructor, so one user's greed never costs another one anything. Loop thread only.
+ * The budgets of users. Everything that a client can cause to be allocated holds a charge on its user and
+ * gives it back in its destructor, so the greed of one user never costs another user anything. Loop thread
+ * only.
  */
 #pragma once
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A lane for each user that has something to close: its descriptors in their order, one of them in work.
- * Threads take lanes by turns, and there are as many as have had something to do at the same time, so whoever
- * makes one wait makes nobody else wait before all of them do. Everything is under one lock, but for charges
- * and the list of all entries of a lane, which are the loop thread's.
+ * Each user that has something to close has a lane: its descriptors in their order, one of them in work.
+ * Threads take lanes by turns, and there are as many threads as have had something to do at the same time, so
+ * a user that makes one thread wait delays the others only when all threads wait. Everything is under one
+ * lock, except charges and the list of all entries, which belong to the loop thread.
  *
- * The hurry is a timer that sends a signal to the loop thread. Its handler does nothing; but a signal that is
- * pending keeps every interruptible wait short, and it stays pending until the kernel has closed all that the
+ * The hurry is a timer that sends a signal to the loop thread. Its handler does nothing, but a pending signal
+ * keeps every interruptible wait short, and it stays pending until the kernel has closed everything that the
  * system call had to close.
  */
 #include "base/closer.h"
@@ -74,7 +74,7 @@ struct closer {
         struct closer *abandoned; /* the one that was abandoned before this one */
 };
 
-/* What threads may still use, to the end of the process: found here by whoever looks for leaks. */
+/* What threads may still use until the process ends. It is kept here so that a leak checker finds it. */
 static struct closer *volatile abandoned;
 
 /* The next entry of the lane whose turn it is. */
@@ -198,7 +198,7 @@ static void entry_free(struct closer_entry *entry) {
         lane_free_unused(lane);
 }
 
-/* What is closed by now is nobody's any more. */
+/* Gives back the charges of what has been closed. */
 static void closer_settle(struct closer *closer) {
         struct list done = LIST_INIT(done);
         uint64_t count;
@@ -305,7 +305,7 @@ static bool closer_await_threads(struct closer *closer) {
         return all;
 }
 
-/* Threads still use it: it stays as it is, but for what has to be in order at the end. */
+/* Threads still use it, so it stays as it is, except for charges and users. */
 static void closer_abandon(struct closer *closer) {
         struct closer_entry *entry;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * CPUs that this process may use. A container's limit is rarely in its affinity mask: it is a bandwidth quota
- * of some cgroup above us, so every ancestor that can be seen is asked and the tightest one counts.
+ * of some cgroup above this process, so every visible ancestor is asked and the tightest limit counts.
  */
 #include "cpus.h"
 

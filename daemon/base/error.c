@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Composing refusals: the text that a client's user will read. Knows nothing about who sends it. */
+/* Composes refusals: the text that a client's user will read. Knows nothing about how it is sent. */
 #include "error.h"
 
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 /*
  * Two kinds of failure that never mix. A negative errno is fatal for the operation and travels up unchanged.
  * A positive code (enum Code of the protocol) is a condition that belongs to a client: it stops at the
- * session, which sends it as REFUSED with the text composed here. The one who first knows the condition
+ * session, which sends it as REFUSED with the text composed here. The code that first knows the condition
  * composes the text.
  */
 #pragma once
@@ -14,7 +14,7 @@ struct refusal {
         uint32_t code;   /* WIRE__CODE__… */
         char text[1024]; /* what happened, to whom, what to do */
         bool has_culprit;
-        uint32_t rank; /* who caused it, if has_culprit */
+        uint32_t rank; /* of the member that caused it, if has_culprit */
         int32_t pid;
 };
 

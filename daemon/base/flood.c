@@ -13,8 +13,8 @@
 
 #define BURSTS 64u
 #define QUIET (10 * USEC_PER_SEC)    /* without another event: the burst has ended */
-#define LASTING (600 * USEC_PER_SEC) /* a burst that does not end is logged so often */
-#define TOGETHER 100u                /* lines within QUIET, whoever they are about */
+#define LASTING (600 * USEC_PER_SEC) /* a burst that does not end is logged after each such time */
+#define TOGETHER 100u                /* lines within QUIET about all users together */
 
 static const struct {
         const char *words;

@@ -40,7 +40,7 @@ struct flood_burst {
         uint64_t since, last;
 };
 
-/* Bursts are kept with these users from now on. Before it, only all users together are bounded. */
+/* Bursts are kept with these users from now on. Before this call, only all users together are bounded. */
 void flood_begin(struct users *users);
 /* Whether a line about this may be written now; otherwise it has been counted. */
 bool flood_admits(enum flood_kind kind, uid_t uid, uint64_t now);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Structured log lines. Texts may hold what clients sent us, so control characters never get through: one
- * event stays one line, and a terminal shows it as it is. Usable from any thread: a line is one write. A
- * reader of stderr that does not read costs lines, which are counted, and never the time of the event thread.
+ * Structured log lines. Texts may hold what clients sent, so control characters are escaped: one event stays
+ * one line, and a terminal shows it as it is. Usable from any thread: a line is one write. If stderr is not
+ * read, lines are lost and counted, but the event thread never waits.
  */
 #include "log.h"
 
@@ -34,7 +34,7 @@ static bool to_journal;
 static bool with_prefix; /* "<6>", as a service manager reads it from stderr */
 static atomic_uint lost; /* lines that stderr did not take */
 
-/* Whether stderr is the journal's socket: the service manager tells device and inode of what it connected. */
+/* Whether stderr is the journal's socket: the service manager names device and inode of what it connected. */
 static bool log_stderr_is_journal(void) {
         const char *stream = getenv("JOURNAL_STREAM");
         unsigned long long device, inode;

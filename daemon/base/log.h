@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Structured log: to the journal when stderr is connected to it (JOURNAL_STREAM), else to stderr: with a
- * level prefix that a service manager understands when one started us (INVOCATION_ID) and stderr is not a
- * terminal, else with our name. Control characters in texts are written as \xNN. Any thread may write; errno
- * is kept. One line an event, written by whoever first knows it. At run time the daemon logs faults and
- * changes of membership, never the ordinary course of a step.
+ * Structured log. It goes to the journal when stderr is connected to it (JOURNAL_STREAM), else to stderr.
+ * There a line begins with a level prefix that a service manager understands, if one started the daemon
+ * (INVOCATION_ID) and stderr is not a terminal, and otherwise with the daemon's name. Control characters in
+ * texts are written as \xNN. Any thread may write; errno is kept. One line an event, written by the code that
+ * first knows it. At run time the daemon logs faults and changes of membership, never the ordinary course of
+ * a step.
  */
 #pragma once
 

@@ -108,7 +108,7 @@ int loop_run(struct loop *loop) {
                 if (r < 0)
                         return loop_error();
                 if (r > 0 && !pending)
-                        return -EDEADLK; /* no source is left that could ever wake us */
+                        return -EDEADLK; /* no source is left that could ever wake the thread */
                 loop->passes++;
                 loop_run_deferred(loop);
         }

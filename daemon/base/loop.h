@@ -35,7 +35,7 @@ uint64_t loop_passes(const struct loop *loop);
 
 /* The fd stays the caller's and must outlive the source. */
 int loop_io_new(struct loop *loop, int fd, unsigned events, loop_io_fn fn, void *data, struct loop_io **ret);
-/* 0: keep the source, wait for nothing; no system call if unchanged */
+/* 0 keeps the source and waits for nothing. No system call if nothing changes. */
 int loop_io_set(struct loop_io *io, unsigned events);
 struct loop_io *loop_io_free(struct loop_io *io); /* returns NULL; allowed inside a callback */
 

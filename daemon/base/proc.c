@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small reads of /proc. Nothing is cached: whoever asks wants to know how it is now. */
+/* Small reads of /proc. Nothing is cached: callers want to know how it is now. */
 #include "proc.h"
 
 #include <dirent.h>
@@ -45,8 +45,8 @@ static bool proc_read_small(const char *path, char *buffer, size_t size) {
         return false;
 }
 
-/* The fields behind the name, which may itself hold parentheses: state, parent, …; NULL if there is no
- * such thread. */
+/* The fields after the name, which may itself hold parentheses: state, parent, …; NULL if there is no such
+ * thread. */
 static const char *proc_read_thread(pid_t pid, pid_t tid, char *text, size_t size) {
         char path[64];
         const char *end;
@@ -153,7 +153,7 @@ bool proc_peer_in_group(int sock, gid_t primary, gid_t group) {
 
         if (primary == group)
                 return true;
-        if (r < 0 && errno == ERANGE) { /* it has told how much it needs */
+        if (r < 0 && errno == ERANGE) { /* the kernel has said how much it needs */
                 groups = many = malloc(size);
                 if (many == NULL)
                         return false;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernel says about other processes: state for people, and pidfds that tell a client's death. */
+/* What the kernel says about other processes: their state in words for people, and pidfds that show a
+ * client's death. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,14 +12,14 @@
 const char *proc_state(pid_t pid);
 
 /* The same, but a process whose first thread sleeps is running as long as another one is: trainers leave the
- * work to threads. Looks at a few dozen of them, and at no more than *left, from which it takes them: who
- * looks at many processes in one go, which may have many threads that sleep, has a bound for all. */
+ * work to threads. Looks at a few dozen threads, and at no more than *left, which it lowers by their number:
+ * a caller that looks at many processes in one go has one bound for all of them. */
 const char *proc_state_threads(pid_t pid, unsigned *left);
 
-/* Whether it is on its way out: gone, a zombie, or the kernel is taking it down at this moment. */
+/* Whether it is ending: gone, a zombie, or being taken down by the kernel at this moment. */
 bool proc_exiting(pid_t pid);
 
-/* What this process uses. 0 stands for what the kernel does not tell; the count of open descriptors needs
+/* What this process uses. 0 stands for what the kernel does not say; the count of open descriptors needs
  * Linux 6.2. */
 struct proc_usage {
         uint64_t resident, size; /* bytes of memory, and of address space */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Gives memory that nobody uses back to the system, some time after clients have gone. The allocator does so
- * only with what lies at the end of its heap, and a few small blocks that outlive a crowd keep it from that.
+ * only with what lies at the end of its heap, and a few small blocks that outlive many clients prevent that.
  */
 #pragma once
 

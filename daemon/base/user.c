@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table is a list: there are few users, however many clients they have, so a walk is enough. Whoever has
- * many uids cannot make it long without holding something, for which the quotas are.
+ * The table is a list: there are few users, however many clients they have, so a walk is enough. Somebody
+ * with many uids cannot make the list long without holding something, and quotas bound that.
  */
 #include "user.h"
 

@@ -25,7 +25,7 @@
 #define FDS_MOST 4096          /* default of fds_per_uid on a machine that grants many */
 #define FLAG_MAX 64            /* flags in the table of getopt, and bytes of a flag's name */
 
-/* Of the keys whose default depends on the machine. One user alone must not exhaust what all share. */
+/* The defaults of the keys that depend on the machine. One user alone must not exhaust what all share. */
 static uint64_t config_machine_default(const struct option_row *row) {
         struct rlimit files = { 0 };
 
@@ -70,13 +70,13 @@ void config_deinit(struct config *config) {
         *config = (struct config){ 0 };
 }
 
-/* One buffer on its way through the INI parser. The parser counts the calls of its reader as lines, and so do
- * we. */
+/* One buffer on its way through the INI parser. The parser counts the calls of its reader as lines, and so
+ * does this code. */
 struct parse {
         const char *at, *end;
         int line;
         struct config *config;
-        char *error; /* the first one that we found, of line `line` */
+        char *error; /* the first one found, in line `line` */
         size_t error_size;
         int result;
 };
@@ -103,8 +103,8 @@ static bool config_has_control_character(const char *line, size_t length) {
         return false;
 }
 
-/* Hands the parser one line, without the indentation that it would take for a continuation. It would cut what
- * does not fit into its `size` bytes without a word, and stop at a NUL: both are errors here. */
+/* Hands the parser one line, without the indentation that it would take for a continuation. The parser would
+ * silently cut what does not fit into its `size` bytes, and stop at a NUL: both are errors here. */
 static char *config_next_line(char *line, int size, void *data) {
         struct parse *parse = data;
 
@@ -350,7 +350,7 @@ int config_load(struct config *config, const struct config_source *source, enum 
                 char *error, size_t error_size) {
         struct command command = { .action = CONFIG_RUN };
 
-        snprintf(error, error_size, "out of memory"); /* whoever fails for another reason says so */
+        snprintf(error, error_size, "out of memory"); /* every other failure replaces this */
         int r = config_walk_flags(source, NULL, &command, error, error_size);
         if (r < 0)
                 return r;

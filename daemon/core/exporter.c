@@ -16,7 +16,7 @@
 
 #define CALLERS 8u                    /* at a time */
 #define REQUEST_MAX 4096u             /* bytes of an HTTP request that are looked at */
-#define DISCARDS 16u                  /* times REQUEST_MAX, of what stands behind it */
+#define DISCARDS 16u                  /* times REQUEST_MAX, of what comes after it */
 #define SILENCE (100 * USEC_PER_MSEC) /* a caller that has said nothing for so long wants the text alone */
 #define PATIENCE (5 * USEC_PER_SEC)   /* for a request, and again for the response to be read */
 #define RETRY USEC_PER_SEC            /* after a failure to accept, as when fds are short */
@@ -169,7 +169,7 @@ static void caller_finish(struct caller *caller) {
         loop_defer(caller->exporter->loop, &caller->reap);
 }
 
-/* Should fds come with it, the kernel closes them, and waits for that if it has to. */
+/* If fds come with it, the kernel closes them, and waits for that if it has to. */
 static ssize_t caller_receive(struct caller *caller, char *to, size_t size) {
         struct closer *closer = caller->exporter->closer;
         ssize_t n;
@@ -281,7 +281,7 @@ static void caller_hear(struct caller *caller) {
                 caller_finish(caller);
                 return;
         }
-        /* not with each byte: who sends one now and then would keep its place */
+        /* not with each byte: a caller that sends one now and then would keep its place */
         if (caller->heard == 0)
                 loop_timer_arm(caller->timer, PATIENCE);
         caller->heard += (size_t)n;
@@ -301,8 +301,8 @@ static void caller_on_ready(void *data, int fd, unsigned events) {
                 caller_transmit(caller);
 }
 
-/* It says nothing: then it wants the text. A request that does not end, or a response that is not read,
- * ends it. */
+/* A caller that says nothing wants the text. One whose request does not end, or that does not read the
+ * response, is hung up. */
 static void caller_on_silence(void *data) {
         struct caller *caller = data;
 

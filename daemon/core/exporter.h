@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The metrics socket: a Unix stream socket on which whoever connects gets the state of the daemon as
- * OpenMetrics text and the end of the connection. A caller that begins with an HTTP request gets an HTTP
+ * The metrics socket: a Unix stream socket. A caller that connects gets the state of the daemon as
+ * OpenMetrics text, then the connection ends. A caller that begins with an HTTP request gets an HTTP
  * response, one that says nothing or something else gets the text alone. Few callers are served at a time,
  * each for a short while; the others wait in connect().
  */

@@ -2,8 +2,8 @@
 /*
  * The service manager's side of the daemon: datagrams to it, and environment variables from it. Done here and
  * not by libsystemd because sd_notify() waits as long as the manager does not listen, and the event thread
- * must not: news that are soon outdated are dropped instead, the others wait a bounded time. The environment
- * is left as it is.
+ * must not wait: messages that are soon outdated are dropped instead, the others wait a bounded time. The
+ * environment is left as it is.
  */
 #include "notify.h"
 
@@ -28,7 +28,7 @@
 #define MESSAGE_MAX (STATUS_MAX + 64)
 #define LISTEN_FD 3      /* the first passed one, by the protocol */
 #define FDS_MOST 1024u   /* that are looked at */
-#define PATIENCE_MS 1000 /* for news that must not get lost */
+#define PATIENCE_MS 1000 /* for messages that must not get lost */
 
 /* NOTIFY_SOCKET as an address; its length, or 0 without one. A leading '@' stands for the abstract
  * namespace. */
@@ -124,7 +124,7 @@ void notify_watchdog(void) {
         notify_send(0, "WATCHDOG=1");
 }
 
-/* Whether a variable that holds a pid means us. */
+/* Whether a variable that holds a pid means this process. */
 static bool notify_names_us(const char *pid) {
         char *end;
         long value;
@@ -138,7 +138,8 @@ uint64_t notify_watchdog_interval(void) {
         const char *pid = getenv("WATCHDOG_PID"), *timeout = getenv("WATCHDOG_USEC");
         char *end;
 
-        if (!timeout || (pid && !notify_names_us(pid))) /* without a pid it is for whoever reads it */
+        /* without a pid it is for every process that reads it */
+        if (!timeout || (pid && !notify_names_us(pid)))
                 return 0;
         errno = 0;
         unsigned long long us = strtoull(timeout, &end, 10);

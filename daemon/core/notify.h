@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the service manager hears and gives: READY, STATUS, RELOADING, STOPPING, WATCHDOG, and sockets it
- * listened on for us. Without a service manager all of it does nothing. Needs no library. A manager that does
- * not listen costs at most a second, and that only where the news must not get lost (ready, reloading,
- * stopping).
+ * What the daemon sends to the service manager (READY, STATUS, RELOADING, STOPPING, WATCHDOG) and gets from
+ * it: sockets that it listened on, and stored descriptors. Without a service manager all of it does nothing.
+ * Needs no library. A manager that does not listen costs at most a second, and that only for messages that
+ * must not get lost (ready, reloading, stopping).
  */
 #pragma once
 
@@ -18,7 +18,8 @@ void notify_reloading(void); /* with MONOTONIC_USEC; followed by notify_ready() 
 void notify_stopping(void);
 void notify_extend(uint64_t us); /* EXTEND_TIMEOUT_USEC while draining */
 void notify_watchdog(void);
-/* Interval in which to call notify_watchdog(): half of the manager's timeout; 0 if it does not watch us. */
+/* Interval in which to call notify_watchdog(): half of the manager's timeout; 0 if it does not watch this
+ * process. */
 uint64_t notify_watchdog_interval(void);
 /* Whether a service manager that passes sockets also keeps what is given to it. */
 bool notify_keeps(void);

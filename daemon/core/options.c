@@ -33,7 +33,7 @@ static const struct unit {
         { "warning", LOG_WARNING }, { "notice", LOG_NOTICE }, { "info", LOG_INFO }, { "debug", LOG_DEBUG },
 };
 
-/* Digits at `*text`; leaves it behind them. False without a digit or on overflow. */
+/* Digits at `*text`, which is moved past them. False without a digit or on overflow. */
 static bool option_read_digits(const char **text, uint64_t *ret) {
         uint64_t value = 0;
 

@@ -2,8 +2,8 @@
 /*
  * Stopping has phases, looked at by one timer: draining (open steps may end, no new ones open), ending (the
  * deadline has come: what is still open becomes void), suspending (jobs are left to their members, if all of
- * them come back to another daemon, and end otherwise), leaving (clients are told and hung up). Then the loop
- * ends.
+ * them come back to another daemon, and end otherwise), leaving (clients get a last message and are hung up).
+ * Then the loop ends.
  */
 #include "core/server.h"
 
@@ -51,7 +51,7 @@ struct server {
         struct loop_timer *stop, *watchdog, *status;
         uint64_t watchdog_interval;
         unsigned told_clients;
-        uint64_t past_until; /* when nobody comes back any more; 0: nothing is waited for */
+        uint64_t past_until; /* when no member comes back any more; 0: nothing is waited for */
         bool feeding;        /* the watchdog was fed the last time */
 };
 
@@ -124,7 +124,8 @@ static void server_find_admin_group(struct server *server) {
                 server->conns.admin_group = group->gr_gid;
 }
 
-/* What the last daemon has left, and what is left to the next one. Without it the members' word has to do. */
+/* What the last daemon has left, and what is left to the next one. Without it, what members report is all
+ * there is. */
 static void server_open_state(struct server *server) {
         _cleanup_(closep) int fd = notify_stored_fd(NOTIFY_STATE);
         struct state *state = NULL;

@@ -13,6 +13,6 @@ struct server;
  * in `error`. */
 int server_new(struct config *config, const struct config_source *source, struct server **ret, char *error,
                size_t size);
-/* Runs until it is told to stop; the exit status of the process. */
+/* Runs until a signal stops it. Returns the exit status of the process. */
 int server_run(struct server *server);
 struct server *server_free(struct server *server);

@@ -46,11 +46,11 @@ struct conn {
         size_t queued;
         uint64_t turn;  /* the next round of turns on the event thread that it may take part in */
         unsigned batch; /* packets that it may send in one go: fewer while they cost much */
-        bool dead;      /* the session has been told; nothing more is read or sent */
+        bool dead;      /* the session knows it; nothing more is read or sent */
         struct loop_deferred reap;
 };
 
-/* Whatever comes with the packets of one batch has to have room. */
+/* All fds that come with the packets of one batch must have room. */
 static void conns_measure(struct conns *conns) {
         struct rlimit limit;
         uint64_t batch;
@@ -247,7 +247,7 @@ static const char *packet_error(int error) {
         }
 }
 
-/* Too many descriptors of its user wait to be closed: nothing more is read from any client of that one. */
+/* Too many descriptors of its user wait to be closed: nothing more is read from any client of that user. */
 static void conn_refuse_fds(struct conn *conn, const char *text) {
         if (flood_admits(FLOOD_PROTOCOL, conn->peer.uid, clock_now()))
                 log_warning(
@@ -329,7 +329,7 @@ static bool conn_receive(struct conn *conn) {
         return more && n == (int)conn->batch;
 }
 
-/* A dead client sends nothing more, but a child of it may: what a socket can hold is enough. */
+/* A dead client sends nothing more, but a child of it may. Reading what a socket can hold is enough. */
 static void conn_drain(void *link) {
         struct conn *conn = link;
 
@@ -345,7 +345,8 @@ static const struct session_link link_ops = {
         .hangup = conn_hang_up,
 };
 
-/* Some batches; time is looked at between them. A batch that alone took the whole budget was too large. */
+/* Reads some batches and looks at the time between them. A batch that alone took the whole budget was too
+ * large. */
 static void conn_converse(struct conn *conn, struct turn *turn) {
         uint64_t before = clock_now(), after;
         bool more = true;
@@ -362,7 +363,7 @@ static void conn_converse(struct conn *conn, struct turn *turn) {
         }
 }
 
-/* What is left for later is told by the loop again in its next pass. */
+/* The loop reports what is left again in its next pass. */
 static void conn_on_ready(void *data, int fd, unsigned events) {
         struct conn *conn = data;
         struct turn *turn = &conn->charge.user->turn;
@@ -410,7 +411,7 @@ static int conn_start(struct conn *conn, struct refusal *refusal) {
                            &conn->session);
 }
 
-/* A uid that several strangers share would be one user to us, with one another's jobs. */
+/* Strangers that share one uid would be one user to the daemon and reach each other's jobs. */
 static int conns_check_uid(const struct conns *conns, const struct session_peer *peer,
                            struct refusal *refusal) {
         if (peer->uid != CONN_NOBODY || conns->allow_nobody || geteuid() == CONN_NOBODY)
@@ -424,7 +425,7 @@ static int conns_check_uid(const struct conns *conns, const struct session_peer 
                 CONN_NOBODY);
 }
 
-/* Not this uid, or too many clients of it: it hears why, without a session. */
+/* This uid may not connect, or has too many clients: the client is sent the reason, without a session. */
 static void conn_turn_away(int sock, const struct session_peer *peer, const struct refusal *refusal) {
         Wire__Refused refused = WIRE__REFUSED__INIT;
         _cleanup_(freep) uint8_t *frame = malloc(FRAME_MAX);

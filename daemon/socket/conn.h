@@ -34,12 +34,12 @@ struct conns { /* what all connections share */
 
 struct conn;
 
-#define CONN_NOBODY 65534u /* stands for every uid that has none here, and for careless services */
+#define CONN_NOBODY 65534u /* stands for every uid that is unknown here, and for careless services */
 
 int conns_init(struct conns *conns, struct loop *loop, struct sessions *sessions, struct users *users,
                struct closer *closer);
 void conns_deinit(struct conns *conns); /* closes all */
 
-/* Takes the socket over, also on failure. The charge for the client is taken from its uid. False if it has
- * been turned away, so that more of its kind are better left waiting for a while. */
+/* Takes the socket over, also on failure. The charge for the client is taken from its uid. False if the
+ * client has been turned away: then it is better to let further ones wait for a while. */
 bool conn_accept(struct conns *conns, int sock);

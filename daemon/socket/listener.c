@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Binding, accepting, and getting by when no fd is left: a spare one lets the daemon accept and close, so
- * nobody hangs in connect(). */
+/* Binds and accepts, also when no fd is left: with a spare one the daemon accepts and closes, so no client
+ * hangs in connect(). */
 #include "socket/listener.h"
 
 #include <errno.h>
@@ -19,9 +19,9 @@
 #include "base/flood.h"
 #include "base/log.h"
 
-#define ACCEPTS 8u               /* in one pass: the members of jobs want their turn */
-#define BACKLOG 256              /* behind whom a newcomer waits; further ones wait in connect() */
-#define REST (2 * USEC_PER_MSEC) /* after a pass in which somebody was turned away */
+#define ACCEPTS 8u               /* in one pass: the members of jobs get their turn as well */
+#define BACKLOG 256              /* connections that wait to be accepted; further ones wait in connect() */
+#define REST (2 * USEC_PER_MSEC) /* after a pass in which a client was turned away */
 
 struct listener {
         struct loop *loop;
@@ -148,7 +148,8 @@ static int listener_bind_own(struct listener *listener, const struct listener_co
 }
 
 /* Out of fds: takes the connection with the spare one and closes it, so that the client sees an end instead
- * of silence. 0, or why that did not work: -EAGAIN if nobody waits, for the kernel asks for an fd first. */
+ * of silence. 0, or why that did not work: -EAGAIN if no client waits. The kernel wants a free fd before it
+ * looks for one. */
 static int listener_shed(struct listener *listener) {
         int sock, r;
 
@@ -170,14 +171,14 @@ static void listener_on_rested(void *data) {
         loop_io_set(listener->io, LOOP_READ);
 }
 
-/* Whoever connects again and again only to be turned away waits in the kernel's queue, which costs
+/* Clients that connect again and again only to be turned away wait in the kernel's queue, which costs
  * nothing. */
 static void listener_rest(struct listener *listener) {
         if (loop_timer_arm(listener->rest, REST) == 0)
                 loop_io_set(listener->io, 0);
 }
 
-/* One connection. 0, or -EAGAIN if nobody waits; *later is set if the next ones had better wait. */
+/* One connection. 0, or -EAGAIN if no client waits; *later is set if the next ones had better wait. */
 static int listener_take(struct listener *listener, bool *later) {
         int sock = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), r = sock < 0 ? -errno : 0;
 
@@ -192,8 +193,8 @@ static int listener_take(struct listener *listener, bool *later) {
         return r;
 }
 
-/* Whoever cannot be taken, for want of memory or with the spare fd gone, too, is told of by the loop again
- * and again. */
+/* A client that cannot be accepted, because memory or even the spare fd is missing, is reported by the loop
+ * again and again. */
 static void listener_on_incoming(void *data, int fd, unsigned events) {
         struct listener *listener = data;
         bool later = false;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Arenas. A memory cgroup charges a page to whoever touches it first, and the daemon must never be that one:
- * so an arena is created without a page, and mapped only when the kernel's count of its pages says that the
- * member has touched all. The seals keep the file's size, so that no access of ours can ever meet its end.
- * Nothing keeps a member from giving pages back later, so they are counted again and again.
+ * Arenas. A memory cgroup charges a page to the process that touches it first, and that must never be the
+ * daemon: so an arena is created without a page, and mapped only when the kernel's count of its pages shows
+ * that the member has touched all. The seals keep the file's size, so that no access of the daemon can ever
+ * meet its end. Nothing keeps a member from giving pages back later, so they are counted again and again.
  */
 #include "arena.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory shared with one member: a sealed memfd, its own or ours, mapped once the member has touched every
- * page of it. Loop thread only, but for arena_release(). */
+/* Memory shared with one member: a sealed memfd, made by the member or the daemon, mapped once the member has
+ * touched every page of it. Loop thread only, except arena_release(). */
 #pragma once
 
 #include <stddef.h>
@@ -12,7 +12,7 @@
 struct reaper;
 
 struct backend_arena {
-        struct reaper *reaper;      /* who gives a large one back; NULL: whoever frees it */
+        struct reaper *reaper;      /* gives a large one back; NULL: arena_free() does */
         struct backend_arena *next; /* in the reaper's list */
         int fd;
         /* of the mapping; arenas that are read side by side have different ones */

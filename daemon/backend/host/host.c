@@ -3,8 +3,7 @@
  * The backend for CPUs: the table that backend.h asks for, over arenas (arena.c), tasks (task.c), workers
  * (pool.c) and kernels (kernel*.c). Small tasks are done here, on the loop thread, at once: waking a worker
  * would cost more. So are middling ones while nothing else is going on, as long as they take no more than a
- * quarter of the loop thread's time; when they come thick and fast they go to the workers, which are awake
- * then.
+ * quarter of the loop thread's time; when many come quickly they go to the workers, which are awake then.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which set of kernels this CPU can run, and what kernels need to know nothing of: elements behind the
- * last full row. */
+/* Which set of kernels this CPU can run. Also the elements after the last full row, of which kernels know
+ * nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,7 +67,7 @@ size_t kernel_size(unsigned dtype) {
 
 #define ROW_BYTES (KERNEL_LANES * 8) /* of the largest type */
 
-/* Zeros behind the elements add nothing to a sum of squares. */
+/* Zeros after the elements add nothing to a sum of squares. */
 static void kernel_run_padded(kernel_fn kernel, const struct kernel_slice *slice, size_t size) {
         unsigned char input[LIMIT_WORLD][ROW_BYTES], output[ROW_BYTES], *outputs[1] = { output };
         const unsigned char *inputs[LIMIT_WORLD];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One lock guards everything but the slices themselves; it is taken once per slice. A worker without work
- * puts itself on the idle list and sleeps on its own semaphore; whoever takes it from that list posts it,
- * exactly once, after unlocking.
+ * puts itself on the idle list and sleeps on its own semaphore; the thread that takes it from that list posts
+ * the semaphore, exactly once, after unlocking.
  *
  * Waking costs the waker some microseconds, so the loop thread wakes no more than two workers per task, and
  * none while those awake can take what is left with their next slice: one on another CPU, and the one bound
@@ -11,13 +11,12 @@
  * take wakes another one. So a large task has all workers after a few steps, and a stream of small ones
  * causes no system calls.
  *
- * A worker that has run out of work yields its CPU for a moment before it sleeps. What follows the end of a
- * task, the loop thread, the members, their next buckets, so finds a CPU that is awake; a thread that
- * computes there gets it at once.
+ * A worker that has run out of work yields its CPU for a moment before it sleeps. So what follows the end of
+ * a task (the loop thread, the members, their next buckets) finds a CPU that is awake. A thread that computes
+ * there gets the CPU at once.
  *
- * With as many workers as CPUs they may use, each is bound to one of them. Left alone, the scheduler often
- * queues a worker that another one has woken behind it, on the same CPU, and one of them does all of the
- * work.
+ * With as many workers as CPUs they may use, each is bound to one of them. Otherwise the scheduler often
+ * queues a worker on the CPU of the one that woke it, and one of them does all of the work.
  */
 #include "pool.h"
 
@@ -160,7 +159,7 @@ static void pool_slice_ended(struct pool *pool, struct task *task, const uint64_
         if (!pool_task_ended(task))
                 return;
         if (!task->cancelled) {
-                /* Nobody else works on it now; `running` keeps a cancel() in the meantime from completing
+                /* No other thread works on it now; `running` keeps a cancel() in the meantime from completing
                  * it too. */
                 task->running++;
                 pthread_mutex_unlock(&pool->lock);
@@ -198,7 +197,7 @@ static struct worker *pool_idle_take_at(struct pool *pool, struct worker **at) {
         return worker;
 }
 
-/* Whether there are more slices than those awake will come back for, and somebody to wake. */
+/* Whether there are more slices than those awake will come back for, and a worker to wake. */
 static bool pool_idle_needed(const struct pool *pool) {
         return pool->idle && pool->backlog > pool->n_workers - pool->n_idle;
 }
@@ -255,7 +254,7 @@ static void worker_linger(struct pool *pool) {
         pthread_mutex_lock(&pool->lock);
 }
 
-/* What is not handed out yet of it is not handed out any more. */
+/* Slices that are not handed out yet are not handed out any more. */
 static void pool_drop_rest(struct pool *pool, struct task *task) {
         if (task->next < task->slices && !task->cancelled)
                 pool_ring_drop(pool, task);

@@ -9,5 +9,5 @@ struct reaper;
 int reaper_new(struct reaper **ret);
 /* Ends when everything handed over has been given back; NULL is fine. */
 struct reaper *reaper_free(struct reaper *reaper);
-/* Takes the arena over. Nobody may use it any more. */
+/* Takes the arena over. It may not be used any more. */
 void reaper_take(struct reaper *reaper, struct backend_arena *arena);

@@ -81,7 +81,7 @@ static const struct backend_arena **task_watch(const struct backend_task *descri
         return arenas;
 }
 
-/* Lays the arrays out behind the task and fills them. */
+/* Lays the arrays out after the task and fills them. */
 static int task_set(struct task *task, const struct kernel_set *kernels,
                     const struct backend_task *description) {
         unsigned n_in = description->n_inputs, n_out = description->n_outputs;
