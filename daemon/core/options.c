@@ -376,9 +376,6 @@ const struct option_row option_rows[] = {
         { "limits", "bytes_per_uid", BYTES,
           .help = "bytes of them, and of plans, of one user: half of the machine's memory",
           LIMIT(ACCOUNT_BYTES) },
-        { "limits", "heap_per_uid", BYTES,
-          .help = "bytes of the daemon's own memory that one user's objects take", .fallback = "256M",
-          LIMIT(ACCOUNT_HEAP) },
 };
 const unsigned option_count = array_size(option_rows);
 

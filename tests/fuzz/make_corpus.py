@@ -132,7 +132,6 @@ jobs_per_uid = 3
 arenas_per_uid = 7
 fds_per_uid = 9
 bytes_per_uid = 1G
-heap_per_uid = 64M
 """
     texts = {
         "full": full, "empty": "", "comment": "; nothing\n# at all\n", "no-newline": "[daemon]\nworkers = 1",

@@ -84,8 +84,7 @@ static void every_key_is_taken(void **state) {
                                "jobs_per_uid = 2\n"
                                "arenas_per_uid = 3\n"
                                "fds_per_uid = 5\n"
-                               "bytes_per_uid = 4GiB\n"
-                               "heap_per_uid = 64M"),
+                               "bytes_per_uid = 4GiB"),
                          0);
         assert_string_equal(config.device, "cpu:left");
         assert_string_equal(config.socket, "/tmp/here");
@@ -108,7 +107,6 @@ static void every_key_is_taken(void **state) {
         assert_string_equal(config.admin_group, "staff");
         assert_true(config.allow_nobody);
         assert_true(config.limits[ACCOUNT_BYTES] == UINT64_C(4) << 30);
-        assert_int_equal(config.limits[ACCOUNT_HEAP], 64 << 20);
 }
 
 static void an_empty_affinity_takes_it_back(void **state) {
