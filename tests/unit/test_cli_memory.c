@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "client/cli/memory.h"
+#include "client/cli/doctor/headroom.h"
 
 static char root[64];
 
@@ -41,12 +41,12 @@ static int teardown(void **state) {
         return nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-static struct memory_room room(void) {
+static struct headroom room(void) {
         char sysfs[128], cgroup[128];
 
         snprintf(sysfs, sizeof sysfs, "%s/sys", root);
         snprintf(cgroup, sizeof cgroup, "%s/cgroup", root);
-        return memory_cgroup_room(sysfs, cgroup);
+        return headroom_cgroup(sysfs, cgroup);
 }
 
 static void no_limit(void **state) {
@@ -97,9 +97,9 @@ static void lines_of_meminfo(void **state) {
 
         put("meminfo", "MemTotal:       100 kB\nMemAvailable:    50 kB\n");
         snprintf(path, sizeof path, "%s/meminfo", root);
-        assert_true(memory_info(path, "MemAvailable", &value));
+        assert_true(headroom_meminfo(path, "MemAvailable", &value));
         assert_int_equal(value, 50 * 1024);
-        assert_false(memory_info(path, "Mem", &value));
+        assert_false(headroom_meminfo(path, "Mem", &value));
 }
 
 int main(void) {

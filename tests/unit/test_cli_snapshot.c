@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/cli/json.h"
-#include "client/cli/snapshot.h"
-#include "client/cli/text.h"
+#include "client/cli/view/document.h"
+#include "client/cli/ask/snapshot.h"
+#include "client/cli/view/text.h"
 
 static int feed(struct snapshot *snapshot, uint16_t type, const ProtobufCMessage *message) {
         uint8_t bytes[4096];
@@ -94,7 +94,7 @@ static void json_has_the_promised_fields(void **state) {
         feed_daemon(&snapshot);
         feed_job(&snapshot, "bad \xff name", 2);
         feed_end(&snapshot, true);
-        json_t *document = json_status(&observation);
+        json_t *document = document_status(&observation);
         assert_non_null(document);
         assert_int_equal(json_integer_value(json_object_get(document, "schema_version")), 1);
         json_t *daemon = json_object_get(document, "daemon");

@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/cli/cli.h"
-#include "client/cli/escape.h"
-#include "client/cli/format.h"
-#include "client/cli/lines.h"
-#include "client/cli/text.h"
+#include "client/cli/base/cli.h"
+#include "client/cli/base/escape.h"
+#include "client/cli/base/format.h"
+#include "client/cli/run/lines.h"
+#include "client/cli/view/text.h"
+#include "client/cli/view/top.h"
 
 static void assert_escaped(const char *text, const char *expected) {
         char *shown = escape_text(text);
@@ -224,7 +225,7 @@ static void who_is_late_in_each_bucket_is_so_once(void **state) {
         size_t size;
         FILE *to = open_memstream(&text, &size);
 
-        text_top(&now, &before, 1000, false, to);
+        top_page(&now, &before, 1000, false, to);
         fclose(to);
         assert_non_null(strstr(text, " 20.0 %"));
         assert_null(strstr(text, "100.0 %"));

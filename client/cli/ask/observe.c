@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Looks at all daemons that can be found: see observe.h. */
+#include <string.h>
+
+#include "client/cli/ask/observe.h"
+#include "client/cli/ask/sockets.h"
+
+static struct attempt observe_look(const char *path, const struct inquiry *inquiry, bool *ret_found) {
+        struct attempt attempt = { 0 };
+        struct talk talk;
+
+        attempt.result = talk_open(&talk, path, TALK_TIMEOUT);
+        if (!attempt.result)
+                attempt.result = inquiry->ask(&talk, path, inquiry->job, inquiry->data, ret_found);
+        memcpy(attempt.error, talk.error, sizeof attempt.error);
+        talk_close(&talk);
+        return attempt;
+}
+
+static void observe_advise(const struct cli *cli, const struct sockets *sockets) {
+        const char *device = sockets_device(cli);
+
+        if (sockets->source == SOCKETS_FROM_OPTION || sockets->source == SOCKETS_FROM_VARIABLE) {
+                fprintf(stderr, "Start it:  gradsyncd --device %s --socket %s\n", device, sockets->path[0]);
+                return;
+        }
+        fprintf(stderr,
+                "Start one:  systemctl start 'gradsyncd@%s'\n"
+                "       or:  gradsyncd --device %s\n"
+                "       or:  gradsyncctl run -n 2 -- CMD, which starts a private one for its job\n",
+                device, device);
+}
+
+int observe_nobody(const struct cli *cli, const struct sockets *sockets, const struct attempt *attempts,
+                   const char *denied) {
+        const char *complaint = "no daemon is running";
+
+        for (size_t i = 0; i < sockets->n; i++)
+                if (attempts[i].result == TALK_DENIED)
+                        complaint = denied;
+        cli_complain("%s", complaint);
+        for (size_t i = 0; i < sockets->n; i++)
+                fprintf(stderr, "  tried %s: %s\n", sockets->path[i], attempts[i].error);
+        if (complaint == denied)
+                return CLI_ERROR;
+        observe_advise(cli, sockets);
+        return CLI_NO_DAEMON;
+}
+
+int observe_no_job(const char *job) {
+        cli_complain("there is no job \"%s\"; gradsyncctl list jobs shows which there are", job);
+        return CLI_UNKNOWN_JOB;
+}
+
+/* Whether a failure is reported although other daemons answered. A daemon that ends while it is asked is like
+ * one that had ended before. */
+static bool observe_notable(enum talk_result result) {
+        return result != TALK_OK && result != TALK_ABSENT && result != TALK_GONE && result != TALK_DENIED;
+}
+
+static int observe_judge(const struct cli *cli, const char *job, const struct sockets *sockets,
+                         const struct attempt *attempts, size_t tried, size_t answered, size_t kept) {
+        bool trouble = false;
+
+        for (size_t i = 0; i < tried; i++)
+                if (observe_notable(attempts[i].result)) {
+                        cli_complain("%s: %s", sockets->path[i], attempts[i].error);
+                        trouble = true;
+                }
+        if (!answered && !trouble)
+                return observe_nobody(cli, sockets, attempts,
+                                      "no daemon may be asked by you; gradsyncctl doctor says more");
+        if (answered && !kept)
+                return observe_no_job(job);
+        return trouble ? CLI_ERROR : CLI_OK;
+}
+
+int observe_each(const struct cli *cli, const struct inquiry *inquiry) {
+        struct sockets sockets;
+        size_t answered = 0, kept = 0, tried = 0;
+
+        if (sockets_find_all(cli, &sockets) < 0)
+                return cli_out_of_memory();
+        _cleanup_(freep) struct attempt *attempts = calloc(sockets.n, sizeof *attempts);
+        for (size_t i = 0; attempts && i < sockets.n && !(sockets.one && answered); i++) {
+                bool found = false;
+                tried = i + 1;
+                attempts[i] = observe_look(sockets.path[i], inquiry, &found);
+                answered += !attempts[i].result;
+                kept += !attempts[i].result && found;
+        }
+        int code = attempts ? observe_judge(cli, inquiry->job, &sockets, attempts, tried, answered, kept)
+                            : cli_out_of_memory();
+        sockets_deinit(&sockets);
+        return code;
+}
+
+static enum talk_result observe_add_snapshot(struct talk *talk, const char *path, const char *job, void *data,
+                                             bool *ret_found) {
+        struct observation *observation = data;
+        struct snapshot *grown = realloc(observation->snapshot, (observation->n + 1) * sizeof *grown);
+
+        if (!grown)
+                return talk_fail(talk, TALK_FAILED, "out of memory");
+        observation->snapshot = grown;
+        enum talk_result r = snapshot_fetch(talk, path, job, &grown[observation->n]);
+        if (r)
+                return r;
+        *ret_found = grown[observation->n].found;
+        if (*ret_found)
+                observation->n++;
+        else
+                snapshot_deinit(&grown[observation->n]);
+        return TALK_OK;
+}
+
+int observe(const struct cli *cli, const char *job, struct observation *ret) {
+        *ret = (struct observation){ 0 };
+        return observe_each(cli, &(struct inquiry){ .job = job, .ask = observe_add_snapshot, .data = ret });
+}
+
+void observe_deinit(struct observation *observation) {
+        for (size_t i = 0; i < observation->n; i++)
+                snapshot_deinit(&observation->snapshot[i]);
+        free(observation->snapshot);
+        *observation = (struct observation){ 0 };
+}

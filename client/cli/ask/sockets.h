@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where daemons may be. The first of these that says something decides: --socket, --device, GRADSYNC_SOCKET,
+ * GRADSYNC_DEVICE. If none does, every device's default place and the user's private daemons are candidates.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "client/cli/base/cli.h"
+
+enum sockets_source {
+        SOCKETS_FROM_OPTION,
+        SOCKETS_FROM_DEVICE_OPTION,
+        SOCKETS_FROM_VARIABLE,
+        SOCKETS_FROM_DEVICE_VARIABLE,
+        SOCKETS_FROM_ANYWHERE
+};
+
+struct sockets {
+        char **path;
+        size_t n;
+        enum sockets_source source;
+        bool one; /* the paths are alternatives: the first that answers is meant */
+};
+
+/* For looking around (status, list, doctor). 0 or -ENOMEM. */
+int sockets_find_all(const struct cli *cli, struct sockets *ret);
+/* For joining: the sockets of one device only, no private daemons. 0 or -ENOMEM. */
+int sockets_find_one(const struct cli *cli, struct sockets *ret);
+void sockets_deinit(struct sockets *sockets);
+
+/* --device, else GRADSYNC_DEVICE, else "cpu". */
+const char *sockets_device(const struct cli *cli);
+/* "--socket" and so on; "" for SOCKETS_FROM_ANYWHERE. */
+const char *sockets_source_name(enum sockets_source source);

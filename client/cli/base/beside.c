@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Where the files beside this program are: see beside.h. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cli/base/beside.h"
+#include "client/cli/base/format.h"
+
+char *beside_path(const char *pattern) {
+        char self[PATH_MAX] = "";
+        ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+        char *slash = n > 0 ? strrchr(self, '/') : NULL;
+
+        if (!slash)
+                return NULL;
+        *slash = '\0';
+        return format_new(pattern, self);
+}
+
+char *beside_executable(const char *const *patterns, size_t n) {
+        for (size_t i = 0; i < n; i++) {
+                char *path = beside_path(patterns[i]);
+                if (path && access(path, X_OK) == 0)
+                        return path;
+                free(path);
+        }
+        return NULL;
+}

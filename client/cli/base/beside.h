@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that belong to this very gradsyncctl: installed with it, or built in the same tree. */
+#pragma once
+
+#include <stddef.h>
+
+/* The path that `pattern` means: its one "%s" stands for the folder of the running program. NULL if memory is
+ * short or the folder is unknown. Whether there is such a file is for the caller to see. */
+char *beside_path(const char *pattern);
+/* The first of these paths at which an executable file is, or NULL. */
+char *beside_executable(const char *const *patterns, size_t n);

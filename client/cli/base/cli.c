@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Options, complaints and help, as all commands have them: see cli.h. */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "client/cli/base/cli.h"
+#include "client/cli/base/escape.h"
+#include "client/cli/base/format.h"
+
+const char cli_common_help[] =
+        "  -s, --socket PATH     talk to the daemon at this socket\n"
+        "  -d, --device DEVICE   talk to the daemon of this device, at its default place\n"
+        "  -h, --help            show this\n";
+
+void cli_command_help(const struct cli_command *command, FILE *to) {
+        fprintf(to, "Usage: gradsyncctl %s [OPTIONS]%s%s\n\n%s.\n", command->name,
+                *command->arguments ? " " : "", command->arguments, command->summary);
+        if (*command->help)
+                fprintf(to, "%s%s", command->help[0] == ' ' ? "\n" : "", command->help);
+        fputs(strstr(command->help, "  -") ? "" : "\n", to);
+        /* A command that explains --help itself also explains which of the others mean something to it. */
+        if (!strstr(command->help, "--help"))
+                fputs(cli_common_help, to);
+}
+
+int cli_common_option(struct cli *cli, int option, char **argv) {
+        switch (option) {
+        case CLI_OPT_SOCKET: cli->socket = optarg; return 0;
+        case CLI_OPT_DEVICE: cli->device = optarg; return 0;
+        case CLI_OPT_HELP: cli_command_help(cli->command, stdout); return 1 + CLI_OK;
+        case ':': return cli_refuse_option(cli, "option %s needs a value", argv[optind - 1]);
+        default:
+                if (optopt && optopt < CLI_OPT_OWN && !strchr(argv[optind - 1], '='))
+                        return cli_refuse_option(cli, "unknown option -%c", optopt);
+                return cli_refuse_option(cli, "option %s is unknown or takes no value", argv[optind - 1]);
+        }
+}
+
+int cli_options(struct cli *cli, int argc, char **argv, const char *shorts, const struct option *longs,
+                cli_option_fn own, void *data) {
+        int option;
+
+        optind = 0;
+        opterr = 0;
+        while ((option = getopt_long(argc, argv, shorts, longs, NULL)) >= 0) {
+                int r = own ? own(cli, data, option) : -1;
+                if (r < 0)
+                        r = cli_common_option(cli, option, argv);
+                if (r)
+                        return r;
+        }
+        return 0;
+}
+
+static int cli_json_option(struct cli *cli, void *data, int option) {
+        if (option != 'j')
+                return -1;
+        *(bool *)data = true;
+        return 0;
+}
+
+int cli_plain_options(struct cli *cli, int argc, char **argv, bool *ret_json) {
+        static const struct option without_json[] = { CLI_COMMON_LONG, { 0 } };
+        static const struct option with_json[] = { CLI_COMMON_LONG,
+                                                   { "json", no_argument, NULL, 'j' },
+                                                   { 0 } };
+
+        return ret_json ? cli_options(cli, argc, argv, ":" CLI_COMMON_SHORT "j", with_json, cli_json_option,
+                                      ret_json)
+                        : cli_options(cli, argc, argv, ":" CLI_COMMON_SHORT, without_json, NULL, NULL);
+}
+
+int cli_one_job(const struct cli *cli, int argc, char **argv, const char **ret) {
+        if (argc - optind > 1)
+                return cli_refuse_option(cli, "%s takes one job at most", cli->command->name);
+        *ret = argv[optind];
+        return *ret && !**ret ? cli_refuse_option(cli, "the name of a job is never empty") : 0;
+}
+
+static void cli_print_complaint(const char *format, va_list args) {
+        _cleanup_(freep) char *text = format_new_list(format, args), *shown = text ? escape_text(text) : NULL;
+
+        fflush(stdout);
+        fprintf(stderr, "gradsyncctl: %s\n", shown ? shown : "out of memory");
+}
+
+void cli_complain(const char *format, ...) {
+        va_list args;
+
+        va_start(args, format);
+        cli_print_complaint(format, args);
+        va_end(args);
+}
+
+int cli_usage_error(const struct cli *cli, const char *format, ...) {
+        const char *name = cli->command ? cli->command->name : "";
+        va_list args;
+
+        va_start(args, format);
+        cli_print_complaint(format, args);
+        va_end(args);
+        fprintf(stderr, "Try: gradsyncctl help%s%s\n", *name ? " " : "", name);
+        return CLI_USAGE;
+}
+
+int cli_out_of_memory(void) {
+        cli_complain("out of memory");
+        return CLI_ERROR;
+}
+
+bool cli_parse_number(const char *text, unsigned long min, unsigned long max, unsigned long *ret) {
+        char *end;
+
+        if (text[0] < '0' || text[0] > '9')
+                return false;
+        errno = 0;
+        unsigned long value = strtoul(text, &end, 10);
+        if (errno || *end || value < min || value > max)
+                return false;
+        *ret = value;
+        return true;
+}
+
+bool cli_parse_seconds(const char *text, unsigned long *ret_ms) {
+        char *end;
+
+        if (!strchr("0123456789.", text[0]))
+                return false;
+        double value = strtod(text, &end);
+        if (end == text || *end || !isfinite(value) || value < 0.01 || value > 1e6)
+                return false;
+        *ret_ms = (unsigned long)(value * 1000 + 0.5);
+        return true;
+}
+
+const char *cli_variable(const char *name) {
+        const char *value = getenv(name);
+
+        return value && *value ? value : NULL;
+}

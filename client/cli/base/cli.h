@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What every command of gradsyncctl shares: exit codes, the description of a command, the options common to
+ * all, and how mistakes are reported. Data goes to stdout, everything else to stderr. Which commands there
+ * are is known in commands.c alone.
+ */
+#pragma once
+
+#include <getopt.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "proto/cleanup.h"
+
+enum cli_exit {
+        CLI_OK = 0,
+        CLI_ERROR = 1,
+        CLI_USAGE = 2,
+        CLI_NO_DAEMON = 3,
+        CLI_UNKNOWN_JOB = 4,
+};
+
+struct cli {
+        const char *socket;                /* --socket, or NULL */
+        const char *device;                /* --device, or NULL */
+        const struct cli_command *command; /* the one that runs; NULL while it is not known */
+        bool color;                        /* stdout may be coloured */
+        bool color_err;                    /* stderr may be */
+};
+
+struct cli_command {
+        const char *name;
+        const char *arguments; /* shown after the name in the usage line */
+        const char *summary;
+        const char *help; /* options and remarks */
+        int (*run)(struct cli *cli, int argc, char **argv);
+};
+
+/* Long options that every command takes. A command's own options without a letter have values from
+ * CLI_OPT_OWN on, which are clear of all letters. */
+enum { CLI_OPT_SOCKET = 's', CLI_OPT_DEVICE = 'd', CLI_OPT_HELP = 'h', CLI_OPT_OWN = 1000 };
+#define CLI_COMMON_SHORT "s:d:h"
+#define CLI_COMMON_LONG                                                                                      \
+        { "socket", required_argument, NULL, CLI_OPT_SOCKET },                                               \
+                { "device", required_argument, NULL, CLI_OPT_DEVICE }, {                                     \
+                "help", no_argument, NULL, CLI_OPT_HELP                                                      \
+        }
+
+/* Options as the helpers below know them: the explanation of those that all commands have. */
+extern const char cli_common_help[];
+
+/* Takes an option that the command itself did not know: 0 to go on, else 1 + the exit code to end with. */
+int cli_common_option(struct cli *cli, int option, char **argv);
+
+/* A command's own option, with `optarg`: 0 to go on, -1 if it is not one of them, else 1 + the exit code. */
+typedef int (*cli_option_fn)(struct cli *cli, void *data, int option);
+
+/* Reads all options of a command and leaves `optind` at the first word that is none. `shorts` is for
+ * getopt_long and begins with ":" or "+:"; `longs` contains CLI_COMMON_LONG. The result is that of
+ * cli_common_option(). */
+int cli_options(struct cli *cli, int argc, char **argv, const char *shorts, const struct option *longs,
+                cli_option_fn own, void *data);
+/* The same for a command that has no option of its own except, where `ret_json` is given, --json. */
+int cli_plain_options(struct cli *cli, int argc, char **argv, bool *ret_json);
+
+/* The one word that may follow the options is the name of a job. The result is that of cli_common_option().
+ * */
+int cli_one_job(const struct cli *cli, int argc, char **argv, const char **ret);
+
+/* Writes "gradsyncctl: …" to stderr; cli_usage_error() adds where the usage is explained, and returns
+ * CLI_USAGE. */
+void cli_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int cli_usage_error(const struct cli *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int cli_out_of_memory(void); /* says so, and returns CLI_ERROR */
+
+/* The same for parsers of options, which return 1 + the exit code. */
+#define cli_refuse_option(...) (1 + cli_usage_error(__VA_ARGS__))
+
+/* A number of an option: decimal, min..max. */
+bool cli_parse_number(const char *text, unsigned long min, unsigned long max, unsigned long *ret);
+/* A time in seconds, with decimals, as milliseconds: 0.01..1e6 s. */
+bool cli_parse_seconds(const char *text, unsigned long *ret_ms);
+
+/* The value of an environment variable; NULL if it is not set or empty. */
+const char *cli_variable(const char *name);
+
+void cli_command_help(const struct cli_command *command, FILE *to);

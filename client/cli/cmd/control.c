@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gradsyncctl evict, pause, resume, drain: an operator's orders. Each goes to the first daemon that knows the
+ * job it names; drain, and resume without a job, go to the one daemon that is meant.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "client/cli/ask/observe.h"
+#include "client/cli/ask/sockets.h"
+#include "client/cli/base/format.h"
+#include "client/cli/cmd/cmd.h"
+
+#define TOKEN_VARIABLE "GRADSYNC_JOB_TOKEN"
+#define NO_JOB "/"          /* asks a daemon for itself only */
+#define LOOK_AGAIN 50000000 /* ns between two looks at what is still open */
+
+enum { OPT_TOKEN = CLI_OPT_OWN, OPT_NO_WAIT };
+
+struct order {
+        Wire__Verb verb;
+        const char *job; /* NULL: the daemon */
+        unsigned long rank;
+        const char *token;
+        bool no_wait;
+};
+
+static int cmd_control_option(struct cli *cli, void *data, int option) {
+        struct order *order = data;
+
+        if (option == OPT_TOKEN)
+                order->token = optarg;
+        else if (option == OPT_NO_WAIT)
+                order->no_wait = true;
+        else
+                return -1;
+        return 0;
+}
+
+/* 0 to go on, else 1 + the exit code. */
+static int cmd_control_parse(struct cli *cli, struct order *order, int argc, char **argv) {
+        static const struct option with_token[] = { CLI_COMMON_LONG,
+                                                    { "token", required_argument, NULL, OPT_TOKEN },
+                                                    { 0 } };
+        static const struct option with_no_wait[] = { CLI_COMMON_LONG,
+                                                      { "no-wait", no_argument, NULL, OPT_NO_WAIT },
+                                                      { 0 } };
+        const struct option *longs = order->verb == WIRE__VERB__DRAIN ? with_no_wait : with_token;
+
+        order->token = getenv(TOKEN_VARIABLE);
+        int r = cli_options(cli, argc, argv, ":" CLI_COMMON_SHORT, longs, cmd_control_option, order);
+        if (r)
+                return r;
+        int words = argc - optind;
+        order->job = words > 0 ? argv[optind] : NULL;
+        if (order->verb == WIRE__VERB__EVICT && words != 2)
+                return cli_refuse_option(cli, "evict wants a job and a rank");
+        if (order->verb == WIRE__VERB__EVICT &&
+            !cli_parse_number(argv[optind + 1], 0, LIMIT_WORLD, &order->rank))
+                return cli_refuse_option(cli, "a rank is a number, not \"%s\"", argv[optind + 1]);
+        if (order->verb == WIRE__VERB__PAUSE && words != 1)
+                return cli_refuse_option(cli, "pause wants one job");
+        if (order->verb == WIRE__VERB__RESUME && words > 1)
+                return cli_refuse_option(cli, "resume takes one job at most");
+        if (order->verb == WIRE__VERB__DRAIN && words > 0)
+                return cli_refuse_option(cli, "drain takes no job; pause JOB holds one back");
+        if (order->job && (!*order->job || strlen(order->job) > LIMIT_TEXT))
+                return cli_refuse_option(cli, "\"%s\" is no name of a job", order->job);
+        return 0;
+}
+
+static enum talk_result cmd_control_give(struct talk *talk, const struct order *order,
+                                         Wire__ControlDone *ret) {
+        Wire__Control control = WIRE__CONTROL__INIT;
+        const ProtobufCMessage *reply;
+
+        if (talk->minor < FRAME_MINOR_1)
+                return talk_fail(talk, TALK_REFUSED, "gradsyncd %s takes no orders yet; it is too old",
+                                 talk->version);
+        control.has_verb = true;
+        control.verb = order->verb;
+        control.job = (char *)order->job;
+        control.has_rank = order->verb == WIRE__VERB__EVICT;
+        control.rank = (uint32_t)order->rank;
+        control.token = order->job && order->token && *order->token ? (char *)order->token : NULL;
+        enum talk_result r = talk_ask(talk, WIRE__MESSAGE_TYPE__CONTROL, &control.base,
+                                      WIRE__MESSAGE_TYPE__CONTROL_DONE, "an order", &reply);
+        if (!r)
+                *ret = *(const Wire__ControlDone *)reply;
+        return r;
+}
+
+/* Looks again and again until nothing is open any more. */
+static int cmd_control_wait_quiet(struct talk *talk, const char *path, unsigned open) {
+        static const struct timespec pause = { .tv_nsec = LOOK_AGAIN };
+        bool draining = true;
+
+        if (open > 0)
+                fprintf(stderr, "gradsyncctl: %u step%s or collective%s still open; waiting\n", open,
+                        format_plural(open), open == 1 ? " is" : "s are");
+        while (open > 0 && draining) {
+                struct snapshot snapshot;
+
+                nanosleep(&pause, NULL);
+                if (snapshot_fetch(talk, path, NO_JOB, &snapshot)) {
+                        cli_complain("%s: %s", path, talk->error);
+                        return CLI_ERROR;
+                }
+                open = snapshot.daemon->open;
+                draining = snapshot.daemon->draining;
+                snapshot_deinit(&snapshot);
+        }
+        if (!draining) {
+                cli_complain("somebody has resumed the daemon meanwhile");
+                return CLI_ERROR;
+        }
+        printf("quiet: nothing is open, and nothing new begins until gradsyncctl resume\n");
+        return CLI_OK;
+}
+
+static int cmd_control_finish(struct talk *talk, const char *path, const struct order *order,
+                              const Wire__ControlDone *done) {
+        static const char *const verbs[] = { [WIRE__VERB__EVICT] = "evicted",
+                                             [WIRE__VERB__PAUSE] = "paused",
+                                             [WIRE__VERB__RESUME] = "resumed" };
+
+        if (order->verb == WIRE__VERB__DRAIN && !order->no_wait)
+                return cmd_control_wait_quiet(talk, path, done->open);
+        if (order->verb == WIRE__VERB__DRAIN)
+                printf("draining: %u open\n", done->open);
+        else
+                printf("%s\n", verbs[order->verb]);
+        return CLI_OK;
+}
+
+enum outcome { OUTCOME_UNHEARD, OUTCOME_FAILED, OUTCOME_UNKNOWN_JOB, OUTCOME_ENDED };
+
+static enum outcome cmd_control_try_daemon(const char *path, const struct order *order,
+                                           struct attempt *attempt, int *code) {
+        Wire__ControlDone done = WIRE__CONTROL_DONE__INIT;
+        enum outcome outcome = OUTCOME_ENDED;
+        struct talk talk;
+        enum talk_result r = talk_open(&talk, path, TALK_TIMEOUT);
+
+        /* A daemon that ends while it is asked is like one that had ended before. */
+        if (r == TALK_ABSENT || r == TALK_DENIED || r == TALK_GONE) {
+                outcome = OUTCOME_UNHEARD;
+        } else if (r) {
+                cli_complain("%s: %s", path, talk.error);
+                outcome = OUTCOME_FAILED;
+        } else if (cmd_control_give(&talk, order, &done)) {
+                cli_complain("%s: %s", path, talk.error);
+                *code = CLI_ERROR;
+        } else if (!done.found) {
+                outcome = OUTCOME_UNKNOWN_JOB;
+        } else {
+                *code = cmd_control_finish(&talk, path, order, &done);
+        }
+        attempt->result = r;
+        memcpy(attempt->error, talk.error, sizeof attempt->error);
+        talk_close(&talk);
+        return outcome;
+}
+
+/* The job may be at any of these daemons, also at one after a daemon that is not for this user or does not
+ * answer. */
+static int cmd_control_try_all(const struct cli *cli, const struct sockets *sockets,
+                               const struct order *order, struct attempt *attempts) {
+        bool answered = false, failed = false;
+        int code = CLI_OK;
+
+        for (size_t i = 0; i < sockets->n; i++) {
+                enum outcome outcome = cmd_control_try_daemon(sockets->path[i], order, &attempts[i], &code);
+
+                if (outcome == OUTCOME_ENDED)
+                        return code;
+                failed = failed || outcome == OUTCOME_FAILED;
+                answered = answered || outcome == OUTCOME_UNKNOWN_JOB;
+                if ((answered || failed) && sockets->one)
+                        break;
+        }
+        if (failed)
+                return CLI_ERROR;
+        if (!answered)
+                return observe_nobody(cli, sockets, attempts,
+                                      "no daemon takes orders from you; gradsyncctl doctor says more");
+        return observe_no_job(order->job);
+}
+
+static int cmd_control_carry_out(const struct cli *cli, const struct order *order) {
+        struct sockets sockets;
+
+        if ((order->job ? sockets_find_all(cli, &sockets) : sockets_find_one(cli, &sockets)) < 0)
+                return cli_out_of_memory();
+        _cleanup_(freep) struct attempt *attempts = calloc(sockets.n, sizeof *attempts);
+        int code = attempts ? cmd_control_try_all(cli, &sockets, order, attempts) : cli_out_of_memory();
+        sockets_deinit(&sockets);
+        return code;
+}
+
+static int cmd_control(struct cli *cli, Wire__Verb verb, int argc, char **argv) {
+        struct order order = { .verb = verb };
+        int r = cmd_control_parse(cli, &order, argc, argv);
+
+        return r ? r - 1 : cmd_control_carry_out(cli, &order);
+}
+
+int cmd_evict(struct cli *cli, int argc, char **argv) {
+        return cmd_control(cli, WIRE__VERB__EVICT, argc, argv);
+}
+
+int cmd_pause(struct cli *cli, int argc, char **argv) {
+        return cmd_control(cli, WIRE__VERB__PAUSE, argc, argv);
+}
+
+int cmd_resume(struct cli *cli, int argc, char **argv) {
+        return cmd_control(cli, WIRE__VERB__RESUME, argc, argv);
+}
+
+int cmd_drain(struct cli *cli, int argc, char **argv) {
+        return cmd_control(cli, WIRE__VERB__DRAIN, argc, argv);
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/* gradsyncctl list: one line for each job or client. */
+#include <string.h>
+
+#include "client/cli/cmd/cmd.h"
+#include "client/cli/view/document.h"
+#include "client/cli/view/text.h"
+
+static const struct list_kind {
+        const char *name;
+        void (*text)(const struct observation *observation, bool color, FILE *to);
+        json_t *(*json)(const struct observation *observation);
+} lists[] = {
+        { "jobs", text_jobs, document_jobs },
+        { "clients", text_clients, document_clients },
+};
+
+static const struct list_kind *cmd_list_find(const char *name) {
+        for (size_t i = 0; name && i < array_size(lists); i++)
+                if (strcmp(lists[i].name, name) == 0)
+                        return &lists[i];
+        return NULL;
+}
+
+int cmd_list(struct cli *cli, int argc, char **argv) {
+        struct observation observation;
+        bool json = false;
+        int r = cli_plain_options(cli, argc, argv, &json), printed = CLI_OK;
+
+        if (r)
+                return r - 1;
+        const struct list_kind *list = cmd_list_find(argv[optind]);
+        if (!list || argc - optind != 1)
+                return cli_usage_error(cli, "list wants to know what: jobs or clients");
+        int code = observe(cli, NULL, &observation);
+        if (observation.n > 0 && json)
+                printed = document_print(list->json(&observation), false);
+        else if (observation.n > 0)
+                list->text(&observation, cli->color, stdout);
+        observe_deinit(&observation);
+        return code ? code : printed;
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/* gradsyncctl status: looks once, or again and again, and shows text or JSON. */
+#include "client/cli/cmd/cmd.h"
+#include "client/cli/view/document.h"
+#include "client/cli/view/text.h"
+#include "client/cli/view/watch.h"
+
+struct status_options {
+        const struct cli *cli;
+        bool json;
+        unsigned long watch_ms; /* 0: once */
+        const char *job;
+};
+
+static int cmd_status_option(struct cli *cli, void *data, int option) {
+        struct status_options *options = data;
+
+        if (option == 'j')
+                options->json = true;
+        else if (option == 'w' && !optarg)
+                options->watch_ms = 1000;
+        else if (option == 'w' && !cli_parse_seconds(optarg, &options->watch_ms))
+                return cli_refuse_option(cli, "--watch needs a number of seconds, not \"%s\"", optarg);
+        else if (option != 'w')
+                return -1;
+        return 0;
+}
+
+static int cmd_status_show_text(const struct status_options *options, const struct observation *observation,
+                                bool redraw) {
+        struct watch_page page;
+
+        if (watch_page_open(&page) < 0)
+                return cli_out_of_memory();
+        text_status(observation, options->job != NULL, options->cli->color, page.to);
+        if (options->watch_ms && !redraw)
+                fputc('\n', page.to);
+        return watch_page_show(&page, redraw, false);
+}
+
+static int cmd_status_show(void *data) {
+        const struct status_options *options = data;
+        bool redraw = options->watch_ms && isatty(STDOUT_FILENO);
+        struct observation observation;
+        int code = observe(options->cli, options->job, &observation), printed = CLI_OK;
+
+        if (observation.n > 0 && options->json)
+                printed = document_print(document_status(&observation), options->watch_ms != 0);
+        else if (observation.n > 0)
+                printed = cmd_status_show_text(options, &observation, redraw);
+        observe_deinit(&observation);
+        return code ? code : printed;
+}
+
+int cmd_status(struct cli *cli, int argc, char **argv) {
+        static const struct option longs[] = {
+                CLI_COMMON_LONG,
+                { "json", no_argument, NULL, 'j' },
+                { "watch", optional_argument, NULL, 'w' },
+                { 0 },
+        };
+        struct status_options options = { .cli = cli };
+        int r = cli_options(cli, argc, argv, ":" CLI_COMMON_SHORT "jw::", longs, cmd_status_option, &options);
+
+        if (!r)
+                r = cli_one_job(cli, argc, argv, &options.job);
+        if (r)
+                return r - 1;
+        return options.watch_ms ? watch_repeat(options.watch_ms, 0, cmd_status_show, &options)
+                                : cmd_status_show(&options);
+}

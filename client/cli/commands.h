@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which commands gradsyncctl has. Only main.c asks. */
+#pragma once
+
+#include "client/cli/base/cli.h"
+
+/* The command of that name, or NULL. */
+const struct cli_command *commands_find(const char *name);
+/* What `gradsyncctl help` shows. */
+void commands_overview(void);

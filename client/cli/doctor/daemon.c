@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Checks of the daemon: whether it answers, whether this user may ask it, and whether the versions fit. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <pwd.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "client/cli/base/beside.h"
+#include "client/cli/base/format.h"
+#include "client/cli/doctor/doctor.h"
+
+static void doctor_daemon_socket(const struct checkup *checkup, struct findings *findings) {
+        const char *device = sockets_device(checkup->cli),
+                   *source = sockets_source_name(checkup->sockets.source);
+        char *what, *fix = NULL;
+
+        if (!checkup->path)
+                return findings_add(findings, "socket", VERDICT_FAIL,
+                                    format_new("no place is known where a daemon could be"),
+                                    format_new("set GRADSYNC_SOCKET"));
+        if (checkup->result == TALK_OK)
+                return findings_add(findings, "socket", VERDICT_OK,
+                                    format_new("gradsyncd answers at %s (device %s)", checkup->path,
+                                               checkup->device),
+                                    NULL);
+        what = format_new("no daemon at %s%s%s%s: %s", checkup->path, *source ? " (" : "", source,
+                          *source ? ")" : "", checkup->error);
+        switch (checkup->result) {
+        case TALK_ABSENT:
+        case TALK_GONE:
+                if (checkup->sockets.source == SOCKETS_FROM_OPTION ||
+                    checkup->sockets.source == SOCKETS_FROM_VARIABLE)
+                        fix = format_new("start it: gradsyncd --device %s --socket %s", device,
+                                         checkup->path);
+                else
+                        fix = format_new(
+                                "start it: systemctl start 'gradsyncd@%s', or: gradsyncd --device %s", device,
+                                device);
+                break;
+        case TALK_DENIED: fix = format_new("see \"permissions\""); break;
+        case TALK_VERSION: fix = format_new("see \"version\""); break;
+        case TALK_SILENT:
+                fix = format_new(
+                        "continue it if it is stopped (kill -CONT), else: systemctl restart 'gradsyncd@%s'",
+                        device);
+                break;
+        default: fix = format_new("name the socket of a gradsyncd: --socket, or GRADSYNC_SOCKET");
+        }
+        findings_add(findings, "socket", VERDICT_FAIL, what, fix);
+}
+
+/* ---- permissions ---- */
+
+static const char *doctor_daemon_group_name(gid_t gid, char buffer[static 32]) {
+        const struct group *group = getgrgid(gid);
+
+        snprintf(buffer, 32, "%u", (unsigned)gid);
+        return group ? group->gr_name : buffer;
+}
+
+static const char *doctor_daemon_user_name(uid_t uid, char buffer[static 32]) {
+        const struct passwd *user = getpwuid(uid);
+
+        snprintf(buffer, 32, "%u", (unsigned)uid);
+        return user ? user->pw_name : buffer;
+}
+
+/* Whether this process has the group. */
+static bool doctor_daemon_has_group(gid_t gid) {
+        gid_t list[NGROUPS_MAX];
+        int n = getgroups(NGROUPS_MAX, list);
+
+        for (int i = 0; i < n; i++)
+                if (list[i] == gid)
+                        return true;
+        return getegid() == gid;
+}
+
+/* Whether the user would have it after a new login. */
+static bool doctor_daemon_is_granted_group(gid_t gid) {
+        const struct passwd *user = getpwuid(geteuid());
+        const struct group *group = getgrgid(gid);
+
+        for (char **member = group ? group->gr_mem : NULL; user && member && *member; member++)
+                if (strcmp(*member, user->pw_name) == 0)
+                        return true;
+        return user && user->pw_gid == gid;
+}
+
+/* The first directory on the way to the socket that may not be entered, in `ret`. */
+static bool doctor_daemon_finds_closed_directory(const char *path, char ret[PATH_MAX]) {
+        for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+                snprintf(ret, PATH_MAX, "%.*s", (int)(slash - path), path);
+                if (faccessat(AT_FDCWD, ret, X_OK, AT_EACCESS) < 0 && errno == EACCES)
+                        return true;
+        }
+        return false;
+}
+
+static char *doctor_daemon_group_fix(const struct stat *info, const char *path) {
+        char group[32], user[32];
+
+        if (!(info->st_mode & S_IWGRP))
+                return format_new(
+                        "let its group connect: set socket_mode = 0660 in gradsyncd.conf, or chmod g+rw %s",
+                        path);
+        const char *name = doctor_daemon_group_name(info->st_gid, group);
+        if (doctor_daemon_is_granted_group(info->st_gid))
+                return format_new("you are in group %s since your last login: log in again, or use newgrp %s",
+                                  name, name);
+        return format_new("join group %s: sudo usermod -aG %s %s, then log in again", name, name,
+                          doctor_daemon_user_name(geteuid(), user));
+}
+
+static void doctor_daemon_permissions(const struct checkup *checkup, struct findings *findings) {
+        const char *check = "permissions";
+        char directory[PATH_MAX], owner[32], group[32];
+        struct stat info;
+
+        if (!checkup->path)
+                return;
+        if (stat(checkup->path, &info) < 0) {
+                if (errno == EACCES && doctor_daemon_finds_closed_directory(checkup->path, directory))
+                        findings_add(findings, check, VERDICT_FAIL,
+                                     format_new("%s may not be entered by you", directory),
+                                     format_new("chmod a+x %s, or join the group that it belongs to",
+                                                directory));
+                else
+                        findings_add(findings, check, VERDICT_WARN,
+                                     format_new("not checked: there is no socket"),
+                                     format_new("start the daemon, then look again"));
+                return;
+        }
+        const char *who = doctor_daemon_user_name(info.st_uid, owner),
+                   *which = doctor_daemon_group_name(info.st_gid, group);
+        if (faccessat(AT_FDCWD, checkup->path, W_OK, AT_EACCESS) < 0)
+                return findings_add(findings, check, VERDICT_FAIL,
+                                    format_new("%s is for user %s and group %s (mode %04o), not for you",
+                                               checkup->path, who, which, info.st_mode & 07777),
+                                    doctor_daemon_group_fix(&info, checkup->path));
+        if (checkup->result == TALK_DENIED)
+                return findings_add(findings, check, VERDICT_FAIL,
+                                    format_new("the daemon turns you away: %s", checkup->error),
+                                    format_new("ask who runs it (user %s)", who));
+        const char *why = geteuid() == 0                         ? "you are root"
+                          : geteuid() == info.st_uid             ? "it is yours"
+                          : doctor_daemon_has_group(info.st_gid) ? "you are in its group"
+                                                                 : "it is open to everybody";
+        findings_add(findings, check, VERDICT_OK,
+                     format_new("you may connect: %s (user %s, group %s, mode %04o)", why, who, which,
+                                info.st_mode & 07777),
+                     NULL);
+}
+
+/* ---- versions ---- */
+
+struct version {
+        unsigned major, minor;
+};
+
+static bool doctor_daemon_read_version(const char *text, struct version *ret) {
+        return text && sscanf(text, "%u.%u", &ret->major, &ret->minor) == 2;
+}
+
+/* One minor version apart is promised to work. */
+static enum verdict doctor_daemon_compare(const char *ours, const char *theirs) {
+        struct version a, b;
+
+        if (!doctor_daemon_read_version(ours, &a) || !doctor_daemon_read_version(theirs, &b))
+                return VERDICT_WARN;
+        if (a.major != b.major)
+                return VERDICT_FAIL;
+        unsigned apart = a.minor > b.minor ? a.minor - b.minor : b.minor - a.minor;
+        return apart > 1 ? VERDICT_WARN : VERDICT_OK;
+}
+
+static void doctor_daemon_version(const struct checkup *checkup, struct findings *findings) {
+        if (checkup->result == TALK_VERSION)
+                return findings_add(
+                        findings, "version", VERDICT_FAIL, format_new("%s", checkup->error),
+                        format_new(
+                                "install gradsyncctl and gradsyncd of the same version, restart the daemon"));
+        if (checkup->result != TALK_OK)
+                return findings_add(findings, "version", VERDICT_WARN,
+                                    format_new("not checked: no daemon answers"),
+                                    format_new("start the daemon, then look again"));
+        enum verdict verdict = doctor_daemon_compare(GRADSYNC_RELEASE, checkup->version);
+        findings_add(findings, "version", verdict,
+                     format_new("gradsyncd %s, gradsyncctl %s, protocol %u.%u", checkup->version,
+                                GRADSYNC_RELEASE, FRAME_MAJOR, checkup->minor),
+                     verdict ? format_new("upgrade the older one, then restart the daemon") : NULL);
+}
+
+/* The library that the loader gives to programs, else the one that is installed or built beside this program.
+ * */
+static void *doctor_daemon_open_library(void) {
+        static const char *const beside[] = { "%s/../lib/libgradsync.so.0",
+                                              "%s/../" GRADSYNC_LIBDIR "/libgradsync.so.0" };
+        void *library = dlopen("libgradsync.so.0", RTLD_LAZY | RTLD_LOCAL);
+
+        for (size_t i = 0; !library && i < array_size(beside); i++) {
+                _cleanup_(freep) char *path = beside_path(beside[i]);
+                library = path ? dlopen(path, RTLD_LAZY | RTLD_LOCAL) : NULL;
+        }
+        return library;
+}
+
+static void doctor_daemon_library(const struct checkup *checkup, struct findings *findings) {
+        void *library = doctor_daemon_open_library();
+        const char *(*version)(void) = NULL;
+
+        if (library)
+                *(void **)&version = dlsym(library, "gradsync_version");
+        const char *with = checkup->version ? checkup->version : GRADSYNC_RELEASE;
+        if (!version) {
+                findings_add(findings, "library", VERDICT_WARN,
+                             format_new("libgradsync.so.0 is not found by the loader"),
+                             format_new("install it and run ldconfig, or add its folder to LD_LIBRARY_PATH"));
+        } else {
+                enum verdict verdict = doctor_daemon_compare(version(), with);
+                findings_add(findings, "library", verdict, format_new("libgradsync %s", version()),
+                             verdict ? format_new("install the version of the daemon (%s)", with) : NULL);
+        }
+        if (library)
+                dlclose(library);
+}
+
+void doctor_daemon(const struct checkup *checkup, struct findings *findings) {
+        doctor_daemon_socket(checkup, findings);
+        doctor_daemon_permissions(checkup, findings);
+        doctor_daemon_version(checkup, findings);
+        doctor_daemon_library(checkup, findings);
+}

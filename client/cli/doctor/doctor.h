@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The checks of gradsyncctl doctor. A checkup is what was found out about daemons before any check; each
+ * group of checks adds its findings.
+ */
+#pragma once
+
+#include "client/cli/ask/snapshot.h"
+#include "client/cli/ask/sockets.h"
+#include "client/cli/doctor/findings.h"
+
+struct checkup {
+        const struct cli *cli;
+        struct sockets sockets;
+        const char *path;        /* of `sockets`: the daemon that answered, else the likeliest place */
+        enum talk_result result; /* for `path` */
+        char error[1280];
+        char *version; /* of the daemon that answered */
+        char *device;
+        unsigned minor;
+        struct snapshot snapshot; /* .daemon NULL if none answered */
+};
+
+/* Whether the daemon answers, whether this user may ask it, and whether the versions fit. */
+void doctor_daemon(const struct checkup *checkup, struct findings *findings);
+/* The limits under which this user and the daemon run. */
+void doctor_limits(const struct checkup *checkup, struct findings *findings);
+/* What the environment says about jobs and sockets. */
+void doctor_environment(struct findings *findings);
+/* What earlier runs left behind. */
+void doctor_leftovers(struct findings *findings);

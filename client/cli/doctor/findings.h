@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the doctor has found: one line a finding, with the repair where one is needed. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum verdict { VERDICT_OK, VERDICT_WARN, VERDICT_FAIL };
+
+struct finding {
+        const char *check; /* name of the check */
+        enum verdict verdict;
+        char *what;
+        char *fix; /* NULL where nothing is to be done */
+};
+
+struct findings {
+        struct finding *finding;
+        size_t n;
+        bool incomplete; /* memory was short */
+};
+
+/* Adds a finding and takes over the strings. A NULL `what` is a lack of memory and makes the findings
+ * incomplete. */
+void findings_add(struct findings *findings, const char *check, enum verdict verdict, char *what, char *fix);
+void findings_deinit(struct findings *findings);

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The processes of gradsyncctl run. daemon.c owns the private daemon; members.c starts and ends the members;
+ * relay.c is the loop that relays output, forwards signals and ends things. There is one thread; all signals
+ * of interest are blocked and read from a signalfd. What the command's options mean and what comes first is
+ * decided in cmd/run.c, or, for the demo, in cmd/demo.c.
+ */
+#pragma once
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "client/cli/base/cli.h"
+#include "client/cli/run/lines.h"
+
+struct run_options {
+        unsigned long members;
+        unsigned long grace_ms;
+        const char *job;
+        bool always_private;
+        bool keep_going;
+        unsigned long restarts; /* of each member */
+        const char **daemon_args;
+        size_t n_daemon_args;
+        char **command; /* NULL-terminated */
+};
+
+/* ---- the private daemon ---- */
+
+struct run_daemon {
+        char *directory; /* NULL: there is none */
+        char *socket;
+        pid_t pid;
+        int pidfd;
+        int lock; /* daemon.pid, locked for as long as this program lives */
+        int notify;
+        const char *device;
+        unsigned restarts; /* since counted_ms */
+        int64_t counted_ms;
+};
+
+#define RUN_DAEMON_INIT                                                                                      \
+        { .pidfd = -1, .lock = -1, .notify = -1 }
+
+/* Makes the directory, starts gradsyncd in it and waits until it answers. An exit code; failures are reported
+ * on stderr. The wait is given up when `signal_fd` becomes readable. run_daemon_stop() is needed whatever the
+ * result. */
+int run_daemon_start(struct run_daemon *daemon, const char *device, const struct run_options *options,
+                     int signal_fd, const sigset_t *mask);
+/* The daemon has ended: reaps it and starts another one in its place, which the members find by themselves.
+ * `ret_how` becomes a text about the end. False if a new one could not be started, or if that has happened
+ * too often. */
+bool run_daemon_restart(struct run_daemon *daemon, const struct run_options *options, const sigset_t *mask,
+                        char *ret_how, size_t size);
+/* Writes the last lines of its log to stderr. */
+void run_daemon_show_log(const struct run_daemon *daemon);
+/* Ends the daemon and removes the directory; nothing if there is none. */
+void run_daemon_stop(struct run_daemon *daemon);
+
+/* ---- members ---- */
+
+enum { RUN_STDOUT, RUN_STDERR, RUN_STREAMS };
+
+struct run_member {
+        unsigned rank;
+        unsigned long restarts; /* so far */
+        pid_t pid;             /* also its process group; reaped last, so that the number is not used again */
+        int pidfd;             /* -1 once it has ended */
+        int pipe[RUN_STREAMS]; /* -1 at end of file */
+        struct lines lines[RUN_STREAMS];
+};
+
+/* A user of relay_run() that sees the output and acts on what happens. */
+struct run_watcher {
+        void *data;
+        /* Gets each line of the members' output, which goes nowhere else. */
+        void (*line)(void *data, unsigned rank, int stream, const char *line, size_t length);
+        /* Called after each round of events, and at least every `interval_ms`, until the members are asked to
+         * end. Returns 0, or the exit code to end with, after it has reported why. */
+        int (*look)(void *data);
+        int interval_ms;
+};
+
+struct run {
+        const struct run_options *options;
+        const struct run_watcher *watcher; /* NULL: the output is relayed to this program's */
+        struct run_daemon daemon;
+        struct run_member *member;
+        unsigned n_members; /* started */
+        const char *socket;
+        const char *job;
+        sigset_t mask; /* before any signal was blocked: what children get */
+        int signal_fd;
+        int epoll_fd;
+        bool color[RUN_STREAMS];
+        bool gone[RUN_STREAMS]; /* the reader of this program's stream has gone */
+        bool stopping;          /* the members have been asked to end */
+        bool killed;            /* they have been killed */
+        int result;
+        int64_t deadline; /* CLOCK_MONOTONIC ms; 0: none */
+};
+
+/* Starts one more member. An exit code: 126 and 127 as in shells where the command cannot run. */
+int run_member_start(struct run *run, unsigned rank);
+/* Starts one that has ended again, in its place; what was left of it is killed and reaped. */
+int run_member_restart(struct run *run, unsigned rank);
+/* Starts all of them, or as many as can be started. An exit code. */
+int run_members_start(struct run *run);
+/* Kills whatever is left of the members and of what they started, and reaps it. */
+void run_members_end(struct run *run);
+
+/* ---- the loop ---- */
+
+/* Blocks the signals that relay_run() is to read, and prepares what it waits with. 0 or a negative errno. */
+int relay_prepare(struct run *run);
+/* Relays until all members have ended; run->result is the exit code then. */
+void relay_run(struct run *run);

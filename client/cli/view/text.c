@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Status for people: see text.h. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "client/cli/base/escape.h"
+#include "client/cli/base/format.h"
+#include "client/cli/view/table.h"
+#include "client/cli/view/text.h"
+
+#define MANY_MEMBERS 32 /* more than this and only those that stand out are listed */
+#define MANY_WAITS 4
+
+static const char *text_or_empty(const char *text) {
+        return text ? text : "";
+}
+
+static void text_daemon_head(const struct snapshot *from, bool color, FILE *to) {
+        const Wire__StatusDaemon *d = from->daemon;
+        _cleanup_(freep) char *device = escape_text(d->device), *version = escape_text(d->version);
+        _cleanup_(freep) char *simd = escape_text(d->simd), *path = escape_text(from->path);
+        char up[FORMAT_SIZE], bytes[FORMAT_SIZE];
+
+        paint_printf(to, color, PAINT_BOLD, "gradsyncd %s on %s", text_or_empty(version),
+                     text_or_empty(device));
+        fprintf(to, ", up %s, pid %d: %u client%s, %u job%s\n", format_age(up, d->uptime_ms), d->pid,
+                d->clients, format_plural(d->clients), d->jobs, format_plural(d->jobs));
+        fprintf(to, "%s%s, %u worker%s", paint_on(color, PAINT_DIM), text_or_empty(path), d->workers,
+                format_plural(d->workers));
+        if (simd && *simd)
+                fprintf(to, " (%s)", simd);
+        if (d->arenas)
+                fprintf(to, ", %s in %u arena%s", format_bytes(bytes, d->arena_bytes), d->arenas,
+                        format_plural(d->arenas));
+        fprintf(to, "%s\n", paint_off(color, PAINT_DIM));
+        if (d->draining)
+                paint_line(to, "", color, PAINT_WARN,
+                           "draining: no new jobs, members or steps until gradsyncctl resume");
+        if (d->has_complete && !d->complete)
+                paint_line(to, "", color, PAINT_DIM, "only your own jobs are shown");
+}
+
+static void text_job_head(const Wire__StatusJob *j, bool color, FILE *to) {
+        _cleanup_(freep) char *name = escape_text(j->name), *state = escape_text(j->state);
+        char number[FORMAT_SIZE];
+
+        fputc('\n', to);
+        paint_printf(to, color, PAINT_BOLD, "%s", text_or_empty(name));
+        fputs("  ", to);
+        paint_printf(to, color, paint_state(j->state), "%s", text_or_empty(state));
+        fprintf(to, ", step %" PRIu64, j->step);
+        if (j->step_rate > 0)
+                fprintf(to, ", %s", format_rate(number, j->step_rate));
+        if (j->has_exposed)
+                fprintf(to, ", %s exposed", format_share(number, j->exposed));
+        if (j->has_norm && j->step > 0)
+                fprintf(to, ", gradient norm %s", format_norm(number, j->norm));
+        fputc('\n', to);
+}
+
+static void text_job_facts(const Wire__StatusJob *j, bool color, FILE *to) {
+        char bytes[FORMAT_SIZE], reduced[FORMAT_SIZE];
+
+        fprintf(to, "  world size %u, generation %u, uid %u", j->world, j->generation, j->uid);
+        if (j->buckets)
+                fprintf(to, ", %u bucket%s, %s a step, %s reduced", j->buckets, format_plural(j->buckets),
+                        format_bytes(bytes, j->bytes), format_bytes(reduced, j->bytes_reduced));
+        if (j->operations)
+                fprintf(to, ", %" PRIu64 " operation%s", j->operations, format_plural(j->operations));
+        if (j->void_steps) {
+                fputs(", ", to);
+                paint_printf(to, color, PAINT_WARN, "%" PRIu64 " void step%s", j->void_steps,
+                             format_plural(j->void_steps));
+        }
+        if (j->nonfinite) {
+                fputs(", ", to);
+                paint_printf(to, color, PAINT_BAD, "%" PRIu64 " non-finite value%s", j->nonfinite,
+                             format_plural(j->nonfinite));
+        }
+        fputc('\n', to);
+}
+
+static void text_job_nonfinite(const Wire__StatusJob *j, bool color, FILE *to) {
+        _cleanup_(freep) char *parameter = escape_text(j->nonfinite_parameter);
+        bool known = parameter && *parameter;
+
+        if (!j->has_nonfinite_step)
+                return;
+        paint_line(to, "  ", color, PAINT_BAD,
+                   "step %" PRIu64 ": rank %u (pid %d) brought %" PRIu64
+                   " non-finite value%s: bucket %u%s%s%s",
+                   j->nonfinite_step, j->nonfinite_rank, j->nonfinite_pid, j->nonfinite_values,
+                   format_plural(j->nonfinite_values), j->nonfinite_bucket, known ? ", parameter \"" : "",
+                   text_or_empty(parameter), known ? "\"" : "");
+}
+
+static const char *text_loss_cause(Wire__Cause cause) {
+        switch (cause) {
+        case WIRE__CAUSE__EXITED: return "its process ended";
+        case WIRE__CAUSE__CLOSED: return "it closed its connection";
+        case WIRE__CAUSE__EVICTED: return "it was evicted";
+        default: return "it is gone";
+        }
+}
+
+/* Which member was lost last, what that cost, and how fast the job was back. */
+static void text_job_loss(const Wire__StatusJob *j, bool color, FILE *to) {
+        char ago[FORMAT_SIZE], number[FORMAT_SIZE];
+
+        if (!j->has_lost_rank)
+                return;
+        fprintf(to, "  %slost rank %u (pid %d) %s ago, after step %" PRIu64 ": %s; %" PRIu64 " step%s void",
+                paint_on(color, PAINT_WARN), j->lost_rank, j->lost_pid, format_age(ago, j->lost_ago_ms),
+                j->lost_step, text_loss_cause(j->lost_cause), j->lost_void_steps,
+                format_plural(j->lost_void_steps));
+        if (j->has_lost_void_us)
+                fprintf(to, ", told after %s", format_short(number, j->lost_void_us));
+        if (j->has_lost_commit_us)
+                fprintf(to, ", back after %s", format_short(number, j->lost_commit_us));
+        else
+                fputs(j->has_lost_newgen_us ? ", no step committed since" : ", not back yet", to);
+        if (j->has_lost_successor)
+                fprintf(to, " with pid %d in its place", j->lost_successor);
+        else if (j->has_lost_newgen_us)
+                fputs(" without it", to);
+        fprintf(to, "%s\n", paint_off(color, PAINT_WARN));
+}
+
+static bool text_goes_on(const Wire__StatusJob *j) {
+        return j->state && (strcmp(j->state, "running") == 0 || strcmp(j->state, "stalled") == 0 ||
+                            strcmp(j->state, "paused") == 0);
+}
+
+static bool text_ordinary(const Wire__StatusMember *m) {
+        return m->state && (strcmp(m->state, "computing") == 0 || strcmp(m->state, "waiting") == 0);
+}
+
+static void text_member_line(struct libscols_table *table, const Wire__StatusMember *m) {
+        struct libscols_line *line = table_line(table);
+        char share[FORMAT_SIZE];
+        size_t cell = 0;
+
+        if (m->unranked)
+                table_text(line, &cell, "", PAINT_NONE);
+        else
+                table_printf(line, &cell, "%u", m->rank);
+        table_printf(line, &cell, "%d", m->pid);
+        table_printf(line, &cell, "%u", m->uid);
+        table_text(line, &cell, m->state, paint_state(m->state));
+        table_printf(line, &cell, "%" PRIu64, m->step);
+        table_text(line, &cell, m->has_exposed ? format_share(share, m->exposed) : "", PAINT_NONE);
+        table_text(line, &cell, m->program, PAINT_NONE);
+}
+
+static void text_job_members(const struct snapshot_job *job, bool whole, bool color, FILE *to) {
+        static const struct column columns[] = {
+                { "RANK", true }, { "PID", true },     { "UID", true },      { "STATE", false },
+                { "STEP", true }, { "EXPOSED", true }, { "PROGRAM", false },
+        };
+        size_t left_out = 0;
+
+        if (job->n_members == 0)
+                return;
+        struct libscols_table *table = table_new(columns, array_size(columns), color);
+        for (size_t i = 0; i < job->n_members; i++) {
+                if (!whole && job->n_members > MANY_MEMBERS && text_ordinary(job->member[i]))
+                        left_out++;
+                else
+                        text_member_line(table, job->member[i]);
+        }
+        if (left_out < job->n_members)
+                table_print(table, "  ", to);
+        else
+                scols_unref_table(table);
+        if (left_out)
+                fprintf(to, "  %zu member%s computing or waiting as usual\n", left_out,
+                        format_plural(left_out));
+}
+
+/* What the member that is waited for has to do; "" for a step, whose bucket says it. */
+static const char *text_wait_purpose(const char *what) {
+        static const struct {
+                const char *what, *purpose;
+        } purposes[] = {
+                { "step", "" },
+                { "join", " to join" },
+                { "plan", " to agree on a plan" },
+                { "operation", " to take part in an operation" },
+        };
+
+        for (size_t i = 0; what && i < array_size(purposes); i++)
+                if (strcmp(purposes[i].what, what) == 0)
+                        return purposes[i].purpose;
+        return "";
+}
+
+char *text_wait(const Wire__StatusWait *wait) {
+        _cleanup_(freep) char *state = escape_text(wait->process_state),
+                            *parameter = escape_text(wait->parameter);
+        bool process = wait->has_pid && wait->pid > 0,
+             bucket = wait->has_bucket && snapshot_wait_is_step(wait);
+        char since[FORMAT_SIZE], *text = NULL;
+        size_t size;
+        FILE *to = open_memstream(&text, &size);
+
+        if (!to)
+                return NULL;
+        fprintf(to, "waiting %s for rank %u", format_age(since, wait->since_ms), wait->rank);
+        if (process)
+                fprintf(to, " (pid %d%s%s)", wait->pid, state && *state ? ", " : "", text_or_empty(state));
+        fputs(text_wait_purpose(wait->what), to);
+        if (bucket)
+                fprintf(to, ": bucket %u", wait->bucket);
+        if (parameter && *parameter)
+                fprintf(to, "%s parameter \"%s\"", bucket ? "," : ":", parameter);
+        fclose(to);
+        return text;
+}
+
+static void text_job_waits(const struct snapshot_job *job, bool color, FILE *to) {
+        for (size_t i = 0; i < job->n_waits && i < MANY_WAITS; i++) {
+                _cleanup_(freep) char *text = text_wait(job->wait[i]);
+                paint_line(to, "  ", color, PAINT_WARN, "%s", text_or_empty(text));
+        }
+        if (job->n_waits > MANY_WAITS)
+                fprintf(to, "  and for %zu more\n", job->n_waits - MANY_WAITS);
+}
+
+static void text_missing_members(const struct snapshot_job *job, bool color, FILE *to) {
+        const Wire__StatusJob *j = job->job;
+
+        if (!j->state || strcmp(j->state, "forming") != 0 || j->world <= job->n_members)
+                return;
+        paint_line(to, "  ", color, PAINT_WARN, "waiting for %zu more member%s to join",
+                   j->world - job->n_members, format_plural(j->world - job->n_members));
+}
+
+static void text_job(const struct snapshot_job *job, bool whole, bool color, FILE *to) {
+        _cleanup_(freep) char *why = escape_text(job->job->text);
+
+        text_job_head(job->job, color, to);
+        text_job_facts(job->job, color, to);
+        text_job_nonfinite(job->job, color, to);
+        text_job_members(job, whole, color, to);
+        text_job_loss(job->job, color, to);
+        /* A job that has got over a loss says no more why it was held up. */
+        if (why && *why && !(job->job->has_lost_rank && text_goes_on(job->job)))
+                fprintf(to, "  %s\n", why);
+        text_missing_members(job, color, to);
+        text_job_waits(job, color, to);
+}
+
+void text_status(const struct observation *observation, bool whole, bool color, FILE *to) {
+        for (size_t i = 0; i < observation->n; i++) {
+                const struct snapshot *snapshot = &observation->snapshot[i];
+                if (i > 0)
+                        fputc('\n', to);
+                text_daemon_head(snapshot, color, to);
+                for (size_t k = 0; k < snapshot->n_jobs; k++)
+                        text_job(&snapshot->job[k], whole, color, to);
+        }
+}
+
+static void text_jobs_line(struct libscols_table *table, const struct snapshot *from,
+                           const struct snapshot_job *job) {
+        struct libscols_line *line = table_line(table);
+        const Wire__StatusJob *j = job->job;
+        char number[FORMAT_SIZE];
+        size_t cell = 0;
+
+        table_text(line, &cell, j->name, PAINT_NONE);
+        table_printf(line, &cell, "%u", j->uid);
+        table_text(line, &cell, from->daemon->device, PAINT_NONE);
+        table_text(line, &cell, j->state, paint_state(j->state));
+        table_printf(line, &cell, "%zu/%u", snapshot_places(job), j->world);
+        table_printf(line, &cell, "%u", j->generation);
+        table_printf(line, &cell, "%" PRIu64, j->step);
+        table_text(line, &cell, j->step_rate > 0 ? format_rate(number, j->step_rate) : "", PAINT_NONE);
+        table_text(line, &cell, format_bytes(number, j->bytes), PAINT_NONE);
+}
+
+void text_jobs(const struct observation *observation, bool color, FILE *to) {
+        static const struct column columns[] = {
+                { "JOB", false },   { "UID", true },     { "DEVICE", false },
+                { "STATE", false }, { "MEMBERS", true }, { "GENERATION", true },
+                { "STEP", true },   { "RATE", true },    { "BYTES", true },
+        };
+        struct libscols_table *table = table_new(columns, array_size(columns), color);
+
+        for (size_t i = 0; i < observation->n; i++)
+                for (size_t k = 0; k < observation->snapshot[i].n_jobs; k++)
+                        text_jobs_line(table, &observation->snapshot[i], &observation->snapshot[i].job[k]);
+        table_print(table, "", to);
+}
+
+void text_clients(const struct observation *observation, bool color, FILE *to) {
+        static const struct column columns[] = {
+                { "PID", true },      { "UID", true },       { "DEVICE", false }, { "PROGRAM", false },
+                { "LIBRARY", false }, { "CONNECTED", true }, { "JOBS", true },
+        };
+        struct libscols_table *table = table_new(columns, array_size(columns), color);
+
+        for (size_t i = 0; i < observation->n; i++)
+                for (size_t k = 0; k < observation->snapshot[i].n_clients; k++) {
+                        const Wire__StatusClient *c = observation->snapshot[i].client[k];
+                        struct libscols_line *line = table_line(table);
+                        char age[FORMAT_SIZE];
+                        size_t cell = 0;
+                        table_printf(line, &cell, "%d", c->pid);
+                        table_printf(line, &cell, "%u", c->uid);
+                        table_text(line, &cell, observation->snapshot[i].daemon->device, PAINT_NONE);
+                        table_text(line, &cell, c->program, PAINT_NONE);
+                        table_text(line, &cell, c->library, PAINT_NONE);
+                        table_text(line, &cell, format_age(age, c->connected_ms), PAINT_NONE);
+                        table_printf(line, &cell, "%u", c->jobs);
+                }
+        table_print(table, "", to);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `status` and `list` show to people: one screen, no internal ids, every foreign name escaped. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "client/cli/ask/observe.h"
+
+/* `whole`: all members, however many; else only those that stand out where a job is large. */
+void text_status(const struct observation *observation, bool whole, bool color, FILE *to);
+void text_jobs(const struct observation *observation, bool color, FILE *to);
+void text_clients(const struct observation *observation, bool color, FILE *to);
+
+/* "waiting 3.2 s for rank 1 (pid 4242, stopped): bucket 3, parameter \"w\"". NULL only if memory is short. */
+char *text_wait(const Wire__StatusWait *wait);
