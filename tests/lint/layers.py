@@ -21,6 +21,17 @@ MAY_INCLUDE = {
     "socket": {"session", "base"},
     "core": {"base", "backend", "rendezvous", "job", "session", "socket"},
 }
+# Layer of client/cli/ -> the layers whose headers it may include besides its own. What lies in client/cli/ itself may
+# include all of them.
+CLI_MAY_INCLUDE = {
+    "base": set(),
+    "ask": {"base"},
+    "view": {"ask", "base"},
+    "run": {"ask", "base"},
+    "doctor": {"ask", "base"},
+    "demo": {"run", "view", "ask", "base"},
+    "cmd": {"demo", "doctor", "run", "view", "ask", "base"},
+}
 # Folder -> the top folders whose headers it may include besides its own.
 TOP = {
     "daemon": {"proto", "include"},
@@ -73,6 +84,12 @@ def judge(user, used):
             return f"daemon/{layer} is not a layer that this check knows"
         if below != layer and below not in MAY_INCLUDE[layer]:
             return f"daemon/{layer} must not use daemon/{below}"
+    if user.parts[:2] == used.parts[:2] == ("client", "cli") and len(user.parts) > 3:
+        layer, below = user.parts[2], used.parts[2]
+        if layer not in CLI_MAY_INCLUDE:
+            return f"client/cli/{layer} is not a layer that this check knows"
+        if below != layer and below not in CLI_MAY_INCLUDE[layer]:
+            return f"client/cli/{layer} must not use client/cli/{below}"
     if user.parts[:2] == ("client", "lib") and used.parts[:2] != ("client", "lib"):
         return "the client library must not use the programs beside it"
     return None

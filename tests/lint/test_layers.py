@@ -22,7 +22,11 @@ GOOD = {
     "daemon/socket/listener.h": '#include "session/session.h"\n',
     "daemon/core/main.c": '#include "socket/listener.h"\n#include "backend/backend.h"\n',
     "client/lib/handle.h": '#include "proto/frame.h"\n#include "gradsync/gradsync.h"\n',
-    "client/cli/main.c": '#include <gradsync/gradsync.h>\n',
+    "client/cli/main.c": '#include <gradsync/gradsync.h>\n#include "client/cli/cmd/cmd.h"\n',
+    "client/cli/commands.h": "",
+    "client/cli/base/cli.h": "",
+    "client/cli/view/text.h": '#include "client/cli/base/cli.h"\n',
+    "client/cli/cmd/cmd.h": '#include "client/cli/view/text.h"\n',
 }
 
 
@@ -65,6 +69,10 @@ def test_a_good_tree_passes(tmp_path):
     ("daemon/job/job.c", '#include "client/lib/handle.h"\n', "daemon/ must not use client/"),
     ("client/lib/handle.c", '#include "daemon/base/loop.h"\n', "client/ must not use daemon/"),
     ("client/cli/status.c", '#include "base/loop.h"\n', "client/ must not use daemon/"),
+    ("client/cli/view/text.c", '#include "client/cli/cmd/cmd.h"\n', "client/cli/view must not use client/cli/cmd"),
+    ("client/cli/cmd/status.c", '#include "client/cli/commands.h"\n',
+     "client/cli/cmd must not use client/cli/commands.h"),
+    ("client/cli/extra/extra.c", '#include "client/cli/base/cli.h"\n', "not a layer"),
     ("proto/frame.c", '#include "base/loop.h"\n', "proto/ must not use daemon/"),
 ])
 def test_a_bad_edge_is_found(tmp_path, name, text, reason):
