@@ -92,6 +92,22 @@ def test_everything_is_fine(doctor, daemon):
     assert served.socket in found["socket"][0]["text"] and "cpu" in found["socket"][0]["text"]
 
 
+def test_each_finding_has_exactly_these_fields(doctor, daemon, program):
+    doctor.socket = daemon().socket
+    made = program(harness.CTL, "doctor", "--json", socket=doctor.socket,
+                   env={"TMPDIR": doctor.tmp, "GRADSYNC_RANK": "7", "GRADSYNC_JOB": "j"})
+    assert made.wait() == 1
+    document = json.loads(made.out)
+    assert list(document) == ["schema_version", "checks"]
+    assert {tuple(finding) for finding in document["checks"]} == {("check", "result", "text", "fix")}
+    found = {finding["check"]: finding for finding in document["checks"]}
+    assert found["shared memory"] == {"check": "shared memory", "result": "ok", "fix": None,
+                                      "text": "memory files can be made, sealed and mapped"}
+    assert found["environment"] == {"check": "environment", "result": "fail",
+                                    "text": "GRADSYNC_JOB is set, but GRADSYNC_WORLD_SIZE is not",
+                                    "fix": "export GRADSYNC_WORLD_SIZE, or unset GRADSYNC_JOB"}
+
+
 def test_text_has_one_line_a_check(doctor, daemon, program):
     doctor.socket = daemon().socket
     made = program(harness.CTL, "doctor", socket=doctor.socket, env={"TMPDIR": doctor.tmp, "GRADSYNC_RANK": "7"})

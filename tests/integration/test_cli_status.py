@@ -180,6 +180,201 @@ def test_json_fields(daemon, peers, ctl):
     assert document["daemons"] == [{key: document[key] for key in ("daemon", "jobs", "clients")}]
 
 
+# What each object of the documents holds, as gradsyncctl(1) promises it.
+KEYS = {
+    "status": "schema_version daemon jobs clients daemons",
+    "each": "daemon jobs clients",
+    "daemon": "device version pid uid uptime_ms socket clients jobs workers simd arenas arena_bytes "
+              "loop_cpu_us worker_cpu_us complete draining",
+    "client": "pid uid gid device program library connected_ms jobs",
+    "job": "name uid device state text generation incarnation world_size step buckets bytes bytes_reduced "
+           "step_rate exposed norm nonfinite nonfinite_steps nonfinite_first void_steps recoveries last_loss "
+           "operations members plans waiting_for",
+    "nonfinite_first": "step rank pid plan bucket parameter values",
+    "last_loss": "rank pid cause step generation noticed_us ago_ms void_steps void_ms new_generation_ms "
+                 "committed_ms successor_pid",
+    "member": "rank local_rank pid uid state step process_state program exposed",
+    "plan": "plan step parameters buckets bytes arena_bytes reduce open",
+    "wait": "rank pid process_state what plan bucket parameter step since_ms",
+}
+
+
+def has_keys(kind, *objects):
+    for each in objects:
+        assert list(each) == KEYS[kind].split(), (kind, each)
+
+
+def jobs_have_keys(jobs):
+    has_keys("job", *jobs)
+    for job in jobs:
+        has_keys("member", *job["members"])
+        has_keys("plan", *job["plans"])
+        has_keys("wait", *job["waiting_for"])
+        has_keys("nonfinite_first", *filter(None, [job["nonfinite_first"]]))
+        has_keys("last_loss", *filter(None, [job["last_loss"]]))
+
+
+def uneven_plan(ordinal=0):
+    """No two of its numbers are the same: 5 parameters in 2 buckets, with 1,008 bytes of payload."""
+    return Plan([("a", [100], 0), ("b", [50], 0), ("c", [30], 1), ("d", [48], 1), ("e", [24], 1)], ordinal)
+
+
+def test_the_documents_have_exactly_these_fields(daemon, peers, ctl):
+    """Of jobs that step, that wait, that have had non-finite values, and that have lost a member."""
+    served = daemon()
+    stepping = peers(Crew(served.socket, "stepping", 3, uneven_plan))
+    stepping.plan(lambda ordinal: small_plan(4, 64, ordinal))
+    stepping.go(7)
+    stepping.go(2, 1)
+    waiting = peers(Crew(served.socket, "waiting", 2, uneven_plan))
+    waiting.go(3)
+    for bucket in (0, 1):
+        waiting.peers[0].ready(waiting.plans[0][0], bucket)
+    waiting.peers[0].silent()
+    broken = peers(Crew(served.socket, "broken", 2, uneven_plan))
+    members = list(zip(broken.peers, broken.plans[0]))
+    for peer, plan in members:
+        peer.write(plan, 4, [float("nan")] * 6 * peer.rank + [1.0] * (24 - 6 * peer.rank))
+        for bucket in (0, 1):
+            peer.ready(plan, bucket)
+    assert [peer.outcome(plan)[0] for peer, plan in members] == ["COMMITTED"] * 2
+    broken.peers[0].ready(broken.plans[0][0], 0)
+    broken.peers[0].silent()
+    broken.peers[1].close()
+    assert broken.peers[0].outcome(broken.plans[0][0])[0] == "VOID"
+
+    document = json.loads(ctl("status", "--json", socket=served.socket).out)
+    has_keys("status", document)
+    has_keys("daemon", document["daemon"])
+    has_keys("client", *document["clients"])
+    has_keys("each", *document["daemons"])
+    jobs_have_keys(document["jobs"])
+    shown, pid = document["daemon"], os.getpid()
+    assert (shown["clients"], shown["jobs"], shown["arenas"]) == (6, 3, 9)
+    assert shown["uid"] == os.geteuid() and shown["draining"] is False
+    clients = {(client["jobs"], client["pid"], client["gid"]) for client in document["clients"]}
+    assert clients == {(1, pid, os.getegid())}
+    jobs = {job["name"]: job for job in document["jobs"]}
+
+    job = jobs["stepping"]
+    first, second = stepping.plans[0][0], stepping.plans[1][0]
+    assert job["plans"] == [
+        {"plan": 0, "step": 7, "parameters": 5, "buckets": 2, "bytes": 1008, "arena_bytes": first.bytes,
+         "reduce": "avg", "open": False},
+        {"plan": 1, "step": 2, "parameters": 4, "buckets": 4, "bytes": 1024, "arena_bytes": second.bytes,
+         "reduce": "avg", "open": False}]
+    assert [job[key] for key in ("step", "buckets", "bytes", "bytes_reduced")] == [7, 6, 2032, 9104]
+    assert job["nonfinite_first"] is None and job["last_loss"] is None
+    assert job["waiting_for"] == [] and job["recoveries"] == 0
+    assert [(member["rank"], member["local_rank"], member["program"]) for member in job["members"]] == \
+        [(rank, rank, "stepping") for rank in range(3)]
+
+    job = jobs["waiting"]
+    assert job["plans"][0]["open"] is True and job["plans"][0]["step"] == job["step"] == 3
+    wait, = job["waiting_for"]
+    assert [wait[key] for key in ("rank", "pid", "what", "plan", "bucket")] == [1, pid, "step", 0, 0]
+    assert wait["step"] == 4
+    assert wait["parameter"] in ("a", "b") and isinstance(wait["since_ms"], int)
+
+    job = jobs["broken"]
+    assert job["nonfinite_first"] == {"step": 1, "rank": 1, "pid": pid, "plan": 0, "bucket": 1,
+                                      "parameter": "e", "values": 6}
+    assert (job["nonfinite_steps"], job["void_steps"]) == (1, 1)
+    loss = job["last_loss"]
+    assert [loss[key] for key in ("rank", "pid", "cause", "step", "void_steps")] == [1, pid, "closed", 1, 1]
+    assert loss["generation"] == broken.peers[0].generation
+    assert loss["committed_ms"] is None and loss["successor_pid"] is None
+
+    listed = json.loads(ctl("list", "jobs", "--json", socket=served.socket).out)
+    assert list(listed) == ["schema_version", "jobs"]
+    jobs_have_keys(listed["jobs"])
+    listed = json.loads(ctl("list", "clients", "--json", socket=served.socket).out)
+    assert list(listed) == ["schema_version", "clients"]
+    has_keys("client", *listed["clients"])
+
+
+class Outspoken(FakeDaemon):
+    """Says everything that a daemon can say of itself."""
+
+    said = wire.pb.StatusDaemon(
+        device="cpu:x", version="9.8.7", pid=1001, uid=1002, uptime_ms=1003, socket="/elsewhere",
+        clients=1004, jobs=1005, workers=1006, simd="avx9", arenas=1007, arena_bytes=1008, loop_cpu_us=1009,
+        worker_cpu_us=1010, complete=True, draining=False)
+
+    def _send(self, client, head, kind, message):
+        super()._send(client, head, kind, self.said if kind == "STATUS_DAEMON" else message)
+
+
+# No two values of an object are the same, so that none can stand in the place of another.
+SENT = [
+    ("STATUS_CLIENT", wire.pb.StatusClient(id=9, pid=2001, uid=2002, gid=2003, program="p", library="l",
+                                           connected_ms=2004, jobs=2005)),
+    ("STATUS_JOB", wire.pb.StatusJob(
+        job=1, name="j", uid=3001, state="running", generation=3002, world=3003, step=3004, buckets=3005,
+        bytes=3006, bytes_reduced=3007, step_rate=3008.5, exposed=0.25, norm=3009.5, nonfinite=3010,
+        void_steps=3011, incarnation=3012, operations=3013, text="why", nonfinite_steps=3014,
+        nonfinite_step=3101, nonfinite_plan=3102, nonfinite_bucket=3103, nonfinite_rank=3104,
+        nonfinite_pid=3105, nonfinite_values=3106, nonfinite_parameter="w", lost_rank=3201, lost_pid=3202,
+        lost_cause=wire.pb.EVICTED, lost_step=3203, lost_generation=3204, lost_us=3205, lost_ago_ms=3206,
+        lost_void_us=3207, lost_newgen_us=3208, lost_commit_us=3209, lost_void_steps=3210,
+        lost_successor=3211, recovery_us=1, recovery_class=[3, 4])),
+    ("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=4001, local_rank=4002, pid=4003, uid=4004,
+                                           state="late", step=4005, process_state="sleeping", program="m",
+                                           exposed=0.5)),
+    ("STATUS_MEMBER", wire.pb.StatusMember(job=1, rank=4001, local_rank=4002, pid=4003, unranked=True)),
+    ("STATUS_PLAN", wire.pb.StatusPlan(job=1, plan=5001, step=5002, params=5003, buckets=5004, bytes=5005,
+                                       arena_bytes=5006, reduce="sum", open=True)),
+    ("STATUS_WAIT", wire.pb.StatusWait(job=1, rank=6001, pid=6002, process_state="stopped", plan=6003,
+                                       bucket=6004, parameter="v", since_ms=6005, what="step", step=6006)),
+    *[("STATUS_WAIT", wire.pb.StatusWait(job=1, rank=6001, plan=6003, bucket=6004, since_ms=6005, step=6006,
+                                         what=what)) for what in ("plan", "join")],
+]
+NO_STEP = {"rank": 6001, "pid": None, "process_state": None, "plan": None, "bucket": None, "parameter": None,
+           "step": None, "since_ms": 6005}
+SHOWN = {
+    "daemon": {"device": "cpu:x", "version": "9.8.7", "pid": 1001, "uid": 1002, "uptime_ms": 1003,
+               "clients": 1004, "jobs": 1005, "workers": 1006, "simd": "avx9", "arenas": 1007,
+               "arena_bytes": 1008, "loop_cpu_us": 1009, "worker_cpu_us": 1010, "complete": True,
+               "draining": False},
+    "clients": [{"pid": 2001, "uid": 2002, "gid": 2003, "device": "cpu:x", "program": "p", "library": "l",
+                 "connected_ms": 2004, "jobs": 2005}],
+    "jobs": [{
+        "name": "j", "uid": 3001, "device": "cpu:x", "state": "running", "text": "why", "generation": 3002,
+        "incarnation": 3012, "world_size": 3003, "step": 3004, "buckets": 3005, "bytes": 3006,
+        "bytes_reduced": 3007, "step_rate": 3008.5, "exposed": 0.25, "norm": 3009.5, "nonfinite": 3010,
+        "nonfinite_steps": 3014, "void_steps": 3011, "recoveries": 7, "operations": 3013,
+        "nonfinite_first": {"step": 3101, "rank": 3104, "pid": 3105, "plan": 3102, "bucket": 3103,
+                            "parameter": "w", "values": 3106},
+        "last_loss": {"rank": 3201, "pid": 3202, "cause": "evicted", "step": 3203, "generation": 3204,
+                      "noticed_us": 3205, "ago_ms": 3206, "void_steps": 3210, "void_ms": 3.207,
+                      "new_generation_ms": 3.208, "committed_ms": 3.209, "successor_pid": 3211},
+        "members": [{"rank": 4001, "local_rank": 4002, "pid": 4003, "uid": 4004, "state": "late",
+                     "step": 4005, "process_state": "sleeping", "program": "m", "exposed": 0.5},
+                    {"rank": None, "local_rank": None, "pid": 4003, "uid": None, "state": None, "step": 0,
+                     "process_state": None, "program": None, "exposed": None}],
+        "plans": [{"plan": 5001, "step": 5002, "parameters": 5003, "buckets": 5004, "bytes": 5005,
+                   "arena_bytes": 5006, "reduce": "sum", "open": True}],
+        "waiting_for": [{"rank": 6001, "pid": 6002, "process_state": "stopped", "what": "step", "plan": 6003,
+                         "bucket": 6004, "parameter": "v", "step": 6006, "since_ms": 6005},
+                        {**NO_STEP, "what": "plan", "plan": 6003}, {**NO_STEP, "what": "join"}],
+    }],
+}
+
+
+def test_each_field_has_the_value_that_the_daemon_sent(scratch, ctl):
+    served = Outspoken(scratch / "socket", answer=SENT)
+    try:
+        document = json.loads(ctl("status", "--json", socket=served.path).out)
+        jobs = json.loads(ctl("list", "jobs", "--json", socket=served.path).out)
+        clients = json.loads(ctl("list", "clients", "--json", socket=served.path).out)
+    finally:
+        served.close()
+    shown = {**SHOWN, "daemon": {**SHOWN["daemon"], "socket": served.path}}
+    assert document == {"schema_version": 1, **shown, "daemons": [shown]}
+    assert jobs == {"schema_version": 1, "jobs": shown["jobs"]}
+    assert clients == {"schema_version": 1, "clients": shown["clients"]}
+
+
 def test_lists(daemon, peers, ctl):
     served = daemon()
     peers(Crew(served.socket, "second", 1))
@@ -352,6 +547,34 @@ def test_every_daemon_of_the_user_is_found(fake, ctl, scratch):
     for arguments, extra in ((["--device", "cpu:b"], {}), ([], {"GRADSYNC_DEVICE": "cpu:b"}), (["--device=cpu:b"], {"GRADSYNC_SOCKET": "/x"})):
         named = json.loads(ctl(*arguments, "status", "--json", env={**env, **extra}).out)
         assert [each["daemon"]["device"] for each in named["daemons"]] == ["cpu:b"]
+
+
+def test_a_silent_daemon_hides_no_other(fake, program, scratch):
+    """Those that answer are shown, the silent one is named, and the exit status says that one is missing."""
+    runtime = scratch / "run"
+    for name in ("cpu", "cpu:b", "cpu:c"):
+        (runtime / "gradsync" / name).mkdir(parents=True)
+    (scratch / "tmp").mkdir()
+    env = {"XDG_RUNTIME_DIR": runtime, "TMPDIR": scratch / "tmp"}
+    answering = [fake(f"run/gradsync/{device}/socket", device=device,
+                      answer=[("STATUS_JOB", wire.pb.StatusJob(job=1, name=name))])
+                 for device, name in (("cpu", "first"), ("cpu:c", "last"))]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as silent:
+        silent.bind(str(runtime / "gradsync/cpu:b/socket"))
+        silent.listen()
+        text, document, last = [program(harness.CTL, "status", *words, env=env, stdin=subprocess.DEVNULL)
+                                for words in ([], ["--json"], ["last"])]
+        for each in (text, document, last):
+            assert each.wait() == 1, each.told()
+        assert " on cpu, " in text.out and " on cpu:c, " in text.out and "cpu:b" not in text.out
+        complaint, = [line for line in text.err.splitlines() if str(runtime) in line]
+        named = f"gradsyncctl: {silent.getsockname()}: the daemon (pid {os.getpid()}) has not answered"
+        assert complaint.startswith(named), text.err
+        document = json.loads(document.out)
+        sockets = [each["daemon"]["socket"] for each in document["daemons"]]
+        assert [path for path in sockets if str(runtime) in path] == [each.path for each in answering]
+        assert {"first", "last"} <= {job["name"] for job in document["jobs"]}
+        assert "\nlast  " in last.out
 
 
 # -- usage

@@ -93,6 +93,12 @@ def test_numbers(demo):
     run = demo("--json", "-n", 4)
     assert run.wait(harness.LONG) == 0, run.told()
     told = json.loads(run.out)
+    assert list(told) == ["schema_version", "members", "undisturbed", "stop", "kill", "disturbed", "equal"]
+    assert list(told["undisturbed"]) == list(told["disturbed"]) == ["steps", "seconds", "accuracy", "hash"]
+    assert list(told["stop"]) == ["rank", "pid", "step", "bucket", "parameter", "named_ms", "told_ms",
+                                  "resumed_ms"]
+    assert list(told["kill"]) == ["rank", "pid", "successor_pid", "step", "void_steps", "noticed_ms",
+                                  "void_ms", "committed_ms"]
     assert (told["schema_version"], told["members"], told["equal"]) == (1, 4, True)
     undisturbed, disturbed = told["undisturbed"], told["disturbed"]
     assert undisturbed["hash"] == disturbed["hash"] and re.fullmatch("[0-9a-f]{16}", disturbed["hash"])

@@ -106,6 +106,33 @@ def test_steps_buckets_and_ranks(daemon, peers, trace):
             assert within[event["args"]["step"]][0] <= event["ts"] <= within[event["args"]["step"]][1]
 
 
+def test_events_have_exactly_these_fields(daemon, peers, scratch):
+    served = daemon()
+    crew = peers(Crew(served.socket, "digits", 2, lambda ordinal: small_plan(3, ordinal=ordinal)))
+    crew.go(2)
+    document = json.loads(served.ctl("trace", "digits", "-o", "-"))
+    assert list(document) == ["displayTimeUnit", "otherData", "traceEvents"]
+    assert document["otherData"]["producer"].startswith("gradsyncctl ")
+    found = collections.defaultdict(set)
+    for event in document["traceEvents"]:
+        found[event["ph"], event["name"].rstrip("0123456789")].add((*sorted(event), "args",
+                                                                    *sorted(event["args"])))
+    slices = ("args", "dur", "name", "ph", "pid", "tid", "ts")
+    named = ("args", "name", "ph", "pid", "tid")
+    assert found == {
+        ("M", "process_name"): {(*named, "args", "name")},
+        ("M", "process_sort_index"): {(*named, "args", "sort_index")},
+        ("M", "thread_name"): {(*named, "args", "name")},
+        ("M", "thread_sort_index"): {(*named, "args", "sort_index")},
+        ("X", "step "): {(*slices, "args", "buckets", "generation", "nonfinite", "norm", "outcome", "step")},
+        ("X", "reduce"): {(*slices, "args", "last", "nonfinite", "norm", "step")},
+        ("i", "ready"): {("args", "name", "ph", "pid", "s", "tid", "ts", "args", "bucket", "plan", "step")},
+        ("C", "gradient norm, plan "): {("args", "name", "ph", "pid", "ts", "args", "norm")},
+    }
+    last = {tuple(event["args"]["last"]) for event in document["traceEvents"] if event["name"] == "reduce"}
+    assert last == {("rank", "us")}
+
+
 def test_an_open_step_and_a_void_one(daemon, peers, trace):
     """The step of the moment is in the trace, without an end; a void one says that it is."""
     served = daemon()
