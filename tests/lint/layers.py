@@ -21,8 +21,8 @@ MAY_INCLUDE = {
     "socket": {"session", "base"},
     "core": {"base", "backend", "rendezvous", "job", "session", "socket"},
 }
-# Layer of client/cli/ -> the layers whose headers it may include besides its own. What lies in client/cli/ itself may
-# include all of them.
+# Layer of client/cli/ -> the layers whose headers it may include besides its own. What lies in client/cli/
+# itself may include all of them.
 CLI_MAY_INCLUDE = {
     "base": set(),
     "ask": {"base"},

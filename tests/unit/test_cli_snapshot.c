@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/cli/view/document.h"
 #include "client/cli/ask/snapshot.h"
+#include "client/cli/view/document.h"
 #include "client/cli/view/text.h"
 
 static int feed(struct snapshot *snapshot, uint16_t type, const ProtobufCMessage *message) {
@@ -99,7 +99,7 @@ static void json_has_the_promised_fields(void **state) {
         assert_int_equal(json_integer_value(json_object_get(document, "schema_version")), 1);
         json_t *daemon = json_object_get(document, "daemon");
         assert_string_equal(json_string_value(json_object_get(daemon, "device")), "cpu");
-        assert_true(json_is_null(json_object_get(daemon, "workers"))); /* not told */
+        assert_true(json_is_null(json_object_get(daemon, "workers"))); /* the daemon has not sent it */
         json_t *job = json_array_get(json_object_get(document, "jobs"), 0);
         assert_string_equal(json_string_value(json_object_get(job, "name")), "bad \\xff name");
         assert_true(json_is_null(json_object_get(job, "norm"))); /* JSON has no word for nan */
@@ -124,7 +124,8 @@ static char *render(const struct observation *observation, bool whole) {
         return text;
 }
 
-/* A large job still fits on a screen: only who stands out is listed, unless the job was asked for by name. */
+/* A large job still fits on a screen: only members that stand out are listed, unless the job was asked for by
+ * name. */
 static void large_jobs_are_shown_in_short(void **state) {
         struct snapshot snapshot = { .path = strdup("/run/x"), .found = true };
         struct observation observation = { &snapshot, 1 };

@@ -202,8 +202,10 @@ struct page {
 };
 
 static struct observation page_of(struct page *page, uint64_t steps, uint64_t buckets, uint64_t late_us) {
-        *page = (struct page){ .daemon = WIRE__STATUS_DAEMON__INIT, .job = WIRE__STATUS_JOB__INIT,
-                               .member = WIRE__STATUS_MEMBER__INIT, .reductions = { buckets / 2, buckets - buckets / 2 } };
+        *page = (struct page){ .daemon = WIRE__STATUS_DAEMON__INIT,
+                               .job = WIRE__STATUS_JOB__INIT,
+                               .member = WIRE__STATUS_MEMBER__INIT,
+                               .reductions = { buckets / 2, buckets - buckets / 2 } };
         page->job.name = (char *)"j";
         page->job.state = page->member.state = (char *)"running";
         page->job.committed = steps;
@@ -212,15 +214,18 @@ static struct observation page_of(struct page *page, uint64_t steps, uint64_t bu
         page->member.has_late_us = true;
         page->member.late_us = late_us;
         page->members[0] = &page->member;
-        page->snapshot_job = (struct snapshot_job){ .job = &page->job, .member = page->members, .n_members = 1 };
-        page->snapshot = (struct snapshot){ .daemon = &page->daemon, .job = &page->snapshot_job, .n_jobs = 1 };
+        page->snapshot_job =
+                (struct snapshot_job){ .job = &page->job, .member = page->members, .n_members = 1 };
+        page->snapshot =
+                (struct snapshot){ .daemon = &page->daemon, .job = &page->snapshot_job, .n_jobs = 1 };
         return (struct observation){ &page->snapshot, 1 };
 }
 
 /* 20 steps of 50 buckets in a second, to each of which the member comes 10 ms late. */
 static void who_is_late_in_each_bucket_is_so_once(void **state) {
         struct page page[2];
-        struct observation before = page_of(&page[0], 100, 5000, 1000000), now = page_of(&page[1], 120, 6000, 11000000);
+        struct observation before = page_of(&page[0], 100, 5000, 1000000),
+                           now = page_of(&page[1], 120, 6000, 11000000);
         char *text = NULL;
         size_t size;
         FILE *to = open_memstream(&text, &size);

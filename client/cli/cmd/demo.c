@@ -55,11 +55,10 @@ static char *cmd_demo_trainer(void) {
 
         if (!found) {
                 _cleanup_(freep) char *installed = beside_path(beside[0]), *built = beside_path(beside[1]);
-                cli_complain(
-                        "the demo's trainer is not there, neither %s nor %s: "
-                        "install gradsync with its examples "
+                cli_complain("the demo's trainer is not there, neither %s nor %s: "
+                             "install gradsync with its examples "
                              "(meson configure -Dexamples=true, which needs zlib)",
-                        installed ? installed : "?", built ? built : "?");
+                             installed ? installed : "?", built ? built : "?");
         }
         return found;
 }

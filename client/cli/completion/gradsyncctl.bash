@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Completion of gradsyncctl for bash; zsh takes it too, after `autoload bashcompinit && bashcompinit`. Commands and
-# options are read from gradsyncctl's own help, so that they are never older than it; jobs are asked of the daemon that
-# the line names.
+# Completion of gradsyncctl for bash; zsh takes it too, after `autoload bashcompinit && bashcompinit`.
+# Commands and options are read from gradsyncctl's own help, so that they are never older than it; the names
+# of jobs come from the daemon that the line names.
 
 # The words that begin with what has been typed, one a line on standard input.
 _gradsyncctl_offer() {
@@ -33,12 +33,13 @@ _gradsyncctl_value() {
                 mapfile -t COMPREPLY < <(compgen -f -- "$current")
                 ;;
         -d | --device) _gradsyncctl_offer <<<cpu ;;
-        -n | --members | --count | -i | --interval | --job | --daemon-arg | --restart | --grace | --pause | --token) ;;
+        -n | --members | --count | -i | --interval | --job | --daemon-arg | --restart | --grace | --pause | \
+                --token) ;;
         *) return 1 ;;
         esac
 }
 
-# Finds the command, how many arguments stand behind it, and which daemon is meant.
+# Finds the command, how many arguments follow it, and which daemon is meant.
 _gradsyncctl_look_back() {
         local index word
         for ((index = 1; index < COMP_CWORD; index++)); do
@@ -48,8 +49,8 @@ _gradsyncctl_look_back() {
                         [[ ${COMP_WORDS[index + 1]} == = ]] && ((index++))
                         ((++index < COMP_CWORD)) && where=("$word" "${COMP_WORDS[index]}")
                         ;;
-                -o | --output | -n | --count | --members | -i | --interval | --job | --daemon-arg | --restart | --grace | --pause | \
-                        --token)
+                -o | --output | -n | --count | --members | -i | --interval | --job | --daemon-arg | \
+                        --restart | --grace | --pause | --token)
                         [[ ${COMP_WORDS[index + 1]} == = ]] && ((index++))
                         ((index++))
                         ;;
@@ -61,7 +62,8 @@ _gradsyncctl_look_back() {
 }
 
 _gradsyncctl() {
-        local program=${COMP_WORDS[0]} current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+        local program=${COMP_WORDS[0]} current=${COMP_WORDS[COMP_CWORD]}
+        local previous=${COMP_WORDS[COMP_CWORD - 1]}
         local command='' arguments=0 behind=0
         local -a where=()
 
