@@ -47,7 +47,7 @@ enum { CLI_OPT_SOCKET = 's', CLI_OPT_DEVICE = 'd', CLI_OPT_HELP = 'h', CLI_OPT_O
                 "help", no_argument, NULL, CLI_OPT_HELP                                                      \
         }
 
-/* Options as the helpers below know them: the explanation of those that all commands have. */
+/* The explanation of the options that all commands have. */
 extern const char cli_common_help[];
 
 /* Takes an option that the command itself did not know: 0 to go on, else 1 + the exit code to end with. */

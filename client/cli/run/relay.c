@@ -18,7 +18,7 @@
 #define DRAIN_MS 2000 /* for what the members left running, once all of them have ended */
 #define CHUNK 4096    /* a pipe that is writable takes so much without blocking */
 
-/* What an epoll entry is about: the rank, the stream and this. */
+/* What an epoll entry is about. The entry also has the rank and the stream. */
 enum { ABOUT_SIGNAL, ABOUT_DAEMON, ABOUT_MEMBER, ABOUT_OUTPUT };
 #define ABOUT(kind, rank, stream) ((uint64_t)(rank) << 8 | (uint64_t)(stream) << 4 | (uint64_t)(kind))
 
