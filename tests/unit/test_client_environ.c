@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/environ.h"
-#include "client/lib/fail.h"
+#include "client/lib/base/environ.h"
+#include "client/lib/base/fail.h"
 #include "gradsync/gradsync.h"
 #include "proto/names.h"
 

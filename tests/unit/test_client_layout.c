@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/lib/fail.h"
-#include "client/lib/layout.h"
-#include "client/lib/params.h"
-#include "client/lib/registered.h"
+#include "client/lib/base/fail.h"
+#include "client/lib/plan/layout.h"
+#include "client/lib/plan/params.h"
+#include "client/lib/memory/registered.h"
 #include "gradsync/gradsync.h"
 #include "proto/diagnosis.h"
 

@@ -14,9 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/lib/fail.h"
-#include "client/lib/options.h"
-#include "client/lib/results.h"
+#include "client/lib/base/fail.h"
+#include "client/lib/base/options.h"
+#include "client/lib/plan/results.h"
 #include "gradsync.pb-c.h"
 #include "gradsync/gradsync.h"
 #include "proto/names.h"

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The launcher table and the places of the socket. Reads the environment, changes nothing. */
+#include "client/lib/base/environ.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/lib/base/fail.h"
+#include "gradsync/gradsync.h"
+#include "proto/names.h"
+
+#define VARIABLES 5u
+
+struct row {
+        const char *launcher;
+        const char *needs[VARIABLES]; /* all of these */
+        const char *unless;           /* and not this one */
+        const char *flag;             /* one of them that means nothing if it is 0; NULL: none */
+        const char *world, *rank;               /* rank: NULL: none */
+        const char *local_rank, *incarnation; /* optional ones; NULL: none */
+        void (*name)(char *text, size_t size);
+};
+
+static const char *environ_get(const char *name) {
+        const char *value = name ? getenv(name) : NULL;
+
+        return value != NULL && *value != 0 ? value : NULL;
+}
+
+static void environ_name_gradsync(char *text, size_t size) {
+        snprintf(text, size, "%s", environ_get("GRADSYNC_JOB"));
+}
+
+/* torchrun calls a job without a run id "none": its rendezvous address tells it from others. */
+static void environ_name_torch(char *text, size_t size) {
+        const char *id = environ_get("TORCHELASTIC_RUN_ID");
+        const char *address = environ_get("MASTER_ADDR"), *port = environ_get("MASTER_PORT");
+
+        if (strcmp(id, "none") == 0 && address != NULL && port != NULL)
+                snprintf(text, size, "%s:%s", address, port);
+        else
+                snprintf(text, size, "%s", id);
+}
+
+static void environ_name_slurm(char *text, size_t size) {
+        snprintf(text, size, "%s.%s", environ_get("SLURM_JOB_ID"), environ_get("SLURM_STEP_ID"));
+}
+
+static const struct row rows[] = {
+        {
+                .launcher = "gradsyncctl run",
+                .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_RANK" },
+                .world = "GRADSYNC_WORLD_SIZE",
+                .rank = "GRADSYNC_RANK",
+                .local_rank = "GRADSYNC_LOCAL_RANK",
+                .incarnation = "GRADSYNC_INCARNATION",
+                .name = environ_name_gradsync,
+        },
+        {
+                .launcher = "torchrun",
+                .needs = { "TORCHELASTIC_RUN_ID", "WORLD_SIZE", "RANK" },
+                .world = "WORLD_SIZE",
+                .rank = "RANK",
+                .local_rank = "LOCAL_RANK",
+                .incarnation = "TORCHELASTIC_RESTART_COUNT",
+                .name = environ_name_torch,
+        },
+        {
+                .launcher = "srun",
+                .needs = { "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
+                           "SLURM_LOCALID" },
+                .world = "SLURM_STEP_NUM_TASKS",
+                .rank = "SLURM_PROCID",
+                .local_rank = "SLURM_LOCALID",
+                .incarnation = "SLURM_RESTART_COUNT",
+                .name = environ_name_slurm,
+        },
+        {
+                .launcher = "a Kubernetes indexed job",
+                .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "JOB_COMPLETION_INDEX" },
+                .unless = "GRADSYNC_RANK",
+                .world = "GRADSYNC_WORLD_SIZE",
+                .rank = "JOB_COMPLETION_INDEX",
+                .name = environ_name_gradsync,
+        },
+        {
+                .launcher = "whoever starts spares",
+                .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_SPARE" },
+                .unless = "GRADSYNC_RANK",
+                .flag = "GRADSYNC_SPARE",
+                .world = "GRADSYNC_WORLD_SIZE",
+                .incarnation = "GRADSYNC_INCARNATION",
+                .name = environ_name_gradsync,
+        },
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Number of the row's variables that are set, and the first that is not. */
+static unsigned environ_count_set(const struct row *row, const char **ret_missing) {
+        unsigned n = 0;
+
+        *ret_missing = NULL;
+        for (unsigned i = 0; i < VARIABLES && row->needs[i] != NULL; i++) {
+                if (environ_get(row->needs[i]) != NULL)
+                        n++;
+                else if (*ret_missing == NULL)
+                        *ret_missing = row->needs[i];
+        }
+        return n;
+}
+
+static const struct row *environ_find_row(void) {
+        const char *missing;
+
+        for (size_t i = 0; i < COUNT(rows); i++) {
+                environ_count_set(&rows[i], &missing);
+                if (missing == NULL && environ_get(rows[i].unless) == NULL &&
+                    (rows[i].flag == NULL || strcmp(environ_get(rows[i].flag), "0") != 0))
+                        return &rows[i];
+        }
+        return NULL;
+}
+
+static int environ_number(const char *variable, uint64_t least, uint64_t most, uint64_t *ret) {
+        const char *text = environ_get(variable);
+        char *end;
+
+        errno = 0;
+        *ret = strtoull(text, &end, 10);
+        if (text[0] < '0' || text[0] > '9' || *end != 0 || errno != 0 || *ret < least || *ret > most)
+                return fail(GRADSYNC_INVALID,
+                            "the environment variable %s is \"%.64s\", which is no number from %" PRIu64
+                            " to %" PRIu64,
+                            variable, utf8_valid(text, strlen(text)) ? text : "?", least, most);
+        return GRADSYNC_OK;
+}
+
+static int environ_optional(const char *variable, uint64_t most, int64_t absent, int64_t *ret) {
+        uint64_t value = 0;
+        int r;
+
+        *ret = absent;
+        if (environ_get(variable) == NULL)
+                return GRADSYNC_OK;
+        r = environ_number(variable, 0, most, &value);
+        if (r == GRADSYNC_OK)
+                *ret = (int64_t)value;
+        return r;
+}
+
+static int environ_take_row(const struct row *row, struct environ_job *ret) {
+        char name[2 * LIMIT_NAME];
+        uint64_t world;
+        int r;
+
+        row->name(name, sizeof(name));
+        if (!name_valid_job(name))
+                return fail(
+                        GRADSYNC_INVALID,
+                        "the name of the job from %s is not 1 to %u bytes of UTF-8 without '/' and control characters",
+                        row->needs[0], LIMIT_NAME);
+        snprintf(ret->name, sizeof(ret->name), "%.*s", (int)LIMIT_NAME, name);
+        r = environ_number(row->world, 1, UINT32_MAX, &world);
+        if (r == GRADSYNC_OK)
+                r = environ_optional(row->rank, world - 1, -1, &ret->rank);
+        if (r == GRADSYNC_OK)
+                r = environ_optional(row->local_rank, UINT32_MAX, -1, &ret->local_rank);
+        if (r == GRADSYNC_OK)
+                r = environ_optional(row->incarnation, INT64_MAX, 0, &ret->incarnation);
+        if (r == GRADSYNC_OK && ret->rank >= 0)
+                r = environ_optional("GRADSYNC_INSTANCE", INT64_MAX - 1, -1, &ret->instance); /* no launcher has one of its own */
+        if (r != GRADSYNC_OK)
+                return r;
+        ret->world = (uint32_t)world;
+        ret->launcher = row->launcher;
+        return GRADSYNC_OK;
+}
+
+int environ_job(struct environ_job *ret) {
+        const struct row *row = environ_find_row();
+
+        *ret = (struct environ_job){ .rank = -1, .local_rank = -1, .instance = -1 };
+        return row == NULL ? GRADSYNC_OK : environ_take_row(row, ret);
+}
+
+static int environ_seconds(const char *variable, int64_t *ret) {
+        const char *text = environ_get(variable);
+        char *end;
+        double seconds;
+
+        if (text == NULL)
+                return GRADSYNC_OK;
+        seconds = strtod(text, &end);
+        if (end == text || *end != '\0' || !(seconds >= 0) || seconds > 1e9)
+                return fail(GRADSYNC_INVALID, "%s=%.64s is no number of seconds", variable,
+                            utf8_valid(text, strlen(text)) ? text : "?");
+        *ret = (int64_t)(seconds * 1000);
+        return GRADSYNC_OK;
+}
+
+int environ_grace(int64_t *ret) {
+        return environ_seconds("GRADSYNC_REJOIN_GRACE", ret);
+}
+
+int environ_spare(bool *ret) {
+        int64_t value;
+        int r = environ_optional("GRADSYNC_SPARE", 1, 0, &value);
+
+        if (r == GRADSYNC_OK)
+                *ret = value == 1;
+        return r;
+}
+
+int environ_reconnect(int64_t *ret) {
+        return environ_seconds("GRADSYNC_RECONNECT_TIMEOUT", ret);
+}
+
+const char *environ_job_token(void) {
+        return environ_get("GRADSYNC_JOB_TOKEN");
+}
+
+const char *environ_launcher_variable(void) {
+        static const char *const telling[] = {
+                "GRADSYNC_JOB",         "GRADSYNC_WORLD_SIZE",  "GRADSYNC_RANK",
+                "TORCHELASTIC_RUN_ID",  "WORLD_SIZE",           "RANK",
+                "SLURM_STEP_NUM_TASKS", "JOB_COMPLETION_INDEX", "GRADSYNC_SPARE",
+        };
+
+        for (size_t i = 0; i < COUNT(telling); i++)
+                if (environ_get(telling[i]) != NULL)
+                        return telling[i];
+        return NULL;
+}
+
+void environ_missing(char *text, size_t size) {
+        const char *missing, *best = NULL, *set = NULL;
+        unsigned most = 0;
+
+        for (size_t i = 0; i < COUNT(rows); i++) {
+                unsigned n = environ_count_set(&rows[i], &missing);
+
+                if (n <= most || missing == NULL)
+                        continue;
+                most = n;
+                best = missing;
+                for (unsigned k = 0; k < VARIABLES && rows[i].needs[k] != NULL; k++)
+                        if (environ_get(rows[i].needs[k]) != NULL)
+                                set = rows[i].needs[k];
+        }
+        if (best != NULL)
+                snprintf(text, size, "%s is set but %s is not", set, best);
+        else
+                snprintf(text, size, "%s", "");
+}
+
+static int environ_add_socket(struct environ_sockets *sockets, const char *what, const char *format, const char *a,
+                      const char *b) {
+        char *path = sockets->path[sockets->n];
+        int n = snprintf(path, sizeof(sockets->path[0]), format, a, b);
+
+        if (n < 1 || (size_t)n >= sizeof(sockets->path[0]))
+                return fail(GRADSYNC_INVALID, "the socket path from %s has %d bytes; 1 to %zu are possible",
+                            what, n, sizeof(sockets->path[0]) - 1);
+        sockets->n++;
+        return GRADSYNC_OK;
+}
+
+int environ_sockets(struct environ_sockets *ret, const char *socket, const char *device) {
+        const char *runtime = environ_get("XDG_RUNTIME_DIR");
+        int r = GRADSYNC_OK;
+
+        *ret = (struct environ_sockets){ .named = true };
+        if (socket != NULL)
+                return environ_add_socket(ret, "the socket option", "%s%s", socket, "");
+        if (environ_get("GRADSYNC_SOCKET") != NULL)
+                return environ_add_socket(ret, "GRADSYNC_SOCKET", "%s%s", environ_get("GRADSYNC_SOCKET"), "");
+        ret->named = false;
+        if (device == NULL)
+                device = environ_get("GRADSYNC_DEVICE") ? environ_get("GRADSYNC_DEVICE") : "cpu";
+        if (!name_valid_job(device) || device[0] == '.')
+                return fail(GRADSYNC_INVALID,
+                            "\"%.64s\" is no name of a device; it is \"cpu\" or \"cpu:LABEL\"",
+                            utf8_valid(device, strlen(device)) ? device : "?");
+        if (runtime != NULL)
+                r = environ_add_socket(ret, "XDG_RUNTIME_DIR", "%s/gradsync/%s/socket", runtime, device);
+        if (r == GRADSYNC_OK)
+                r = environ_add_socket(ret, "the device", "/run/gradsync/%s/socket", device, "");
+        return r;
+}

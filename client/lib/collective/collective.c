@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations outside steps. The caller's data passes through the staging memory that this member shares with the daemon,
+ * in chunks of what fits there. One call of a job at a time; an interrupted one goes on when it is called again with the
+ * same arguments.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/lib/base/clock.h"
+#include "client/lib/base/fail.h"
+#include "client/lib/job/job.h"
+#include "proto/names.h"
+
+#define NEWEST UINT32_MAX
+#define CALLERS 0u /* the generation that the caller has been told of */
+
+struct call { /* what the caller asks for */
+        unsigned kind, dtype, reduce;
+        uint32_t root;
+        const void *in;
+        void *out;
+        uint64_t bytes; /* of one member's part */
+        uint32_t generation; /* void in any other one; or one of the above */
+};
+
+static struct gradsync_job *collective_job(struct request *request) {
+        return (struct gradsync_job *)((char *)request - offsetof(struct gradsync_job, collective.request));
+}
+
+static uint64_t collective_align(uint64_t bytes) {
+        return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static bool collective_scatters(unsigned kind) {
+        return kind == WIRE__OPERATION_KIND__ALLGATHER || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
+}
+
+/* Bytes of one member's part that one operation can carry: of the parts of all members and the own one, where those differ. */
+static uint64_t collective_chunk_max(const struct gradsync_job *job, unsigned kind) {
+        uint64_t parts = collective_scatters(kind) ? job->collective.world + 1 : 1;
+
+        return job->staging.bytes / parts / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static void collective_close_staging(struct gradsync_job *job) {
+        if (job->staging_fd >= 0)
+                close(job->staging_fd);
+        job->staging_fd = -1;
+}
+
+static int collective_take_staging(struct request *request, const ProtobufCMessage *message,
+                        struct fdpass_packet *packet) {
+        const Wire__StagingArena *arena = (const Wire__StagingArena *)message;
+        struct gradsync_job *job = collective_job(request);
+
+        if (packet->n_fds != 1 || arena->bytes < ARENA_PAGE || arena->bytes > LIMIT_ARENA)
+                return fail(GRADSYNC_PROTOCOL,
+                            "job '%s': gradsyncd sent a staging memory of %llu bytes and %u fds", job->name,
+                            (unsigned long long)arena->bytes, packet->n_fds);
+        job->staging.bytes = arena->bytes;
+        job->staging_fd = packet->fds[0];
+        packet->n_fds = 0;
+        return GRADSYNC_OK;
+}
+
+/* gradsyncd gives the memory once: a call that could not map it leaves it for the next one. */
+static int collective_map_staging(struct gradsync_job *job) {
+        int r;
+
+        if (job->staging.base != NULL)
+                return GRADSYNC_OK;
+        r = shared_map(&job->staging, job->staging_fd, job->staging.bytes, "the staging memory", job->name);
+        if (r == GRADSYNC_PROTOCOL)
+                link_fail(&job->gs->link, r);
+        if (r == GRADSYNC_OK && job->gs->link.timer < 0)        /* no other daemon will ask for it */
+                collective_close_staging(job);
+        return r;
+}
+
+/* The first collective of a job that carries data gets the memory for all. */
+static int collective_ask_staging(struct gradsync_job *job) {
+        Wire__Staging staging = WIRE__STAGING__INIT;
+
+        staging.has_job = true;
+        staging.job = job->handle;
+        return request_call(job->gs, &job->collective.request, WIRE__MESSAGE_TYPE__STAGING, &staging.base,
+                            WIRE__MESSAGE_TYPE__STAGING_ARENA, collective_take_staging, NEVER);
+}
+
+static int collective_touch_staging(struct gradsync_job *job) {
+        int r = collective_map_staging(job);
+
+        if (r != GRADSYNC_OK)
+                return r;
+        pthread_mutex_unlock(&job->gs->link.lock);
+        r = shared_populate(&job->staging, "the staging memory", job->name);
+        pthread_mutex_lock(&job->gs->link.lock);
+        return r;
+}
+
+static int collective_say_mapped(struct gradsync_job *job) {
+        Wire__StagingMapped mapped = WIRE__STAGING_MAPPED__INIT;
+
+        mapped.has_job = true;
+        mapped.job = job->handle;
+        return request_call(job->gs, &job->collective.request, WIRE__MESSAGE_TYPE__STAGING_MAPPED,
+                            &mapped.base, WIRE__MESSAGE_TYPE__STAGING_READY, NULL, NEVER);
+}
+
+static void collective_copy_part(uint8_t *to, const uint8_t *from, uint64_t bytes, uint64_t stride) {
+        memcpy(to, from, bytes);
+        memset(to + bytes, 0, stride - bytes);
+}
+
+/* Fills the staging memory for the chunk at `at`. Parts of a chunk lie `stride` bytes apart there. */
+static void collective_copy_in(const struct gradsync_job *job, uint64_t bytes, uint64_t stride) {
+        const struct collective *c = &job->collective;
+        const uint8_t *in = c->in;
+
+        if (c->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER) {
+                for (uint32_t rank = 0; rank < c->world; rank++)
+                        collective_copy_part(job->staging.base + rank * stride, in + rank * c->bytes + c->at, bytes,
+                                  stride);
+        } else if (c->kind != WIRE__OPERATION_KIND__BROADCAST || c->root == c->rank) {
+                collective_copy_part(job->staging.base, in + c->at, bytes, stride);
+        }
+}
+
+/* Where the outputs of the chunk begin. */
+static uint64_t collective_output_offset(const struct gradsync_job *job, uint64_t stride) {
+        const struct collective *c = &job->collective;
+
+        if (c->kind == WIRE__OPERATION_KIND__ALLGATHER)
+                return stride;
+        return c->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER ? c->world * stride : 0;
+}
+
+static void collective_copy_out(const struct gradsync_job *job, uint64_t bytes, uint64_t stride) {
+        const struct collective *c = &job->collective;
+        const uint8_t *from = job->staging.base + collective_output_offset(job, stride);
+        uint8_t *out = c->out;
+
+        if (c->kind == WIRE__OPERATION_KIND__ALLGATHER) {
+                for (uint32_t rank = 0; rank < c->world; rank++)
+                        memcpy(out + rank * c->bytes + c->at, from + rank * stride, bytes);
+        } else if (c->kind != WIRE__OPERATION_KIND__BROADCAST || (c->root != c->rank && out != NULL)) {
+                memcpy(out + c->at, from, bytes);
+        }
+}
+
+static int collective_operate(struct gradsync_job *job, uint64_t stride) {
+        struct collective *c = &job->collective;
+        Wire__Operation operation = WIRE__OPERATION__INIT;
+
+        operation.has_job = operation.has_generation = operation.has_sequence = operation.has_kind = true;
+        operation.job = job->handle;
+        operation.generation = c->generation;
+        operation.sequence = job->sequence;
+        operation.kind = (Wire__OperationKind)c->kind;
+        if (c->kind != WIRE__OPERATION_KIND__BARRIER) {
+                operation.has_bytes = operation.has_input = operation.has_output = operation.has_total = true;
+                operation.bytes = stride;
+                operation.total = c->bytes;
+                operation.output = collective_output_offset(job, stride);
+        }
+        operation.has_dtype = operation.has_reduce = c->reduce != 0;
+        operation.dtype = (Wire__Dtype)c->dtype;
+        operation.reduce = (Wire__Reduce)c->reduce;
+        operation.has_root = c->kind == WIRE__OPERATION_KIND__BROADCAST;
+        operation.root = c->root;
+        return request_call(job->gs, &c->request, WIRE__MESSAGE_TYPE__OPERATION, &operation.base,
+                            WIRE__MESSAGE_TYPE__OPERATION_DONE, NULL, NEVER);
+}
+
+/* Copying takes long for large chunks, and the memory is this call's alone. */
+static void collective_copy(struct gradsync_job *job, void (*how)(const struct gradsync_job *, uint64_t, uint64_t),
+                 uint64_t bytes, uint64_t stride) {
+        pthread_mutex_unlock(&job->gs->link.lock);
+        how(job, bytes, stride);
+        pthread_mutex_lock(&job->gs->link.lock);
+}
+
+/* The daemon counts an operation that has failed, but not one that it would not even begin. */
+static bool collective_counts(int result) {
+        return result != GRADSYNC_INVALID && result != GRADSYNC_STATE && result != GRADSYNC_STALE &&
+               result != GRADSYNC_VOID_RETRY && result != GRADSYNC_MEMBER_LOST && result != REQUEST_BROKEN;
+}
+
+uint64_t collective_operations(const struct gradsync_job *job, bool *ret_failed) {
+        const struct collective *c = &job->collective;
+        bool answered = c->phase == COLLECTIVE_CHUNKS && c->request.id != 0 && c->request.answered &&
+                        c->generation == job->generation && collective_counts(c->request.result);
+
+        *ret_failed = answered ? c->request.result != GRADSYNC_OK : job->operation_failed;
+        return job->sequence + answered;
+}
+
+static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
+        struct collective *c = &job->collective;
+        /* the daemon wants parts that it splits to be aligned */
+        uint64_t stride = collective_scatters(c->kind) ? collective_align(bytes) : bytes;
+        int r;
+
+        if (c->request.id == 0 && c->generation != job->generation)     /* else its answer tells: it may have come in time */
+                return GRADSYNC_VOID_RETRY;
+        if (c->chunk == 0 && bytes > 0) {
+                collective_copy(job, collective_copy_in, bytes, stride);
+                c->chunk = bytes;
+        }
+        if (c->request.id == 0 && job->rejoin.phase != REJOIN_NONE) {
+                c->chunk = 0;
+                return REQUEST_BROKEN;          /* the daemon went while the data was copied */
+        }
+        r = collective_operate(job, stride);
+        if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
+                return r;
+        c->chunk = 0;
+        if (r == REQUEST_BROKEN)
+                return r;
+        if (c->generation == job->generation && collective_counts(r)) {   /* a new one counts from 0 */
+                job->sequence++;
+                job->operation_failed = r != GRADSYNC_OK;
+        }
+        if (r != GRADSYNC_OK)
+                return r;
+        if (bytes > 0)
+                collective_copy(job, collective_copy_out, bytes, stride);
+        c->at += bytes;
+        return GRADSYNC_OK;
+}
+
+static int collective_run_chunks(struct gradsync_job *job) {
+        struct collective *c = &job->collective;
+        uint64_t most = collective_chunk_max(job, c->kind);
+        int r;
+
+        if (most == 0 && c->bytes > 0)
+                return fail(
+                        GRADSYNC_UNSUPPORTED,
+                        "job '%s': a staging memory of %llu bytes is too small for the %s of %u members; raise staging_bytes "
+                        "of gradsyncd",
+                        job->name, (unsigned long long)job->staging.bytes, operation_name(c->kind),
+                        job->world);
+        do {
+                uint64_t left = c->bytes - c->at;
+
+                r = collective_run_chunk(job, left < most ? left : most);
+        } while (r == GRADSYNC_OK && c->at < c->bytes);
+        return r;
+}
+
+/* The daemon that had begun to share the staging memory is gone. */
+static void collective_forget_staging(struct gradsync_job *job) {
+        struct collective *c = &job->collective;
+
+        request_close(job->gs, &c->request);
+        shared_unmap(&job->staging);
+        collective_close_staging(job);
+        c->phase = COLLECTIVE_STAGING;
+        c->connection = job->gs->link.connection;
+}
+
+static int collective_advance_once(struct gradsync_job *job) {
+        struct collective *c = &job->collective;
+        int r = c->request.id != 0 && c->phase == COLLECTIVE_CHUNKS ? GRADSYNC_OK : job_wait_daemon(job);
+
+        if (r == GRADSYNC_OK && c->phase != COLLECTIVE_CHUNKS && c->connection != job->gs->link.connection)
+                collective_forget_staging(job);
+        if (r == GRADSYNC_OK && c->phase == COLLECTIVE_STAGING) {
+                r = collective_ask_staging(job);
+                if (r == GRADSYNC_OK)
+                        c->phase = COLLECTIVE_TOUCH;
+        }
+        if (r == GRADSYNC_OK && c->phase == COLLECTIVE_TOUCH) {
+                r = collective_touch_staging(job);
+                if (r == GRADSYNC_OK)
+                        c->phase = COLLECTIVE_MAPPED;
+        }
+        if (r == GRADSYNC_OK && c->phase == COLLECTIVE_MAPPED && c->connection != job->gs->link.connection)
+                return REQUEST_BROKEN;
+        if (r == GRADSYNC_OK && c->phase == COLLECTIVE_MAPPED) {
+                r = collective_say_mapped(job);
+                if (r == GRADSYNC_OK && c->connection != job->gs->link.connection)
+                        return REQUEST_BROKEN;  /* the daemon that follows has not been told of it */
+                if (r == GRADSYNC_OK) {
+                        job->staging_agreed = true;
+                        c->phase = COLLECTIVE_CHUNKS;
+                }
+        }
+        return r != GRADSYNC_OK ? r : collective_run_chunks(job);
+}
+
+static int collective_advance(struct gradsync_job *job) {
+        int r;
+
+        do
+                r = collective_advance_once(job);
+        while (r == REQUEST_BROKEN);
+        return r;
+}
+
+static bool collective_same_call(const struct collective *c, const struct call *call) {
+        return c->kind == call->kind && c->dtype == call->dtype && c->reduce == call->reduce &&
+               c->root == call->root && c->in == call->in && c->out == call->out && c->bytes == call->bytes;
+}
+
+/* In any other one it is void, whatever it asks for. */
+static uint32_t collective_generation_of(const struct gradsync_job *job, const struct call *call) {
+        return call->generation == NEWEST ? job->generation : call->generation == CALLERS ? job->told : call->generation;
+}
+
+static void collective_begin(struct gradsync_job *job, const struct call *call) {
+        struct collective *c = &job->collective;
+
+        if (call->bytes == 0 || job->staging_agreed)
+                c->phase = COLLECTIVE_CHUNKS;
+        else
+                c->phase = job->staging.bytes == 0 ? COLLECTIVE_STAGING : COLLECTIVE_TOUCH;
+        c->kind = call->kind;
+        c->dtype = call->dtype;
+        c->reduce = call->reduce;
+        c->root = call->root;
+        c->in = call->in;
+        c->out = call->out;
+        c->bytes = call->bytes;
+        c->generation = collective_generation_of(job, call);
+        c->rank = job->rank;
+        c->world = job->world;
+        c->at = c->chunk = 0;
+        if (c->phase != COLLECTIVE_TOUCH) /* else the memory is of the connection on which an earlier call got it */
+                c->connection = job->gs->link.connection;
+}
+
+/* The operation ended with its generation. What comes next may be known already. */
+static int collective_end_void(struct gradsync_job *job) {
+        int r;
+
+        if (job->collective.generation == job->generation && !job->changing && !job->lost.known)
+                job_interrupt(job, 0, 0, fail_text());
+        r = job_wait_generation(job);
+        if (r == GRADSYNC_OK)
+                r = job_check(job);
+        if (r != GRADSYNC_OK)
+                return r;
+        r = job_void_code(job);
+        job->told = job->generation;
+        return fail(r, "job '%s': the operation is void, the job has gone on to generation %u: %s. %s", job->name,
+                    job->generation, job->change.text,
+                    r == GRADSYNC_VOID_BEHIND ? "Synchronise the state with gradsync_sync_state(), then call it again"
+                                              : "Call it again");
+}
+
+/* A world of one: what goes in comes out. */
+static int collective_alone(const struct call *call) {
+        if (collective_scatters(call->kind) && call->in != call->out && call->bytes > 0)
+                memmove(call->out, call->in, call->bytes);
+        return GRADSYNC_OK;
+}
+
+static int collective_check(const struct gradsync_job *job, const struct call *call) {
+        if (call->kind != WIRE__OPERATION_KIND__BARRIER && call->bytes > 0 &&
+            (call->in == NULL || (call->out == NULL && call->kind != WIRE__OPERATION_KIND__BROADCAST)))
+                return fail(GRADSYNC_INVALID, "job '%s': %s without data", job->name,
+                            operation_name(call->kind));
+        if (call->bytes > LIMIT_ARENA)
+                return fail(GRADSYNC_INVALID, "job '%s': %s of %llu bytes is too large", job->name,
+                            operation_name(call->kind), (unsigned long long)call->bytes);
+        if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= job->world && collective_generation_of(job, call) == job->generation)
+                return fail(GRADSYNC_INVALID, "job '%s': broadcast from rank %u of %u", job->name, call->root,
+                            job->world);
+        if (call->reduce != 0 && !reduce_valid(call->reduce, call->dtype))
+                return fail(GRADSYNC_INVALID, "job '%s': the %s of %s is not defined", job->name,
+                            reduce_name(call->reduce), dtype_name(call->dtype));
+        return GRADSYNC_OK;
+}
+
+/* Refused for a loss that ends the job, which gradsyncd may tell to all only later, when nothing is done in the job any more. The
+ * caller hears of it then, so that his next call has the same to say. */
+static bool collective_ends_job(const struct gradsync_job *job, int r) {
+        return r == GRADSYNC_MEMBER_LOST && (job->lost.known || job->gs->minor >= FRAME_MINOR_1);
+}
+
+/* Calls of no bytes are left out by every member alike, so nothing is sent for them. */
+static int collective_perform(struct gradsync_job *job, const struct call *call) {
+        struct collective *c = &job->collective;
+        int r = collective_check(job, call);
+
+        if (r == GRADSYNC_OK && c->phase != COLLECTIVE_IDLE && !collective_same_call(c, call))
+                r = fail(
+                        GRADSYNC_STATE,
+                        "job '%s': a %s is under way; call it again with the same arguments until it has finished",
+                        job->name, operation_name(c->kind));
+        if (r != GRADSYNC_OK || (call->bytes == 0 && call->kind != WIRE__OPERATION_KIND__BARRIER))
+                return r;
+        if (job->gs->standalone)
+                return collective_alone(call);
+        if (c->phase == COLLECTIVE_IDLE)
+                collective_begin(job, call);
+        r = c->phase == COLLECTIVE_VOID ? GRADSYNC_VOID_RETRY : collective_advance(job);
+        if (r == GRADSYNC_VOID_RETRY || collective_ends_job(job, r)) {
+                c->phase = COLLECTIVE_VOID;
+                r = collective_end_void(job);
+        }
+        if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED)
+                c->phase = COLLECTIVE_IDLE;
+        return r;
+}
+
+/* Of a generation that the caller does not know of it is void, so that he comes to know. */
+static int collective_call(struct gradsync_job *job, struct call *call, const char *name) {
+        int r = job_enter(job, name);
+
+        call->generation = CALLERS;
+        return r != GRADSYNC_OK ? r : job_leave(job, collective_perform(job, call));
+}
+
+int gradsync_barrier(struct gradsync_job *job) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__BARRIER };
+
+        return collective_call(job, &call, "gradsync_barrier");
+}
+
+int collective_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__ALLGATHER, .in = in, .out = out, .bytes = bytes, .generation = NEWEST };
+        int r = job_check(job);
+
+        return r != GRADSYNC_OK ? r : collective_perform(job, &call);
+}
+
+int collective_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out, uint64_t bytes, uint32_t root) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__BROADCAST, .root = root, .in = in, .out = out, .bytes = bytes,
+                             .generation = generation };
+        int r = job_check(job);
+
+        return r != GRADSYNC_OK ? r : collective_perform(job, &call);
+}
+
+int gradsync_broadcast(struct gradsync_job *job, void *data, size_t bytes, uint32_t root) {
+        struct call call = {
+                .kind = WIRE__OPERATION_KIND__BROADCAST, .root = root, .in = data, .out = data, .bytes = bytes
+        };
+
+        return collective_call(job, &call, "gradsync_broadcast");
+}
+
+int gradsync_allgather(struct gradsync_job *job, const void *in, void *out, size_t bytes) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__ALLGATHER, .in = in, .out = out, .bytes = bytes };
+
+        return collective_call(job, &call, "gradsync_allgather");
+}
+
+/* Checks what check() cannot see any more: the element type, and the multiplication. */
+static int collective_reduce(struct gradsync_job *job, struct call *call, size_t count, const char *name) {
+        size_t size = dtype_size(call->dtype);
+
+        if (size == 0 || call->reduce == 0)
+                return fail(GRADSYNC_INVALID, "%s(): element type %u or reduction %u is unknown", name,
+                            call->dtype, call->reduce);
+        if (count > LIMIT_ARENA / size)
+                return fail(GRADSYNC_INVALID, "%s(): %zu elements are too many", name, count);
+        call->bytes = count * size;
+        return collective_call(job, call, name);
+}
+
+int gradsync_reduce_scatter(struct gradsync_job *job, const void *in, void *out, size_t count,
+                            enum gradsync_dtype dtype, enum gradsync_reduce reduce) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__REDUCE_SCATTER,
+                             .dtype = (unsigned)dtype,
+                             .reduce = (unsigned)reduce,
+                             .in = in,
+                             .out = out };
+
+        return collective_reduce(job, &call, count, "gradsync_reduce_scatter");
+}
+
+int gradsync_allreduce(struct gradsync_job *job, void *data, size_t count, enum gradsync_dtype dtype,
+                       enum gradsync_reduce reduce) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__ALLREDUCE,
+                             .dtype = (unsigned)dtype,
+                             .reduce = (unsigned)reduce,
+                             .in = data,
+                             .out = data };
+
+        return collective_reduce(job, &call, count, "gradsync_allreduce");
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages from the daemon, and whom they are for. Runs with the handle's lock held; sends nothing. */
+#include <stdio.h>
+
+#include "client/lib/wire/context.h"
+#include "client/lib/base/fail.h"
+#include "client/lib/job/job.h"
+#include "client/lib/plan/plan.h"
+
+static struct gradsync_plan *notices_find_plan(struct gradsync *gs, uint32_t handle, uint32_t ordinal) {
+        struct gradsync_job *job = job_find(gs, handle);
+        struct gradsync_plan *plan = job ? job->plans : NULL;
+
+        while (plan != NULL && plan->ordinal != ordinal)
+                plan = plan->next;
+        return plan;
+}
+
+/* A job or plan that is gone here is no error: its last messages were on their way. */
+static int notices_step(struct gradsync *gs, const Wire__Step *step) {
+        struct gradsync_plan *plan = notices_find_plan(gs, step->job, step->plan);
+
+        return plan ? step_message(plan, step) : GRADSYNC_OK;
+}
+
+static int notices_lost(struct gradsync *gs, const Wire__Lost *lost) {
+        struct gradsync_job *job = job_find(gs, lost->job);
+
+        if (job != NULL)
+                generation_lose(job, lost->rank, lost->pid, lost->text);
+        return GRADSYNC_OK;
+}
+
+static int notices_newgen(struct gradsync *gs, const Wire__Newgen *newgen) {
+        struct gradsync_job *job = job_find(gs, newgen->job);
+
+        return job ? generation_renew(job, newgen) : GRADSYNC_OK;
+}
+
+static int notices_resumed(struct gradsync *gs, const Wire__Resumed *resumed) {
+        struct gradsync_job *job = job_find(gs, resumed->job);
+
+        return job ? generation_resume(job, resumed) : GRADSYNC_OK;
+}
+
+static int notices_plan_step(struct gradsync *gs, const Wire__PlanStep *message) {
+        struct gradsync_plan *plan = notices_find_plan(gs, message->job, message->plan);
+
+        if (plan != NULL)
+                step_skip(plan, message->step);
+        return GRADSYNC_OK;
+}
+
+static int notices_stall(struct gradsync *gs, const Wire__Stall *message) {
+        struct gradsync_job *job = job_find(gs, message->job);
+        struct stall *stall;
+
+        if (job == NULL || gs->stall == NULL)
+                return GRADSYNC_OK;
+        stall = &job->stall;
+        stall->step = message->step;
+        stall->since_ms = message->since_ms;
+        stall->rank = message->rank;
+        stall->bucket = message->bucket;
+        stall->pid = message->pid;
+        snprintf(stall->process_state, sizeof(stall->process_state), "%s",
+                 message->process_state ? message->process_state : "");
+        snprintf(stall->parameter, sizeof(stall->parameter), "%s",
+                 message->parameter ? message->parameter : "");
+        snprintf(stall->text, sizeof(stall->text), "%s", message->text ? message->text : "");
+        stall->pending = true;
+        gs->stalls_pending = true;
+        return GRADSYNC_OK;
+}
+
+int notices_message(void *owner, const struct frame_header *header, const ProtobufCMessage *message,
+                  struct fdpass_packet *packet) {
+        struct gradsync *gs = owner;
+
+        if (header->request != 0)
+                return request_answered(gs, header, message, packet);
+        switch (header->type) {
+        case WIRE__MESSAGE_TYPE__STEP: return notices_step(gs, (const Wire__Step *)message);
+        case WIRE__MESSAGE_TYPE__LOST: return notices_lost(gs, (const Wire__Lost *)message);
+        case WIRE__MESSAGE_TYPE__NEWGEN: return notices_newgen(gs, (const Wire__Newgen *)message);
+        case WIRE__MESSAGE_TYPE__RESUMED: return notices_resumed(gs, (const Wire__Resumed *)message);
+        case WIRE__MESSAGE_TYPE__PLAN_STEP: return notices_plan_step(gs, (const Wire__PlanStep *)message);
+        case WIRE__MESSAGE_TYPE__RESTARTING: gs->restarting = true; return GRADSYNC_OK;
+        case WIRE__MESSAGE_TYPE__STALL: return notices_stall(gs, (const Wire__Stall *)message);
+        default: return GRADSYNC_OK; /* a notice that this version has no use for */
+        }
+}

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See rejoin.h. */
+#include "client/lib/member/rejoin.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/lib/base/clock.h"
+#include "client/lib/base/fail.h"
+#include "client/lib/job/job.h"
+#include "client/lib/plan/plan.h"
+#include "client/lib/memory/registered.h"
+
+#define PATIENCE 20 /* members compute, or write a checkpoint, and then find that there is another daemon */
+
+static const char broken[] = "the connection was lost before the daemon had answered";
+
+uint64_t rejoin_wait_ms(const struct gradsync *gs) {
+        return gs->reconnect_ms < UINT64_MAX / PATIENCE ? gs->reconnect_ms * PATIENCE : UINT64_MAX;
+}
+
+static struct gradsync_job *rejoin_job(struct request *request) {
+        return (struct gradsync_job *)((char *)request - offsetof(struct gradsync_job, rejoin.request));
+}
+
+static bool rejoin_is_over(const struct gradsync_job *job) {
+        return job->over || job->lost.known;
+}
+
+/* A chunk of a collective whose end may be known to others stays open. */
+static bool rejoin_may_have_ended(const struct gradsync_job *job) {
+        return job->joined && !rejoin_is_over(job) && job->collective.phase == COLLECTIVE_CHUNKS;
+}
+
+static void rejoin_break_requests(struct gradsync_job *job) {
+        request_end(&job->request, REQUEST_BROKEN, broken);
+        if (!rejoin_may_have_ended(job))
+                request_end(&job->collective.request, REQUEST_BROKEN, broken);
+        if (job->planning != NULL)
+                request_end(&job->planning->request, REQUEST_BROKEN, broken);
+        for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+                request_end(&plan->request, REQUEST_BROKEN, broken);
+        if (job->registering != NULL)
+                request_end(&job->registering->request, REQUEST_BROKEN, broken);
+        for (struct gradsync_memory *memory = job->memories; memory != NULL; memory = memory->next)
+                request_end(&memory->request, REQUEST_BROKEN, broken);
+}
+
+void rejoin_lost(struct gradsync_job *job) {
+        struct rejoin *rejoin = &job->rejoin;
+
+        rejoin_break_requests(job);
+        request_close(job->gs, &rejoin->request);
+        if (!job->joined)
+                return;
+        job->handle = 0;
+        if (rejoin_is_over(job)) {
+                job->joined = false;
+                rejoin->phase = REJOIN_NONE;
+                return;
+        }
+        if (rejoin->phase == REJOIN_NONE)
+                rejoin->orderly = job->gs->restarting;
+        rejoin->phase = REJOIN_ASK;
+}
+
+void rejoin_end(struct gradsync_job *job, uint64_t operations, bool failed) {
+        struct request *request = &job->collective.request;
+
+        job->rejoin.phase = REJOIN_NONE;
+        request_close(job->gs, &job->rejoin.request);
+        if (operations <= job->sequence)
+                request_end(request, REQUEST_BROKEN, broken);
+        else if (failed)
+                request_end(request, GRADSYNC_OPERATION_MISMATCH, "another member has made a different call");
+        else
+                request_end(request, GRADSYNC_OK, "");
+        job->gs->link.pending = true;
+        link_notify(&job->gs->link);
+}
+
+static int rejoin_take_rejoined(struct request *request, const ProtobufCMessage *message,
+                         struct fdpass_packet *packet) {
+        struct gradsync_job *job = rejoin_job(request);
+
+        job->handle = ((const Wire__Rejoined *)message)->job;
+        job->rejoin.phase = REJOIN_TELL;
+        job->rejoin.plan = job->plans;
+        job->rejoin.staging_told = false;
+        for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next) {
+                plan->at = 0;
+                plan->begun = false;
+        }
+        for (struct gradsync_memory *memory = job->memories; memory != NULL; memory = memory->next)
+                memory->told = false;
+        job->gs->link.pending = true;
+        return GRADSYNC_OK;
+}
+
+/* It has no place any more: the caller leaves the job, and so does the daemon, if it had taken some of it
+ * back. */
+static void rejoin_end_refused(struct gradsync_job *job, const struct request *request) {
+        char text[LIMIT_TEXT + 1];
+
+        snprintf(text, sizeof(text), "gradsyncd was restarted, and does not take this member back: %.800s",
+                 request->text ? request->text : "no reason given");
+        generation_lose(job, job->rank, (int32_t)getpid(), text);
+        rejoin_end(job, 0, false);
+        if (job->handle != 0)
+                job->rejoin.phase = REJOIN_QUIT;
+        else
+                job->joined = false;
+}
+
+static void rejoin_take_refusal(struct request *request) {
+        rejoin_end_refused(rejoin_job(request), request);
+}
+
+static void rejoin_memory_refused(struct request *request) {
+        rejoin_end_refused(((struct gradsync_memory *)((char *)request - offsetof(struct gradsync_memory, again)))->job,
+                request);
+}
+
+static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
+        const struct wish *wish = &job->wish;
+        bool failed;
+
+        rejoin->job = (char *)(uintptr_t)job->name;
+        rejoin->has_incarnation = rejoin->has_generation = rejoin->has_rank = rejoin->has_local_rank = true;
+        rejoin->has_world = rejoin->has_member = rejoin->has_min_world = rejoin->has_max_world = true;
+        rejoin->has_wait_ms = rejoin->has_operations = rejoin->has_next_plan = true;
+        rejoin->incarnation = (uint64_t)wish->incarnation;
+        rejoin->token = wish->token[0] != '\0' ? (char *)(uintptr_t)wish->token : NULL;
+        rejoin->generation = job->generation;
+        rejoin->rank = job->rank;
+        rejoin->local_rank = job->local_rank;
+        rejoin->world = job->world;
+        rejoin->member = job->member;
+        rejoin->min_world = wish->min_world;
+        rejoin->max_world = wish->max_world;
+        rejoin->has_asked_rank = rejoin->asked_rank = wish->rank >= 0;
+        rejoin->has_asked_slot = rejoin->asked_slot = wish->local_rank >= 0;
+        rejoin->has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0;
+        rejoin->rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
+        rejoin->has_instance = wish->instance >= 0;
+        rejoin->instance = (uint64_t)(wish->instance >= 0 ? wish->instance : 0);
+        rejoin->wait_ms = rejoin_wait_ms(job->gs);
+        rejoin->operations = collective_operations(job, &failed);
+        rejoin->has_operation_failed = rejoin->operation_failed = failed;
+        rejoin->next_plan = job->planning != NULL && job->planning->phase != PLAN_AGREED
+                                    ? job->planning->ordinal
+                                    : job->next_plan;
+        rejoin->has_ended = rejoin->ended = job->changing;
+        rejoin->has_lost_rank = job->changing && job->change.pid != 0;
+        rejoin->lost_rank = job->change.rank;
+        rejoin->has_orderly = rejoin->orderly = job->rejoin.orderly;
+        rejoin->has_resumed = rejoin->resumed = job->resumed;
+        rejoin->has_history = rejoin->history = job->history || job->tag.generation != 0;
+}
+
+static int rejoin_ask(struct gradsync_job *job) {
+        Wire__Rejoin rejoin = WIRE__REJOIN__INIT;
+        struct request *request = &job->rejoin.request;
+        int r;
+
+        rejoin_fill(job, &rejoin);
+        request_open(job->gs, request, WIRE__MESSAGE_TYPE__REJOINED, rejoin_take_rejoined);
+        request->refused = rejoin_take_refusal;
+        r = link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN, request->id, &rejoin.base, -1);
+        if (r == GRADSYNC_OK)
+                job->rejoin.phase = REJOIN_ASKED;
+        else
+                request_close(job->gs, request);
+        return r;
+}
+
+/* The answer to REJOIN has been taken: what follows is one request, which nothing but a refusal answers. */
+static void rejoin_open_telling(struct gradsync_job *job) {
+        struct request *request = &job->rejoin.request;
+
+        if (request->id != 0 && !request->answered)
+                return;
+        request_close(job->gs, request);
+        request_open(job->gs, request, WIRE__MESSAGE_TYPE__MESSAGE_NONE, NULL);
+        request->refused = rejoin_take_refusal;
+}
+
+/* The last one of whose commit this member has heard, and what it has sent of the next. */
+static int rejoin_offer(struct gradsync_plan *plan, uint32_t id) {
+        Wire__RejoinPlan message = WIRE__REJOIN_PLAN__INIT;
+        const struct step *step = &plan->step;
+        bool committed = step->outcome == WIRE__OUTCOME__COMMITTED;
+
+        message.has_job = message.has_plan = message.has_step = message.has_launched = true;
+        message.job = plan->job->handle;
+        message.plan = plan->ordinal;
+        message.step = committed ? step->number : step_next(plan, false) - 1;
+        message.launched = step->outcome == WIRE__OUTCOME__OPEN ? step->cursor : 0;
+        return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_PLAN, id, &message.base, plan->fd);
+}
+
+static int rejoin_tell_plan(struct gradsync_job *job, struct gradsync_plan *plan) {
+        bool last = false;
+        int r = GRADSYNC_OK;
+
+        if (plan->drop)
+                return GRADSYNC_OK;
+        while (r == GRADSYNC_OK && !last)
+                r = describe_next(plan, job->rejoin.request.id, &last);
+        return r != GRADSYNC_OK ? r : rejoin_offer(plan, job->rejoin.request.id);
+}
+
+static int rejoin_tell_staging(struct gradsync_job *job) {
+        Wire__RejoinStaging message = WIRE__REJOIN_STAGING__INIT;
+
+        if (!job->staging_agreed)
+                return GRADSYNC_OK;
+        message.has_job = message.has_bytes = true;
+        message.job = job->handle;
+        message.bytes = job->staging.bytes;
+        return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_STAGING, job->rejoin.request.id,
+                         &message.base, job->staging_fd);
+}
+
+static int rejoin_tell_end(struct gradsync_job *job) {
+        Wire__RejoinEnd message = WIRE__REJOIN_END__INIT;
+
+        message.has_job = true;
+        message.job = job->handle;
+        return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_END, job->rejoin.request.id,
+                         &message.base, -1);
+}
+
+/* Plans say by number in which memory their parameters lie, so all of them have to have one first. */
+static int rejoin_tell_memories(struct gradsync_job *job) {
+        int r = GRADSYNC_OK;
+
+        for (struct gradsync_memory *memory = job->memories; memory != NULL && r == GRADSYNC_OK;
+             memory = memory->next) {
+                if (!memory->told)
+                        r = registered_offer(memory, rejoin_memory_refused);
+                if (r == GRADSYNC_OK && !memory->again.answered)
+                        r = GRADSYNC_AGAIN;
+        }
+        return r;
+}
+
+static void rejoin_tell(struct gradsync_job *job) {
+        struct rejoin *rejoin = &job->rejoin;
+        int r = rejoin_tell_memories(job);
+
+        if (r != GRADSYNC_OK)
+                return;
+        rejoin_open_telling(job);
+        while (rejoin->plan != NULL && r == GRADSYNC_OK) {
+                r = rejoin_tell_plan(job, rejoin->plan);
+                if (r == GRADSYNC_OK)
+                        rejoin->plan = rejoin->plan->next;
+        }
+        if (r == GRADSYNC_OK && !rejoin->staging_told) {
+                r = rejoin_tell_staging(job);
+                rejoin->staging_told = r == GRADSYNC_OK;
+        }
+        if (r == GRADSYNC_OK)
+                r = rejoin_tell_end(job);
+        if (r == GRADSYNC_OK)
+                rejoin->phase = REJOIN_TOLD;
+}
+
+static void rejoin_quit(struct gradsync_job *job) {
+        Wire__Leave leave = WIRE__LEAVE__INIT;
+        struct request unheard = { 0 };
+        int r;
+
+        leave.has_job = true;
+        leave.job = job->handle;
+        request_open(job->gs, &unheard, WIRE__MESSAGE_TYPE__LEFT, NULL);
+        r = link_send(&job->gs->link, WIRE__MESSAGE_TYPE__LEAVE, unheard.id, &leave.base, -1);
+        request_close(job->gs, &unheard);
+        if (r != GRADSYNC_OK)
+                return;
+        job->rejoin.phase = REJOIN_NONE;
+        job->handle = 0;
+        job->joined = false;
+}
+
+void rejoin_advance(struct gradsync_job *job) {
+        switch (job->rejoin.phase) {
+        case REJOIN_ASK: rejoin_ask(job); break;
+        case REJOIN_TELL: rejoin_tell(job); break;
+        case REJOIN_QUIT: rejoin_quit(job); break;
+        default: break;
+        }
+}
+
+int job_wait_daemon(struct gradsync_job *job) {
+        int r = job_check(job);
+
+        while (r == GRADSYNC_OK && job->rejoin.phase != REJOIN_NONE) {
+                r = context_wait(job->gs, NEVER);
+                if (r == GRADSYNC_OK)
+                        r = job_check(job);
+        }
+        return r;
+}

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Registering memory: it is checked and mapped here, its pages are made present, then the daemon gets the descriptor and checks
+ * again. A call that was interrupted goes on where it was when it is repeated with the same arguments.
+ */
+#include "client/lib/memory/registered.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "client/lib/base/clock.h"
+#include "client/lib/base/fail.h"
+#include "client/lib/plan/plan.h"
+
+static struct gradsync_memory *registered_of_request(struct request *request) {
+        return (struct gradsync_memory *)((char *)request - offsetof(struct gradsync_memory, request));
+}
+
+void registered_free(struct gradsync_memory *memory) {
+        request_close(memory->job->gs, &memory->again);
+        if (memory->kept >= 0)
+                close(memory->kept);
+        if (memory->mapped_here)
+                shared_unmap(&memory->map);
+        registered_forget(memory);
+}
+
+void registered_forget(struct gradsync_memory *memory) {
+        free(memory->request.text);
+        free(memory->again.text);
+        free(memory);
+}
+
+static int registered_refuse(const struct gradsync_job *job, int r, const char *text) {
+        return fail(r > 0 ? GRADSYNC_INVALID : GRADSYNC_SYSTEM, "job '%s': this memory cannot be registered: %s", job->name,
+                    r > 0 ? text : strerror(-r));
+}
+
+/* One line of /proc/self/maps. */
+struct mapping {
+        uint64_t start, end, offset, inode;
+        unsigned major, minor;
+        char rights[5];
+};
+
+/* Whether the mappings of this process from `address` on are those of the file. What cannot be found out is believed. */
+static bool registered_is_mapped(const struct gradsync_memory *memory, const void *address, uint64_t bytes) {
+        uint64_t at = (uint64_t)(uintptr_t)address, end = at + bytes;
+        FILE *maps = fopen("/proc/self/maps", "re");
+        struct mapping m;
+        char *line = NULL;
+        size_t room = 0;
+
+        if (maps == NULL)
+                return true;
+        while (at < end && getline(&line, &room, maps) >= 0) {
+                if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64, &m.start, &m.end, m.rights, &m.offset,
+                           &m.major, &m.minor, &m.inode) != 7 || m.end <= at)
+                        continue;
+                if (m.start > at || m.inode != memory->file.inode || makedev(m.major, m.minor) != memory->file.device ||
+                    strncmp(m.rights, "rw", 2) != 0 || m.rights[3] != 's' ||
+                    m.offset + (at - m.start) != memory->offset + (at - (uint64_t)(uintptr_t)address))
+                        break;
+                at = m.end;
+        }
+        free(line);
+        fclose(maps);
+        return at >= end;
+}
+
+static int registered_take_mapping(struct gradsync_memory *memory, void *address, uint64_t bytes) {
+        if ((uintptr_t)address % (uintptr_t)sysconf(_SC_PAGESIZE) != 0 || !registered_is_mapped(memory, address, bytes))
+                return fail(GRADSYNC_INVALID, "job '%s': the %" PRIu64 " bytes at %p are not those from offset %" PRIu64
+                            " of this file, mapped with PROT_READ | PROT_WRITE and MAP_SHARED", memory->job->name, bytes, address,
+                            memory->offset);
+        memory->map = (struct shared){ address, bytes };
+        return GRADSYNC_OK;
+}
+
+static int registered_map(struct gradsync_memory *memory, int fd, uint64_t bytes) {
+        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)memory->offset);
+
+        if (base == MAP_FAILED)
+                return fail(errno == ENOMEM ? GRADSYNC_NO_MEMORY : GRADSYNC_SYSTEM,
+                            "job '%s': mapping %" PRIu64 " bytes to be registered failed: %s; look at the limit of address space "
+                            "(ulimit -v)", memory->job->name, bytes, strerror(errno));
+        memory->map = (struct shared){ base, bytes };
+        memory->mapped_here = true;
+        if (madvise(base, bytes, MADV_DONTFORK) < 0)
+                return fail(GRADSYNC_SYSTEM, "job '%s': madvise(MADV_DONTFORK): %s", memory->job->name, strerror(errno));
+        return GRADSYNC_OK;
+}
+
+static int registered_keep_fd(struct gradsync_memory *memory) {
+        memory->kept = fcntl(memory->fd, F_DUPFD_CLOEXEC, 0);
+        if (memory->kept < 0)
+                return fail(GRADSYNC_SYSTEM, "job '%s': no file descriptor to keep this memory for another daemon: %s; look at the limit "
+                            "of open files (ulimit -n)", memory->job->name, strerror(errno));
+        return GRADSYNC_OK;
+}
+
+static int registered_create(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes, void *address,
+                      struct gradsync_memory **ret) {
+        struct gradsync_memory *memory = calloc(1, sizeof(*memory));
+        char text[512];
+        int r;
+
+        if (memory == NULL)
+                return fail(GRADSYNC_NO_MEMORY, "no memory to register memory");
+        memory->job = job;
+        memory->offset = offset;
+        memory->fd = fd;
+        memory->kept = -1;
+        r = memfd_check(fd, offset, bytes, &memory->file, text, sizeof(text));
+        if (r != 0)
+                r = registered_refuse(job, r, text);
+        else
+                r = address != NULL ? registered_take_mapping(memory, address, bytes) : registered_map(memory, fd, bytes);
+        if (r == GRADSYNC_OK && job->gs->link.timer >= 0)
+                r = registered_keep_fd(memory);
+        if (r != GRADSYNC_OK) {
+                registered_free(memory);
+                return r;
+        }
+        *ret = memory;
+        return GRADSYNC_OK;
+}
+
+/* Faulting in gigabytes takes long: other threads go on meanwhile. */
+static int registered_touch(struct gradsync_memory *memory) {
+        struct gradsync_job *job = memory->job;
+        int r;
+
+        if (memory->touched)
+                return GRADSYNC_OK;
+        pthread_mutex_unlock(&job->gs->link.lock);
+        r = shared_populate(&memory->map, "the registered memory", job->name);
+        pthread_mutex_lock(&job->gs->link.lock);
+        memory->touched = r == GRADSYNC_OK;
+        return r;
+}
+
+static int registered_take_registered(struct request *request, const ProtobufCMessage *message, struct fdpass_packet *packet) {
+        registered_of_request(request)->handle = ((const Wire__Registered *)message)->memory;
+        return GRADSYNC_OK;
+}
+
+static int registered_ask(struct gradsync_memory *memory) {
+        struct gradsync_job *job = memory->job;
+        Wire__Register message = WIRE__REGISTER__INIT;
+
+        message.has_job = message.has_offset = message.has_bytes = true;
+        message.job = job->handle;
+        message.offset = memory->offset;
+        message.bytes = memory->map.bytes;
+        return request_call_with(job->gs, &memory->request, WIRE__MESSAGE_TYPE__REGISTER, &message.base, memory->fd,
+                                 WIRE__MESSAGE_TYPE__REGISTERED, registered_take_registered, NEVER);
+}
+
+/* Its plans can be told of, then. */
+static int registered_take_again(struct request *request, const ProtobufCMessage *message, struct fdpass_packet *packet) {
+        struct gradsync_memory *memory = (struct gradsync_memory *)((char *)request - offsetof(struct gradsync_memory, again));
+
+        memory->handle = ((const Wire__Registered *)message)->memory;
+        memory->job->gs->link.pending = true;
+        return GRADSYNC_OK;
+}
+
+int registered_offer(struct gradsync_memory *memory, request_refused_fn refused) {
+        const struct gradsync_job *job = memory->job;
+        Wire__Register message = WIRE__REGISTER__INIT;
+        int r;
+
+        message.has_job = message.has_offset = message.has_bytes = true;
+        message.job = job->handle;
+        message.offset = memory->offset;
+        message.bytes = memory->map.bytes;
+        request_close(job->gs, &memory->again);
+        request_open(job->gs, &memory->again, WIRE__MESSAGE_TYPE__REGISTERED, registered_take_again);
+        memory->again.refused = refused;
+        r = link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REGISTER, memory->again.id, &message.base, memory->kept);
+        if (r != GRADSYNC_OK)
+                request_close(job->gs, &memory->again);
+        memory->told = r == GRADSYNC_OK;
+        return r;
+}
+
+static int registered_offer_alone(struct gradsync_memory *memory) {
+        char text[512];
+        int r = memfd_check_present(memory->fd, &memory->file, text, sizeof(text));
+
+        return r == 0 ? GRADSYNC_OK : registered_refuse(memory->job, r, text);
+}
+
+/* Before something is asked of the daemon about it. What was asked before is still waited for. */
+static int registered_begin_asking(struct gradsync_memory *memory) {
+        int r = memory->request.id != 0 ? GRADSYNC_OK : job_wait_daemon(memory->job);
+
+        if (memory->request.id == 0)
+                memory->connection = memory->job->gs->link.connection;
+        return r;
+}
+
+/* An answer of a daemon that has gone is none: the one that follows was told what held before the question. */
+static int registered_end_asking(const struct gradsync_memory *memory, int r) {
+        return r == GRADSYNC_OK && memory->connection != memory->job->gs->link.connection ? REQUEST_BROKEN : r;
+}
+
+static int registered_offer_until_known(struct gradsync_memory *memory) {
+        int r;
+
+        do {
+                r = registered_begin_asking(memory);
+                if (r == GRADSYNC_OK)
+                        r = registered_end_asking(memory, registered_ask(memory));
+        } while (r == REQUEST_BROKEN);
+        return r;
+}
+
+static bool registered_same_call(const struct gradsync_memory *memory, int fd, uint64_t offset, uint64_t bytes, const void *address) {
+        return memory->fd == fd && memory->offset == offset && memory->map.bytes == bytes &&
+               (memory->mapped_here ? address == NULL : address == memory->map.base);
+}
+
+static int registered_enlist(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes, void *address,
+                  struct gradsync_memory **ret) {
+        struct gradsync_memory *memory = job->registering;
+        int r = GRADSYNC_OK;
+
+        if (memory != NULL && !registered_same_call(memory, fd, offset, bytes, address))
+                return fail(GRADSYNC_STATE, "job '%s': other memory is being registered; call gradsync_register() for it again until it "
+                            "has finished", job->name);
+        if (!job->gs->standalone && job->gs->minor < FRAME_MINOR_1)
+                return fail(GRADSYNC_UNSUPPORTED, "job '%s': this gradsyncd is too old to use memory that a trainer brings; let it "
+                            "allocate the gradients (gradsync_param), or upgrade it", job->name);
+        if (memory == NULL)
+                r = registered_create(job, fd, offset, bytes, address, &memory);
+        if (r != GRADSYNC_OK)
+                return r;
+        job->registering = memory;
+        r = registered_touch(memory);
+        if (r == GRADSYNC_OK)
+                r = job->gs->standalone ? registered_offer_alone(memory) : registered_offer_until_known(memory);
+        if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
+                return r;
+        job->registering = NULL;
+        if (r != GRADSYNC_OK) {
+                request_close(job->gs, &memory->request);
+                registered_free(memory);
+                return r;
+        }
+        memory->fd = -1;
+        memory->next = job->memories;
+        job->memories = memory;
+        *ret = memory;
+        return GRADSYNC_OK;
+}
+
+int gradsync_register(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes, void *address,
+                      struct gradsync_memory **memory) {
+        int r;
+
+        if (memory == NULL)
+                return fail(GRADSYNC_INVALID, "gradsync_register(): no place for the memory");
+        r = job_enter(job, "gradsync_register");
+        return r != GRADSYNC_OK ? r : job_leave(job, registered_enlist(job, fd, offset, bytes, address, memory));
+}
+
+static bool placement_uses(const struct params *params, const struct gradsync_memory *memory) {
+        for (uint32_t i = 0; i < params->n; i++)
+                if (params->list[i].memory == memory)
+                        return true;
+        return false;
+}
+
+static int placement_check_unused(const struct gradsync_memory *memory) {
+        const struct gradsync_job *job = memory->job;
+        bool used = job->planning != NULL && placement_uses(&job->planning->params, memory);
+
+        for (const struct gradsync_plan *plan = job->plans; plan != NULL && !used; plan = plan->next)
+                used = placement_uses(&plan->params, memory);
+        if (used)
+                return fail(GRADSYNC_STATE, "job '%s': gradients of a plan lie in this memory; free the plan first", job->name);
+        if (placement_uses(&job->params, memory))
+                return fail(GRADSYNC_STATE, "job '%s': parameters of the next plan were placed in this memory; call gradsync_plan() "
+                            "first, and free the plan", job->name);
+        return GRADSYNC_OK;
+}
+
+static int registered_withdraw(struct gradsync_memory *memory) {
+        struct gradsync_job *job = memory->job;
+        Wire__Unregister message = WIRE__UNREGISTER__INIT;
+        int r;
+
+        if (job->gs->standalone)
+                return GRADSYNC_OK;
+        do {
+                r = registered_begin_asking(memory);
+                message.has_job = message.has_memory = true;
+                message.job = job->handle;
+                message.memory = memory->handle;
+                if (r == GRADSYNC_OK)
+                        r = registered_end_asking(memory, request_call(job->gs, &memory->request, WIRE__MESSAGE_TYPE__UNREGISTER,
+                                                            &message.base, WIRE__MESSAGE_TYPE__UNREGISTERED, NULL, NEVER));
+        } while (r == REQUEST_BROKEN);
+        return r;
+}
+
+int gradsync_unregister(struct gradsync_memory *memory) {
+        struct gradsync_job *job;
+        int r;
+
+        if (memory == NULL)
+                return GRADSYNC_OK;
+        job = memory->job;
+        r = job_enter(job, "gradsync_unregister");
+        if (r != GRADSYNC_OK)
+                return r;
+        r = placement_check_unused(memory);
+        if (r == GRADSYNC_OK)
+                r = registered_withdraw(memory);
+        if (r == GRADSYNC_OK) {
+                for (struct gradsync_memory **at = &job->memories; *at != NULL; at = &(*at)->next) {
+                        if (*at != memory)
+                                continue;
+                        *at = memory->next;
+                        break;
+                }
+                registered_free(memory);
+        }
+        return job_leave(job, r);
+}
+
+void *gradsync_memory_address(const struct gradsync_memory *memory) {
+        return memory ? memory->map.base : NULL;
+}
+
+static int placement_check(const struct gradsync_job *job, const struct gradsync_memory *memory, uint64_t offset, const char *name) {
+        const struct gradsync_memory *known = job->memories;
+
+        while (known != NULL && known != memory)
+                known = known->next;
+        if (known == NULL)
+                return fail(GRADSYNC_INVALID, "parameter \"%s\": its memory is not registered for job '%s'", name, job->name);
+        if (offset % ARENA_ALIGN != 0)
+                return fail(GRADSYNC_INVALID, "parameter \"%s\": offset %" PRIu64 " is not a multiple of %u", name, offset, ARENA_ALIGN);
+        return GRADSYNC_OK;
+}
+
+static int placement_add(struct gradsync_job *job, const char *name, unsigned dtype, uint32_t ndim, const uint64_t *shape,
+                     struct gradsync_memory *memory, uint64_t offset) {
+        const char *shown = name != NULL ? name : "";
+
+        if (job->planning != NULL)
+                return fail(GRADSYNC_STATE, "parameter \"%s\": a plan of job '%s' is being made; finish gradsync_plan() first", shown,
+                            job->name);
+        if (memory != NULL) {
+                int r = placement_check(job, memory, offset, shown);
+
+                if (r != GRADSYNC_OK)
+                        return r;
+        }
+        return params_add_at(&job->params, name, dtype, ndim, shape, memory, offset);
+}
+
+int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim, const uint64_t *shape) {
+        int r = job_enter(job, "gradsync_param");
+
+        return r != GRADSYNC_OK ? r : job_leave(job, placement_add(job, name, (unsigned)dtype, ndim, shape, NULL, 0));
+}
+
+int gradsync_param_at(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim, const uint64_t *shape,
+                      struct gradsync_memory *memory, uint64_t offset) {
+        int r;
+
+        if (memory == NULL)
+                return fail(GRADSYNC_INVALID, "gradsync_param_at(): the memory is NULL; gradsync_param() has the daemon allocate it");
+        r = job_enter(job, "gradsync_param_at");
+        return r != GRADSYNC_OK ? r : job_leave(job, placement_add(job, name, (unsigned)dtype, ndim, shape, memory, offset));
+}
+
+struct claim { /* what a parameter has of a file */
+        const struct memfd_file *file;
+        const struct param *param;
+        uint64_t start, end;
+        bool next; /* of the plan that is to be made */
+};
+
+static int placement_by_start(const void *left, const void *right) {
+        const struct claim *a = left, *b = right;
+
+        if (a->file->device != b->file->device)
+                return a->file->device < b->file->device ? -1 : 1;
+        if (a->file->inode != b->file->inode)
+                return a->file->inode < b->file->inode ? -1 : 1;
+        return a->start < b->start ? -1 : a->start > b->start;
+}
+
+/* Those that lie in registered memory: counted, or also listed. */
+static size_t placement_list(const struct params *params, bool next, struct claim *list) {
+        size_t n = 0;
+
+        for (uint32_t i = 0; i < params->n; i++) {
+                const struct param *param = &params->list[i];
+
+                if (param->memory == NULL)
+                        continue;
+                if (list != NULL)
+                        list[n] = (struct claim){ .file = &param->memory->file, .param = param, .next = next,
+                                                  .start = param->memory->offset + param->offset,
+                                                  .end = param->memory->offset + param->offset + param->bytes };
+                n++;
+        }
+        return n;
+}
+
+static size_t placement_list_all(const struct gradsync_job *next, struct claim *list) {
+        size_t n = placement_list(&next->params, true, list);
+
+        for (const struct gradsync_job *job = next->gs->jobs; job != NULL; job = job->next)
+                for (const struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+                        n += placement_list(&plan->params, false, list != NULL ? list + n : NULL);
+        return n;
+}
+
+int placement_check_overlap(const struct gradsync_job *job) {
+        size_t n = placement_list(&job->params, true, NULL) > 0 ? placement_list_all(job, NULL) : 0;
+        struct claim *list = n > 0 ? calloc(n, sizeof(*list)) : NULL;
+        int r = GRADSYNC_OK;
+
+        if (n == 0)
+                return r;
+        if (list == NULL)
+                return fail(GRADSYNC_NO_MEMORY, "no memory to compare %zu parameters", n);
+        placement_list_all(job, list);
+        qsort(list, n, sizeof(*list), placement_by_start);
+        for (size_t i = 1; i < n && r == GRADSYNC_OK; i++) {
+                const struct claim *a = &list[i - 1], *b = &list[i];
+
+                if (a->file->inode != b->file->inode || a->file->device != b->file->device || b->start >= a->end)
+                        continue;
+                r = fail(a->next && b->next ? GRADSYNC_INVALID : GRADSYNC_STATE,
+                         "job '%s': parameters \"%s\" and \"%s\"%s overlap at byte %" PRIu64 " of a registered file", job->name,
+                         a->param->name, b->param->name, a->next && b->next ? "" : " of another plan", b->start);
+        }
+        free(list);
+        return r;
+}

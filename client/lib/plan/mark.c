@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Marking parameters: what trainers call from backward, from any thread. The hot path of the library: no allocation, no
+ * waiting, one system call per bucket.
+ */
+#include <string.h>
+
+#include "client/lib/base/fail.h"
+#include "client/lib/plan/plan.h"
+#include "proto/names.h"
+
+/* Whether the parameter is to be counted now: not while gradients accumulate, and not in a step that is or will be void. */
+static int mark_begin(struct gradsync_plan *plan, uint32_t param, enum mark mark, const char *call,
+                      bool *ret_count) {
+        struct step *step = &plan->step;
+        int r = plan_check_param(plan, param, call);
+
+        *ret_count = false;
+        if (r != GRADSYNC_OK)
+                return r;
+        if (step->outcome == WIRE__OUTCOME__VOID || step_outcome_due(plan)) {
+                step->touched |= !plan->accumulating;   /* finish() is to tell that this was dropped */
+                return GRADSYNC_OK;
+        }
+        r = job_check(plan->job);
+        if (r != GRADSYNC_OK || plan->accumulating)
+                return r;
+        if (step->mark[param] != MARK_NONE)
+                return fail(
+                        GRADSYNC_STATE,
+                        "job '%s', step %llu: parameter \"%s\" is marked %s already; a parameter is marked once in a step, and "
+                        "its gradient is gradsync's until gradsync_finish()",
+                        plan->job->name, (unsigned long long)step->number, plan->params.list[param].name,
+                        step->mark[param] == MARK_ABSENT ? "absent" : "ready");
+        if (plan->drop)
+                return fail_constant(GRADSYNC_STATE, "the plan is being freed");
+        step->mark[param] = (uint8_t)mark;
+        step->touched = true;
+        *ret_count = true;
+        return GRADSYNC_OK;
+}
+
+static int mark_end(struct gradsync_plan *plan, uint32_t param) {
+        uint32_t b = plan->layout.bucket_of[param];
+        struct step *step = &plan->step;
+
+        step->marked++;
+        if (step->mark[param] == MARK_ABSENT)
+                step->absent[b]++;
+        diagnosis_mark(plan->page, param);
+        step->missing[b]--;
+        return b == step->cursor && step->missing[b] == 0 ? ready_send(plan) : GRADSYNC_OK;
+}
+
+/* While there is no daemon, whoever comes by looks for one. */
+static void mark_tend(const struct gradsync_plan *plan) {
+        struct link *link = &plan->job->gs->link;
+
+        if (link->state == LINK_UP && plan->job->rejoin.phase == REJOIN_NONE)
+                return;
+        if (!link->polling)
+                link_take(link);
+        link_tend(link);
+}
+
+int gradsync_ready(struct gradsync_plan *plan, uint32_t param) {
+        bool count;
+        int r = plan_enter(plan, "gradsync_ready");
+
+        if (r != GRADSYNC_OK)
+                return r;
+        r = mark_begin(plan, param, MARK_READY, "gradsync_ready", &count);
+        if (count)
+                r = mark_end(plan, param);
+        mark_tend(plan);
+        return plan_leave(plan, r);
+}
+
+static int mark_check_absent(const struct gradsync_plan *plan) {
+        if (plan->reduce == GRADSYNC_AVG || plan->reduce == GRADSYNC_SUM)
+                return GRADSYNC_OK;
+        return fail(
+                GRADSYNC_INVALID,
+                "gradsync_absent(): the plan computes the %s, to which an absent parameter contributes nothing that is defined",
+                reduce_name(plan->reduce));
+}
+
+/* An absent parameter adds zero. It may be large, so other threads go on while it is cleared; the bucket cannot be
+ * launched meanwhile, for this parameter is still missing in it. */
+int gradsync_absent(struct gradsync_plan *plan, uint32_t param) {
+        bool count = false;
+        uint64_t number;
+        int r = plan_enter(plan, "gradsync_absent");
+
+        if (r != GRADSYNC_OK)
+                return r;
+        r = mark_check_absent(plan);
+        if (r == GRADSYNC_OK)
+                r = mark_begin(plan, param, MARK_ABSENT, "gradsync_absent", &count);
+        if (!count)
+                return plan_leave(plan, r);
+        number = plan->step.number;
+        plan_leave(plan, r);
+        memset(plan_address(plan, param), 0, plan->params.list[param].bytes);
+        pthread_mutex_lock(&plan->job->gs->link.lock);
+        if (plan->step.number == number && plan->step.mark[param] == MARK_ABSENT &&
+            plan->step.outcome == WIRE__OUTCOME__OPEN)
+                r = mark_end(plan, param);
+        mark_tend(plan);
+        return plan_leave(plan, r);
+}
+
+int gradsync_accumulate(struct gradsync_plan *plan, bool on) {
+        int r = plan_enter(plan, "gradsync_accumulate");
+
+        if (r != GRADSYNC_OK)
+                return r;
+        r = job_check(plan->job);
+        if (r == GRADSYNC_OK && on && step_open(plan))
+                r = fail(
+                        GRADSYNC_STATE,
+                        "job '%s', step %llu: parameters are marked already; accumulation starts between steps",
+                        plan->job->name, (unsigned long long)plan->step.number);
+        if (r == GRADSYNC_OK)
+                plan->accumulating = on;
+        return plan_leave(plan, r);
+}
+
+int gradsync_divisor(struct gradsync_plan *plan, uint32_t divisor) {
+        int r = plan_enter(plan, "gradsync_divisor");
+
+        if (r != GRADSYNC_OK)
+                return r;
+        r = job_check(plan->job);
+        if (r == GRADSYNC_OK && plan->reduce != GRADSYNC_AVG)
+                r = fail(GRADSYNC_INVALID,
+                         "gradsync_divisor(): the plan computes the %s, which divides by nothing",
+                         reduce_name(plan->reduce));
+        if (r == GRADSYNC_OK && plan->step.cursor > 0 && divisor != plan->step.divisor)
+                r = fail(
+                        GRADSYNC_STATE,
+                        "job '%s', step %llu: bucket 0 is on its way already; set the divisor before the first parameter is ready",
+                        plan->job->name, (unsigned long long)plan->step.number);
+        if (r == GRADSYNC_OK)
+                plan->step.divisor = divisor;
+        return plan_leave(plan, r);
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making a plan: describe it in chunks, map and touch the arena, agree with the other members. Each phase can be
+ * interrupted and goes on with the next call. The gradients' addresses are fixed from then on.
+ */
+#include "client/lib/plan/plan.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/lib/base/clock.h"
+#include "client/lib/base/fail.h"
+#include "client/lib/wire/fork.h"
+#include "client/lib/base/options.h"
+#include "proto/names.h"
+
+#define OLDEST_OPTIONS (offsetof(struct gradsync_plan_options, bucket_bytes) + sizeof(uint64_t))
+#define ANSWER_GRACE_MS 10000
+
+static struct gradsync_plan *plan_of_request(struct request *request) {
+        return (struct gradsync_plan *)((char *)request - offsetof(struct gradsync_plan, request));
+}
+
+static void plan_release(struct gradsync_plan *plan) {
+        step_deinit(plan);
+        results_deinit(&plan->results[0]);
+        results_deinit(&plan->results[1]);
+        layout_deinit(&plan->layout);
+        params_deinit(&plan->params);
+        free(plan);
+}
+
+void plan_free(struct gradsync_plan *plan) {
+        shared_unmap(&plan->arena);
+        if (plan->fd >= 0)
+                close(plan->fd);
+        plan_release(plan);
+}
+
+void plan_forget(struct gradsync_plan *plan) {
+        free(plan->request.text);
+        plan_release(plan);
+}
+
+static int plan_check_reduce(const struct gradsync_job *job, unsigned reduce) {
+        for (uint32_t i = 0; i < job->params.n; i++)
+                if (!reduce_valid(reduce, job->params.list[i].dtype))
+                        return fail(GRADSYNC_INVALID, "parameter \"%s\": the %s of %s is not defined",
+                                    job->params.list[i].name, reduce_name(reduce),
+                                    dtype_name(job->params.list[i].dtype));
+        return GRADSYNC_OK;
+}
+
+static void plan_set_deadline(struct gradsync_plan *plan) {
+        uint64_t ms = plan->job->timeout_ms;
+
+        plan->deadline = ms == 0 ? NEVER : clock_after_ms(ms + ANSWER_GRACE_MS);
+}
+
+/* The registered parameters move into the plan only once nothing local can fail any more. */
+static int plan_create(struct gradsync_job *job, const struct gradsync_plan_options *options,
+                    struct gradsync_plan **ret) {
+        struct gradsync_plan *plan = calloc(1, sizeof(*plan));
+        int r;
+
+        if (plan == NULL)
+                return fail(GRADSYNC_NO_MEMORY, "no memory for a plan");
+        plan->job = job;
+        plan->fd = -1;
+        plan->reduce = (unsigned)options->reduce;
+        r = plan_check_reduce(job, plan->reduce);
+        if (r == GRADSYNC_OK)
+                r = placement_check_overlap(job);
+        if (r == GRADSYNC_OK)
+                r = layout_init(&plan->layout, &job->params, options->first_bucket_bytes,
+                                options->bucket_bytes);
+        for (unsigned i = 0; i < 2 && r == GRADSYNC_OK; i++)
+                r = results_init(&plan->results[i], &plan->layout, job->most);
+        if (r == GRADSYNC_OK)
+                r = step_init(plan);
+        if (r != GRADSYNC_OK) {
+                plan_free(plan);
+                return r;
+        }
+        plan->params = job->params;
+        job->params = (struct params){ 0 };
+        plan->ordinal = job->next_plan;
+        job->next_plan = job->later < job->n_later ? job->later_plan[job->later++] : job->next_plan + 1;
+        plan->connection = job->gs->link.connection;
+        plan_set_deadline(plan);
+        *ret = plan;
+        return GRADSYNC_OK;
+}
+
+static int plan_take_arena(struct request *request, const ProtobufCMessage *message,
+                      struct fdpass_packet *packet) {
+        struct gradsync_plan *plan = plan_of_request(request);
+        const Wire__PlanArena *arena = (const Wire__PlanArena *)message;
+
+        if (packet->n_fds != 1 || arena->bytes != plan->layout.arena_bytes)
+                return fail(
+                        GRADSYNC_PROTOCOL,
+                        "job '%s', plan %u: gradsyncd sent an arena of %llu bytes and %u fds, one of %llu was asked for",
+                        plan->job->name, plan->ordinal, (unsigned long long)arena->bytes, packet->n_fds,
+                        (unsigned long long)plan->layout.arena_bytes);
+        plan->fd = packet->fds[0];
+        packet->n_fds = 0;
+        return GRADSYNC_OK;
+}
+
+static void plan_close_arena(struct gradsync_plan *plan) {
+        if (plan->fd >= 0)
+                close(plan->fd);
+        plan->fd = -1;
+}
+
+/* Faulting in gigabytes takes long: other threads go on meanwhile. */
+static int plan_map_arena(struct gradsync_plan *plan) {
+        struct gradsync_job *job = plan->job;
+        int r;
+
+        r = shared_map(&plan->arena, plan->fd, plan->layout.arena_bytes, "the arena", job->name);
+        if (job->gs->link.timer < 0)    /* no other daemon will ask for it */
+                plan_close_arena(plan);
+        if (r == GRADSYNC_PROTOCOL)
+                link_fail(&job->gs->link, r);
+        if (r != GRADSYNC_OK)
+                return r;
+        pthread_mutex_unlock(&job->gs->link.lock);
+        r = shared_populate(&plan->arena, "the arena", job->name);
+        pthread_mutex_lock(&job->gs->link.lock);
+        plan->page = (struct diagnosis *)(void *)plan->arena.base;
+        return r;
+}
+
+/* `step` is the last one that the members have committed. */
+static void plan_take_part(struct gradsync_plan *plan, uint64_t step) {
+        plan->phase = PLAN_AGREED;
+        plan->agreed_ns = plan->finished_ns = clock_ns();
+        step_begin(plan, step + 1);
+        plan->next = plan->job->plans;
+        plan->job->plans = plan;
+}
+
+/* Here and not in the caller's thread, which comes later: a message for the plan may be the next. */
+static int plan_take_agreed(struct request *request, const ProtobufCMessage *message,
+                       struct fdpass_packet *packet) {
+        plan_take_part(plan_of_request(request), ((const Wire__PlanAgreed *)message)->step);
+        return GRADSYNC_OK;
+}
+
+static int plan_say_mapped(struct gradsync_plan *plan) {
+        Wire__PlanMapped mapped = WIRE__PLAN_MAPPED__INIT;
+
+        mapped.has_job = mapped.has_plan = true;
+        mapped.job = plan->job->handle;
+        mapped.plan = plan->ordinal;
+        return request_call(plan->job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_MAPPED, &mapped.base,
+                            WIRE__MESSAGE_TYPE__PLAN_AGREED, plan_take_agreed, plan->deadline);
+}
+
+/* The daemon holds an arena for a plan that failed here: it is told, and its answer is of no interest. */
+static void plan_say_dropped(struct gradsync_plan *plan) {
+        Wire__PlanDrop plan_drop = WIRE__PLAN_DROP__INIT;
+        struct gradsync *gs = plan->job->gs;
+        struct request unheard = { 0 };
+
+        plan_drop.has_job = plan_drop.has_plan = true;
+        plan_drop.job = plan->job->handle;
+        plan_drop.plan = plan->ordinal;
+        request_open(gs, &unheard, WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL);
+        link_send(&gs->link, WIRE__MESSAGE_TYPE__PLAN_DROP, unheard.id, &plan_drop.base, -1);
+        request_close(gs, &unheard);
+}
+
+/* The daemon that had heard of it is gone, and nobody has seen the arena yet. */
+static void plan_start_again(struct gradsync_plan *plan) {
+        request_close(plan->job->gs, &plan->request);
+        shared_unmap(&plan->arena);
+        plan_close_arena(plan);
+        plan->phase = PLAN_DESCRIBE;
+        plan->at = 0;
+        plan->begun = false;
+        plan->connection = plan->job->gs->link.connection;
+        plan_set_deadline(plan);
+}
+
+static int plan_negotiate(struct gradsync_plan *plan) {
+        struct gradsync *gs = plan->job->gs;
+        int r = GRADSYNC_OK;
+
+        if (plan->phase == PLAN_AGREED)
+                return request_wait(gs, &plan->request, plan->deadline);
+        r = job_wait_daemon(plan->job);
+        if (r == GRADSYNC_OK && plan->connection != gs->link.connection)
+                plan_start_again(plan);
+        if (r == GRADSYNC_OK && plan->phase == PLAN_DESCRIBE) {
+                if (plan->request.id == 0)
+                        request_open(gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_ARENA, plan_take_arena);
+                r = describe_plan(plan);
+                plan->phase = r == GRADSYNC_OK ? PLAN_ARENA : PLAN_DESCRIBE;
+        }
+        if (r == GRADSYNC_OK && plan->phase == PLAN_ARENA) {
+                r = request_wait(gs, &plan->request, plan->deadline);
+                plan->phase = r == GRADSYNC_OK ? PLAN_MAP : PLAN_ARENA;
+        }
+        if (r == GRADSYNC_OK && plan->phase == PLAN_MAP) {
+                r = plan_map_arena(plan);
+                if (r == GRADSYNC_OK)
+                        plan->phase = PLAN_MAPPED;
+                else
+                        plan_say_dropped(plan);
+        }
+        if (r == GRADSYNC_OK && plan->connection != gs->link.connection)
+                return REQUEST_BROKEN;
+        return r != GRADSYNC_OK ? r : plan_say_mapped(plan);
+}
+
+static int plan_negotiate_until_known(struct gradsync_plan *plan) {
+        int r;
+
+        do
+                r = plan_negotiate(plan);
+        while (r == REQUEST_BROKEN);
+        return r;
+}
+
+static int plan_negotiate_alone(struct gradsync_plan *plan) {
+        int r = plan_map_arena(plan);
+
+        if (r == GRADSYNC_OK)
+                plan_take_part(plan, 0);
+        return r;
+}
+
+static int plan_make(struct gradsync_job *job, const struct gradsync_plan_options *options,
+                struct gradsync_plan **ret) {
+        struct gradsync_plan *plan = job->planning;
+        int r;
+
+        if (plan == NULL) {
+                r = plan_create(job, options, &plan);
+                if (r != GRADSYNC_OK) {
+                        params_deinit(&job->params); /* else nothing would get them out of registered memory again */
+                        return r;
+                }
+                job->planning = plan;
+        }
+        r = job->gs->standalone ? plan_negotiate_alone(plan) : plan_negotiate_until_known(plan);
+        if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
+                return r;
+        job->planning = NULL;
+        if (r == GRADSYNC_OK) {
+                *ret = plan;
+                return r;
+        }
+        request_close(job->gs, &plan->request);
+        plan_free(plan);
+        return r;
+}
+
+int gradsync_plan_with(struct gradsync_job *job, const struct gradsync_plan_options *given,
+                       struct gradsync_plan **plan) {
+        struct gradsync_plan_options options = GRADSYNC_PLAN_OPTIONS_INIT;
+        int r;
+
+        if (plan == NULL)
+                return fail(GRADSYNC_INVALID, "gradsync_plan(): no place for the plan");
+        r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given, "struct gradsync_plan_options");
+        if (r == GRADSYNC_OK)
+                r = job_enter(job, "gradsync_plan");
+        return r != GRADSYNC_OK ? r : job_leave(job, plan_make(job, &options, plan));
+}
+
+int gradsync_plan(struct gradsync_job *job, struct gradsync_plan **plan) {
+        return gradsync_plan_with(job, NULL, plan);
+}
+
+static int plan_drop(struct gradsync_plan *plan) {
+        struct gradsync_job *job = plan->job;
+        Wire__PlanDrop message = WIRE__PLAN_DROP__INIT;
+        int r;
+
+        if (step_open(plan))
+                return fail(GRADSYNC_STATE, "step %llu of the plan is open; gradsync_finish() it first",
+                            (unsigned long long)plan->step.number);
+        if (plan->waiters > 0)
+                return fail(GRADSYNC_STATE, "step %llu of the plan is being waited for; gradsync_finish() has to return first",
+                            (unsigned long long)plan->step.number);
+        if (job->gs->standalone)
+                return GRADSYNC_OK;
+        if (!plan->drop) {
+                r = job_wait_daemon(job);
+                if (r != GRADSYNC_OK)
+                        return r;
+        }
+        message.has_job = message.has_plan = true;
+        message.job = job->handle;
+        message.plan = plan->ordinal;
+        plan->drop = true;
+        r = request_call(job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_DROP, &message.base,
+                         WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL, NEVER);
+        return r == REQUEST_BROKEN ? GRADSYNC_OK : r;   /* the daemon that follows does not hear of it */
+}
+
+int gradsync_plan_free(struct gradsync_plan *plan) {
+        struct gradsync_job *job;
+        int r;
+
+        if (plan == NULL)
+                return GRADSYNC_OK;
+        job = plan->job;
+        r = job_enter(job, "gradsync_plan_free");
+        if (r != GRADSYNC_OK)
+                return r;
+        r = plan_drop(plan);
+        if (r == GRADSYNC_OK) {
+                for (struct gradsync_plan **at = &job->plans; *at != NULL; at = &(*at)->next) {
+                        if (*at != plan)
+                                continue;
+                        *at = plan->next;
+                        break;
+                }
+                if (job->rejoin.plan == plan)
+                        job->rejoin.plan = plan->next;
+                plan_free(plan);
+        } else if (plan->request.id == 0) { /* refused, or not even sent: a daemon that follows has to know of the plan */
+                plan->drop = false;
+        }
+        return job_leave(job, r);
+}
+
+int plan_enter(const struct gradsync_plan *plan, const char *call) {
+        if (plan == NULL)
+                return fail(GRADSYNC_INVALID, "%s(): the plan is NULL", call);
+        return context_enter(plan->job->gs);
+}
+
+int plan_leave(const struct gradsync_plan *plan, int r) {
+        return context_leave(plan->job->gs, r);
+}
+
+void *plan_address(const struct gradsync_plan *plan, uint32_t param) {
+        const struct gradsync_memory *memory = plan->params.list[param].memory;
+
+        return (memory != NULL ? memory->map.base : plan->arena.base) + plan->layout.offset[param];
+}
+
+int plan_check_param(const struct gradsync_plan *plan, uint32_t param, const char *call) {
+        if (param >= plan->layout.n_params)
+                return fail(GRADSYNC_INVALID, "%s(): there is no parameter %u, the plan has %u", call, param,
+                            plan->layout.n_params);
+        return GRADSYNC_OK;
+}
+
+uint32_t gradsync_plan_params(const struct gradsync_plan *plan) {
+        return plan ? plan->layout.n_params : 0;
+}
+
+uint32_t gradsync_plan_buckets(const struct gradsync_plan *plan) {
+        return plan ? plan->layout.n_buckets : 0;
+}
+
+uint64_t gradsync_plan_bytes(const struct gradsync_plan *plan) {
+        return plan ? plan->layout.payload : 0;
+}
+
+uint32_t gradsync_plan_bucket_of(const struct gradsync_plan *plan, uint32_t param) {
+        return plan && param < plan->layout.n_params ? plan->layout.bucket_of[param] : 0;
+}
+
+void *gradsync_gradient(struct gradsync_plan *plan, uint32_t param) {
+        return plan && param < plan->layout.n_params ? plan_address(plan, param) : NULL;
+}

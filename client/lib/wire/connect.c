@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From options and environment to a connection that has exchanged HELLO and WELCOME. Tries the sockets in their order and
+ * remembers what was tried, for the error that names them all.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "client/lib/base/clock.h"
+#include "client/lib/wire/context.h"
+#include "client/lib/base/environ.h"
+#include "client/lib/base/fail.h"
+#include "proto/names.h"
+
+#define CONNECT_TIMEOUT_S 10 /* a daemon that is stopped neither accepts nor answers */
+
+static bool connect_tried_before(int error) {
+        return error == ENOENT || error == ECONNREFUSED || error == ENOTDIR || error == ENOTSOCK;
+}
+
+static void connect_note_tried(struct gradsync *gs, const char *path, int error) {
+        size_t used = strlen(gs->tried);
+
+        snprintf(gs->tried + used, sizeof(gs->tried) - used, "%s%s (%s)", used > 0 ? ", " : "", path,
+                 strerror(error));
+}
+
+/* connect() on a full backlog waits, so it has a time-out: what is left of it, for each signal handler begins it anew. 0, or a
+ * negative errno. */
+static int connect_within(int sock, const char *path, uint64_t deadline) {
+        struct sockaddr_un address = { .sun_family = AF_UNIX };
+        int error;
+
+        memcpy(address.sun_path, path, strlen(path) + 1);
+        do {
+                uint64_t now = clock_ns(), left = deadline > now ? deadline - now : 0;
+                struct timeval timeout = { .tv_sec = (time_t)(left / NSEC_PER_SEC),
+                                           .tv_usec = (suseconds_t)(left % NSEC_PER_SEC / 1000) };
+
+                if (left < 1000) /* 0 would be none */
+                        return -ETIMEDOUT;
+                setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
+                error = connect(sock, (const struct sockaddr *)&address, sizeof(address)) < 0 ? errno : 0;
+        } while (error == EINTR);
+        return error == EAGAIN ? -ETIMEDOUT : -error;
+}
+
+/* From its first moment it is the link's, so that a child which another thread forks meanwhile closes its copy. */
+static int connect_open_socket(struct gradsync *gs) {
+        int error;
+
+        pthread_mutex_lock(&gs->link.lock);
+        gs->link.sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        error = gs->link.sock < 0 ? -errno : 0;
+        return context_leave(gs, error);
+}
+
+static void connect_close_socket(struct gradsync *gs) {
+        pthread_mutex_lock(&gs->link.lock);
+        close(gs->link.sock);
+        gs->link.sock = -1;
+        pthread_mutex_unlock(&gs->link.lock);
+}
+
+/* The connected socket, or a negative errno. */
+static int connect_path(struct gradsync *gs, const char *path, uint64_t deadline) {
+        int r = connect_open_socket(gs);
+
+        if (r < 0)
+                return r;
+        r = connect_within(gs->link.sock, path, deadline);
+        if (r < 0)
+                connect_close_socket(gs);
+        return r < 0 ? r : gs->link.sock;
+}
+
+static int connect_error(const struct gradsync *gs, const char *path, int error) {
+        if (error == EACCES || error == EPERM)
+                return fail(
+                        GRADSYNC_DENIED,
+                        "no permission to connect to %s; join the group of the socket, or ask for access (`gradsyncctl doctor` "
+                        "tells which)",
+                        path);
+        if (error == ETIMEDOUT)
+                return fail(GRADSYNC_NO_DAEMON,
+                            "gradsyncd at %s accepts no connection within %d s; it is stopped or overloaded",
+                            path, CONNECT_TIMEOUT_S);
+        if (error == EMFILE || error == ENFILE || error == ENOMEM)
+                return fail(GRADSYNC_SYSTEM, "no socket could be made: %s", strerror(error));
+        return fail(
+                GRADSYNC_NO_DAEMON,
+                "no gradsyncd is reachable; tried %s%s%s (%s). Start one (systemctl start gradsyncd@cpu, or gradsyncctl run), "
+                "or set GRADSYNC_SOCKET",
+                gs->tried, *gs->tried ? ", " : "", path, strerror(error));
+}
+
+/* The first socket on which somebody listens; -1 with *ret if there is none. */
+static int connect_first(struct gradsync *gs, const struct environ_sockets *sockets, uint64_t deadline, int *ret) {
+        for (unsigned i = 0; i < sockets->n; i++) {
+                int sock = connect_path(gs, sockets->path[i], deadline);
+
+                snprintf(gs->link.path, sizeof(gs->link.path), "%s", sockets->path[i]);
+                if (sock >= 0)
+                        return sock;
+                *ret = connect_error(gs, sockets->path[i], -sock);
+                if (!connect_tried_before(-sock))
+                        return -1;
+                connect_note_tried(gs, sockets->path[i], -sock);
+        }
+        return -1;
+}
+
+/* A service manager that opened the socket for the daemon is not it. */
+pid_t connect_peer_pid(int sock) {
+        struct ucred peer;
+        socklen_t size = sizeof(peer);
+
+        if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.pid <= 1)
+                return 0;
+        return peer.pid;
+}
+
+static int connect_take_welcome(struct request *request, const ProtobufCMessage *message,
+                        struct fdpass_packet *packet) {
+        const Wire__Welcome *welcome = (const Wire__Welcome *)message;
+        struct gradsync *gs = (struct gradsync *)((char *)request - offsetof(struct gradsync, hello));
+
+        if (welcome->minor > FRAME_MINOR)
+                return fail(
+                        GRADSYNC_VERSION,
+                        "gradsyncd %s answered with minor version %u, but libgradsync %s speaks %u at most",
+                        welcome->version ? welcome->version : "?", welcome->minor, GRADSYNC_RELEASE,
+                        FRAME_MINOR);
+        gs->staging_bytes = welcome->staging_bytes;
+        gs->minor = welcome->minor;
+        gs->instance = welcome->instance;
+        return GRADSYNC_OK;
+}
+
+static void connect_keep_program(struct gradsync *gs, const char *program) {
+        if (program == NULL)
+                program = program_invocation_short_name;
+        if (!utf8_valid(program, strlen(program)) || strlen(program) >= sizeof(gs->program))
+                program = "?";
+        snprintf(gs->program, sizeof(gs->program), "%s", program);
+}
+
+int connect_hello(struct gradsync *gs, request_answer_fn answer) {
+        Wire__Hello hello = WIRE__HELLO__INIT;
+        int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+        int r;
+
+        hello.has_minor = true;
+        hello.minor = FRAME_MINOR;
+        hello.program = gs->program;
+        hello.has_returns = hello.returns = gs->reconnect_ms > 0;
+        hello.library = (char *)"libgradsync " GRADSYNC_RELEASE;
+        hello.has_pid = true;
+        hello.pid = (int32_t)getpid();
+        request_open(gs, &gs->hello, WIRE__MESSAGE_TYPE__WELCOME, answer);
+        r = link_send(&gs->link, WIRE__MESSAGE_TYPE__HELLO, gs->hello.id, &hello.base, pidfd);
+        if (pidfd >= 0)
+                close(pidfd);
+        return r;
+}
+
+/* There is no handle yet that a caller could come back with: a signal handler only makes it look again. */
+static int connect_shake_hands(struct gradsync *gs, uint64_t deadline) {
+        int r = connect_hello(gs, connect_take_welcome);
+
+        if (r != GRADSYNC_OK)
+                return r;
+        do
+                r = request_wait(gs, &gs->hello, deadline);
+        while (r == GRADSYNC_INTERRUPTED);
+        if (r == GRADSYNC_DAEMON_LOST)
+                return fail(GRADSYNC_NO_DAEMON, "%s", gs->link.why);
+        if (r == GRADSYNC_OK && gs->reconnect_ms > 0 && gs->minor >= FRAME_MINOR_1)
+                r = link_reconnects(&gs->link, reconnect_lost, reconnect_retry);
+        return r;
+}
+
+int connect_daemon(struct gradsync *gs, const struct gradsync_options *options) {
+        struct environ_sockets sockets;
+        uint64_t deadline = clock_after_ms(CONNECT_TIMEOUT_S * 1000);
+        const char *variable = environ_launcher_variable();
+        int sock, r;
+
+        r = environ_sockets(&sockets, options->socket, options->device);
+        if (r != GRADSYNC_OK)
+                return r;
+        sock = connect_first(gs, &sockets, deadline, &r);
+        gs->standalone = sock < 0 && r == GRADSYNC_NO_DAEMON && !sockets.named && variable == NULL;
+        if (sock < 0 && !gs->standalone)
+                return variable ? fail(r, "%s (%s is set, so this process is not alone)", fail_text(),
+                                       variable)
+                                : r;
+        if (sock >= 0)
+                gs->link.daemon = connect_peer_pid(sock);
+        pthread_mutex_lock(&gs->link.lock);
+        r = link_init(&gs->link, sock, notices_message, open_room, gs);
+        if (r == GRADSYNC_OK && !gs->standalone) {
+                connect_keep_program(gs, options->program);
+                r = connect_shake_hands(gs, deadline);
+        }
+        return context_leave(gs, r);
+}

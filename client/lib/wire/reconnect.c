@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Another connection in place of one that was lost: attempts at growing intervals until a daemon answers that
+ * is not the one before, or the time for it is over. What the jobs then say is rejoin.c's. Nothing here
+ * waits: it is called by whoever waits, marks or dispatches at that moment.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "client/lib/base/clock.h"
+#include "client/lib/wire/context.h"
+#include "client/lib/base/fail.h"
+#include "client/lib/job/job.h"
+#include "client/lib/member/rejoin.h"
+
+#define FIRST_DELAY (2 * NSEC_PER_MSEC)
+#define MOST_DELAY (200 * NSEC_PER_MSEC)
+
+static void reconnect_try_later(struct gradsync *gs) {
+        uint64_t at = clock_ns() + gs->delay_ns;
+
+        gs->delay_ns = gs->delay_ns * 2 < MOST_DELAY ? gs->delay_ns * 2 : MOST_DELAY;
+        link_rearm(&gs->link, at < gs->give_up_ns ? at : gs->give_up_ns);
+}
+
+void reconnect_lost(void *owner) {
+        struct gradsync *gs = owner;
+
+        request_close(gs, &gs->hello);
+        if (gs->give_up_ns != 0) { /* it had not even answered */
+                reconnect_try_later(gs);
+                return;
+        }
+        gs->lost_ns = clock_ns();
+        gs->give_up_ns = clock_after_ms(gs->reconnect_ms);
+        gs->delay_ns = FIRST_DELAY;
+        for (struct gradsync_job *job = gs->jobs; job != NULL; job = job->next)
+                rejoin_lost(job);
+        gs->restarting = false;
+}
+
+/* Daemons may have answered, and refused this process. */
+static void reconnect_give_up(struct gradsync *gs) {
+        const char *refusal = gs->link.farewell;
+        char peer[192];
+
+        link_peer(&gs->link, peer, sizeof(peer));
+        if (*refusal != '\0')
+                fail(GRADSYNC_DAEMON_LOST,
+                     "%s closed the connection: it was stopped or has crashed, and within %.1f s no other one has taken this process "
+                     "back at %s. The last that answered refused it: %s. Remove the cause, then open, join and plan anew",
+                     peer, (double)gs->reconnect_ms / 1e3, gs->link.path, refusal);
+        else
+                fail(GRADSYNC_DAEMON_LOST,
+                     "%s closed the connection: it was stopped or has crashed, and within %.1f s no other one has answered at %s; "
+                     "look at its log, start it again, then open, join and plan anew",
+                     peer, (double)gs->reconnect_ms / 1e3, gs->link.path);
+        link_fail(&gs->link, GRADSYNC_DAEMON_LOST);
+}
+
+/* -1: not now. */
+static int reconnect_open_socket(const char *path) {
+        struct sockaddr_un address = { .sun_family = AF_UNIX };
+        int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+        if (sock < 0)
+                return -1;
+        memcpy(address.sun_path, path, strlen(path) + 1);
+        if (connect(sock, (const struct sockaddr *)&address, sizeof(address)) == 0)
+                return sock;
+        close(sock);
+        return -1;
+}
+
+static int reconnect_refuse_daemon(struct gradsync *gs, const char *why) {
+        char peer[192];
+
+        fail(GRADSYNC_DAEMON_LOST, "%s closed the connection, and %s; open, join and plan anew",
+             link_peer(&gs->link, peer, sizeof(peer)), why);
+        link_fail(&gs->link, GRADSYNC_DAEMON_LOST);
+        return GRADSYNC_OK;
+}
+
+static int reconnect_take_welcome(struct request *request, const ProtobufCMessage *message,
+                        struct fdpass_packet *packet) {
+        struct gradsync *gs = (struct gradsync *)((char *)request - offsetof(struct gradsync, hello));
+        const Wire__Welcome *welcome = (const Wire__Welcome *)message;
+
+        if (welcome->instance == gs->instance)
+                return reconnect_refuse_daemon(gs, "goes on without this process");
+        if (welcome->minor < FRAME_MINOR_1)
+                return reconnect_refuse_daemon(gs, "the one that follows is too old to take jobs over");
+        gs->instance = welcome->instance;
+        gs->minor = welcome->minor;
+        gs->staging_bytes = welcome->staging_bytes;
+        gs->link.daemon = connect_peer_pid(gs->link.sock);
+        gs->give_up_ns = 0;
+        link_up(&gs->link);
+        return GRADSYNC_OK;
+}
+
+void reconnect_retry(void *owner) {
+        struct gradsync *gs = owner;
+        int sock;
+
+        if (clock_ns() >= gs->give_up_ns) {
+                reconnect_give_up(gs);
+                return;
+        }
+        sock = reconnect_open_socket(gs->link.path);
+        if (sock < 0) {
+                reconnect_try_later(gs);
+                return;
+        }
+        link_attach(&gs->link, sock);
+        link_rearm(&gs->link, gs->give_up_ns);
+        connect_hello(gs, reconnect_take_welcome);
+}
