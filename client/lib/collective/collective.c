@@ -4,6 +4,8 @@
  * in chunks of what fits there. One call of a job at a time; an interrupted one goes on when it is called again with the
  * same arguments.
  */
+#include "client/lib/collective/collective.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,7 +28,7 @@ struct call { /* what the caller asks for */
 };
 
 static struct gradsync_job *collective_job(struct request *request) {
-        return (struct gradsync_job *)((char *)request - offsetof(struct gradsync_job, collective.request));
+        return ((struct collective *)((char *)request - offsetof(struct collective, request)))->job;
 }
 
 static uint64_t collective_align(uint64_t bytes) {
@@ -39,15 +41,15 @@ static bool collective_scatters(unsigned kind) {
 
 /* Bytes of one member's part that one operation can carry: of the parts of all members and the own one, where those differ. */
 static uint64_t collective_chunk_max(const struct gradsync_job *job, unsigned kind) {
-        uint64_t parts = collective_scatters(kind) ? job->collective.world + 1 : 1;
+        uint64_t parts = collective_scatters(kind) ? job->collective->world + 1 : 1;
 
-        return job->staging.bytes / parts / ARENA_ALIGN * ARENA_ALIGN;
+        return job->collective->staging.bytes / parts / ARENA_ALIGN * ARENA_ALIGN;
 }
 
 static void collective_close_staging(struct gradsync_job *job) {
-        if (job->staging_fd >= 0)
-                close(job->staging_fd);
-        job->staging_fd = -1;
+        if (job->collective->staging_fd >= 0)
+                close(job->collective->staging_fd);
+        job->collective->staging_fd = -1;
 }
 
 static int collective_take_staging(struct request *request, const ProtobufCMessage *message,
@@ -59,8 +61,8 @@ static int collective_take_staging(struct request *request, const ProtobufCMessa
                 return fail(GRADSYNC_PROTOCOL,
                             "job '%s': gradsyncd sent a staging memory of %llu bytes and %u fds", job->name,
                             (unsigned long long)arena->bytes, packet->n_fds);
-        job->staging.bytes = arena->bytes;
-        job->staging_fd = packet->fds[0];
+        job->collective->staging.bytes = arena->bytes;
+        job->collective->staging_fd = packet->fds[0];
         packet->n_fds = 0;
         return GRADSYNC_OK;
 }
@@ -69,9 +71,9 @@ static int collective_take_staging(struct request *request, const ProtobufCMessa
 static int collective_map_staging(struct gradsync_job *job) {
         int r;
 
-        if (job->staging.base != NULL)
+        if (job->collective->staging.base != NULL)
                 return GRADSYNC_OK;
-        r = shared_map(&job->staging, job->staging_fd, job->staging.bytes, "the staging memory", job->name);
+        r = shared_map(&job->collective->staging, job->collective->staging_fd, job->collective->staging.bytes, "the staging memory", job->name);
         if (r == GRADSYNC_PROTOCOL)
                 link_fail(&job->gs->link, r);
         if (r == GRADSYNC_OK && job->gs->link.timer < 0)        /* no other daemon will ask for it */
@@ -85,7 +87,7 @@ static int collective_ask_staging(struct gradsync_job *job) {
 
         staging.has_job = true;
         staging.job = job->handle;
-        return request_call(job->gs, &job->collective.request, WIRE__MESSAGE_TYPE__STAGING, &staging.base,
+        return request_call(job->gs, &job->collective->request, WIRE__MESSAGE_TYPE__STAGING, &staging.base,
                             WIRE__MESSAGE_TYPE__STAGING_ARENA, collective_take_staging, NEVER);
 }
 
@@ -95,7 +97,7 @@ static int collective_touch_staging(struct gradsync_job *job) {
         if (r != GRADSYNC_OK)
                 return r;
         pthread_mutex_unlock(&job->gs->link.lock);
-        r = shared_populate(&job->staging, "the staging memory", job->name);
+        r = shared_populate(&job->collective->staging, "the staging memory", job->name);
         pthread_mutex_lock(&job->gs->link.lock);
         return r;
 }
@@ -105,7 +107,7 @@ static int collective_say_mapped(struct gradsync_job *job) {
 
         mapped.has_job = true;
         mapped.job = job->handle;
-        return request_call(job->gs, &job->collective.request, WIRE__MESSAGE_TYPE__STAGING_MAPPED,
+        return request_call(job->gs, &job->collective->request, WIRE__MESSAGE_TYPE__STAGING_MAPPED,
                             &mapped.base, WIRE__MESSAGE_TYPE__STAGING_READY, NULL, NEVER);
 }
 
@@ -116,21 +118,21 @@ static void collective_copy_part(uint8_t *to, const uint8_t *from, uint64_t byte
 
 /* Fills the staging memory for the chunk at `at`. Parts of a chunk lie `stride` bytes apart there. */
 static void collective_copy_in(const struct gradsync_job *job, uint64_t bytes, uint64_t stride) {
-        const struct collective *c = &job->collective;
+        const struct collective *c = job->collective;
         const uint8_t *in = c->in;
 
         if (c->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER) {
                 for (uint32_t rank = 0; rank < c->world; rank++)
-                        collective_copy_part(job->staging.base + rank * stride, in + rank * c->bytes + c->at, bytes,
+                        collective_copy_part(job->collective->staging.base + rank * stride, in + rank * c->bytes + c->at, bytes,
                                   stride);
         } else if (c->kind != WIRE__OPERATION_KIND__BROADCAST || c->root == c->rank) {
-                collective_copy_part(job->staging.base, in + c->at, bytes, stride);
+                collective_copy_part(job->collective->staging.base, in + c->at, bytes, stride);
         }
 }
 
 /* Where the outputs of the chunk begin. */
 static uint64_t collective_output_offset(const struct gradsync_job *job, uint64_t stride) {
-        const struct collective *c = &job->collective;
+        const struct collective *c = job->collective;
 
         if (c->kind == WIRE__OPERATION_KIND__ALLGATHER)
                 return stride;
@@ -138,8 +140,8 @@ static uint64_t collective_output_offset(const struct gradsync_job *job, uint64_
 }
 
 static void collective_copy_out(const struct gradsync_job *job, uint64_t bytes, uint64_t stride) {
-        const struct collective *c = &job->collective;
-        const uint8_t *from = job->staging.base + collective_output_offset(job, stride);
+        const struct collective *c = job->collective;
+        const uint8_t *from = job->collective->staging.base + collective_output_offset(job, stride);
         uint8_t *out = c->out;
 
         if (c->kind == WIRE__OPERATION_KIND__ALLGATHER) {
@@ -151,13 +153,13 @@ static void collective_copy_out(const struct gradsync_job *job, uint64_t bytes, 
 }
 
 static int collective_operate(struct gradsync_job *job, uint64_t stride) {
-        struct collective *c = &job->collective;
+        struct collective *c = job->collective;
         Wire__Operation operation = WIRE__OPERATION__INIT;
 
         operation.has_job = operation.has_generation = operation.has_sequence = operation.has_kind = true;
         operation.job = job->handle;
         operation.generation = c->generation;
-        operation.sequence = job->sequence;
+        operation.sequence = job->collective->sequence;
         operation.kind = (Wire__OperationKind)c->kind;
         if (c->kind != WIRE__OPERATION_KIND__BARRIER) {
                 operation.has_bytes = operation.has_input = operation.has_output = operation.has_total = true;
@@ -188,22 +190,35 @@ static bool collective_counts(int result) {
                result != GRADSYNC_VOID_RETRY && result != GRADSYNC_MEMBER_LOST && result != REQUEST_BROKEN;
 }
 
-uint64_t collective_operations(const struct gradsync_job *job, bool *ret_failed) {
-        const struct collective *c = &job->collective;
+uint64_t collective_operations(const struct collective *c, bool *ret_failed) {
         bool answered = c->phase == COLLECTIVE_CHUNKS && c->request.id != 0 && c->request.answered &&
-                        c->generation == job->generation && collective_counts(c->request.result);
+                        c->generation == c->job->standing.generation && collective_counts(c->request.result);
 
-        *ret_failed = answered ? c->request.result != GRADSYNC_OK : job->operation_failed;
-        return job->sequence + answered;
+        *ret_failed = answered ? c->request.result != GRADSYNC_OK : c->failed;
+        return c->sequence + answered;
+}
+
+void collective_lost(struct collective *c, const char *why) {
+        if (standing_is_over(&c->job->standing) || c->phase != COLLECTIVE_CHUNKS)
+                request_end(&c->request, REQUEST_BROKEN, why);
+}
+
+void collective_settle(struct collective *c, uint64_t operations, bool failed, const char *why) {
+        if (operations <= c->sequence)
+                request_end(&c->request, REQUEST_BROKEN, why);
+        else if (failed)
+                request_end(&c->request, GRADSYNC_OPERATION_MISMATCH, "another member has made a different call");
+        else
+                request_end(&c->request, GRADSYNC_OK, "");
 }
 
 static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
-        struct collective *c = &job->collective;
+        struct collective *c = job->collective;
         /* the daemon wants parts that it splits to be aligned */
         uint64_t stride = collective_scatters(c->kind) ? collective_align(bytes) : bytes;
         int r;
 
-        if (c->request.id == 0 && c->generation != job->generation)     /* else its answer tells: it may have come in time */
+        if (c->request.id == 0 && c->generation != job->standing.generation)     /* else its answer tells: it may have come in time */
                 return GRADSYNC_VOID_RETRY;
         if (c->chunk == 0 && bytes > 0) {
                 collective_copy(job, collective_copy_in, bytes, stride);
@@ -219,9 +234,9 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         c->chunk = 0;
         if (r == REQUEST_BROKEN)
                 return r;
-        if (c->generation == job->generation && collective_counts(r)) {   /* a new one counts from 0 */
-                job->sequence++;
-                job->operation_failed = r != GRADSYNC_OK;
+        if (c->generation == job->standing.generation && collective_counts(r)) {   /* a new one counts from 0 */
+                job->collective->sequence++;
+                job->collective->failed = r != GRADSYNC_OK;
         }
         if (r != GRADSYNC_OK)
                 return r;
@@ -232,7 +247,7 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
 }
 
 static int collective_run_chunks(struct gradsync_job *job) {
-        struct collective *c = &job->collective;
+        struct collective *c = job->collective;
         uint64_t most = collective_chunk_max(job, c->kind);
         int r;
 
@@ -241,8 +256,8 @@ static int collective_run_chunks(struct gradsync_job *job) {
                         GRADSYNC_UNSUPPORTED,
                         "job '%s': a staging memory of %llu bytes is too small for the %s of %u members; raise staging_bytes "
                         "of gradsyncd",
-                        job->name, (unsigned long long)job->staging.bytes, operation_name(c->kind),
-                        job->world);
+                        job->name, (unsigned long long)job->collective->staging.bytes, operation_name(c->kind),
+                        job->standing.world);
         do {
                 uint64_t left = c->bytes - c->at;
 
@@ -253,17 +268,17 @@ static int collective_run_chunks(struct gradsync_job *job) {
 
 /* The daemon that had begun to share the staging memory is gone. */
 static void collective_forget_staging(struct gradsync_job *job) {
-        struct collective *c = &job->collective;
+        struct collective *c = job->collective;
 
         request_close(job->gs, &c->request);
-        shared_unmap(&job->staging);
+        shared_unmap(&job->collective->staging);
         collective_close_staging(job);
         c->phase = COLLECTIVE_STAGING;
         c->connection = job->gs->link.connection;
 }
 
 static int collective_advance_once(struct gradsync_job *job) {
-        struct collective *c = &job->collective;
+        struct collective *c = job->collective;
         int r = c->request.id != 0 && c->phase == COLLECTIVE_CHUNKS ? GRADSYNC_OK : job_wait_daemon(job);
 
         if (r == GRADSYNC_OK && c->phase != COLLECTIVE_CHUNKS && c->connection != job->gs->link.connection)
@@ -285,7 +300,7 @@ static int collective_advance_once(struct gradsync_job *job) {
                 if (r == GRADSYNC_OK && c->connection != job->gs->link.connection)
                         return REQUEST_BROKEN;  /* the daemon that follows has not been told of it */
                 if (r == GRADSYNC_OK) {
-                        job->staging_agreed = true;
+                        job->collective->staging_agreed = true;
                         c->phase = COLLECTIVE_CHUNKS;
                 }
         }
@@ -308,16 +323,16 @@ static bool collective_same_call(const struct collective *c, const struct call *
 
 /* In any other one it is void, whatever it asks for. */
 static uint32_t collective_generation_of(const struct gradsync_job *job, const struct call *call) {
-        return call->generation == NEWEST ? job->generation : call->generation == CALLERS ? job->told : call->generation;
+        return call->generation == NEWEST ? job->standing.generation : call->generation == CALLERS ? job->standing.told : call->generation;
 }
 
 static void collective_begin(struct gradsync_job *job, const struct call *call) {
-        struct collective *c = &job->collective;
+        struct collective *c = job->collective;
 
-        if (call->bytes == 0 || job->staging_agreed)
+        if (call->bytes == 0 || job->collective->staging_agreed)
                 c->phase = COLLECTIVE_CHUNKS;
         else
-                c->phase = job->staging.bytes == 0 ? COLLECTIVE_STAGING : COLLECTIVE_TOUCH;
+                c->phase = job->collective->staging.bytes == 0 ? COLLECTIVE_STAGING : COLLECTIVE_TOUCH;
         c->kind = call->kind;
         c->dtype = call->dtype;
         c->reduce = call->reduce;
@@ -326,8 +341,8 @@ static void collective_begin(struct gradsync_job *job, const struct call *call) 
         c->out = call->out;
         c->bytes = call->bytes;
         c->generation = collective_generation_of(job, call);
-        c->rank = job->rank;
-        c->world = job->world;
+        c->rank = job->standing.rank;
+        c->world = job->standing.world;
         c->at = c->chunk = 0;
         if (c->phase != COLLECTIVE_TOUCH) /* else the memory is of the connection on which an earlier call got it */
                 c->connection = job->gs->link.connection;
@@ -337,7 +352,7 @@ static void collective_begin(struct gradsync_job *job, const struct call *call) 
 static int collective_end_void(struct gradsync_job *job) {
         int r;
 
-        if (job->collective.generation == job->generation && !job->changing && !job->lost.known)
+        if (job->collective->generation == job->standing.generation && job->standing.state == STANDING_SETTLED)
                 job_interrupt(job, 0, 0, fail_text());
         r = job_wait_generation(job);
         if (r == GRADSYNC_OK)
@@ -345,9 +360,9 @@ static int collective_end_void(struct gradsync_job *job) {
         if (r != GRADSYNC_OK)
                 return r;
         r = job_void_code(job);
-        job->told = job->generation;
+        job->standing.told = job->standing.generation;
         return fail(r, "job '%s': the operation is void, the job has gone on to generation %u: %s. %s", job->name,
-                    job->generation, job->change.text,
+                    job->standing.generation, job->standing.loss.text,
                     r == GRADSYNC_VOID_BEHIND ? "Synchronise the state with gradsync_sync_state(), then call it again"
                                               : "Call it again");
 }
@@ -367,9 +382,9 @@ static int collective_check(const struct gradsync_job *job, const struct call *c
         if (call->bytes > LIMIT_ARENA)
                 return fail(GRADSYNC_INVALID, "job '%s': %s of %llu bytes is too large", job->name,
                             operation_name(call->kind), (unsigned long long)call->bytes);
-        if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= job->world && collective_generation_of(job, call) == job->generation)
+        if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= job->standing.world && collective_generation_of(job, call) == job->standing.generation)
                 return fail(GRADSYNC_INVALID, "job '%s': broadcast from rank %u of %u", job->name, call->root,
-                            job->world);
+                            job->standing.world);
         if (call->reduce != 0 && !reduce_valid(call->reduce, call->dtype))
                 return fail(GRADSYNC_INVALID, "job '%s': the %s of %s is not defined", job->name,
                             reduce_name(call->reduce), dtype_name(call->dtype));
@@ -379,12 +394,12 @@ static int collective_check(const struct gradsync_job *job, const struct call *c
 /* Refused for a loss that ends the job, which gradsyncd may tell to all only later, when nothing is done in the job any more. The
  * caller hears of it then, so that his next call has the same to say. */
 static bool collective_ends_job(const struct gradsync_job *job, int r) {
-        return r == GRADSYNC_MEMBER_LOST && (job->lost.known || job->gs->minor >= FRAME_MINOR_1);
+        return r == GRADSYNC_MEMBER_LOST && (standing_is_over(&job->standing) || job->gs->minor >= FRAME_MINOR_1);
 }
 
 /* Calls of no bytes are left out by every member alike, so nothing is sent for them. */
 static int collective_perform(struct gradsync_job *job, const struct call *call) {
-        struct collective *c = &job->collective;
+        struct collective *c = job->collective;
         int r = collective_check(job, call);
 
         if (r == GRADSYNC_OK && c->phase != COLLECTIVE_IDLE && !collective_same_call(c, call))

@@ -4,10 +4,12 @@
  * state is, all come to the same conclusion, and whoever is furthest broadcasts. A generation that ends meanwhile starts it
  * again; a member that was receiving then has no state, whatever it had before.
  */
+#include "client/lib/collective/sync.h"
+
 #include <stdlib.h>
 
 #include "client/lib/base/fail.h"
-#include "client/lib/job/job.h"
+#include "client/lib/collective/collective.h"
 #include "client/lib/plan/plan.h"
 
 static const char call_name[] = "gradsync_sync_state";
@@ -32,29 +34,29 @@ static uint64_t sync_mix(uint64_t x) {
 static uint64_t sync_digest_plans(const struct gradsync_job *job) {
         uint64_t sum = 0;
 
-        for (const struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+        for (const struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 if (step_next(plan, false) > 1)
                         sum += sync_mix((uint64_t)plan->ordinal << 48 ^ step_next(plan, false));
         return sum;
 }
 
 static int sync_begin(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, uint64_t step) {
-        struct sync *sync = &job->sync;
+        struct sync *sync = job->sync;
 
-        *sync = (struct sync){ .mine = { .tag = job->tag, .step = step, .digest = sync_digest(state, n) } };
+        *sync = (struct sync){ .mine = { .tag = job->standing.tag, .step = step, .digest = sync_digest(state, n) } };
         sync->mine.plans = sync_digest_plans(job);
-        sync->mine.flags = (job->history ? SYNC_HISTORY : 0) | (job->torn ? SYNC_TORN : 0);
+        sync->mine.claims = job->standing.claims;
         for (uint32_t i = 0; i < n; i++)
                 sync->mine.bytes += state[i].bytes;
-        sync->all = calloc(job->most, sizeof(*sync->all));      /* the world may grow before all have been asked */
+        sync->all = calloc(job->wish.max_world, sizeof(*sync->all));      /* the world may grow before all have been asked */
         if (sync->all == NULL)
-                return fail(GRADSYNC_NO_MEMORY, "no memory to gather the state of %u members", job->most);
+                return fail(GRADSYNC_NO_MEMORY, "no memory to gather the state of %u members", job->wish.max_world);
         return GRADSYNC_OK;
 }
 
-void sync_end(struct gradsync_job *job) {
-        free(job->sync.all);
-        job->sync.all = NULL;
+void sync_end(struct sync *sync) {
+        free(sync->all);
+        sync->all = NULL;
 }
 
 static int sync_compare_tags(const struct tag *a, const struct tag *b) {
@@ -77,7 +79,7 @@ static bool sync_same_state(const struct sync_entry *a, const struct sync_entry 
 }
 
 static int sync_check_sizes(const struct gradsync_job *job, const struct sync_entry *all) {
-        for (uint32_t rank = 1; rank < job->sync.world; rank++)
+        for (uint32_t rank = 1; rank < job->sync->world; rank++)
                 if (all[rank].digest != all[0].digest || all[rank].bytes != all[0].bytes)
                         return fail(GRADSYNC_OPERATION_MISMATCH,
                                     "job '%s': the state of rank %u has %llu bytes, that of rank 0 has %llu, or is cut into other "
@@ -93,16 +95,16 @@ static int sync_no_state(const struct gradsync_job *job) {
 /* Nobody has a state of this job: all come from the same checkpoint, or rank 0 decides, or the first after it whose state is
  * all its own. */
 static int sync_decide_fresh(struct gradsync_job *job) {
-        struct sync *sync = &job->sync;
+        struct sync *sync = job->sync;
         const struct sync_entry *all = sync->all;
         bool same = all[0].step > 0;
 
         sync->source = sync->world;
         for (uint32_t rank = 0; rank < sync->world; rank++) {
-                if ((all[rank].flags & SYNC_HISTORY) != 0)
+                if ((all[rank].claims & STANDING_HISTORY) != 0)
                         return sync_no_state(job);
-                same = same && all[rank].step == all[0].step && (all[rank].flags & SYNC_TORN) == 0;
-                if (sync->source == sync->world && (all[rank].flags & SYNC_TORN) == 0)
+                same = same && all[rank].step == all[0].step && (all[rank].claims & STANDING_TORN) == 0;
+                if (sync->source == sync->world && (all[rank].claims & STANDING_TORN) == 0)
                         sync->source = rank;
         }
         if (sync->source == sync->world)
@@ -113,7 +115,7 @@ static int sync_decide_fresh(struct gradsync_job *job) {
 }
 
 static int sync_decide(struct gradsync_job *job) {
-        struct sync *sync = &job->sync;
+        struct sync *sync = job->sync;
         const struct sync_entry *all = sync->all;
         int r = sync_check_sizes(job, all);
 
@@ -125,7 +127,7 @@ static int sync_decide(struct gradsync_job *job) {
                         sync->source = rank;
         if (all[sync->source].tag.generation == 0)
                 return sync_decide_fresh(job);
-        job->history = true;
+        job->standing.claims |= STANDING_HISTORY;
         for (uint32_t rank = 0; rank < sync->world; rank++)
                 sync->transfer |= !sync_same_state(&all[rank], &all[sync->source]);
         sync->receive = !sync_same_state(&sync->mine, &all[sync->source]);
@@ -133,7 +135,7 @@ static int sync_decide(struct gradsync_job *job) {
 }
 
 static int sync_gather(struct gradsync_job *job) {
-        struct sync *sync = &job->sync;
+        struct sync *sync = job->sync;
         int r;
 
         if (sync->gathered)
@@ -141,24 +143,25 @@ static int sync_gather(struct gradsync_job *job) {
         r = collective_allgather(job, &sync->mine, sync->all, sizeof(sync->mine));
         if (r != GRADSYNC_OK)
                 return r;
-        sync->generation = job->collective.generation;
-        sync->rank = job->collective.rank;
-        sync->world = job->collective.world;
+        sync->generation = job->collective->generation;
+        sync->rank = job->collective->rank;
+        sync->world = job->collective->world;
         r = sync_decide(job);
         sync->gathered = r == GRADSYNC_OK;
         if (sync->receive)
-                job->tag = (struct tag){ 0 };
+                job->standing.tag = (struct tag){ 0 };
         return r;
 }
 
 static int sync_transfer(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n) {
-        struct sync *sync = &job->sync;
+        struct sync *sync = job->sync;
 
         for (; sync->transfer && sync->at < n; sync->at++) {
                 void *data = state[sync->at].data;
                 int r = collective_broadcast(job, sync->generation, data, sync->receive ? data : NULL, state[sync->at].bytes, sync->source);
 
-                job->torn |= sync->receive && state[sync->at].bytes > 0 && job->collective.at > 0;
+                if (sync->receive && state[sync->at].bytes > 0 && job->collective->at > 0)
+                        job->standing.claims |= STANDING_TORN;
                 if (r != GRADSYNC_OK)
                         return r;
         }
@@ -167,36 +170,36 @@ static int sync_transfer(struct gradsync_job *job, const struct gradsync_state *
 
 /* What was void only because there is a new generation can begin. */
 static void sync_reopen_steps(struct gradsync_job *job) {
-        for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+        for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 if (plan->step.outcome == WIRE__OUTCOME__VOID && !step_open(plan))
                         step_begin(plan, step_next(plan, false));
 }
 
 /* Steps that were committed before the generation of the synchronisation, and whose finish() has not come yet. */
 static void sync_forget_steps(struct gradsync_job *job) {
-        for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
-                if (plan->renewed && plan->step.generation < job->sync.generation)
+        for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
+                if (plan->renewed && plan->step.generation < job->sync->generation)
                         step_forget(plan);
 }
 
 static int sync_conclude(struct gradsync_job *job, uint64_t *step) {
-        const struct sync *sync = &job->sync;
+        const struct sync *sync = job->sync;
         const struct sync_entry *from = &sync->all[sync->source];
+        struct standing *standing = &job->standing;
         int r = job_check(job);
 
         if (r != GRADSYNC_OK)
                 return r;
         *step = from->step;
-        job->tag = from->tag.generation > 0 ? from->tag : (struct tag){ sync->generation, 0 };
-        job->history = true;
-        job->torn = false;
+        standing->tag = from->tag.generation > 0 ? from->tag : (struct tag){ sync->generation, 0 };
+        standing->claims = STANDING_HISTORY;
         sync_forget_steps(job);
-        if (job->generation != sync->generation && job->newcomer)  /* there are others now, who do not have it */
+        if (standing->newcomer > sync->generation)      /* there are others now, who do not have it */
                 return GRADSYNC_VOID_RETRY;
-        job->behind = false;
-        if (job->generation != sync->generation)
+        standing->synchronised = sync->generation;
+        if (standing->generation != sync->generation)
                 return GRADSYNC_OK;
-        job->told = sync->generation;
+        standing->told = sync->generation;
         sync_reopen_steps(job);
         return GRADSYNC_OK;
 }
@@ -215,7 +218,7 @@ static int sync_synchronise(struct gradsync_job *job, const struct gradsync_stat
         int r;
 
         do {
-                r = job->sync.all == NULL ? sync_begin(job, state, n, *step) : GRADSYNC_OK;
+                r = job->sync->all == NULL ? sync_begin(job, state, n, *step) : GRADSYNC_OK;
                 if (r == GRADSYNC_OK)
                         r = sync_gather(job);
                 if (r == GRADSYNC_OK)
@@ -224,7 +227,7 @@ static int sync_synchronise(struct gradsync_job *job, const struct gradsync_stat
                         r = sync_conclude(job, step);
                 if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                         return r;
-                sync_end(job);
+                sync_end(job->sync);
         } while (r == GRADSYNC_VOID_RETRY || r == GRADSYNC_VOID_BEHIND);
         return r;
 }

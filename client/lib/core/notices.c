@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages from the daemon, and whom they are for. Runs with the handle's lock held; sends nothing. */
-#include <stdio.h>
+/* Messages from the daemon that answer no request, and whom they are for. */
+#include "client/lib/core/notices.h"
 
-#include "client/lib/wire/context.h"
-#include "client/lib/base/fail.h"
-#include "client/lib/job/job.h"
-#include "client/lib/plan/plan.h"
+#include "client/lib/member/generation.h"
+#include "client/lib/member/member.h"
+
 
 static struct gradsync_plan *notices_find_plan(struct gradsync *gs, uint32_t handle, uint32_t ordinal) {
         struct gradsync_job *job = job_find(gs, handle);
-        struct gradsync_plan *plan = job ? job->plans : NULL;
+        struct gradsync_plan *plan = job ? job->plans->list : NULL;
 
         while (plan != NULL && plan->ordinal != ordinal)
                 plan = plan->next;
@@ -51,35 +50,16 @@ static int notices_plan_step(struct gradsync *gs, const Wire__PlanStep *message)
         return GRADSYNC_OK;
 }
 
-static int notices_stall(struct gradsync *gs, const Wire__Stall *message) {
-        struct gradsync_job *job = job_find(gs, message->job);
-        struct stall *stall;
+static int notices_stall(struct gradsync *gs, const Wire__Stall *stall) {
+        struct gradsync_job *job = job_find(gs, stall->job);
 
-        if (job == NULL || gs->stall == NULL)
-                return GRADSYNC_OK;
-        stall = &job->stall;
-        stall->step = message->step;
-        stall->since_ms = message->since_ms;
-        stall->rank = message->rank;
-        stall->bucket = message->bucket;
-        stall->pid = message->pid;
-        snprintf(stall->process_state, sizeof(stall->process_state), "%s",
-                 message->process_state ? message->process_state : "");
-        snprintf(stall->parameter, sizeof(stall->parameter), "%s",
-                 message->parameter ? message->parameter : "");
-        snprintf(stall->text, sizeof(stall->text), "%s", message->text ? message->text : "");
-        stall->pending = true;
-        gs->stalls_pending = true;
+        if (job != NULL)
+                stall_note(job, stall);
         return GRADSYNC_OK;
 }
 
-int notices_message(void *owner, const struct frame_header *header, const ProtobufCMessage *message,
-                  struct fdpass_packet *packet) {
-        struct gradsync *gs = owner;
-
-        if (header->request != 0)
-                return request_answered(gs, header, message, packet);
-        switch (header->type) {
+int notices_take(struct gradsync *gs, uint16_t type, const ProtobufCMessage *message) {
+        switch (type) {
         case WIRE__MESSAGE_TYPE__STEP: return notices_step(gs, (const Wire__Step *)message);
         case WIRE__MESSAGE_TYPE__LOST: return notices_lost(gs, (const Wire__Lost *)message);
         case WIRE__MESSAGE_TYPE__NEWGEN: return notices_newgen(gs, (const Wire__Newgen *)message);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See rejoin.h. */
+
 #include "client/lib/member/rejoin.h"
 
 #include <stdio.h>
@@ -8,9 +9,11 @@
 
 #include "client/lib/base/clock.h"
 #include "client/lib/base/fail.h"
-#include "client/lib/job/job.h"
-#include "client/lib/plan/plan.h"
+#include "client/lib/member/generation.h"
+#include "client/lib/member/member.h"
 #include "client/lib/memory/registered.h"
+#include "client/lib/plan/describe.h"
+
 
 #define PATIENCE 20 /* members compute, or write a checkpoint, and then find that there is another daemon */
 
@@ -24,22 +27,12 @@ static struct gradsync_job *rejoin_job(struct request *request) {
         return (struct gradsync_job *)((char *)request - offsetof(struct gradsync_job, rejoin.request));
 }
 
-static bool rejoin_is_over(const struct gradsync_job *job) {
-        return job->over || job->lost.known;
-}
-
-/* A chunk of a collective whose end may be known to others stays open. */
-static bool rejoin_may_have_ended(const struct gradsync_job *job) {
-        return job->joined && !rejoin_is_over(job) && job->collective.phase == COLLECTIVE_CHUNKS;
-}
-
 static void rejoin_break_requests(struct gradsync_job *job) {
         request_end(&job->request, REQUEST_BROKEN, broken);
-        if (!rejoin_may_have_ended(job))
-                request_end(&job->collective.request, REQUEST_BROKEN, broken);
-        if (job->planning != NULL)
-                request_end(&job->planning->request, REQUEST_BROKEN, broken);
-        for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next)
+        collective_lost(job->collective, broken);
+        if (job->plans->making != NULL)
+                request_end(&job->plans->making->request, REQUEST_BROKEN, broken);
+        for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 request_end(&plan->request, REQUEST_BROKEN, broken);
         if (job->registering != NULL)
                 request_end(&job->registering->request, REQUEST_BROKEN, broken);
@@ -52,11 +45,10 @@ void rejoin_lost(struct gradsync_job *job) {
 
         rejoin_break_requests(job);
         request_close(job->gs, &rejoin->request);
-        if (!job->joined)
+        if (!job_is_joined(job))
                 return;
         job->handle = 0;
-        if (rejoin_is_over(job)) {
-                job->joined = false;
+        if (standing_is_over(&job->standing)) {
                 rejoin->phase = REJOIN_NONE;
                 return;
         }
@@ -66,16 +58,9 @@ void rejoin_lost(struct gradsync_job *job) {
 }
 
 void rejoin_end(struct gradsync_job *job, uint64_t operations, bool failed) {
-        struct request *request = &job->collective.request;
-
         job->rejoin.phase = REJOIN_NONE;
         request_close(job->gs, &job->rejoin.request);
-        if (operations <= job->sequence)
-                request_end(request, REQUEST_BROKEN, broken);
-        else if (failed)
-                request_end(request, GRADSYNC_OPERATION_MISMATCH, "another member has made a different call");
-        else
-                request_end(request, GRADSYNC_OK, "");
+        collective_settle(job->collective, operations, failed, broken);
         job->gs->link.pending = true;
         link_notify(&job->gs->link);
 }
@@ -86,9 +71,9 @@ static int rejoin_take_rejoined(struct request *request, const ProtobufCMessage 
 
         job->handle = ((const Wire__Rejoined *)message)->job;
         job->rejoin.phase = REJOIN_TELL;
-        job->rejoin.plan = job->plans;
+        job->rejoin.plan = job->plans->list;
         job->rejoin.staging_told = false;
-        for (struct gradsync_plan *plan = job->plans; plan != NULL; plan = plan->next) {
+        for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next) {
                 plan->at = 0;
                 plan->begun = false;
         }
@@ -105,12 +90,10 @@ static void rejoin_end_refused(struct gradsync_job *job, const struct request *r
 
         snprintf(text, sizeof(text), "gradsyncd was restarted, and does not take this member back: %.800s",
                  request->text ? request->text : "no reason given");
-        generation_lose(job, job->rank, (int32_t)getpid(), text);
+        generation_lose(job, job->standing.rank, (int32_t)getpid(), text);
         rejoin_end(job, 0, false);
         if (job->handle != 0)
                 job->rejoin.phase = REJOIN_QUIT;
-        else
-                job->joined = false;
 }
 
 static void rejoin_take_refusal(struct request *request) {
@@ -123,6 +106,7 @@ static void rejoin_memory_refused(struct request *request) {
 }
 
 static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
+        const struct standing *standing = &job->standing;
         const struct wish *wish = &job->wish;
         bool failed;
 
@@ -132,10 +116,10 @@ static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         rejoin->has_wait_ms = rejoin->has_operations = rejoin->has_next_plan = true;
         rejoin->incarnation = (uint64_t)wish->incarnation;
         rejoin->token = wish->token[0] != '\0' ? (char *)(uintptr_t)wish->token : NULL;
-        rejoin->generation = job->generation;
-        rejoin->rank = job->rank;
-        rejoin->local_rank = job->local_rank;
-        rejoin->world = job->world;
+        rejoin->generation = standing->generation;
+        rejoin->rank = standing->rank;
+        rejoin->local_rank = standing->local_rank;
+        rejoin->world = standing->world;
         rejoin->member = job->member;
         rejoin->min_world = wish->min_world;
         rejoin->max_world = wish->max_world;
@@ -146,17 +130,18 @@ static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         rejoin->has_instance = wish->instance >= 0;
         rejoin->instance = (uint64_t)(wish->instance >= 0 ? wish->instance : 0);
         rejoin->wait_ms = rejoin_wait_ms(job->gs);
-        rejoin->operations = collective_operations(job, &failed);
+        rejoin->operations = collective_operations(job->collective, &failed);
         rejoin->has_operation_failed = rejoin->operation_failed = failed;
-        rejoin->next_plan = job->planning != NULL && job->planning->phase != PLAN_AGREED
-                                    ? job->planning->ordinal
-                                    : job->next_plan;
-        rejoin->has_ended = rejoin->ended = job->changing;
-        rejoin->has_lost_rank = job->changing && job->change.pid != 0;
-        rejoin->lost_rank = job->change.rank;
+        rejoin->next_plan = job->plans->making != NULL && job->plans->making->phase != PLAN_AGREED
+                                    ? job->plans->making->ordinal
+                                    : job->plans->next;
+        rejoin->has_ended = rejoin->ended = standing->state == STANDING_CHANGING;
+        rejoin->has_lost_rank = rejoin->ended && standing->loss.pid != 0;
+        rejoin->lost_rank = standing->loss.rank;
         rejoin->has_orderly = rejoin->orderly = job->rejoin.orderly;
-        rejoin->has_resumed = rejoin->resumed = job->resumed;
-        rejoin->has_history = rejoin->history = job->history || job->tag.generation != 0;
+        rejoin->has_resumed = rejoin->resumed = standing->resumed == standing->generation;
+        rejoin->has_history = rejoin->history =
+                (standing->claims & STANDING_HISTORY) != 0 || standing->tag.generation != 0;
 }
 
 static int rejoin_ask(struct gradsync_job *job) {
@@ -196,7 +181,7 @@ static int rejoin_offer(struct gradsync_plan *plan, uint32_t id) {
         message.job = plan->job->handle;
         message.plan = plan->ordinal;
         message.step = committed ? step->number : step_next(plan, false) - 1;
-        message.launched = step->outcome == WIRE__OUTCOME__OPEN ? step->cursor : 0;
+        message.launched = step->outcome == WIRE__OUTCOME__OPEN ? plan->ready.sent : 0;
         return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_PLAN, id, &message.base, plan->fd);
 }
 
@@ -214,13 +199,13 @@ static int rejoin_tell_plan(struct gradsync_job *job, struct gradsync_plan *plan
 static int rejoin_tell_staging(struct gradsync_job *job) {
         Wire__RejoinStaging message = WIRE__REJOIN_STAGING__INIT;
 
-        if (!job->staging_agreed)
+        if (!job->collective->staging_agreed)
                 return GRADSYNC_OK;
         message.has_job = message.has_bytes = true;
         message.job = job->handle;
-        message.bytes = job->staging.bytes;
+        message.bytes = job->collective->staging.bytes;
         return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_STAGING, job->rejoin.request.id,
-                         &message.base, job->staging_fd);
+                         &message.base, job->collective->staging_fd);
 }
 
 static int rejoin_tell_end(struct gradsync_job *job) {
@@ -282,7 +267,6 @@ static void rejoin_quit(struct gradsync_job *job) {
                 return;
         job->rejoin.phase = REJOIN_NONE;
         job->handle = 0;
-        job->joined = false;
 }
 
 void rejoin_advance(struct gradsync_job *job) {
@@ -292,15 +276,4 @@ void rejoin_advance(struct gradsync_job *job) {
         case REJOIN_QUIT: rejoin_quit(job); break;
         default: break;
         }
-}
-
-int job_wait_daemon(struct gradsync_job *job) {
-        int r = job_check(job);
-
-        while (r == GRADSYNC_OK && job->rejoin.phase != REJOIN_NONE) {
-                r = context_wait(job->gs, NEVER);
-                if (r == GRADSYNC_OK)
-                        r = job_check(job);
-        }
-        return r;
 }

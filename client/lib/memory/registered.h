@@ -37,6 +37,5 @@ void registered_free(struct gradsync_memory *memory);
 /* In a forked child: only memory. */
 void registered_forget(struct gradsync_memory *memory);
 
-/* Whether parameters that are registered for the next plan overlap with each other, or with those of another plan made over this
- * handle. OK, INVALID or STATE, NO_MEMORY with the text. */
-int placement_check_overlap(const struct gradsync_job *job);
+/* The daemon gives its access to it up. */
+int registered_withdraw(struct gradsync_memory *memory);

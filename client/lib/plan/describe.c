@@ -3,7 +3,8 @@
  * The description of a plan as a series of frames: its size, its parameters and its buckets in chunks, and the end. Goes
  * on where the socket was full, or where a call was interrupted.
  */
-#include "client/lib/base/clock.h"
+#include "client/lib/plan/describe.h"
+
 #include "client/lib/base/fail.h"
 #include "client/lib/plan/plan.h"
 #include "client/lib/memory/registered.h"
@@ -16,14 +17,14 @@ static int describe_begin(struct gradsync_plan *plan, uint32_t request) {
         begin.has_job = begin.has_generation = begin.has_plan = begin.has_params = begin.has_buckets = true;
         begin.has_arena_bytes = begin.has_diagnosis_bytes = begin.has_reduce = begin.has_timeout_ms = true;
         begin.job = plan->job->handle;
-        begin.generation = plan->job->generation;
+        begin.generation = plan->job->standing.generation;
         begin.plan = plan->ordinal;
         begin.params = plan->layout.n_params;
         begin.buckets = plan->layout.n_buckets;
         begin.arena_bytes = plan->layout.arena_bytes;
         begin.diagnosis_bytes = plan->layout.diagnosis_bytes;
         begin.reduce = (Wire__Reduce)plan->reduce;
-        begin.timeout_ms = plan->job->timeout_ms;
+        begin.timeout_ms = plan->job->wish.timeout_ms;
         return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BEGIN, request, &begin.base,
                          -1);
 }

@@ -21,7 +21,7 @@ static int finish_fail_void(const struct gradsync_plan *plan) {
                 snprintf(who, sizeof(who), "rank %u (pid %d) was lost: ", loss->rank, (int)loss->pid);
         return fail(code, "job '%s', step %llu is void on all members: %s%s. Its gradients are undefined; %s", job->name,
                     (unsigned long long)plan->step.number, who, loss->text,
-                    job->lost.known              ? "compute the step again after joining anew"
+                    standing_is_over(&job->standing)              ? "compute the step again after joining anew"
                     : code == GRADSYNC_VOID_RETRY ? "compute the step again"
                                                   : "synchronise the state with gradsync_sync_state(), then compute the step again");
 }
@@ -50,7 +50,7 @@ static int finish_fail_missing(const struct gradsync_plan *plan) {
         return fail(
                 GRADSYNC_STATE,
                 "job '%s', rank %u, step %llu: %u of %u parameters are neither ready nor absent: %s%s. Mark them, then finish",
-                plan->job->name, plan->job->rank, (unsigned long long)step->number, left,
+                plan->job->name, plan->job->standing.rank, (unsigned long long)step->number, left,
                 plan->layout.n_params, names, left > told ? ", …" : "");
 }
 
@@ -186,7 +186,7 @@ static void finish_conclude(struct gradsync_plan *plan, struct gradsync_info *in
                 info->nonfinite = results_nonfinite(&plan->results[plan->current], &info->nonfinite_rank);
                 info->bytes = plan->layout.payload;
                 plan->current ^= 1;
-                plan->job->tag = (struct tag){ step->generation, plan->job->tag.commits + 1 };
+                plan->job->standing.tag = (struct tag){ step->generation, plan->job->standing.tag.commits + 1 };
         } else {
                 info->lost_rank = step->loss.rank;
                 info->lost_pid = step->loss.pid;
@@ -234,7 +234,7 @@ int gradsync_finish(struct gradsync_plan *plan, struct gradsync_info *ret) {
                 return r;
         r = finish_wait_outcome(plan);
         if (r == GRADSYNC_VOID_RETRY || r == GRADSYNC_VOID_BEHIND)
-                plan->job->told = plan->job->generation;
+                plan->job->standing.told = plan->job->standing.generation;
         if (r == GRADSYNC_OK || r == GRADSYNC_VOID_RETRY || r == GRADSYNC_VOID_BEHIND) {
                 finish_end_waiters(plan, r);
                 finish_conclude(plan, &info);

@@ -48,8 +48,10 @@ static int mark_end(struct gradsync_plan *plan, uint32_t param) {
         if (step->mark[param] == MARK_ABSENT)
                 step->absent[b]++;
         diagnosis_mark(plan->page, param);
-        step->missing[b]--;
-        return b == step->cursor && step->missing[b] == 0 ? ready_send(plan) : GRADSYNC_OK;
+        if (--step->missing[b] > 0)
+                return GRADSYNC_OK;
+        ready_append(plan, b);
+        return ready_send(plan);
 }
 
 /* While there is no daemon, whoever comes by looks for one. */
@@ -136,7 +138,7 @@ int gradsync_divisor(struct gradsync_plan *plan, uint32_t divisor) {
                 r = fail(GRADSYNC_INVALID,
                          "gradsync_divisor(): the plan computes the %s, which divides by nothing",
                          reduce_name(plan->reduce));
-        if (r == GRADSYNC_OK && plan->step.cursor > 0 && divisor != plan->step.divisor)
+        if (r == GRADSYNC_OK && plan->ready.sent > 0 && divisor != plan->step.divisor)
                 r = fail(
                         GRADSYNC_STATE,
                         "job '%s', step %llu: bucket 0 is on its way already; set the divisor before the first parameter is ready",

@@ -12,8 +12,10 @@
 
 #include "client/lib/base/clock.h"
 #include "client/lib/base/fail.h"
-#include "client/lib/wire/fork.h"
 #include "client/lib/base/options.h"
+#include "client/lib/memory/registered.h"
+#include "client/lib/plan/describe.h"
+#include "client/lib/plan/placement.h"
 #include "proto/names.h"
 
 #define OLDEST_OPTIONS (offsetof(struct gradsync_plan_options, bucket_bytes) + sizeof(uint64_t))
@@ -23,7 +25,7 @@ static struct gradsync_plan *plan_of_request(struct request *request) {
         return (struct gradsync_plan *)((char *)request - offsetof(struct gradsync_plan, request));
 }
 
-static void plan_release(struct gradsync_plan *plan) {
+static void plan_free_parts(struct gradsync_plan *plan) {
         step_deinit(plan);
         results_deinit(&plan->results[0]);
         results_deinit(&plan->results[1]);
@@ -36,25 +38,25 @@ void plan_free(struct gradsync_plan *plan) {
         shared_unmap(&plan->arena);
         if (plan->fd >= 0)
                 close(plan->fd);
-        plan_release(plan);
+        plan_free_parts(plan);
 }
 
 void plan_forget(struct gradsync_plan *plan) {
         free(plan->request.text);
-        plan_release(plan);
+        plan_free_parts(plan);
 }
 
 static int plan_check_reduce(const struct gradsync_job *job, unsigned reduce) {
-        for (uint32_t i = 0; i < job->params.n; i++)
-                if (!reduce_valid(reduce, job->params.list[i].dtype))
+        for (uint32_t i = 0; i < job->plans->params.n; i++)
+                if (!reduce_valid(reduce, job->plans->params.list[i].dtype))
                         return fail(GRADSYNC_INVALID, "parameter \"%s\": the %s of %s is not defined",
-                                    job->params.list[i].name, reduce_name(reduce),
-                                    dtype_name(job->params.list[i].dtype));
+                                    job->plans->params.list[i].name, reduce_name(reduce),
+                                    dtype_name(job->plans->params.list[i].dtype));
         return GRADSYNC_OK;
 }
 
 static void plan_set_deadline(struct gradsync_plan *plan) {
-        uint64_t ms = plan->job->timeout_ms;
+        uint64_t ms = plan->job->wish.timeout_ms;
 
         plan->deadline = ms == 0 ? NEVER : clock_after_ms(ms + ANSWER_GRACE_MS);
 }
@@ -63,6 +65,7 @@ static void plan_set_deadline(struct gradsync_plan *plan) {
 static int plan_create(struct gradsync_job *job, const struct gradsync_plan_options *options,
                     struct gradsync_plan **ret) {
         struct gradsync_plan *plan = calloc(1, sizeof(*plan));
+        struct plans *plans = job->plans;
         int r;
 
         if (plan == NULL)
@@ -74,20 +77,20 @@ static int plan_create(struct gradsync_job *job, const struct gradsync_plan_opti
         if (r == GRADSYNC_OK)
                 r = placement_check_overlap(job);
         if (r == GRADSYNC_OK)
-                r = layout_init(&plan->layout, &job->params, options->first_bucket_bytes,
+                r = layout_init(&plan->layout, &job->plans->params, options->first_bucket_bytes,
                                 options->bucket_bytes);
         for (unsigned i = 0; i < 2 && r == GRADSYNC_OK; i++)
-                r = results_init(&plan->results[i], &plan->layout, job->most);
+                r = results_init(&plan->results[i], &plan->layout, job->wish.max_world);
         if (r == GRADSYNC_OK)
                 r = step_init(plan);
         if (r != GRADSYNC_OK) {
                 plan_free(plan);
                 return r;
         }
-        plan->params = job->params;
-        job->params = (struct params){ 0 };
-        plan->ordinal = job->next_plan;
-        job->next_plan = job->later < job->n_later ? job->later_plan[job->later++] : job->next_plan + 1;
+        plan->params = plans->params;
+        plans->params = (struct params){ 0 };
+        plan->ordinal = plans->next;
+        plans->next = plans->at_later < plans->n_later ? plans->later[plans->at_later++] : plans->next + 1;
         plan->connection = job->gs->link.connection;
         plan_set_deadline(plan);
         *ret = plan;
@@ -140,8 +143,8 @@ static void plan_take_part(struct gradsync_plan *plan, uint64_t step) {
         plan->phase = PLAN_AGREED;
         plan->agreed_ns = plan->finished_ns = clock_ns();
         step_begin(plan, step + 1);
-        plan->next = plan->job->plans;
-        plan->job->plans = plan;
+        plan->next = plan->job->plans->list;
+        plan->job->plans->list = plan;
 }
 
 /* Here and not in the caller's thread, which comes later: a message for the plan may be the next. */
@@ -163,15 +166,15 @@ static int plan_say_mapped(struct gradsync_plan *plan) {
 
 /* The daemon holds an arena for a plan that failed here: it is told, and its answer is of no interest. */
 static void plan_say_dropped(struct gradsync_plan *plan) {
-        Wire__PlanDrop plan_drop = WIRE__PLAN_DROP__INIT;
+        Wire__PlanDrop drop = WIRE__PLAN_DROP__INIT;
         struct gradsync *gs = plan->job->gs;
         struct request unheard = { 0 };
 
-        plan_drop.has_job = plan_drop.has_plan = true;
-        plan_drop.job = plan->job->handle;
-        plan_drop.plan = plan->ordinal;
+        drop.has_job = drop.has_plan = true;
+        drop.job = plan->job->handle;
+        drop.plan = plan->ordinal;
         request_open(gs, &unheard, WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL);
-        link_send(&gs->link, WIRE__MESSAGE_TYPE__PLAN_DROP, unheard.id, &plan_drop.base, -1);
+        link_send(&gs->link, WIRE__MESSAGE_TYPE__PLAN_DROP, unheard.id, &drop.base, -1);
         request_close(gs, &unheard);
 }
 
@@ -237,21 +240,21 @@ static int plan_negotiate_alone(struct gradsync_plan *plan) {
 
 static int plan_make(struct gradsync_job *job, const struct gradsync_plan_options *options,
                 struct gradsync_plan **ret) {
-        struct gradsync_plan *plan = job->planning;
+        struct gradsync_plan *plan = job->plans->making;
         int r;
 
         if (plan == NULL) {
                 r = plan_create(job, options, &plan);
                 if (r != GRADSYNC_OK) {
-                        params_deinit(&job->params); /* else nothing would get them out of registered memory again */
+                        params_deinit(&job->plans->params); /* else nothing would get them out of registered memory again */
                         return r;
                 }
-                job->planning = plan;
+                job->plans->making = plan;
         }
         r = job->gs->standalone ? plan_negotiate_alone(plan) : plan_negotiate_until_known(plan);
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                 return r;
-        job->planning = NULL;
+        job->plans->making = NULL;
         if (r == GRADSYNC_OK) {
                 *ret = plan;
                 return r;
@@ -278,7 +281,7 @@ int gradsync_plan(struct gradsync_job *job, struct gradsync_plan **plan) {
         return gradsync_plan_with(job, NULL, plan);
 }
 
-static int plan_drop(struct gradsync_plan *plan) {
+static int plan_ask_drop(struct gradsync_plan *plan) {
         struct gradsync_job *job = plan->job;
         Wire__PlanDrop message = WIRE__PLAN_DROP__INIT;
         int r;
@@ -315,14 +318,13 @@ int gradsync_plan_free(struct gradsync_plan *plan) {
         r = job_enter(job, "gradsync_plan_free");
         if (r != GRADSYNC_OK)
                 return r;
-        r = plan_drop(plan);
+        r = plan_ask_drop(plan);
         if (r == GRADSYNC_OK) {
-                for (struct gradsync_plan **at = &job->plans; *at != NULL; at = &(*at)->next) {
-                        if (*at != plan)
-                                continue;
-                        *at = plan->next;
-                        break;
-                }
+                struct gradsync_plan **at = &job->plans->list;
+
+                while (*at != plan)
+                        at = &(*at)->next;
+                *at = plan->next;
                 if (job->rejoin.plan == plan)
                         job->rejoin.plan = plan->next;
                 plan_free(plan);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * struct gradsync_plan: parameters laid out in an arena, and the open step over them. plan.c negotiates it with the daemon,
- * step.c runs its steps, mark.c and finish.c are how the trainer drives them, results.c keeps what they brought.
+ * struct gradsync_plan: parameters laid out in an arena, and the open step over them. plan.c negotiates it with the
+ * daemon, step.c keeps the open step, mark.c and finish.c are how the trainer drives it, ready.c tells the daemon of
+ * buckets that are ready.
  */
 #pragma once
 
@@ -9,9 +10,12 @@
 #include <stdint.h>
 
 #include "client/lib/job/job.h"
-#include "client/lib/plan/layout.h"
 #include "client/lib/memory/shared.h"
+#include "client/lib/plan/layout.h"
+#include "client/lib/plan/params.h"
+#include "client/lib/plan/ready.h"
 #include "client/lib/plan/results.h"
+#include "client/lib/plan/step.h"
 #include "proto/diagnosis.h"
 
 enum plan_phase {
@@ -20,24 +24,6 @@ enum plan_phase {
         PLAN_MAP,                       /* has it; maps and touches it */
         PLAN_MAPPED,                    /* says so, and waits for all to agree */
         PLAN_AGREED,
-};
-
-enum mark { MARK_NONE = 0, MARK_READY, MARK_ABSENT };
-
-struct step {                           /* the open one */
-        uint64_t number;
-        unsigned outcome;               /* WIRE__OUTCOME__… */
-        uint32_t generation;            /* if that is COMMITTED, in which it was */
-        struct loss loss;               /* if that is VOID */
-        uint8_t *mark;                  /* enum mark, per parameter */
-        uint32_t *missing;              /* per bucket: parameters that are neither ready nor absent */
-        uint32_t *absent;               /* per bucket: absent ones */
-        uint8_t *done;                  /* per bucket: its result is here */
-        bool touched;                   /* some parameter was marked */
-        uint32_t marked;                /* parameters that are ready or absent */
-        uint32_t cursor;                /* the next bucket to launch */
-        uint32_t divisor;               /* 0: the world size */
-        uint64_t blocked_ns;            /* in finish and wait */
 };
 
 struct gradsync_plan {
@@ -63,13 +49,22 @@ struct gradsync_plan {
         struct request request;
         /* steps */
         struct step step;
+        struct ready ready;
         struct results results[2];      /* of the open step, and of the last finished one: */
         unsigned current;               /* index of the open one's */
-        uint8_t *absent_map;            /* scratch of the launch */
         uint64_t agreed_ns, finished_ns, exposed_ns;
         uint32_t waiters;               /* threads in finish or wait; since when there are any: */
         uint64_t waiting_ns;
         struct waiter *waiter;          /* finish.c: those in gradsync_wait() */
+};
+
+/* The plans of a job. */
+struct plans {
+        struct params params;           /* registered for the next plan */
+        /* The ordinal of the next plan, and of the ones after it where they do not follow one another. */
+        uint32_t next, later[LIMIT_PLANS], n_later, at_later;
+        struct gradsync_plan *list;     /* agreed ones */
+        struct gradsync_plan *making;   /* the one that is being made, or agreed but not yet taken by the caller */
 };
 
 void plan_free(struct gradsync_plan *plan);     /* local; its job does not know it any more */
@@ -82,35 +77,3 @@ int plan_leave(const struct gradsync_plan *plan, int r);
 void *plan_address(const struct gradsync_plan *plan, uint32_t param);
 int plan_check_param(const struct gradsync_plan *plan, uint32_t param, const char *call);
 
-/* describe.c: sends what is left of the description. OK once the last frame is out, or an early refusal has come. */
-int describe_plan(struct gradsync_plan *plan);
-/* The next frame of it, but for the last; *ret_last: there is none before that. OK, AGAIN, or the link has failed. */
-int describe_next(struct gradsync_plan *plan, uint32_t request, bool *ret_last);
-
-/* step.c */
-int step_init(struct gradsync_plan *plan);
-void step_deinit(struct gradsync_plan *plan);
-void step_begin(struct gradsync_plan *plan, uint64_t number);
-bool step_open(const struct gradsync_plan *plan);       /* something was marked, and finish() has not returned */
-/* Hands over every bucket whose turn it is, as far as the socket has room. OK, or the link has failed. */
-int ready_send(struct gradsync_plan *plan);
-int step_message(struct gradsync_plan *plan, const Wire__Step *message);
-void step_void(struct gradsync_plan *plan, uint32_t rank, int32_t pid, const char *text);
-/* The job is in a new generation: what was begun in the old one is void, and the next finish() says so. */
-void step_regenerate(struct gradsync_plan *plan);
-/* After a restart of the daemon. All READYs are sent again; */
-void step_resume(struct gradsync_plan *plan);
-/* or the others have committed this step, and this member has not got its results. */
-void step_skip(struct gradsync_plan *plan, uint64_t number);
-/* The state that all members have now is to be taken as one without this step, which was committed: it is void here. */
-void step_forget(struct gradsync_plan *plan);
-/* Number of the step that follows the open one. */
-uint64_t step_next(const struct gradsync_plan *plan, bool committed);
-/* Whether the job has lost a member, but this step was begun before and ends by its own outcome, which the notice of the
- * loss follows. */
-bool step_outcome_due(const struct gradsync_plan *plan);
-/* job_check(), but OK while the outcome is due. */
-int step_check_job(const struct gradsync_plan *plan);
-
-/* standalone.c: the reduction of a world of one. */
-void standalone_reduce(struct gradsync_plan *plan, uint32_t bucket);

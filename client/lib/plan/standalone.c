@@ -3,6 +3,8 @@
  * The reduction of a world of one, for a trainer that was started by itself on a machine without a daemon. The result is
  * the input, divided where a divisor was set; the statistics are the ones a daemon would report.
  */
+#include "client/lib/plan/standalone.h"
+
 #include <math.h>
 #include <string.h>
 

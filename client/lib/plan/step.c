@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The open step: what is marked, what has been launched, what has come back. A bucket that does not fit the socket stays
- * where the cursor is and is launched by whoever comes by next: another ready(), a waiting call, or the caller's dispatch.
- */
+/* The open step: what is marked, and what has come back. */
+#include "client/lib/plan/step.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,8 +16,8 @@ int step_init(struct gradsync_plan *plan) {
         step->missing = calloc(layout->n_buckets, sizeof(uint32_t));
         step->absent = calloc(layout->n_buckets, sizeof(uint32_t));
         step->done = calloc(layout->n_buckets, 1);
-        plan->absent_map = calloc((layout->n_params + 7) / 8, 1);
-        if (step->mark && step->missing && step->absent && step->done && plan->absent_map)
+        plan->ready.absent_map = calloc((layout->n_params + 7) / 8, 1);
+        if (step->mark && step->missing && step->absent && step->done && plan->ready.absent_map)
                 return GRADSYNC_OK;
         return fail(GRADSYNC_NO_MEMORY, "no memory for the step of a plan of %u parameters",
                     layout->n_params);
@@ -29,19 +28,19 @@ void step_deinit(struct gradsync_plan *plan) {
         free(plan->step.missing);
         free(plan->step.absent);
         free(plan->step.done);
-        free(plan->absent_map);
+        free(plan->ready.absent_map);
 }
 
 void step_begin(struct gradsync_plan *plan, uint64_t number) {
         const struct layout *layout = &plan->layout;
         struct step *step = &plan->step;
 
-        results_world(&plan->results[plan->current], plan->job->world);
+        results_world(&plan->results[plan->current], plan->job->standing.world);
         step->number = number;
         step->outcome = WIRE__OUTCOME__OPEN;
-        step->loss.known = false;
         step->touched = false;
-        step->marked = step->cursor = step->divisor = 0;
+        step->marked = step->divisor = 0;
+        plan->ready.sent = plan->ready.queued = 0;
         step->blocked_ns = 0;
         memset(step->mark, 0, layout->n_params);
         memset(step->absent, 0, layout->n_buckets * sizeof(uint32_t));
@@ -66,7 +65,7 @@ void step_void(struct gradsync_plan *plan, uint32_t rank, int32_t pid, const cha
 }
 
 void step_regenerate(struct gradsync_plan *plan) {
-        const struct loss *change = &plan->job->change;
+        const struct loss *change = &plan->job->standing.loss;
 
         if (plan->step.outcome == WIRE__OUTCOME__COMMITTED)
                 plan->renewed = true;
@@ -79,7 +78,7 @@ void step_resume(struct gradsync_plan *plan) {
 
         if (step->outcome != WIRE__OUTCOME__OPEN)
                 return;
-        step->cursor = 0;
+        plan->ready.sent = 0;
         memset(step->done, 0, plan->layout.n_buckets);
 }
 
@@ -120,7 +119,7 @@ static int step_take_results(struct gradsync_plan *plan, const Wire__Step *messa
 }
 
 static bool step_is_complete(const struct gradsync_plan *plan) {
-        return plan->step.cursor == plan->layout.n_buckets &&
+        return plan->ready.sent == plan->layout.n_buckets &&
                memchr(plan->step.done, 0, plan->layout.n_buckets) == NULL;
 }
 
@@ -128,7 +127,7 @@ int step_message(struct gradsync_plan *plan, const Wire__Step *message) {
         struct step *step = &plan->step;
         int r;
 
-        if (message->generation != plan->job->generation || message->step < step->number ||
+        if (message->generation != plan->job->standing.generation || message->step < step->number ||
             step->outcome != WIRE__OUTCOME__OPEN)
                 return GRADSYNC_OK;
         if (message->step > step->number)
@@ -154,69 +153,8 @@ int step_message(struct gradsync_plan *plan, const Wire__Step *message) {
         return GRADSYNC_OK;
 }
 
-/* Bit k: the bucket's k-th parameter is absent. */
-static size_t ready_map_absent(struct gradsync_plan *plan, const struct layout_bucket *bucket) {
-        size_t bytes = (bucket->n + 7) / 8;
-
-        memset(plan->absent_map, 0, bytes);
-        for (uint32_t k = 0; k < bucket->n; k++)
-                if (plan->step.mark[plan->layout.order[bucket->first + k]] == MARK_ABSENT)
-                        plan->absent_map[k / 8] |= (uint8_t)(1u << k % 8);
-        return bytes;
-}
-
-static int ready_send_bucket(struct gradsync_plan *plan, uint32_t b) {
-        const struct gradsync_job *job = plan->job;
-        Wire__Ready ready = WIRE__READY__INIT;
-
-        ready.has_job = ready.has_generation = ready.has_plan = ready.has_step = ready.has_bucket = true;
-        ready.job = job->handle;
-        ready.generation = job->generation;
-        ready.plan = plan->ordinal;
-        ready.step = plan->step.number;
-        ready.bucket = b;
-        if (plan->step.absent[b] > 0) {
-                ready.has_absent = true;
-                ready.absent.len = ready_map_absent(plan, &plan->layout.bucket[b]);
-                ready.absent.data = plan->absent_map;
-        }
-        ready.has_divisor = plan->step.divisor > 0;
-        ready.divisor = plan->step.divisor;
-        return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__READY, 0, &ready.base, -1);
-}
-
-static void ready_reduce_alone(struct gradsync_plan *plan, uint32_t b) {
-        standalone_reduce(plan, b);
-        plan->step.done[b] = 1;
-        link_notify(&plan->job->gs->link);
-        if (b + 1 == plan->layout.n_buckets)
-                plan->step.outcome = WIRE__OUTCOME__COMMITTED;
-}
-
-int ready_send(struct gradsync_plan *plan) {
-        struct step *step = &plan->step;
-
-        if (plan->job->rejoin.phase != REJOIN_NONE)
-                return GRADSYNC_OK;     /* all of them are said when the job goes on */
-        while (step->cursor < plan->layout.n_buckets && step->missing[step->cursor] == 0 &&
-               step->outcome == WIRE__OUTCOME__OPEN) {
-                int r = GRADSYNC_OK;
-
-                if (plan->job->gs->standalone)
-                        ready_reduce_alone(plan, step->cursor);
-                else
-                        r = ready_send_bucket(plan, step->cursor);
-                if (r == GRADSYNC_AGAIN)
-                        return GRADSYNC_OK;
-                if (r != GRADSYNC_OK)
-                        return r;
-                step->cursor++;
-        }
-        return GRADSYNC_OK;
-}
-
 bool step_outcome_due(const struct gradsync_plan *plan) {
-        return plan->job->lost.known && !plan->job->over && plan->job->gs->link.failed == 0 &&
+        return plan->job->standing.state == STANDING_LOSING && plan->job->gs->link.failed == 0 &&
                plan->step.touched;
 }
 

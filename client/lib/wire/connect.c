@@ -3,20 +3,22 @@
  * From options and environment to a connection that has exchanged HELLO and WELCOME. Tries the sockets in their order and
  * remembers what was tried, for the error that names them all.
  */
+#include "client/lib/wire/connect.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "client/lib/base/clock.h"
-#include "client/lib/wire/context.h"
 #include "client/lib/base/environ.h"
 #include "client/lib/base/fail.h"
-#include "proto/names.h"
+#include "client/lib/wire/context.h"
+#include "client/lib/wire/hello.h"
+#include "client/lib/wire/reconnect.h"
 
 #define CONNECT_TIMEOUT_S 10 /* a daemon that is stopped neither accepts nor answers */
 
@@ -116,16 +118,6 @@ static int connect_first(struct gradsync *gs, const struct environ_sockets *sock
         return -1;
 }
 
-/* A service manager that opened the socket for the daemon is not it. */
-pid_t connect_peer_pid(int sock) {
-        struct ucred peer;
-        socklen_t size = sizeof(peer);
-
-        if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 || peer.pid <= 1)
-                return 0;
-        return peer.pid;
-}
-
 static int connect_take_welcome(struct request *request, const ProtobufCMessage *message,
                         struct fdpass_packet *packet) {
         const Wire__Welcome *welcome = (const Wire__Welcome *)message;
@@ -137,42 +129,14 @@ static int connect_take_welcome(struct request *request, const ProtobufCMessage 
                         "gradsyncd %s answered with minor version %u, but libgradsync %s speaks %u at most",
                         welcome->version ? welcome->version : "?", welcome->minor, GRADSYNC_RELEASE,
                         FRAME_MINOR);
-        gs->staging_bytes = welcome->staging_bytes;
         gs->minor = welcome->minor;
         gs->instance = welcome->instance;
         return GRADSYNC_OK;
 }
 
-static void connect_keep_program(struct gradsync *gs, const char *program) {
-        if (program == NULL)
-                program = program_invocation_short_name;
-        if (!utf8_valid(program, strlen(program)) || strlen(program) >= sizeof(gs->program))
-                program = "?";
-        snprintf(gs->program, sizeof(gs->program), "%s", program);
-}
-
-int connect_hello(struct gradsync *gs, request_answer_fn answer) {
-        Wire__Hello hello = WIRE__HELLO__INIT;
-        int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-        int r;
-
-        hello.has_minor = true;
-        hello.minor = FRAME_MINOR;
-        hello.program = gs->program;
-        hello.has_returns = hello.returns = gs->reconnect_ms > 0;
-        hello.library = (char *)"libgradsync " GRADSYNC_RELEASE;
-        hello.has_pid = true;
-        hello.pid = (int32_t)getpid();
-        request_open(gs, &gs->hello, WIRE__MESSAGE_TYPE__WELCOME, answer);
-        r = link_send(&gs->link, WIRE__MESSAGE_TYPE__HELLO, gs->hello.id, &hello.base, pidfd);
-        if (pidfd >= 0)
-                close(pidfd);
-        return r;
-}
-
 /* There is no handle yet that a caller could come back with: a signal handler only makes it look again. */
 static int connect_shake_hands(struct gradsync *gs, uint64_t deadline) {
-        int r = connect_hello(gs, connect_take_welcome);
+        int r = hello_send(gs, connect_take_welcome);
 
         if (r != GRADSYNC_OK)
                 return r;
@@ -202,11 +166,11 @@ int connect_daemon(struct gradsync *gs, const struct gradsync_options *options) 
                                        variable)
                                 : r;
         if (sock >= 0)
-                gs->link.daemon = connect_peer_pid(sock);
+                gs->link.daemon = hello_peer_pid(sock);
         pthread_mutex_lock(&gs->link.lock);
-        r = link_init(&gs->link, sock, notices_message, open_room, gs);
+        r = link_init(&gs->link, sock, request_message, gs->handlers->room, gs);
         if (r == GRADSYNC_OK && !gs->standalone) {
-                connect_keep_program(gs, options->program);
+                hello_keep_program(gs, options->program);
                 r = connect_shake_hands(gs, deadline);
         }
         return context_leave(gs, r);

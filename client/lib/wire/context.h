@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * struct gradsync: a connection to one daemon with the jobs that were joined over it, or, without a daemon, the world of
- * one. Every public function enters and leaves through it.
+ * struct gradsync: a connection to one daemon with the jobs that were joined over it, or, without a daemon, the
+ * world of one. Every public function enters and leaves through it. What comes up from the connection goes to the
+ * handlers, by which the layers above are known here.
  */
 #pragma once
 
@@ -12,19 +13,32 @@
 #include "client/lib/wire/request.h"
 #include "gradsync/gradsync.h"
 
+/* All are called with the lock held; only `waited` may give it up meanwhile. */
+struct handlers {
+        /* A message that answers no request. OK, or the daemon's mistake. */
+        int (*notice)(struct gradsync *gs, uint16_t type, const ProtobufCMessage *message);
+        link_room_fn room;
+        /* The connection is gone, and another one is looked for. */
+        void (*lost)(struct gradsync *gs);
+        /* A thread comes back from waiting. */
+        void (*waited)(struct gradsync *gs);
+        /* Closes the descriptors that are kept for another daemon, as link_abandon() does. */
+        void (*abandon)(struct gradsync *gs);
+};
+
 struct gradsync {
         struct gradsync *next;          /* in the registry of fork.c */
         uint32_t epoch;                 /* fork_epoch() when it was opened */
+        const struct handlers *handlers;
         struct link link;
-        bool standalone;                /* there is no daemon, and none is needed: */
+        bool standalone;                /* there is no daemon, and none is needed */
         char tried[512];                /* the sockets that were tried */
-        uint64_t staging_bytes;
         uint64_t instance;              /* of the daemon */
         char program[128];              /* for HELLO */
         uint64_t reconnect_ms;          /* how long a daemon that is gone is waited for; 0: not at all */
-        uint64_t lost_ns, give_up_ns;   /* when it went, and when it is not waited for any more; 0: it is there */
+        uint64_t give_up_ns;            /* when a daemon that is gone is not waited for any more; 0: it is there */
         uint64_t delay_ns;              /* before the next attempt */
-        bool restarting;                /* it has said that it ends, and that another one may follow */
+        bool restarting;                /* the daemon has said that it ends, and that another one may follow */
         uint32_t minor;                 /* version of the protocol on this connection */
         struct request hello;
         uint32_t last_request;
@@ -32,7 +46,6 @@ struct gradsync {
         struct gradsync_job *jobs;      /* joined and joining */
         gradsync_stall_fn stall;
         void *stall_data;
-        bool stalls_pending;            /* some job has a stall to tell */
 };
 
 /* INVALID for NULL, FORKED in a child; else OK with the lock held. */
@@ -40,19 +53,7 @@ int context_enter(struct gradsync *gs);
 /* Gives the lock back and passes `r` through. */
 int context_leave(struct gradsync *gs, int r);
 
-/* link_wait(), then tells of stalls with the lock released. */
+/* link_wait(), and then the handler. */
 int context_wait(struct gradsync *gs, uint64_t deadline);
-
-/* connect.c: connects, exchanges HELLO and WELCOME. On success the link is ready, or the handle stands alone. */
-int connect_daemon(struct gradsync *gs, const struct gradsync_options *options);
-/* Asks for WELCOME; the request is gs->hello. */
-int connect_hello(struct gradsync *gs, request_answer_fn answer);
-/* Of whoever listens; 0: not known. */
-pid_t connect_peer_pid(int sock);
-/* reconnect.c: for link_reconnects(). */
-void reconnect_lost(void *owner);
-void reconnect_retry(void *owner);
-/* route.c: hands each message to whom it is for. */
-int notices_message(void *owner, const struct frame_header *header, const ProtobufCMessage *message, struct fdpass_packet *packet);
-/* context.c: says what did not fit the socket, or had to wait for another one. */
-void open_room(void *owner);
+/* The same, without end, for a call that needs the daemon: also the result of a link that has failed. */
+int context_wait_up(struct gradsync *gs);

@@ -9,7 +9,6 @@
 #include <stdatomic.h>
 
 #include "client/lib/wire/context.h"
-#include "client/lib/plan/plan.h"
 
 static pthread_mutex_t registry = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -33,8 +32,7 @@ static void fork_in_child(void) {
         atomic_fetch_add(&epoch, 1);
         for (struct gradsync *gs = first; gs != NULL; gs = gs->next) {
                 link_abandon(&gs->link);
-                for (struct gradsync_job *job = gs->jobs; job != NULL; job = job->next)
-                        leave_abandon(job);
+                gs->handlers->abandon(gs);
                 pthread_mutex_unlock(&gs->link.lock);
         }
         first = NULL;

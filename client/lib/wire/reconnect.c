@@ -4,6 +4,8 @@
  * is not the one before, or the time for it is over. What the jobs then say is rejoin.c's. Nothing here
  * waits: it is called by whoever waits, marks or dispatches at that moment.
  */
+#include "client/lib/wire/reconnect.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,10 +14,9 @@
 #include <unistd.h>
 
 #include "client/lib/base/clock.h"
-#include "client/lib/wire/context.h"
 #include "client/lib/base/fail.h"
-#include "client/lib/job/job.h"
-#include "client/lib/member/rejoin.h"
+#include "client/lib/wire/context.h"
+#include "client/lib/wire/hello.h"
 
 #define FIRST_DELAY (2 * NSEC_PER_MSEC)
 #define MOST_DELAY (200 * NSEC_PER_MSEC)
@@ -35,11 +36,9 @@ void reconnect_lost(void *owner) {
                 reconnect_try_later(gs);
                 return;
         }
-        gs->lost_ns = clock_ns();
         gs->give_up_ns = clock_after_ms(gs->reconnect_ms);
         gs->delay_ns = FIRST_DELAY;
-        for (struct gradsync_job *job = gs->jobs; job != NULL; job = job->next)
-                rejoin_lost(job);
+        gs->handlers->lost(gs);
         gs->restarting = false;
 }
 
@@ -96,8 +95,7 @@ static int reconnect_take_welcome(struct request *request, const ProtobufCMessag
                 return reconnect_refuse_daemon(gs, "the one that follows is too old to take jobs over");
         gs->instance = welcome->instance;
         gs->minor = welcome->minor;
-        gs->staging_bytes = welcome->staging_bytes;
-        gs->link.daemon = connect_peer_pid(gs->link.sock);
+        gs->link.daemon = hello_peer_pid(gs->link.sock);
         gs->give_up_ns = 0;
         link_up(&gs->link);
         return GRADSYNC_OK;
@@ -118,5 +116,5 @@ void reconnect_retry(void *owner) {
         }
         link_attach(&gs->link, sock);
         link_rearm(&gs->link, gs->give_up_ns);
-        connect_hello(gs, reconnect_take_welcome);
+        hello_send(gs, reconnect_take_welcome);
 }

@@ -114,9 +114,13 @@ static int request_take_refusal(struct request *request, const Wire__Refused *re
         return GRADSYNC_OK;
 }
 
-int request_answered(struct gradsync *gs, const struct frame_header *header, const ProtobufCMessage *message,
-                     struct fdpass_packet *packet) {
+int request_message(void *owner, const struct frame_header *header, const ProtobufCMessage *message,
+                    struct fdpass_packet *packet) {
+        struct gradsync *gs = owner;
         struct request *request = gs->requests;
+
+        if (header->request == 0)
+                return gs->handlers->notice(gs, header->type, message);
 
         while (request != NULL && request->id != header->request)
                 request = request->next;

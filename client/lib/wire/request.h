@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <protobuf-c/protobuf-c.h>
 
+#include "proto/codec.h"
 #include "proto/fdpass.h"
 
 struct gradsync;
@@ -57,5 +58,6 @@ int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline
 /* The daemon has not answered in time: ends the connection, and says so. */
 int request_give_up(struct gradsync *gs);
 
-/* An answer has come. GRADSYNC_OK, or PROTOCOL with the text if it makes no sense. */
-int request_answered(struct gradsync *gs, const struct frame_header *header, const ProtobufCMessage *message, struct fdpass_packet *packet);
+/* A link_message_fn: finds the request that is answered, and gives notices to the handler. */
+int request_message(void *owner, const struct frame_header *header, const ProtobufCMessage *message,
+                    struct fdpass_packet *packet);

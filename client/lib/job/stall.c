@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Telling the trainer whom it waits for. */
+#include "client/lib/job/stall.h"
+
+#include <stdio.h>
+
+#include "client/lib/base/fail.h"
+#include "client/lib/job/job.h"
+
+void stall_note(struct gradsync_job *job, const Wire__Stall *message) {
+        struct stall *stall = &job->stall;
+
+        if (job->gs->stall == NULL)
+                return;
+        stall->step = message->step;
+        stall->since_ms = message->since_ms;
+        stall->rank = message->rank;
+        stall->bucket = message->bucket;
+        stall->pid = message->pid;
+        snprintf(stall->process_state, sizeof(stall->process_state), "%s",
+                 message->process_state ? message->process_state : "");
+        snprintf(stall->parameter, sizeof(stall->parameter), "%s",
+                 message->parameter ? message->parameter : "");
+        snprintf(stall->text, sizeof(stall->text), "%s", message->text ? message->text : "");
+        stall->pending = true;
+}
+
+/* The callback may call whatever does not free the job; the texts are copied, for they may change meanwhile. */
+static void stall_call(struct gradsync *gs, struct gradsync_job *job) {
+        struct stall copy = job->stall;
+        struct gradsync_stall stall = {
+                .size = sizeof(stall),
+                .step = copy.step,
+                .rank = copy.rank,
+                .pid = copy.pid,
+                .process_state = copy.process_state,
+                .bucket = copy.bucket,
+                .parameter = copy.parameter,
+                .since_ms = copy.since_ms,
+                .text = copy.text,
+        };
+
+        job->stall.pending = false;
+        job->stall.running = true;
+        job->stall.thread = pthread_self();
+        pthread_mutex_unlock(&gs->link.lock);
+        gs->stall(gs->stall_data, job, &stall);
+        pthread_mutex_lock(&gs->link.lock);
+        job->stall.running = false;
+        link_notify(&gs->link);
+}
+
+void stall_tell(struct gradsync *gs) {
+        struct gradsync_job *job;
+
+        do {
+                job = gs->jobs;
+                while (job != NULL && (!job->stall.pending || job->stall.running))
+                        job = job->next;
+                if (job != NULL)
+                        stall_call(gs, job);
+        } while (job != NULL);
+}
+
+int stall_wait(struct gradsync_job *job) {
+        int r = GRADSYNC_OK;
+
+        while (job->stall.running && r == GRADSYNC_OK) {
+                if (pthread_equal(job->stall.thread, pthread_self()))
+                        return fail(GRADSYNC_STATE,
+                                    "gradsync_leave() cannot be called by the stall callback of that job");
+                r = link_sleep(&job->gs->link);
+        }
+        return r;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a bucket whose parameters are all marked to its READY. */
+#include "client/lib/plan/ready.h"
+
+#include <string.h>
+
+#include "client/lib/base/fail.h"
+#include "client/lib/plan/plan.h"
+#include "client/lib/plan/standalone.h"
+
+void ready_append(struct gradsync_plan *plan, uint32_t bucket) {
+        struct ready *ready = &plan->ready;
+
+        if (bucket != ready->queued)
+                return;
+        while (ready->queued < plan->layout.n_buckets && plan->step.missing[ready->queued] == 0)
+                ready->queued++;
+}
+
+/* Bit k: the bucket's k-th parameter is absent. */
+static size_t ready_map_absent(struct gradsync_plan *plan, const struct layout_bucket *bucket) {
+        size_t bytes = (bucket->n + 7) / 8;
+
+        memset(plan->ready.absent_map, 0, bytes);
+        for (uint32_t k = 0; k < bucket->n; k++)
+                if (plan->step.mark[plan->layout.order[bucket->first + k]] == MARK_ABSENT)
+                        plan->ready.absent_map[k / 8] |= (uint8_t)(1u << k % 8);
+        return bytes;
+}
+
+static int ready_send_bucket(struct gradsync_plan *plan, uint32_t b) {
+        const struct gradsync_job *job = plan->job;
+        Wire__Ready ready = WIRE__READY__INIT;
+
+        ready.has_job = ready.has_generation = ready.has_plan = ready.has_step = ready.has_bucket = true;
+        ready.job = job->handle;
+        ready.generation = job->standing.generation;
+        ready.plan = plan->ordinal;
+        ready.step = plan->step.number;
+        ready.bucket = b;
+        if (plan->step.absent[b] > 0) {
+                ready.has_absent = true;
+                ready.absent.len = ready_map_absent(plan, &plan->layout.bucket[b]);
+                ready.absent.data = plan->ready.absent_map;
+        }
+        ready.has_divisor = plan->step.divisor > 0;
+        ready.divisor = plan->step.divisor;
+        return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__READY, 0, &ready.base, -1);
+}
+
+static void ready_reduce_alone(struct gradsync_plan *plan, uint32_t b) {
+        standalone_reduce(plan, b);
+        plan->step.done[b] = 1;
+        link_notify(&plan->job->gs->link);
+        if (b + 1 == plan->layout.n_buckets)
+                plan->step.outcome = WIRE__OUTCOME__COMMITTED;
+}
+
+int ready_send(struct gradsync_plan *plan) {
+        struct ready *ready = &plan->ready;
+
+        if (plan->job->rejoin.phase != REJOIN_NONE)
+                return GRADSYNC_OK;     /* all of them are said when the job goes on */
+        while (ready->sent < ready->queued && plan->step.outcome == WIRE__OUTCOME__OPEN) {
+                int r = GRADSYNC_OK;
+
+                if (plan->job->gs->standalone)
+                        ready_reduce_alone(plan, ready->sent);
+                else
+                        r = ready_send_bucket(plan, ready->sent);
+                if (r != GRADSYNC_OK)
+                        return r == GRADSYNC_AGAIN ? GRADSYNC_OK : r;
+                ready->sent++;
+        }
+        return GRADSYNC_OK;
+}

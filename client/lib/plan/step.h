@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* struct step: the open step of a plan. Its number grows by one with each commit; a void step is begun anew. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/lib/job/standing.h"
+#include "proto/codec.h"
+
+struct gradsync_plan;
+
+enum mark { MARK_NONE = 0, MARK_READY, MARK_ABSENT };
+
+struct step {
+        uint64_t number;
+        unsigned outcome;               /* WIRE__OUTCOME__… */
+        uint32_t generation;            /* if that is COMMITTED, in which it was */
+        struct loss loss;               /* if that is VOID */
+        uint8_t *mark;                  /* enum mark, per parameter */
+        uint32_t *missing;              /* per bucket: parameters that are neither ready nor absent */
+        uint32_t *absent;               /* per bucket: absent ones */
+        uint8_t *done;                  /* per bucket: its result is here */
+        bool touched;                   /* some parameter was marked */
+        uint32_t marked;                /* parameters that are ready or absent */
+        uint32_t divisor;               /* 0: the world size */
+        uint64_t blocked_ns;            /* in finish and wait */
+};
+
+int step_init(struct gradsync_plan *plan);
+void step_deinit(struct gradsync_plan *plan);
+void step_begin(struct gradsync_plan *plan, uint64_t number);
+/* Something was marked, and finish() has not returned. */
+bool step_open(const struct gradsync_plan *plan);
+int step_message(struct gradsync_plan *plan, const Wire__Step *message);
+void step_void(struct gradsync_plan *plan, uint32_t rank, int32_t pid, const char *text);
+/* The job is in a new generation: what was begun in the old one is void, and the next finish() says so. */
+void step_regenerate(struct gradsync_plan *plan);
+/* The job goes on after a restart of the daemon: all READYs are sent again. */
+void step_resume(struct gradsync_plan *plan);
+/* After a restart of the daemon: the others have committed this step, and this member has not got its results. */
+void step_skip(struct gradsync_plan *plan, uint64_t number);
+/* The state that all members have now is to be taken as one without this step, which was committed: it is void here. */
+void step_forget(struct gradsync_plan *plan);
+/* Number of the step that follows the open one. */
+uint64_t step_next(const struct gradsync_plan *plan, bool committed);
+/* Whether the job has lost a member, but this step was begun before and ends by its own outcome, which the notice of the
+ * loss follows. */
+bool step_outcome_due(const struct gradsync_plan *plan);
+/* job_check(), but OK while the outcome is due. */
+int step_check_job(const struct gradsync_plan *plan);
