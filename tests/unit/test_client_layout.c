@@ -17,7 +17,7 @@
 #define KIB 1024u
 
 static void add(struct params *params, const char *name, unsigned dtype, uint64_t elements) {
-        assert_int_equal(params_add(params, name, dtype, 1, &elements), GRADSYNC_OK);
+        assert_int_equal(params_add(params, name, dtype, 1, &elements, NULL, 0), GRADSYNC_OK);
 }
 
 static void fill(struct params *params, const char *prefix, unsigned n, unsigned dtype, uint64_t elements) {
@@ -110,7 +110,7 @@ static struct gradsync_memory somewhere = { .map = { .bytes = 1 << 20 } }, elsew
 
 static void put(struct params *params, const char *name, unsigned dtype, uint64_t elements, struct gradsync_memory *memory,
                 uint64_t offset) {
-        assert_int_equal(params_add_at(params, name, dtype, 1, &elements, memory, offset), GRADSYNC_OK);
+        assert_int_equal(params_add(params, name, dtype, 1, &elements, memory, offset), GRADSYNC_OK);
 }
 
 /* One behind the other they are cut as in an arena, wherever they begin. */
@@ -172,9 +172,9 @@ static void test_parameters_lie_in_their_memory(void **state) {
         struct params params = { 0 };
         uint64_t elements = (1 << 18) - 16;
 
-        assert_int_equal(params_add_at(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, 128), GRADSYNC_INVALID);
-        assert_int_equal(params_add_at(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, UINT64_MAX - 63), GRADSYNC_INVALID);
-        assert_int_equal(params_add_at(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, 64), GRADSYNC_OK);
+        assert_int_equal(params_add(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, 128), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, UINT64_MAX - 63), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, 64), GRADSYNC_OK);
         params_deinit(&params);
 }
 
@@ -258,17 +258,17 @@ static void test_names_are_unique_and_valid(void **state) {
 
         fill(&params, "p", 1000, GRADSYNC_F32, 1);
         assert_int_equal(params.n, 1000);
-        assert_int_equal(params_add(&params, "p500", GRADSYNC_F32, 1, &one), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "p500", GRADSYNC_F32, 1, &one, NULL, 0), GRADSYNC_INVALID);
         assert_non_null(strstr(fail_text(), "500"));
-        assert_int_equal(params_add(&params, "", GRADSYNC_F32, 1, &one), GRADSYNC_INVALID);
-        assert_int_equal(params_add(&params, NULL, GRADSYNC_F32, 1, &one), GRADSYNC_INVALID);
-        assert_int_equal(params_add(&params, "a\nb", GRADSYNC_F32, 1, &one), GRADSYNC_INVALID);
-        assert_int_equal(params_add(&params, "\xc3", GRADSYNC_F32, 1, &one), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "", GRADSYNC_F32, 1, &one, NULL, 0), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, NULL, GRADSYNC_F32, 1, &one, NULL, 0), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "a\nb", GRADSYNC_F32, 1, &one, NULL, 0), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "\xc3", GRADSYNC_F32, 1, &one, NULL, 0), GRADSYNC_INVALID);
         memset(long_name, 'x', sizeof(long_name));
         long_name[LIMIT_NAME + 1] = 0;
-        assert_int_equal(params_add(&params, long_name, GRADSYNC_F32, 1, &one), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, long_name, GRADSYNC_F32, 1, &one, NULL, 0), GRADSYNC_INVALID);
         long_name[LIMIT_NAME] = 0;
-        assert_int_equal(params_add(&params, long_name, GRADSYNC_F32, 1, &one), GRADSYNC_OK);
+        assert_int_equal(params_add(&params, long_name, GRADSYNC_F32, 1, &one, NULL, 0), GRADSYNC_OK);
         assert_int_equal(params.n, 1001);
         params_deinit(&params);
 }
@@ -278,18 +278,18 @@ static void test_shapes(void **state) {
         const uint64_t shape[9] = { 2, 3, 4, 1, 1, 1, 1, 1, 1 };
         const uint64_t zero[2] = { 3, 0 }, wide[2] = { UINT64_C(1) << 40, UINT64_C(1) << 40 };
 
-        assert_int_equal(params_add(&params, "scalar", GRADSYNC_F64, 0, NULL), GRADSYNC_OK);
+        assert_int_equal(params_add(&params, "scalar", GRADSYNC_F64, 0, NULL, NULL, 0), GRADSYNC_OK);
         assert_int_equal(params.list[0].bytes, 8);
-        assert_int_equal(params_add(&params, "cube", GRADSYNC_F16, 3, shape), GRADSYNC_OK);
+        assert_int_equal(params_add(&params, "cube", GRADSYNC_F16, 3, shape, NULL, 0), GRADSYNC_OK);
         assert_int_equal(params.list[1].bytes, 48);
         assert_int_equal(params.list[1].shape[2], 4);
-        assert_int_equal(params_add(&params, "eight", GRADSYNC_F16, 8, shape), GRADSYNC_OK);
-        assert_int_equal(params_add(&params, "nine", GRADSYNC_F16, 9, shape), GRADSYNC_INVALID);
-        assert_int_equal(params_add(&params, "zero", GRADSYNC_F16, 2, zero), GRADSYNC_INVALID);
-        assert_int_equal(params_add(&params, "wide", GRADSYNC_F16, 2, wide), GRADSYNC_INVALID);
-        assert_int_equal(params_add(&params, "none", GRADSYNC_F16, 1, NULL), GRADSYNC_INVALID);
-        assert_int_equal(params_add(&params, "type", 0, 1, shape), GRADSYNC_INVALID);
-        assert_int_equal(params_add(&params, "type", 8, 1, shape), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "eight", GRADSYNC_F16, 8, shape, NULL, 0), GRADSYNC_OK);
+        assert_int_equal(params_add(&params, "nine", GRADSYNC_F16, 9, shape, NULL, 0), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "zero", GRADSYNC_F16, 2, zero, NULL, 0), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "wide", GRADSYNC_F16, 2, wide, NULL, 0), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "none", GRADSYNC_F16, 1, NULL, NULL, 0), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "type", 0, 1, shape, NULL, 0), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "type", 8, 1, shape, NULL, 0), GRADSYNC_INVALID);
         assert_int_equal(params.n, 3);
         params_deinit(&params);
 }

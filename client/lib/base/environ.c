@@ -16,10 +16,10 @@
 
 struct row {
         const char *launcher;
-        const char *needs[VARIABLES]; /* all of these */
-        const char *unless;           /* and not this one */
-        const char *flag;             /* one of them that means nothing if it is 0; NULL: none */
-        const char *world, *rank;               /* rank: NULL: none */
+        const char *needs[VARIABLES];         /* all of these */
+        const char *unless;                   /* and not this one */
+        const char *flag;                     /* one of them that means nothing if it is 0; NULL: none */
+        const char *world, *rank;             /* rank: NULL: none */
         const char *local_rank, *incarnation; /* optional ones; NULL: none */
         void (*name)(char *text, size_t size);
 };
@@ -50,51 +50,41 @@ static void environ_name_slurm(char *text, size_t size) {
 }
 
 static const struct row rows[] = {
-        {
-                .launcher = "gradsyncctl run",
-                .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_RANK" },
-                .world = "GRADSYNC_WORLD_SIZE",
-                .rank = "GRADSYNC_RANK",
-                .local_rank = "GRADSYNC_LOCAL_RANK",
-                .incarnation = "GRADSYNC_INCARNATION",
-                .name = environ_name_gradsync,
-        },
-        {
-                .launcher = "torchrun",
-                .needs = { "TORCHELASTIC_RUN_ID", "WORLD_SIZE", "RANK" },
-                .world = "WORLD_SIZE",
-                .rank = "RANK",
-                .local_rank = "LOCAL_RANK",
-                .incarnation = "TORCHELASTIC_RESTART_COUNT",
-                .name = environ_name_torch,
-        },
-        {
-                .launcher = "srun",
-                .needs = { "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
-                           "SLURM_LOCALID" },
-                .world = "SLURM_STEP_NUM_TASKS",
-                .rank = "SLURM_PROCID",
-                .local_rank = "SLURM_LOCALID",
-                .incarnation = "SLURM_RESTART_COUNT",
-                .name = environ_name_slurm,
-        },
-        {
-                .launcher = "a Kubernetes indexed job",
-                .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "JOB_COMPLETION_INDEX" },
-                .unless = "GRADSYNC_RANK",
-                .world = "GRADSYNC_WORLD_SIZE",
-                .rank = "JOB_COMPLETION_INDEX",
-                .name = environ_name_gradsync,
-        },
-        {
-                .launcher = "whoever starts spares",
-                .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_SPARE" },
-                .unless = "GRADSYNC_RANK",
-                .flag = "GRADSYNC_SPARE",
-                .world = "GRADSYNC_WORLD_SIZE",
-                .incarnation = "GRADSYNC_INCARNATION",
-                .name = environ_name_gradsync,
-        },
+        { .launcher = "gradsyncctl run",
+          .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_RANK" },
+          .world = "GRADSYNC_WORLD_SIZE",
+          .rank = "GRADSYNC_RANK",
+          .local_rank = "GRADSYNC_LOCAL_RANK",
+          .incarnation = "GRADSYNC_INCARNATION",
+          .name = environ_name_gradsync },
+        { .launcher = "torchrun",
+          .needs = { "TORCHELASTIC_RUN_ID", "WORLD_SIZE", "RANK" },
+          .world = "WORLD_SIZE",
+          .rank = "RANK",
+          .local_rank = "LOCAL_RANK",
+          .incarnation = "TORCHELASTIC_RESTART_COUNT",
+          .name = environ_name_torch },
+        { .launcher = "srun",
+          .needs = { "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
+                     "SLURM_LOCALID" },
+          .world = "SLURM_STEP_NUM_TASKS",
+          .rank = "SLURM_PROCID",
+          .local_rank = "SLURM_LOCALID",
+          .incarnation = "SLURM_RESTART_COUNT",
+          .name = environ_name_slurm },
+        { .launcher = "a Kubernetes indexed job",
+          .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "JOB_COMPLETION_INDEX" },
+          .unless = "GRADSYNC_RANK",
+          .world = "GRADSYNC_WORLD_SIZE",
+          .rank = "JOB_COMPLETION_INDEX",
+          .name = environ_name_gradsync },
+        { .launcher = "whoever starts spares",
+          .needs = { "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_SPARE" },
+          .unless = "GRADSYNC_RANK",
+          .flag = "GRADSYNC_SPARE",
+          .world = "GRADSYNC_WORLD_SIZE",
+          .incarnation = "GRADSYNC_INCARNATION",
+          .name = environ_name_gradsync },
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -172,7 +162,8 @@ static int environ_take_row(const struct row *row, struct environ_job *ret) {
         if (r == GRADSYNC_OK)
                 r = environ_optional(row->incarnation, INT64_MAX, 0, &ret->incarnation);
         if (r == GRADSYNC_OK && ret->rank >= 0)
-                r = environ_optional("GRADSYNC_INSTANCE", INT64_MAX - 1, -1, &ret->instance); /* no launcher has one of its own */
+                r = environ_optional("GRADSYNC_INSTANCE", INT64_MAX - 1, -1,
+                                     &ret->instance); /* no launcher has one of its own */
         if (r != GRADSYNC_OK)
                 return r;
         ret->world = (uint32_t)world;
@@ -257,8 +248,8 @@ void environ_missing(char *text, size_t size) {
                 snprintf(text, size, "%s", "");
 }
 
-static int environ_add_socket(struct environ_sockets *sockets, const char *what, const char *format, const char *a,
-                      const char *b) {
+static int environ_add_socket(struct environ_sockets *sockets, const char *what, const char *format,
+                              const char *a, const char *b) {
         char *path = sockets->path[sockets->n];
         int n = snprintf(path, sizeof(sockets->path[0]), format, a, b);
 

@@ -12,13 +12,13 @@
 #include "proto/frame.h"
 
 struct environ_job {
-        const char *launcher;           /* "gradsyncctl run", "torchrun", …; NULL: no row is complete */
+        const char *launcher; /* "gradsyncctl run", "torchrun", …; NULL: no row is complete */
         char name[LIMIT_NAME + 1];
         uint32_t world;
-        int64_t rank;                   /* -1: none */
-        int64_t local_rank;             /* -1: none */
+        int64_t rank;       /* -1: none */
+        int64_t local_rank; /* -1: none */
         int64_t incarnation;
-        int64_t instance;               /* of the rank; -1: none */
+        int64_t instance; /* of the rank; -1: none */
 };
 
 /* GRADSYNC_OK (also if there is no launcher), or INVALID naming the variable. */
@@ -42,7 +42,7 @@ void environ_missing(char *text, size_t size);
 struct environ_sockets {
         unsigned n;
         char path[ENVIRON_SOCKETS][108];
-        bool named;                     /* the caller or GRADSYNC_SOCKET named it: no other place will do */
+        bool named; /* the caller or GRADSYNC_SOCKET named it: no other place will do */
 };
 
 /* Where to look for the daemon, in this order. NULL: not given by the caller. INVALID if a path cannot be a socket. */

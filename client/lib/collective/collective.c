@@ -6,11 +6,10 @@
  */
 #include "client/lib/collective/collective.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "client/lib/base/clock.h"
+#include "client/lib/base/descriptor.h"
 #include "client/lib/base/fail.h"
 #include "client/lib/job/job.h"
 #include "proto/names.h"
@@ -23,13 +22,9 @@ struct call { /* what the caller asks for */
         uint32_t root;
         const void *in;
         void *out;
-        uint64_t bytes; /* of one member's part */
+        uint64_t bytes;      /* of one member's part */
         uint32_t generation; /* void in any other one; or one of the above */
 };
-
-static struct gradsync_job *collective_job(struct request *request) {
-        return ((struct collective *)((char *)request - offsetof(struct collective, request)))->job;
-}
 
 static uint64_t collective_align(uint64_t bytes) {
         return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
@@ -46,16 +41,10 @@ static uint64_t collective_chunk_max(const struct gradsync_job *job, unsigned ki
         return job->collective->staging.bytes / parts / ARENA_ALIGN * ARENA_ALIGN;
 }
 
-static void collective_close_staging(struct gradsync_job *job) {
-        if (job->collective->staging_fd >= 0)
-                close(job->collective->staging_fd);
-        job->collective->staging_fd = -1;
-}
-
 static int collective_take_staging(struct request *request, const ProtobufCMessage *message,
-                        struct fdpass_packet *packet) {
+                                   struct fdpass_packet *packet) {
         const Wire__StagingArena *arena = (const Wire__StagingArena *)message;
-        struct gradsync_job *job = collective_job(request);
+        struct gradsync_job *job = OWNER(request, struct collective, request)->job;
 
         if (packet->n_fds != 1 || arena->bytes < ARENA_PAGE || arena->bytes > LIMIT_ARENA)
                 return fail(GRADSYNC_PROTOCOL,
@@ -73,11 +62,12 @@ static int collective_map_staging(struct gradsync_job *job) {
 
         if (job->collective->staging.base != NULL)
                 return GRADSYNC_OK;
-        r = shared_map(&job->collective->staging, job->collective->staging_fd, job->collective->staging.bytes, "the staging memory", job->name);
+        r = shared_map(&job->collective->staging, job->collective->staging_fd, job->collective->staging.bytes,
+                       "the staging memory", job->name);
         if (r == GRADSYNC_PROTOCOL)
                 link_fail(&job->gs->link, r);
-        if (r == GRADSYNC_OK && job->gs->link.timer < 0)        /* no other daemon will ask for it */
-                collective_close_staging(job);
+        if (r == GRADSYNC_OK && job->gs->link.timer < 0) /* no other daemon will ask for it */
+                job->collective->staging_fd = descriptor_close(job->collective->staging_fd);
         return r;
 }
 
@@ -85,10 +75,9 @@ static int collective_map_staging(struct gradsync_job *job) {
 static int collective_ask_staging(struct gradsync_job *job) {
         Wire__Staging staging = WIRE__STAGING__INIT;
 
-        staging.has_job = true;
-        staging.job = job->handle;
+        SET(staging, job, job->handle);
         return request_call(job->gs, &job->collective->request, WIRE__MESSAGE_TYPE__STAGING, &staging.base,
-                            WIRE__MESSAGE_TYPE__STAGING_ARENA, collective_take_staging, NEVER);
+                            -1, WIRE__MESSAGE_TYPE__STAGING_ARENA, collective_take_staging, NEVER);
 }
 
 static int collective_touch_staging(struct gradsync_job *job) {
@@ -105,10 +94,9 @@ static int collective_touch_staging(struct gradsync_job *job) {
 static int collective_say_mapped(struct gradsync_job *job) {
         Wire__StagingMapped mapped = WIRE__STAGING_MAPPED__INIT;
 
-        mapped.has_job = true;
-        mapped.job = job->handle;
+        SET(mapped, job, job->handle);
         return request_call(job->gs, &job->collective->request, WIRE__MESSAGE_TYPE__STAGING_MAPPED,
-                            &mapped.base, WIRE__MESSAGE_TYPE__STAGING_READY, NULL, NEVER);
+                            &mapped.base, -1, WIRE__MESSAGE_TYPE__STAGING_READY, NULL, NEVER);
 }
 
 static void collective_copy_part(uint8_t *to, const uint8_t *from, uint64_t bytes, uint64_t stride) {
@@ -123,8 +111,8 @@ static void collective_copy_in(const struct gradsync_job *job, uint64_t bytes, u
 
         if (c->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER) {
                 for (uint32_t rank = 0; rank < c->world; rank++)
-                        collective_copy_part(job->collective->staging.base + rank * stride, in + rank * c->bytes + c->at, bytes,
-                                  stride);
+                        collective_copy_part(job->collective->staging.base + rank * stride,
+                                             in + rank * c->bytes + c->at, bytes, stride);
         } else if (c->kind != WIRE__OPERATION_KIND__BROADCAST || c->root == c->rank) {
                 collective_copy_part(job->collective->staging.base, in + c->at, bytes, stride);
         }
@@ -156,29 +144,29 @@ static int collective_operate(struct gradsync_job *job, uint64_t stride) {
         struct collective *c = job->collective;
         Wire__Operation operation = WIRE__OPERATION__INIT;
 
-        operation.has_job = operation.has_generation = operation.has_sequence = operation.has_kind = true;
-        operation.job = job->handle;
-        operation.generation = c->generation;
-        operation.sequence = job->collective->sequence;
-        operation.kind = (Wire__OperationKind)c->kind;
+        SET(operation, job, job->handle);
+        SET(operation, generation, c->generation);
+        SET(operation, sequence, job->collective->sequence);
+        SET(operation, kind, (Wire__OperationKind)c->kind);
         if (c->kind != WIRE__OPERATION_KIND__BARRIER) {
-                operation.has_bytes = operation.has_input = operation.has_output = operation.has_total = true;
-                operation.bytes = stride;
-                operation.total = c->bytes;
-                operation.output = collective_output_offset(job, stride);
+                SET(operation, bytes, stride);
+                SET(operation, total, c->bytes);
+                operation.has_input = true;
+                SET(operation, output, collective_output_offset(job, stride));
         }
         operation.has_dtype = operation.has_reduce = c->reduce != 0;
         operation.dtype = (Wire__Dtype)c->dtype;
         operation.reduce = (Wire__Reduce)c->reduce;
         operation.has_root = c->kind == WIRE__OPERATION_KIND__BROADCAST;
         operation.root = c->root;
-        return request_call(job->gs, &c->request, WIRE__MESSAGE_TYPE__OPERATION, &operation.base,
+        return request_call(job->gs, &c->request, WIRE__MESSAGE_TYPE__OPERATION, &operation.base, -1,
                             WIRE__MESSAGE_TYPE__OPERATION_DONE, NULL, NEVER);
 }
 
 /* Copying takes long for large chunks, and the memory is this call's alone. */
-static void collective_copy(struct gradsync_job *job, void (*how)(const struct gradsync_job *, uint64_t, uint64_t),
-                 uint64_t bytes, uint64_t stride) {
+static void collective_copy(struct gradsync_job *job,
+                            void (*how)(const struct gradsync_job *, uint64_t, uint64_t), uint64_t bytes,
+                            uint64_t stride) {
         pthread_mutex_unlock(&job->gs->link.lock);
         how(job, bytes, stride);
         pthread_mutex_lock(&job->gs->link.lock);
@@ -207,7 +195,8 @@ void collective_settle(struct collective *c, uint64_t operations, bool failed, c
         if (operations <= c->sequence)
                 request_end(&c->request, REQUEST_BROKEN, why);
         else if (failed)
-                request_end(&c->request, GRADSYNC_OPERATION_MISMATCH, "another member has made a different call");
+                request_end(&c->request, GRADSYNC_OPERATION_MISMATCH,
+                            "another member has made a different call");
         else
                 request_end(&c->request, GRADSYNC_OK, "");
 }
@@ -218,7 +207,8 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         uint64_t stride = collective_scatters(c->kind) ? collective_align(bytes) : bytes;
         int r;
 
-        if (c->request.id == 0 && c->generation != job->standing.generation)     /* else its answer tells: it may have come in time */
+        if (c->request.id == 0 &&
+            c->generation != job->standing.generation) /* else its answer tells: it may have come in time */
                 return GRADSYNC_VOID_RETRY;
         if (c->chunk == 0 && bytes > 0) {
                 collective_copy(job, collective_copy_in, bytes, stride);
@@ -226,7 +216,7 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         }
         if (c->request.id == 0 && job->rejoin.phase != REJOIN_NONE) {
                 c->chunk = 0;
-                return REQUEST_BROKEN;          /* the daemon went while the data was copied */
+                return REQUEST_BROKEN; /* the daemon went while the data was copied */
         }
         r = collective_operate(job, stride);
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
@@ -234,7 +224,7 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         c->chunk = 0;
         if (r == REQUEST_BROKEN)
                 return r;
-        if (c->generation == job->standing.generation && collective_counts(r)) {   /* a new one counts from 0 */
+        if (c->generation == job->standing.generation && collective_counts(r)) { /* a new one counts from 0 */
                 job->collective->sequence++;
                 job->collective->failed = r != GRADSYNC_OK;
         }
@@ -256,8 +246,8 @@ static int collective_run_chunks(struct gradsync_job *job) {
                         GRADSYNC_UNSUPPORTED,
                         "job '%s': a staging memory of %llu bytes is too small for the %s of %u members; raise staging_bytes "
                         "of gradsyncd",
-                        job->name, (unsigned long long)job->collective->staging.bytes, operation_name(c->kind),
-                        job->standing.world);
+                        job->name, (unsigned long long)job->collective->staging.bytes,
+                        operation_name(c->kind), job->standing.world);
         do {
                 uint64_t left = c->bytes - c->at;
 
@@ -272,7 +262,7 @@ static void collective_forget_staging(struct gradsync_job *job) {
 
         request_close(job->gs, &c->request);
         shared_unmap(&job->collective->staging);
-        collective_close_staging(job);
+        job->collective->staging_fd = descriptor_close(job->collective->staging_fd);
         c->phase = COLLECTIVE_STAGING;
         c->connection = job->gs->link.connection;
 }
@@ -283,26 +273,14 @@ static int collective_advance_once(struct gradsync_job *job) {
 
         if (r == GRADSYNC_OK && c->phase != COLLECTIVE_CHUNKS && c->connection != job->gs->link.connection)
                 collective_forget_staging(job);
-        if (r == GRADSYNC_OK && c->phase == COLLECTIVE_STAGING) {
-                r = collective_ask_staging(job);
-                if (r == GRADSYNC_OK)
-                        c->phase = COLLECTIVE_TOUCH;
-        }
-        if (r == GRADSYNC_OK && c->phase == COLLECTIVE_TOUCH) {
-                r = collective_touch_staging(job);
-                if (r == GRADSYNC_OK)
-                        c->phase = COLLECTIVE_MAPPED;
-        }
-        if (r == GRADSYNC_OK && c->phase == COLLECTIVE_MAPPED && c->connection != job->gs->link.connection)
-                return REQUEST_BROKEN;
-        if (r == GRADSYNC_OK && c->phase == COLLECTIVE_MAPPED) {
-                r = collective_say_mapped(job);
+        while (r == GRADSYNC_OK && c->phase != COLLECTIVE_CHUNKS) {
+                r = c->phase == COLLECTIVE_STAGING ? collective_ask_staging(job)
+                    : c->phase == COLLECTIVE_TOUCH ? collective_touch_staging(job)
+                                                   : collective_say_mapped(job);
                 if (r == GRADSYNC_OK && c->connection != job->gs->link.connection)
-                        return REQUEST_BROKEN;  /* the daemon that follows has not been told of it */
-                if (r == GRADSYNC_OK) {
-                        job->collective->staging_agreed = true;
-                        c->phase = COLLECTIVE_CHUNKS;
-                }
+                        return REQUEST_BROKEN; /* the daemon that follows has not been told of it */
+                if (r == GRADSYNC_OK)
+                        c->staging_agreed = ++c->phase == COLLECTIVE_CHUNKS;
         }
         return r != GRADSYNC_OK ? r : collective_run_chunks(job);
 }
@@ -323,7 +301,9 @@ static bool collective_same_call(const struct collective *c, const struct call *
 
 /* In any other one it is void, whatever it asks for. */
 static uint32_t collective_generation_of(const struct gradsync_job *job, const struct call *call) {
-        return call->generation == NEWEST ? job->standing.generation : call->generation == CALLERS ? job->standing.told : call->generation;
+        return call->generation == NEWEST    ? job->standing.generation
+               : call->generation == CALLERS ? job->standing.told
+                                             : call->generation;
 }
 
 static void collective_begin(struct gradsync_job *job, const struct call *call) {
@@ -344,7 +324,8 @@ static void collective_begin(struct gradsync_job *job, const struct call *call) 
         c->rank = job->standing.rank;
         c->world = job->standing.world;
         c->at = c->chunk = 0;
-        if (c->phase != COLLECTIVE_TOUCH) /* else the memory is of the connection on which an earlier call got it */
+        if (c->phase !=
+            COLLECTIVE_TOUCH) /* else the memory is of the connection on which an earlier call got it */
                 c->connection = job->gs->link.connection;
 }
 
@@ -352,7 +333,8 @@ static void collective_begin(struct gradsync_job *job, const struct call *call) 
 static int collective_end_void(struct gradsync_job *job) {
         int r;
 
-        if (job->collective->generation == job->standing.generation && job->standing.state == STANDING_SETTLED)
+        if (job->collective->generation == job->standing.generation &&
+            job->standing.state == STANDING_SETTLED)
                 job_interrupt(job, 0, 0, fail_text());
         r = job_wait_generation(job);
         if (r == GRADSYNC_OK)
@@ -361,10 +343,11 @@ static int collective_end_void(struct gradsync_job *job) {
                 return r;
         r = job_void_code(job);
         job->standing.told = job->standing.generation;
-        return fail(r, "job '%s': the operation is void, the job has gone on to generation %u: %s. %s", job->name,
-                    job->standing.generation, job->standing.loss.text,
-                    r == GRADSYNC_VOID_BEHIND ? "Synchronise the state with gradsync_sync_state(), then call it again"
-                                              : "Call it again");
+        return fail(r, "job '%s': the operation is void, the job has gone on to generation %u: %s. %s",
+                    job->name, job->standing.generation, job->standing.loss.text,
+                    r == GRADSYNC_VOID_BEHIND
+                            ? "Synchronise the state with gradsync_sync_state(), then call it again"
+                            : "Call it again");
 }
 
 /* A world of one: what goes in comes out. */
@@ -382,7 +365,8 @@ static int collective_check(const struct gradsync_job *job, const struct call *c
         if (call->bytes > LIMIT_ARENA)
                 return fail(GRADSYNC_INVALID, "job '%s': %s of %llu bytes is too large", job->name,
                             operation_name(call->kind), (unsigned long long)call->bytes);
-        if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= job->standing.world && collective_generation_of(job, call) == job->standing.generation)
+        if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= job->standing.world &&
+            collective_generation_of(job, call) == job->standing.generation)
                 return fail(GRADSYNC_INVALID, "job '%s': broadcast from rank %u of %u", job->name, call->root,
                             job->standing.world);
         if (call->reduce != 0 && !reduce_valid(call->reduce, call->dtype))
@@ -394,7 +378,8 @@ static int collective_check(const struct gradsync_job *job, const struct call *c
 /* Refused for a loss that ends the job, which gradsyncd may tell to all only later, when nothing is done in the job any more. The
  * caller hears of it then, so that his next call has the same to say. */
 static bool collective_ends_job(const struct gradsync_job *job, int r) {
-        return r == GRADSYNC_MEMBER_LOST && (standing_is_over(&job->standing) || job->gs->minor >= FRAME_MINOR_1);
+        return r == GRADSYNC_MEMBER_LOST &&
+               (standing_is_over(&job->standing) || job->gs->minor >= FRAME_MINOR_1);
 }
 
 /* Calls of no bytes are left out by every member alike, so nothing is sent for them. */
@@ -438,14 +423,23 @@ int gradsync_barrier(struct gradsync_job *job) {
 }
 
 int collective_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes) {
-        struct call call = { .kind = WIRE__OPERATION_KIND__ALLGATHER, .in = in, .out = out, .bytes = bytes, .generation = NEWEST };
+        struct call call = { .kind = WIRE__OPERATION_KIND__ALLGATHER,
+                             .in = in,
+                             .out = out,
+                             .bytes = bytes,
+                             .generation = NEWEST };
         int r = job_check(job);
 
         return r != GRADSYNC_OK ? r : collective_perform(job, &call);
 }
 
-int collective_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out, uint64_t bytes, uint32_t root) {
-        struct call call = { .kind = WIRE__OPERATION_KIND__BROADCAST, .root = root, .in = in, .out = out, .bytes = bytes,
+int collective_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out,
+                         uint64_t bytes, uint32_t root) {
+        struct call call = { .kind = WIRE__OPERATION_KIND__BROADCAST,
+                             .root = root,
+                             .in = in,
+                             .out = out,
+                             .bytes = bytes,
                              .generation = generation };
         int r = job_check(job);
 

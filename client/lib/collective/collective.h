@@ -12,30 +12,30 @@ struct gradsync_job;
 
 enum collective_phase {
         COLLECTIVE_IDLE,
-        COLLECTIVE_STAGING,             /* asks for the staging memory */
-        COLLECTIVE_TOUCH,               /* maps it, and faults its pages in */
-        COLLECTIVE_MAPPED,              /* says so */
+        COLLECTIVE_STAGING, /* asks for the staging memory */
+        COLLECTIVE_TOUCH,   /* maps it, and faults its pages in */
+        COLLECTIVE_MAPPED,  /* says so */
         COLLECTIVE_CHUNKS,
-        COLLECTIVE_VOID,                /* failed with its generation; waits for what follows */
+        COLLECTIVE_VOID, /* failed with its generation; waits for what follows */
 };
 
 struct collective {
         struct gradsync_job *job;
         struct shared staging;
-        int staging_fd;                 /* until its mapping, or for the daemon that may follow; -1: none */
-        bool staging_agreed;            /* the daemon knows that it is touched */
-        uint64_t sequence;              /* operations that have ended in this generation */
-        bool failed;                    /* the last one of those */
+        int staging_fd;      /* until its mapping, or for the daemon that may follow; -1: none */
+        bool staging_agreed; /* the daemon knows that it is touched */
+        uint64_t sequence;   /* operations that have ended in this generation */
+        bool failed;         /* the last one of those */
         /* the call that is under way, which may take many operations */
         enum collective_phase phase;
         unsigned kind, dtype, reduce;
         uint32_t root;
         const void *in;
         void *out;
-        uint64_t bytes;                 /* of one member's part, see Wire__Operation */
-        uint32_t generation, rank, world;       /* in which it was called, and the place in it */
-        uint32_t connection;            /* on which the staging memory was asked for */
-        uint64_t at, chunk;             /* bytes done, and bytes in the operation that is under way; chunk 0: none */
+        uint64_t bytes;                   /* of one member's part, see Wire__Operation */
+        uint32_t generation, rank, world; /* in which it was called, and the place in it */
+        uint32_t connection;              /* on which the staging memory was asked for */
+        uint64_t at, chunk; /* bytes done, and bytes in the operation that is under way; chunk 0: none */
         struct request request;
 };
 
@@ -45,7 +45,8 @@ struct collective {
  * receives, or nothing if that is NULL.
  */
 int collective_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes);
-int collective_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out, uint64_t bytes, uint32_t root);
+int collective_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out,
+                         uint64_t bytes, uint32_t root);
 
 /* Operations that have ended in this generation, and whether the last of them failed: with one whose answer is here, and
  * which its caller has not come for yet. */

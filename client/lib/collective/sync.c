@@ -40,17 +40,22 @@ static uint64_t sync_digest_plans(const struct gradsync_job *job) {
         return sum;
 }
 
-static int sync_begin(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, uint64_t step) {
+static int sync_begin(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n,
+                      uint64_t step) {
         struct sync *sync = job->sync;
 
-        *sync = (struct sync){ .mine = { .tag = job->standing.tag, .step = step, .digest = sync_digest(state, n) } };
+        *sync = (struct sync){
+                .mine = { .tag = job->standing.tag, .step = step, .digest = sync_digest(state, n) }
+        };
         sync->mine.plans = sync_digest_plans(job);
         sync->mine.claims = job->standing.claims;
         for (uint32_t i = 0; i < n; i++)
                 sync->mine.bytes += state[i].bytes;
-        sync->all = calloc(job->wish.max_world, sizeof(*sync->all));      /* the world may grow before all have been asked */
+        sync->all = calloc(job->wish.max_world,
+                           sizeof(*sync->all)); /* the world may grow before all have been asked */
         if (sync->all == NULL)
-                return fail(GRADSYNC_NO_MEMORY, "no memory to gather the state of %u members", job->wish.max_world);
+                return fail(GRADSYNC_NO_MEMORY, "no memory to gather the state of %u members",
+                            job->wish.max_world);
         return GRADSYNC_OK;
 }
 
@@ -59,17 +64,16 @@ void sync_end(struct sync *sync) {
         sync->all = NULL;
 }
 
-static int sync_compare_tags(const struct tag *a, const struct tag *b) {
-        if (a->generation != b->generation)
-                return a->generation < b->generation ? -1 : 1;
-        return a->commits < b->commits ? -1 : a->commits > b->commits;
-}
-
-/* A trainer that counts further than others of the same commit has done something to its state since: read a checkpoint, say. */
+/* A trainer that counts further than others of the same commit has done something to its state since, such as reading a
+ * checkpoint. */
 static int sync_compare(const struct sync_entry *a, const struct sync_entry *b) {
-        int order = sync_compare_tags(&a->tag, &b->tag);
+        const uint64_t x[] = { a->tag.generation, a->tag.commits, a->step };
+        const uint64_t y[] = { b->tag.generation, b->tag.commits, b->step };
+        unsigned i = 0;
 
-        return order != 0 || a->step == b->step ? order : a->step < b->step ? -1 : 1;
+        while (i < 2 && x[i] == y[i])
+                i++;
+        return x[i] < y[i] ? -1 : x[i] > y[i];
 }
 
 /* Threads may finish steps of several plans in another order than those of other members do. Who has not made his plans yet has
@@ -81,15 +85,18 @@ static bool sync_same_state(const struct sync_entry *a, const struct sync_entry 
 static int sync_check_sizes(const struct gradsync_job *job, const struct sync_entry *all) {
         for (uint32_t rank = 1; rank < job->sync->world; rank++)
                 if (all[rank].digest != all[0].digest || all[rank].bytes != all[0].bytes)
-                        return fail(GRADSYNC_OPERATION_MISMATCH,
-                                    "job '%s': the state of rank %u has %llu bytes, that of rank 0 has %llu, or is cut into other "
-                                    "buffers; give the same buffers on all members",
-                                    job->name, rank, (unsigned long long)all[rank].bytes, (unsigned long long)all[0].bytes);
+                        return fail(
+                                GRADSYNC_OPERATION_MISMATCH,
+                                "job '%s': the state of rank %u has %llu bytes, that of rank 0 has %llu, or is cut into other "
+                                "buffers; give the same buffers on all members",
+                                job->name, rank, (unsigned long long)all[rank].bytes,
+                                (unsigned long long)all[0].bytes);
         return GRADSYNC_OK;
 }
 
 static int sync_no_state(const struct gradsync_job *job) {
-        return fail(GRADSYNC_MEMBER_LOST, "job '%s': no up-to-date rank is left: restart from a checkpoint", job->name);
+        return fail(GRADSYNC_MEMBER_LOST, "job '%s': no up-to-date rank is left: restart from a checkpoint",
+                    job->name);
 }
 
 /* Nobody has a state of this job: all come from the same checkpoint, or rank 0 decides, or the first after it whose state is
@@ -158,7 +165,8 @@ static int sync_transfer(struct gradsync_job *job, const struct gradsync_state *
 
         for (; sync->transfer && sync->at < n; sync->at++) {
                 void *data = state[sync->at].data;
-                int r = collective_broadcast(job, sync->generation, data, sync->receive ? data : NULL, state[sync->at].bytes, sync->source);
+                int r = collective_broadcast(job, sync->generation, data, sync->receive ? data : NULL,
+                                             state[sync->at].bytes, sync->source);
 
                 if (sync->receive && state[sync->at].bytes > 0 && job->collective->at > 0)
                         job->standing.claims |= STANDING_TORN;
@@ -171,7 +179,7 @@ static int sync_transfer(struct gradsync_job *job, const struct gradsync_state *
 /* What was void only because there is a new generation can begin. */
 static void sync_reopen_steps(struct gradsync_job *job) {
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
-                if (plan->step.outcome == WIRE__OUTCOME__VOID && !step_open(plan))
+                if (plan->step.outcome == WIRE__OUTCOME__VOID && !plan->step.touched)
                         step_begin(plan, step_next(plan, false));
 }
 
@@ -194,7 +202,7 @@ static int sync_conclude(struct gradsync_job *job, uint64_t *step) {
         standing->tag = from->tag.generation > 0 ? from->tag : (struct tag){ sync->generation, 0 };
         standing->claims = STANDING_HISTORY;
         sync_forget_steps(job);
-        if (standing->newcomer > sync->generation)      /* there are others now, who do not have it */
+        if (standing->newcomer > sync->generation) /* there are others now, who do not have it */
                 return GRADSYNC_VOID_RETRY;
         standing->synchronised = sync->generation;
         if (standing->generation != sync->generation)
@@ -204,7 +212,8 @@ static int sync_conclude(struct gradsync_job *job, uint64_t *step) {
         return GRADSYNC_OK;
 }
 
-static int sync_check(const struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, const uint64_t *step) {
+static int sync_check(const struct gradsync_job *job, const struct gradsync_state *state, uint32_t n,
+                      const uint64_t *step) {
         if (job == NULL || step == NULL || (state == NULL && n > 0))
                 return fail(GRADSYNC_INVALID, "%s(): job, buffers or step are NULL", call_name);
         for (uint32_t i = 0; i < n; i++)
@@ -214,7 +223,8 @@ static int sync_check(const struct gradsync_job *job, const struct gradsync_stat
 }
 
 /* One call as far as other threads are concerned, for they would have a part in what is known of the members. */
-static int sync_synchronise(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, uint64_t *step) {
+static int sync_synchronise(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n,
+                            uint64_t *step) {
         int r;
 
         do {
@@ -232,7 +242,8 @@ static int sync_synchronise(struct gradsync_job *job, const struct gradsync_stat
         return r;
 }
 
-int gradsync_sync_state(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n, uint64_t *step) {
+int gradsync_sync_state(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n,
+                        uint64_t *step) {
         int r = sync_check(job, state, n, step);
 
         if (r == GRADSYNC_OK)

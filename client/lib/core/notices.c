@@ -5,7 +5,6 @@
 #include "client/lib/member/generation.h"
 #include "client/lib/member/member.h"
 
-
 static struct gradsync_plan *notices_find_plan(struct gradsync *gs, uint32_t handle, uint32_t ordinal) {
         struct gradsync_job *job = job_find(gs, handle);
         struct gradsync_plan *plan = job ? job->plans->list : NULL;

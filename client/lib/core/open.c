@@ -111,26 +111,16 @@ int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
 }
 
 /* What a child inherited is its own copy of memory, and nothing else: the fds are closed, the arenas are not there. */
-static void open_forget(struct gradsync *gs) {
-        while (gs->jobs != NULL) {
-                struct gradsync_job *job = gs->jobs;
-
-                gs->jobs = job->next;
-                member_forget(job);
-        }
-        link_deinit(&gs->link);
-        free(gs);
-}
-
 void gradsync_close(struct gradsync *gs) {
         if (gs == NULL)
                 return;
         if (gs->epoch != fork_epoch()) {
-                open_forget(gs);
-                return;
+                for (struct gradsync_job *job = gs->jobs; job != NULL; job = job->next)
+                        member_forget(job);
+        } else {
+                open_hang_up(gs);
+                fork_unregister(gs);
         }
-        open_hang_up(gs);
-        fork_unregister(gs);
         open_free(gs);
 }
 

@@ -72,7 +72,7 @@ int job_wait_generation(struct gradsync_job *job) {
         int r = GRADSYNC_OK;
 
         while (job->standing.state == STANDING_CHANGING && r == GRADSYNC_OK)
-                r = context_wait_up(job->gs);
+                r = context_wait(job->gs, NEVER);
         return r;
 }
 
@@ -88,30 +88,25 @@ int job_wait_daemon(struct gradsync_job *job) {
 }
 
 int job_void_code(const struct gradsync_job *job) {
-        return standing_is_behind(&job->standing) && !standing_is_over(&job->standing)
-                       ? GRADSYNC_VOID_BEHIND
-                       : GRADSYNC_VOID_RETRY;
+        return standing_is_behind(&job->standing) && !standing_is_over(&job->standing) ? GRADSYNC_VOID_BEHIND
+                                                                                       : GRADSYNC_VOID_RETRY;
 }
 
 /* Without the lock: another thread may hold it for long, and may take the next generation meanwhile. */
-static uint32_t job_load(const uint32_t *field) {
-        return __atomic_load_n(field, __ATOMIC_RELAXED);
-}
-
 uint32_t gradsync_rank(const struct gradsync_job *job) {
-        return job ? job_load(&job->standing.rank) : 0;
+        return job ? __atomic_load_n(&job->standing.rank, __ATOMIC_RELAXED) : 0;
 }
 
 uint32_t gradsync_local_rank(const struct gradsync_job *job) {
-        return job ? job_load(&job->standing.local_rank) : 0;
+        return job ? __atomic_load_n(&job->standing.local_rank, __ATOMIC_RELAXED) : 0;
 }
 
 uint32_t gradsync_world_size(const struct gradsync_job *job) {
-        return job ? job_load(&job->standing.world) : 0;
+        return job ? __atomic_load_n(&job->standing.world, __ATOMIC_RELAXED) : 0;
 }
 
 uint32_t gradsync_generation(const struct gradsync_job *job) {
-        return job ? job_load(&job->standing.generation) : 0;
+        return job ? __atomic_load_n(&job->standing.generation, __ATOMIC_RELAXED) : 0;
 }
 
 uint64_t gradsync_member_id(const struct gradsync_job *job) {

@@ -15,20 +15,20 @@
 
 /* The way back to a daemon that follows another one: see member/rejoin.h. */
 enum rejoin_phase {
-        REJOIN_NONE,    /* the daemon has the job, or nobody has */
-        REJOIN_ASK,     /* REJOIN has to be sent */
-        REJOIN_ASKED,   /* REJOINED has to come */
-        REJOIN_TELL,    /* plans and staging memory have to be sent */
-        REJOIN_TOLD,    /* RESUMED, NEWGEN or LOST comes next */
-        REJOIN_QUIT,    /* refused, and over: LEAVE has to be sent */
+        REJOIN_NONE,  /* the daemon has the job, or nobody has */
+        REJOIN_ASK,   /* REJOIN has to be sent */
+        REJOIN_ASKED, /* REJOINED has to come */
+        REJOIN_TELL,  /* plans and staging memory have to be sent */
+        REJOIN_TOLD,  /* RESUMED, NEWGEN or LOST comes next */
+        REJOIN_QUIT,  /* refused, and over: LEAVE has to be sent */
 };
 
 struct rejoin {
         enum rejoin_phase phase;
-        bool orderly;                   /* the daemon had said that it ends, so there is nothing that it has not said */
+        bool orderly; /* the daemon had said that it ends, so there is nothing that it has not said */
         bool staging_told;
         struct request request;
-        struct gradsync_plan *plan;     /* the next one to offer */
+        struct gradsync_plan *plan; /* the next one to offer */
 };
 
 struct gradsync_job {
@@ -36,18 +36,18 @@ struct gradsync_job {
         struct gradsync_job *next;
         char name[LIMIT_NAME + 1];
         struct wish wish;
-        bool taken;                     /* the caller has it */
-        bool busy;                      /* a thread is in a call that only one may be in */
-        struct request request;         /* join, leave */
-        uint64_t deadline;              /* of the join */
-        bool asked;                     /* a daemon that has gone has not answered it */
-        uint32_t handle;                /* by which the daemon knows it; 0: it does not */
+        bool taken;             /* the caller has it */
+        bool busy;              /* a thread is in a call that only one may be in */
+        struct request request; /* join, leave */
+        uint64_t deadline;      /* of the join */
+        bool asked;             /* a daemon that has gone has not answered it */
+        uint32_t handle;        /* by which the daemon knows it; 0: it does not */
         uint64_t member;
         struct standing standing;
         struct rejoin rejoin;
         struct stall stall;
-        struct gradsync_memory *memories;       /* registered ones */
-        struct gradsync_memory *registering;    /* the one that is being registered */
+        struct gradsync_memory *memories;    /* registered ones */
+        struct gradsync_memory *registering; /* the one that is being registered */
         struct plans *plans;
         struct collective *collective;
         struct sync *sync;

@@ -12,11 +12,12 @@ void stall_note(struct gradsync_job *job, const Wire__Stall *message) {
 
         if (job->gs->stall == NULL)
                 return;
-        stall->step = message->step;
-        stall->since_ms = message->since_ms;
-        stall->rank = message->rank;
-        stall->bucket = message->bucket;
-        stall->pid = message->pid;
+        stall->shown = (struct gradsync_stall){ .size = sizeof(stall->shown),
+                                                .step = message->step,
+                                                .since_ms = message->since_ms,
+                                                .rank = message->rank,
+                                                .bucket = message->bucket,
+                                                .pid = message->pid };
         snprintf(stall->process_state, sizeof(stall->process_state), "%s",
                  message->process_state ? message->process_state : "");
         snprintf(stall->parameter, sizeof(stall->parameter), "%s",
@@ -28,23 +29,15 @@ void stall_note(struct gradsync_job *job, const Wire__Stall *message) {
 /* The callback may call whatever does not free the job; the texts are copied, for they may change meanwhile. */
 static void stall_call(struct gradsync *gs, struct gradsync_job *job) {
         struct stall copy = job->stall;
-        struct gradsync_stall stall = {
-                .size = sizeof(stall),
-                .step = copy.step,
-                .rank = copy.rank,
-                .pid = copy.pid,
-                .process_state = copy.process_state,
-                .bucket = copy.bucket,
-                .parameter = copy.parameter,
-                .since_ms = copy.since_ms,
-                .text = copy.text,
-        };
 
+        copy.shown.process_state = copy.process_state;
+        copy.shown.parameter = copy.parameter;
+        copy.shown.text = copy.text;
         job->stall.pending = false;
         job->stall.running = true;
         job->stall.thread = pthread_self();
         pthread_mutex_unlock(&gs->link.lock);
-        gs->stall(gs->stall_data, job, &stall);
+        gs->stall(gs->stall_data, job, &copy.shown);
         pthread_mutex_lock(&gs->link.lock);
         job->stall.running = false;
         link_notify(&gs->link);

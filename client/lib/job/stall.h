@@ -9,18 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gradsync/gradsync.h"
 #include "proto/codec.h"
-
-struct gradsync;
-struct gradsync_job;
 
 struct stall {
         bool pending;
-        bool running;                   /* the callback, in `thread` */
+        bool running; /* the callback, in `thread` */
         pthread_t thread;
-        uint64_t step, since_ms;
-        uint32_t rank, bucket;
-        int32_t pid;
+        struct gradsync_stall shown; /* its strings are the following */
         char process_state[32], parameter[LIMIT_NAME + 1], text[LIMIT_TEXT + 1];
 };
 

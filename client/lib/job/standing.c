@@ -34,18 +34,12 @@ bool standing_is_over(const struct standing *standing) {
         return standing->state >= STANDING_LOSING;
 }
 
-static void standing_store(uint32_t *field, uint32_t value) {
-        __atomic_store_n(field, value, __ATOMIC_RELAXED);
-}
-
-void standing_set_generation(struct standing *standing, uint32_t generation) {
-        standing_store(&standing->generation, generation);
-}
-
-void standing_set_place(struct standing *standing, uint32_t rank, uint32_t local_rank, uint32_t world) {
-        standing_store(&standing->rank, rank);
-        standing_store(&standing->local_rank, local_rank);
-        standing_store(&standing->world, world);
+void standing_enter(struct standing *standing, uint32_t generation, uint32_t rank, uint32_t local_rank,
+                    uint32_t world) {
+        __atomic_store_n(&standing->generation, generation, __ATOMIC_RELAXED);
+        __atomic_store_n(&standing->rank, rank, __ATOMIC_RELAXED);
+        __atomic_store_n(&standing->local_rank, local_rank, __ATOMIC_RELAXED);
+        __atomic_store_n(&standing->world, world, __ATOMIC_RELAXED);
 }
 
 bool standing_is_behind(const struct standing *standing) {

@@ -38,8 +38,8 @@ struct tag {
 };
 
 /* What the other members are told of a state beside its tag. */
-#define STANDING_HISTORY 1u     /* some member of the job has had a state */
-#define STANDING_TORN 2u        /* this one is in part another member's */
+#define STANDING_HISTORY 1u /* some member of the job has had a state */
+#define STANDING_TORN 2u    /* this one is in part another member's */
 
 struct standing {
         enum standing_state state;
@@ -63,7 +63,8 @@ bool standing_set_state(struct standing *standing, enum standing_state state, ui
                         const char *text);
 /* The job is over, or will be. */
 bool standing_is_over(const struct standing *standing);
-void standing_set_generation(struct standing *standing, uint32_t generation);
-void standing_set_place(struct standing *standing, uint32_t rank, uint32_t local_rank, uint32_t world);
+/* A generation, and the place in it. */
+void standing_enter(struct standing *standing, uint32_t generation, uint32_t rank, uint32_t local_rank,
+                    uint32_t world);
 /* Some member has no state, or an older one. */
 bool standing_is_behind(const struct standing *standing);

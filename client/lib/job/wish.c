@@ -65,12 +65,14 @@ static int wish_check(const struct wish *wish) {
                 return fail(GRADSYNC_INVALID, "job '%s': local rank %" PRId64 " does not exist", wish->name,
                             wish->local_rank);
         if (wish->spare && (wish->rank >= 0 || wish->local_rank >= 0))
-                return fail(GRADSYNC_INVALID,
-                            "job '%s': a spare takes the place that becomes vacant, so it asks for no rank and no local rank",
-                            wish->name);
+                return fail(
+                        GRADSYNC_INVALID,
+                        "job '%s': a spare takes the place that becomes vacant, so it asks for no rank and no local rank",
+                        wish->name);
         if (wish->instance >= 0 && wish->rank < 0)
                 return fail(GRADSYNC_INVALID,
-                            "job '%s': instance %" PRId64 " was given without a rank; it counts the processes of one rank",
+                            "job '%s': instance %" PRId64
+                            " was given without a rank; it counts the processes of one rank",
                             wish->name, wish->instance + 1);
         return GRADSYNC_OK;
 }

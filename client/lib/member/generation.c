@@ -13,15 +13,17 @@
 int generation_renew(struct gradsync_job *job, const Wire__Newgen *message) {
         struct standing *standing = &job->standing;
 
-        if (message->generation <= standing->generation || message->world < 1 || message->world > job->wish.max_world ||
-            message->rank >= message->world)
-                return fail(GRADSYNC_PROTOCOL, "job '%s': gradsyncd granted rank %u of %u in generation %u after rank %u of %u "
-                            "in generation %u", job->name, message->rank, message->world, message->generation, standing->rank,
+        if (message->generation <= standing->generation || message->world < 1 ||
+            message->world > job->wish.max_world || message->rank >= message->world)
+                return fail(GRADSYNC_PROTOCOL,
+                            "job '%s': gradsyncd granted rank %u of %u in generation %u after rank %u of %u "
+                            "in generation %u",
+                            job->name, message->rank, message->world, message->generation, standing->rank,
                             standing->world, standing->generation);
-        if (!standing_set_state(standing, STANDING_SETTLED, message->lost_rank, message->lost_pid, message->text))
-                return GRADSYNC_OK;     /* it is over here, and about to be left */
-        standing_set_generation(standing, message->generation);
-        standing_set_place(standing, message->rank, message->local_rank, message->world);
+        if (!standing_set_state(standing, STANDING_SETTLED, message->lost_rank, message->lost_pid,
+                                message->text))
+                return GRADSYNC_OK; /* it is over here, and about to be left */
+        standing_enter(standing, message->generation, message->rank, message->local_rank, message->world);
         if (message->behind)
                 standing->newcomer = message->generation;
         if (job->rejoin.phase != REJOIN_NONE)
@@ -43,12 +45,12 @@ int generation_resume(struct gradsync_job *job, const Wire__Resumed *message) {
         struct standing *standing = &job->standing;
 
         if (job->rejoin.phase != REJOIN_TOLD || message->generation <= standing->generation)
-                return fail(GRADSYNC_PROTOCOL, "job '%s': gradsyncd resumes it in generation %u, after %u", job->name,
-                            message->generation, standing->generation);
+                return fail(GRADSYNC_PROTOCOL, "job '%s': gradsyncd resumes it in generation %u, after %u",
+                            job->name, message->generation, standing->generation);
         generation_follow(&standing->told, job, message->generation);
         generation_follow(&job->collective->generation, job, message->generation);
         generation_follow(&job->sync->generation, job, message->generation);
-        standing_set_generation(standing, message->generation);
+        standing_enter(standing, message->generation, standing->rank, standing->local_rank, standing->world);
         standing->resumed = message->generation;
         rejoin_end(job, message->operations, message->operation_failed);
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
@@ -62,6 +64,6 @@ void generation_lose(struct gradsync_job *job, uint32_t rank, int32_t pid, const
         standing_set_state(&job->standing, STANDING_OVER, rank, pid, text);
         rejoin_end(job, 0, false);
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
-                if (step_open(plan))
+                if (plan->step.touched)
                         step_void(plan, rank, pid, text);
 }

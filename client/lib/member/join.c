@@ -29,15 +29,13 @@ static void join_take_plans(struct gradsync_job *job, const Wire__Joined *joined
 static void join_begin(struct gradsync_job *job, uint32_t generation, uint32_t rank, uint32_t local_rank,
                        uint32_t world) {
         standing_set_state(&job->standing, STANDING_SETTLED, 0, 0, "");
-        standing_set_generation(&job->standing, generation);
-        standing_set_place(&job->standing, rank, local_rank, world);
+        standing_enter(&job->standing, generation, rank, local_rank, world);
         job->standing.told = generation;
 }
 
 static int join_take_joined(struct request *request, const ProtobufCMessage *message,
-                       struct fdpass_packet *packet) {
-        struct gradsync_job *job =
-                (struct gradsync_job *)((char *)request - offsetof(struct gradsync_job, request));
+                            struct fdpass_packet *packet) {
+        struct gradsync_job *job = OWNER(request, struct gradsync_job, request);
         const Wire__Joined *joined = (const Wire__Joined *)message;
 
         if (joined->world < 1 || joined->world > LIMIT_WORLD || joined->rank >= joined->world)
@@ -53,12 +51,16 @@ static int join_take_joined(struct request *request, const ProtobufCMessage *mes
 
 static int join_check_minor(const struct gradsync *gs, const struct wish *wish) {
         if (wish->spare && gs->minor < FRAME_MINOR_1)
-                return fail(GRADSYNC_UNSUPPORTED, "job '%s' is to have a spare, but this gradsyncd is too old to know spares: upgrade it",
-                            wish->name);
+                return fail(
+                        GRADSYNC_UNSUPPORTED,
+                        "job '%s' is to have a spare, but this gradsyncd is too old to know spares: upgrade it",
+                        wish->name);
         if (wish->token[0] != '\0' && gs->minor < FRAME_MINOR_1)
-                return fail(GRADSYNC_UNSUPPORTED,
-                            "job '%s' is to have a token, but this gradsyncd is too old to know tokens, and would let every process "
-                            "of this user in: upgrade it, or join without a token", wish->name);
+                return fail(
+                        GRADSYNC_UNSUPPORTED,
+                        "job '%s' is to have a token, but this gradsyncd is too old to know tokens, and would let every process "
+                        "of this user in: upgrade it, or join without a token",
+                        wish->name);
         return GRADSYNC_OK;
 }
 
@@ -90,17 +92,15 @@ static int join_ask(struct gradsync *gs, struct gradsync_job *job, const struct 
         if (r != GRADSYNC_OK)
                 return r;
         join.job = job->name;
-        join.has_min_world = join.has_max_world = join.has_incarnation = join.has_timeout_ms =
-                join.has_last_call_ms = true;
-        join.min_world = wish->min_world;
-        join.max_world = wish->max_world;
+        SET(join, min_world, wish->min_world);
+        SET(join, max_world, wish->max_world);
         join.has_rank = wish->rank >= 0;
         join.rank = (uint32_t)(wish->rank >= 0 ? wish->rank : 0);
         join.has_slot = wish->local_rank >= 0;
         join.slot = (uint32_t)(wish->local_rank >= 0 ? wish->local_rank : 0);
-        join.incarnation = (uint64_t)wish->incarnation;
-        join.timeout_ms = wish->join_ms;
-        join.last_call_ms = wish->last_call_ms;
+        SET(join, incarnation, (uint64_t)wish->incarnation);
+        SET(join, timeout_ms, wish->join_ms);
+        SET(join, last_call_ms, wish->last_call_ms);
         join.has_spare = join.spare = wish->spare;
         if (wish->spare && job->asked)
                 join.last_call_ms = rejoin_wait_ms(gs); /* the members come back when they have computed */
@@ -110,7 +110,7 @@ static int join_ask(struct gradsync *gs, struct gradsync_job *job, const struct 
         join.instance = (uint64_t)(wish->instance >= 0 ? wish->instance : 0);
         if (wish->token[0] != '\0')
                 join.token = (char *)wish->token;
-        return request_call(gs, &job->request, WIRE__MESSAGE_TYPE__JOIN, &join.base,
+        return request_call(gs, &job->request, WIRE__MESSAGE_TYPE__JOIN, &join.base, -1,
                             WIRE__MESSAGE_TYPE__JOINED, join_take_joined, job->deadline);
 }
 

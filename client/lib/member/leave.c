@@ -7,9 +7,9 @@
 #include "client/lib/member/member.h"
 
 /* Here and not in the caller's thread, which may come when the daemon has gone: whoever has left does not come back. */
-static int leave_take_left(struct request *request, const ProtobufCMessage *message, struct fdpass_packet *packet) {
-        struct gradsync_job *job =
-                (struct gradsync_job *)((char *)request - offsetof(struct gradsync_job, request));
+static int leave_take_left(struct request *request, const ProtobufCMessage *message,
+                           struct fdpass_packet *packet) {
+        struct gradsync_job *job = OWNER(request, struct gradsync_job, request);
 
         job->handle = 0;
         job->rejoin.phase = REJOIN_NONE;
@@ -20,43 +20,33 @@ static int leave_take_left(struct request *request, const ProtobufCMessage *mess
 static int leave_ask(struct gradsync_job *job) {
         Wire__Leave leave = WIRE__LEAVE__INIT;
 
-        leave.has_job = true;
-        leave.job = job->handle;
-        return request_call(job->gs, &job->request, WIRE__MESSAGE_TYPE__LEAVE, &leave.base,
+        SET(leave, job, job->handle);
+        return request_call(job->gs, &job->request, WIRE__MESSAGE_TYPE__LEAVE, &leave.base, -1,
                             WIRE__MESSAGE_TYPE__LEFT, leave_take_left, NEVER);
 }
 
 /* After a restart of the daemon it is enough that it knows this member again. */
 static int leave_until_known(struct gradsync_job *job) {
-        int r = REQUEST_BROKEN;
+        while (job_is_joined(job)) {
+                bool known = job->handle != 0;
+                int r = known ? leave_ask(job) : context_wait(job->gs, NEVER);
 
-        if (job->gs->standalone)
-                return GRADSYNC_OK;
-        while (r == REQUEST_BROKEN && job_is_joined(job)) {
-                if (job->handle != 0) {
-                        r = leave_ask(job);
-                        continue;
-                }
-                r = context_wait_up(job->gs);
-                if (r == GRADSYNC_OK)
-                        r = REQUEST_BROKEN;
+                if (r != REQUEST_BROKEN && (known || r != GRADSYNC_OK))
+                        return r;
         }
-        return r == REQUEST_BROKEN ? GRADSYNC_OK : r;
+        return GRADSYNC_OK;
 }
 
 /* A thread that waits for a step, which may be the caller itself in a stall callback, would find its plan freed. */
 static int leave_check_waiters(const struct gradsync_job *job) {
         for (const struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 if (plan->waiters > 0)
-                        return fail(GRADSYNC_STATE, "gradsync_leave(): step %llu of a plan of job '%s' is being waited for, by "
-                                    "gradsync_finish() or gradsync_wait(); it has to return first",
-                                    (unsigned long long)plan->step.number, job->name);
+                        return fail(
+                                GRADSYNC_STATE,
+                                "gradsync_leave(): step %llu of a plan of job '%s' is being waited for, by "
+                                "gradsync_finish() or gradsync_wait(); it has to return first",
+                                (unsigned long long)plan->step.number, job->name);
         return GRADSYNC_OK;
-}
-
-/* The job is gone, whatever was said: not a result by which it would still be there. */
-static int leave_result(int r) {
-        return r == GRADSYNC_STATE || r == GRADSYNC_INVALID ? fail(GRADSYNC_DAEMON_LOST, "%s", fail_text()) : r;
 }
 
 int gradsync_leave(struct gradsync_job *job) {
@@ -74,7 +64,9 @@ int gradsync_leave(struct gradsync_job *job) {
         r = leave_until_known(job);
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                 return job_leave(job, r);
-        r = leave_result(r);
+        /* The job is gone, whatever was said: not a result by which it would still be there. */
+        if (r == GRADSYNC_STATE || r == GRADSYNC_INVALID)
+                r = fail(GRADSYNC_DAEMON_LOST, "%s", fail_text());
         member_free(job);
         return context_leave(gs, r);
 }

@@ -8,7 +8,7 @@
 #include "client/lib/plan/plan.h"
 
 struct member {
-        struct gradsync_job job;        /* the others are what its pointers point to */
+        struct gradsync_job job; /* the others are what its pointers point to */
         struct plans plans;
         struct collective collective;
         struct sync sync;
@@ -20,5 +20,5 @@ struct gradsync_job *member_new(struct gradsync *gs, const struct wish *wish);
 void member_free(struct gradsync_job *job);
 /* Closes the descriptors of its memory; see link_abandon(). */
 void member_abandon(struct gradsync_job *job);
-/* In a forked child: frees only memory, nothing that is shared. */
+/* In a forked child: its mappings are not there, so that freeing it unmaps nothing. */
 void member_forget(struct gradsync_job *job);

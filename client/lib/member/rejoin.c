@@ -4,16 +4,12 @@
 #include "client/lib/member/rejoin.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "client/lib/base/clock.h"
-#include "client/lib/base/fail.h"
 #include "client/lib/member/generation.h"
 #include "client/lib/member/member.h"
 #include "client/lib/memory/registered.h"
 #include "client/lib/plan/describe.h"
-
 
 #define PATIENCE 20 /* members compute, or write a checkpoint, and then find that there is another daemon */
 
@@ -21,10 +17,6 @@ static const char broken[] = "the connection was lost before the daemon had answ
 
 uint64_t rejoin_wait_ms(const struct gradsync *gs) {
         return gs->reconnect_ms < UINT64_MAX / PATIENCE ? gs->reconnect_ms * PATIENCE : UINT64_MAX;
-}
-
-static struct gradsync_job *rejoin_job(struct request *request) {
-        return (struct gradsync_job *)((char *)request - offsetof(struct gradsync_job, rejoin.request));
 }
 
 static void rejoin_break_requests(struct gradsync_job *job) {
@@ -66,8 +58,8 @@ void rejoin_end(struct gradsync_job *job, uint64_t operations, bool failed) {
 }
 
 static int rejoin_take_rejoined(struct request *request, const ProtobufCMessage *message,
-                         struct fdpass_packet *packet) {
-        struct gradsync_job *job = rejoin_job(request);
+                                struct fdpass_packet *packet) {
+        struct gradsync_job *job = OWNER(request, struct gradsync_job, rejoin.request);
 
         job->handle = ((const Wire__Rejoined *)message)->job;
         job->rejoin.phase = REJOIN_TELL;
@@ -97,12 +89,11 @@ static void rejoin_end_refused(struct gradsync_job *job, const struct request *r
 }
 
 static void rejoin_take_refusal(struct request *request) {
-        rejoin_end_refused(rejoin_job(request), request);
+        rejoin_end_refused(OWNER(request, struct gradsync_job, rejoin.request), request);
 }
 
 static void rejoin_memory_refused(struct request *request) {
-        rejoin_end_refused(((struct gradsync_memory *)((char *)request - offsetof(struct gradsync_memory, again)))->job,
-                request);
+        rejoin_end_refused(OWNER(request, struct gradsync_memory, again)->job, request);
 }
 
 static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
@@ -111,30 +102,28 @@ static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         bool failed;
 
         rejoin->job = (char *)(uintptr_t)job->name;
-        rejoin->has_incarnation = rejoin->has_generation = rejoin->has_rank = rejoin->has_local_rank = true;
-        rejoin->has_world = rejoin->has_member = rejoin->has_min_world = rejoin->has_max_world = true;
-        rejoin->has_wait_ms = rejoin->has_operations = rejoin->has_next_plan = true;
-        rejoin->incarnation = (uint64_t)wish->incarnation;
+        SET(*rejoin, incarnation, (uint64_t)wish->incarnation);
         rejoin->token = wish->token[0] != '\0' ? (char *)(uintptr_t)wish->token : NULL;
-        rejoin->generation = standing->generation;
-        rejoin->rank = standing->rank;
-        rejoin->local_rank = standing->local_rank;
-        rejoin->world = standing->world;
-        rejoin->member = job->member;
-        rejoin->min_world = wish->min_world;
-        rejoin->max_world = wish->max_world;
+        SET(*rejoin, generation, standing->generation);
+        SET(*rejoin, rank, standing->rank);
+        SET(*rejoin, local_rank, standing->local_rank);
+        SET(*rejoin, world, standing->world);
+        SET(*rejoin, member, job->member);
+        SET(*rejoin, min_world, wish->min_world);
+        SET(*rejoin, max_world, wish->max_world);
         rejoin->has_asked_rank = rejoin->asked_rank = wish->rank >= 0;
         rejoin->has_asked_slot = rejoin->asked_slot = wish->local_rank >= 0;
         rejoin->has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0;
         rejoin->rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
         rejoin->has_instance = wish->instance >= 0;
         rejoin->instance = (uint64_t)(wish->instance >= 0 ? wish->instance : 0);
-        rejoin->wait_ms = rejoin_wait_ms(job->gs);
-        rejoin->operations = collective_operations(job->collective, &failed);
+        SET(*rejoin, wait_ms, rejoin_wait_ms(job->gs));
+        SET(*rejoin, operations, collective_operations(job->collective, &failed));
         rejoin->has_operation_failed = rejoin->operation_failed = failed;
-        rejoin->next_plan = job->plans->making != NULL && job->plans->making->phase != PLAN_AGREED
-                                    ? job->plans->making->ordinal
-                                    : job->plans->next;
+        SET(*rejoin, next_plan,
+            job->plans->making != NULL && job->plans->making->phase != PLAN_AGREED
+                    ? job->plans->making->ordinal
+                    : job->plans->next);
         rejoin->has_ended = rejoin->ended = standing->state == STANDING_CHANGING;
         rejoin->has_lost_rank = rejoin->ended && standing->loss.pid != 0;
         rejoin->lost_rank = standing->loss.rank;
@@ -177,11 +166,10 @@ static int rejoin_offer(struct gradsync_plan *plan, uint32_t id) {
         const struct step *step = &plan->step;
         bool committed = step->outcome == WIRE__OUTCOME__COMMITTED;
 
-        message.has_job = message.has_plan = message.has_step = message.has_launched = true;
-        message.job = plan->job->handle;
-        message.plan = plan->ordinal;
-        message.step = committed ? step->number : step_next(plan, false) - 1;
-        message.launched = step->outcome == WIRE__OUTCOME__OPEN ? plan->ready.sent : 0;
+        SET(message, job, plan->job->handle);
+        SET(message, plan, plan->ordinal);
+        SET(message, step, committed ? step->number : step_next(plan, false) - 1);
+        SET(message, launched, step->outcome == WIRE__OUTCOME__OPEN ? plan->ready.sent : 0);
         return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_PLAN, id, &message.base, plan->fd);
 }
 
@@ -201,9 +189,8 @@ static int rejoin_tell_staging(struct gradsync_job *job) {
 
         if (!job->collective->staging_agreed)
                 return GRADSYNC_OK;
-        message.has_job = message.has_bytes = true;
-        message.job = job->handle;
-        message.bytes = job->collective->staging.bytes;
+        SET(message, job, job->handle);
+        SET(message, bytes, job->collective->staging.bytes);
         return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_STAGING, job->rejoin.request.id,
                          &message.base, job->collective->staging_fd);
 }
@@ -211,8 +198,7 @@ static int rejoin_tell_staging(struct gradsync_job *job) {
 static int rejoin_tell_end(struct gradsync_job *job) {
         Wire__RejoinEnd message = WIRE__REJOIN_END__INIT;
 
-        message.has_job = true;
-        message.job = job->handle;
+        SET(message, job, job->handle);
         return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_END, job->rejoin.request.id,
                          &message.base, -1);
 }
@@ -258,8 +244,7 @@ static void rejoin_quit(struct gradsync_job *job) {
         struct request unheard = { 0 };
         int r;
 
-        leave.has_job = true;
-        leave.job = job->handle;
+        SET(leave, job, job->handle);
         request_open(job->gs, &unheard, WIRE__MESSAGE_TYPE__LEFT, NULL);
         r = link_send(&job->gs->link, WIRE__MESSAGE_TYPE__LEAVE, unheard.id, &leave.base, -1);
         request_close(job->gs, &unheard);

@@ -16,31 +16,22 @@
 #include <unistd.h>
 
 #include "client/lib/base/clock.h"
+#include "client/lib/base/descriptor.h"
 #include "client/lib/base/fail.h"
 #include "client/lib/job/job.h"
 
-static struct gradsync_memory *registered_of_request(struct request *request) {
-        return (struct gradsync_memory *)((char *)request - offsetof(struct gradsync_memory, request));
-}
-
 void registered_free(struct gradsync_memory *memory) {
+        request_close(memory->job->gs, &memory->request);
         request_close(memory->job->gs, &memory->again);
-        if (memory->kept >= 0)
-                close(memory->kept);
+        descriptor_close(memory->kept);
         if (memory->mapped_here)
                 shared_unmap(&memory->map);
-        registered_forget(memory);
-}
-
-void registered_forget(struct gradsync_memory *memory) {
-        free(memory->request.text);
-        free(memory->again.text);
         free(memory);
 }
 
 static int registered_refuse(const struct gradsync_job *job, int r, const char *text) {
-        return fail(r > 0 ? GRADSYNC_INVALID : GRADSYNC_SYSTEM, "job '%s': this memory cannot be registered: %s", job->name,
-                    r > 0 ? text : strerror(-r));
+        return fail(r > 0 ? GRADSYNC_INVALID : GRADSYNC_SYSTEM,
+                    "job '%s': this memory cannot be registered: %s", job->name, r > 0 ? text : strerror(-r));
 }
 
 /* One line of /proc/self/maps. */
@@ -61,11 +52,13 @@ static bool registered_is_mapped(const struct gradsync_memory *memory, const voi
         if (maps == NULL)
                 return true;
         while (at < end && getline(&line, &room, maps) >= 0) {
-                if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64, &m.start, &m.end, m.rights, &m.offset,
-                           &m.major, &m.minor, &m.inode) != 7 || m.end <= at)
+                if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64, &m.start, &m.end,
+                           m.rights, &m.offset, &m.major, &m.minor, &m.inode) != 7 ||
+                    m.end <= at)
                         continue;
-                if (m.start > at || m.inode != memory->file.inode || makedev(m.major, m.minor) != memory->file.device ||
-                    strncmp(m.rights, "rw", 2) != 0 || m.rights[3] != 's' ||
+                if (m.start > at || m.inode != memory->file.inode ||
+                    makedev(m.major, m.minor) != memory->file.device || strncmp(m.rights, "rw", 2) != 0 ||
+                    m.rights[3] != 's' ||
                     m.offset + (at - m.start) != memory->offset + (at - (uint64_t)(uintptr_t)address))
                         break;
                 at = m.end;
@@ -76,10 +69,12 @@ static bool registered_is_mapped(const struct gradsync_memory *memory, const voi
 }
 
 static int registered_take_mapping(struct gradsync_memory *memory, void *address, uint64_t bytes) {
-        if ((uintptr_t)address % (uintptr_t)sysconf(_SC_PAGESIZE) != 0 || !registered_is_mapped(memory, address, bytes))
-                return fail(GRADSYNC_INVALID, "job '%s': the %" PRIu64 " bytes at %p are not those from offset %" PRIu64
-                            " of this file, mapped with PROT_READ | PROT_WRITE and MAP_SHARED", memory->job->name, bytes, address,
-                            memory->offset);
+        if ((uintptr_t)address % (uintptr_t)sysconf(_SC_PAGESIZE) != 0 ||
+            !registered_is_mapped(memory, address, bytes))
+                return fail(GRADSYNC_INVALID,
+                            "job '%s': the %" PRIu64 " bytes at %p are not those from offset %" PRIu64
+                            " of this file, mapped with PROT_READ | PROT_WRITE and MAP_SHARED",
+                            memory->job->name, bytes, address, memory->offset);
         memory->map = (struct shared){ address, bytes };
         return GRADSYNC_OK;
 }
@@ -89,25 +84,31 @@ static int registered_map(struct gradsync_memory *memory, int fd, uint64_t bytes
 
         if (base == MAP_FAILED)
                 return fail(errno == ENOMEM ? GRADSYNC_NO_MEMORY : GRADSYNC_SYSTEM,
-                            "job '%s': mapping %" PRIu64 " bytes to be registered failed: %s; look at the limit of address space "
-                            "(ulimit -v)", memory->job->name, bytes, strerror(errno));
+                            "job '%s': mapping %" PRIu64
+                            " bytes to be registered failed: %s; look at the limit of address space "
+                            "(ulimit -v)",
+                            memory->job->name, bytes, strerror(errno));
         memory->map = (struct shared){ base, bytes };
         memory->mapped_here = true;
         if (madvise(base, bytes, MADV_DONTFORK) < 0)
-                return fail(GRADSYNC_SYSTEM, "job '%s': madvise(MADV_DONTFORK): %s", memory->job->name, strerror(errno));
+                return fail(GRADSYNC_SYSTEM, "job '%s': madvise(MADV_DONTFORK): %s", memory->job->name,
+                            strerror(errno));
         return GRADSYNC_OK;
 }
 
 static int registered_keep_fd(struct gradsync_memory *memory) {
         memory->kept = fcntl(memory->fd, F_DUPFD_CLOEXEC, 0);
         if (memory->kept < 0)
-                return fail(GRADSYNC_SYSTEM, "job '%s': no file descriptor to keep this memory for another daemon: %s; look at the limit "
-                            "of open files (ulimit -n)", memory->job->name, strerror(errno));
+                return fail(
+                        GRADSYNC_SYSTEM,
+                        "job '%s': no file descriptor to keep this memory for another daemon: %s; look at the limit "
+                        "of open files (ulimit -n)",
+                        memory->job->name, strerror(errno));
         return GRADSYNC_OK;
 }
 
 static int registered_create(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes, void *address,
-                      struct gradsync_memory **ret) {
+                             struct gradsync_memory **ret) {
         struct gradsync_memory *memory = calloc(1, sizeof(*memory));
         char text[512];
         int r;
@@ -122,7 +123,8 @@ static int registered_create(struct gradsync_job *job, int fd, uint64_t offset, 
         if (r != 0)
                 r = registered_refuse(job, r, text);
         else
-                r = address != NULL ? registered_take_mapping(memory, address, bytes) : registered_map(memory, fd, bytes);
+                r = address != NULL ? registered_take_mapping(memory, address, bytes)
+                                    : registered_map(memory, fd, bytes);
         if (r == GRADSYNC_OK && job->gs->link.timer >= 0)
                 r = registered_keep_fd(memory);
         if (r != GRADSYNC_OK) {
@@ -147,26 +149,33 @@ static int registered_touch(struct gradsync_memory *memory) {
         return r;
 }
 
-static int registered_take_registered(struct request *request, const ProtobufCMessage *message, struct fdpass_packet *packet) {
-        registered_of_request(request)->handle = ((const Wire__Registered *)message)->memory;
+static int registered_take_registered(struct request *request, const ProtobufCMessage *message,
+                                      struct fdpass_packet *packet) {
+        OWNER(request, struct gradsync_memory, request)->handle = ((const Wire__Registered *)message)->memory;
         return GRADSYNC_OK;
+}
+
+static Wire__Register registered_message(const struct gradsync_memory *memory) {
+        Wire__Register message = WIRE__REGISTER__INIT;
+
+        SET(message, job, memory->job->handle);
+        SET(message, offset, memory->offset);
+        SET(message, bytes, memory->map.bytes);
+        return message;
 }
 
 static int registered_ask(struct gradsync_memory *memory) {
         struct gradsync_job *job = memory->job;
-        Wire__Register message = WIRE__REGISTER__INIT;
+        Wire__Register message = registered_message(memory);
 
-        message.has_job = message.has_offset = message.has_bytes = true;
-        message.job = job->handle;
-        message.offset = memory->offset;
-        message.bytes = memory->map.bytes;
-        return request_call_with(job->gs, &memory->request, WIRE__MESSAGE_TYPE__REGISTER, &message.base, memory->fd,
-                                 WIRE__MESSAGE_TYPE__REGISTERED, registered_take_registered, NEVER);
+        return request_call(job->gs, &memory->request, WIRE__MESSAGE_TYPE__REGISTER, &message.base,
+                            memory->fd, WIRE__MESSAGE_TYPE__REGISTERED, registered_take_registered, NEVER);
 }
 
 /* Its plans can be told of, then. */
-static int registered_take_again(struct request *request, const ProtobufCMessage *message, struct fdpass_packet *packet) {
-        struct gradsync_memory *memory = (struct gradsync_memory *)((char *)request - offsetof(struct gradsync_memory, again));
+static int registered_take_again(struct request *request, const ProtobufCMessage *message,
+                                 struct fdpass_packet *packet) {
+        struct gradsync_memory *memory = OWNER(request, struct gradsync_memory, again);
 
         memory->handle = ((const Wire__Registered *)message)->memory;
         memory->job->gs->link.pending = true;
@@ -175,17 +184,14 @@ static int registered_take_again(struct request *request, const ProtobufCMessage
 
 int registered_offer(struct gradsync_memory *memory, request_refused_fn refused) {
         const struct gradsync_job *job = memory->job;
-        Wire__Register message = WIRE__REGISTER__INIT;
+        Wire__Register message = registered_message(memory);
         int r;
 
-        message.has_job = message.has_offset = message.has_bytes = true;
-        message.job = job->handle;
-        message.offset = memory->offset;
-        message.bytes = memory->map.bytes;
         request_close(job->gs, &memory->again);
         request_open(job->gs, &memory->again, WIRE__MESSAGE_TYPE__REGISTERED, registered_take_again);
         memory->again.refused = refused;
-        r = link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REGISTER, memory->again.id, &message.base, memory->kept);
+        r = link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REGISTER, memory->again.id, &message.base,
+                      memory->kept);
         if (r != GRADSYNC_OK)
                 request_close(job->gs, &memory->again);
         memory->told = r == GRADSYNC_OK;
@@ -199,47 +205,46 @@ static int registered_offer_alone(struct gradsync_memory *memory) {
         return r == 0 ? GRADSYNC_OK : registered_refuse(memory->job, r, text);
 }
 
-/* Before something is asked of the daemon about it. What was asked before is still waited for. */
-static int registered_begin_asking(struct gradsync_memory *memory) {
-        int r = memory->request.id != 0 ? GRADSYNC_OK : job_wait_daemon(memory->job);
-
-        if (memory->request.id == 0)
-                memory->connection = memory->job->gs->link.connection;
-        return r;
-}
-
-/* An answer of a daemon that has gone is none: the one that follows was told what held before the question. */
-static int registered_end_asking(const struct gradsync_memory *memory, int r) {
-        return r == GRADSYNC_OK && memory->connection != memory->job->gs->link.connection ? REQUEST_BROKEN : r;
-}
-
-static int registered_offer_until_known(struct gradsync_memory *memory) {
+/* What was asked before is still waited for. An answer of a daemon that has gone is none: the one that follows was told
+ * what held before the question. */
+static int registered_ask_until_known(struct gradsync_memory *memory, int (*ask)(struct gradsync_memory *)) {
+        const struct link *link = &memory->job->gs->link;
         int r;
 
         do {
-                r = registered_begin_asking(memory);
+                r = memory->request.id != 0 ? GRADSYNC_OK : job_wait_daemon(memory->job);
+                if (memory->request.id == 0)
+                        memory->connection = link->connection;
                 if (r == GRADSYNC_OK)
-                        r = registered_end_asking(memory, registered_ask(memory));
+                        r = ask(memory);
+                if (r == GRADSYNC_OK && memory->connection != link->connection)
+                        r = REQUEST_BROKEN;
         } while (r == REQUEST_BROKEN);
         return r;
 }
 
-static bool registered_same_call(const struct gradsync_memory *memory, int fd, uint64_t offset, uint64_t bytes, const void *address) {
+static bool registered_same_call(const struct gradsync_memory *memory, int fd, uint64_t offset,
+                                 uint64_t bytes, const void *address) {
         return memory->fd == fd && memory->offset == offset && memory->map.bytes == bytes &&
                (memory->mapped_here ? address == NULL : address == memory->map.base);
 }
 
 static int registered_enlist(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes, void *address,
-                  struct gradsync_memory **ret) {
+                             struct gradsync_memory **ret) {
         struct gradsync_memory *memory = job->registering;
         int r = GRADSYNC_OK;
 
         if (memory != NULL && !registered_same_call(memory, fd, offset, bytes, address))
-                return fail(GRADSYNC_STATE, "job '%s': other memory is being registered; call gradsync_register() for it again until it "
-                            "has finished", job->name);
+                return fail(
+                        GRADSYNC_STATE,
+                        "job '%s': other memory is being registered; call gradsync_register() for it again until it "
+                        "has finished",
+                        job->name);
         if (!job->gs->standalone && job->gs->minor < FRAME_MINOR_1)
-                return fail(GRADSYNC_UNSUPPORTED, "job '%s': this gradsyncd is too old to use memory that a trainer brings; let it "
-                            "allocate the gradients (gradsync_param), or upgrade it", job->name);
+                return fail(GRADSYNC_UNSUPPORTED,
+                            "job '%s': this gradsyncd is too old to use memory that a trainer brings; let it "
+                            "allocate the gradients (gradsync_param), or upgrade it",
+                            job->name);
         if (memory == NULL)
                 r = registered_create(job, fd, offset, bytes, address, &memory);
         if (r != GRADSYNC_OK)
@@ -247,12 +252,12 @@ static int registered_enlist(struct gradsync_job *job, int fd, uint64_t offset, 
         job->registering = memory;
         r = registered_touch(memory);
         if (r == GRADSYNC_OK)
-                r = job->gs->standalone ? registered_offer_alone(memory) : registered_offer_until_known(memory);
+                r = job->gs->standalone ? registered_offer_alone(memory)
+                                        : registered_ask_until_known(memory, registered_ask);
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                 return r;
         job->registering = NULL;
         if (r != GRADSYNC_OK) {
-                request_close(job->gs, &memory->request);
                 registered_free(memory);
                 return r;
         }
@@ -270,26 +275,23 @@ int gradsync_register(struct gradsync_job *job, int fd, uint64_t offset, uint64_
         if (memory == NULL)
                 return fail(GRADSYNC_INVALID, "gradsync_register(): no place for the memory");
         r = job_enter(job, "gradsync_register");
-        return r != GRADSYNC_OK ? r : job_leave(job, registered_enlist(job, fd, offset, bytes, address, memory));
+        return r != GRADSYNC_OK ? r
+                                : job_leave(job, registered_enlist(job, fd, offset, bytes, address, memory));
+}
+
+static int registered_ask_back(struct gradsync_memory *memory) {
+        struct gradsync_job *job = memory->job;
+        Wire__Unregister message = WIRE__UNREGISTER__INIT;
+
+        SET(message, job, job->handle);
+        SET(message, memory, memory->handle);
+        return request_call(job->gs, &memory->request, WIRE__MESSAGE_TYPE__UNREGISTER, &message.base, -1,
+                            WIRE__MESSAGE_TYPE__UNREGISTERED, NULL, NEVER);
 }
 
 int registered_withdraw(struct gradsync_memory *memory) {
-        struct gradsync_job *job = memory->job;
-        Wire__Unregister message = WIRE__UNREGISTER__INIT;
-        int r;
-
-        if (job->gs->standalone)
-                return GRADSYNC_OK;
-        do {
-                r = registered_begin_asking(memory);
-                message.has_job = message.has_memory = true;
-                message.job = job->handle;
-                message.memory = memory->handle;
-                if (r == GRADSYNC_OK)
-                        r = registered_end_asking(memory, request_call(job->gs, &memory->request, WIRE__MESSAGE_TYPE__UNREGISTER,
-                                                            &message.base, WIRE__MESSAGE_TYPE__UNREGISTERED, NULL, NEVER));
-        } while (r == REQUEST_BROKEN);
-        return r;
+        return memory->job->gs->standalone ? GRADSYNC_OK
+                                           : registered_ask_until_known(memory, registered_ask_back);
 }
 
 void *gradsync_memory_address(const struct gradsync_memory *memory) {

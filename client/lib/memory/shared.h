@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 struct shared {
-        uint8_t *base;                  /* NULL: not mapped */
+        uint8_t *base; /* NULL: not mapped */
         uint64_t bytes;
 };
 

@@ -5,28 +5,24 @@
  */
 #include "client/lib/plan/describe.h"
 
-#include "client/lib/base/fail.h"
-#include "client/lib/plan/plan.h"
 #include "client/lib/memory/registered.h"
+#include "client/lib/plan/plan.h"
 
 #define CHUNK_BYTES (FRAME_PAYLOAD_MAX - 64u) /* the message around the parameters is smaller than the rest */
 
 static int describe_begin(struct gradsync_plan *plan, uint32_t request) {
         Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
 
-        begin.has_job = begin.has_generation = begin.has_plan = begin.has_params = begin.has_buckets = true;
-        begin.has_arena_bytes = begin.has_diagnosis_bytes = begin.has_reduce = begin.has_timeout_ms = true;
-        begin.job = plan->job->handle;
-        begin.generation = plan->job->standing.generation;
-        begin.plan = plan->ordinal;
-        begin.params = plan->layout.n_params;
-        begin.buckets = plan->layout.n_buckets;
-        begin.arena_bytes = plan->layout.arena_bytes;
-        begin.diagnosis_bytes = plan->layout.diagnosis_bytes;
-        begin.reduce = (Wire__Reduce)plan->reduce;
-        begin.timeout_ms = plan->job->wish.timeout_ms;
-        return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BEGIN, request, &begin.base,
-                         -1);
+        SET(begin, job, plan->job->handle);
+        SET(begin, generation, plan->job->standing.generation);
+        SET(begin, plan, plan->ordinal);
+        SET(begin, params, plan->layout.n_params);
+        SET(begin, buckets, plan->layout.n_buckets);
+        SET(begin, arena_bytes, plan->layout.arena_bytes);
+        SET(begin, diagnosis_bytes, plan->layout.diagnosis_bytes);
+        SET(begin, reduce, (Wire__Reduce)plan->reduce);
+        SET(begin, timeout_ms, plan->job->wish.timeout_ms);
+        return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BEGIN, request, &begin.base, -1);
 }
 
 static void describe_param(const struct gradsync_plan *plan, uint32_t index, Wire__Param *message) {
@@ -34,11 +30,10 @@ static void describe_param(const struct gradsync_plan *plan, uint32_t index, Wir
 
         wire__param__init(message);
         message->name = param->name;
-        message->has_dtype = message->has_bucket = true;
-        message->dtype = (Wire__Dtype)param->dtype;
+        SET(*message, dtype, (Wire__Dtype)param->dtype);
         message->n_shape = param->dims;
         message->shape = (uint64_t *)(uintptr_t)param->shape;
-        message->bucket = plan->layout.bucket_of[index];
+        SET(*message, bucket, plan->layout.bucket_of[index]);
 }
 
 /* As many as a chunk may have, and as fit a frame with their names. */
@@ -48,9 +43,8 @@ static int describe_params(struct gradsync_plan *plan, uint32_t request) {
         size_t bytes = 0;
         int r;
 
-        chunk.has_job = chunk.has_plan = true;
-        chunk.job = plan->job->handle;
-        chunk.plan = plan->ordinal;
+        SET(chunk, job, plan->job->handle);
+        SET(chunk, plan, plan->ordinal);
         chunk.param = list;
         while (chunk.n_param < LIMIT_CHUNK && plan->at + chunk.n_param < plan->layout.n_params) {
                 Wire__Param *next = &message[chunk.n_param];
@@ -61,8 +55,7 @@ static int describe_params(struct gradsync_plan *plan, uint32_t request) {
                         break;
                 list[chunk.n_param++] = next;
         }
-        r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_PARAMS, request, &chunk.base,
-                      -1);
+        r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_PARAMS, request, &chunk.base, -1);
         if (r == GRADSYNC_OK)
                 plan->at += (uint32_t)chunk.n_param;
         return r;
@@ -74,26 +67,23 @@ static int describe_buckets(struct gradsync_plan *plan, uint32_t request) {
         uint32_t first = plan->at - plan->layout.n_params;
         int r;
 
-        chunk.has_job = chunk.has_plan = true;
-        chunk.job = plan->job->handle;
-        chunk.plan = plan->ordinal;
+        SET(chunk, job, plan->job->handle);
+        SET(chunk, plan, plan->ordinal);
         chunk.bucket = list;
         while (chunk.n_bucket < LIMIT_CHUNK && first + chunk.n_bucket < plan->layout.n_buckets) {
                 const struct layout_bucket *bucket = &plan->layout.bucket[first + chunk.n_bucket];
                 Wire__Bucket *next = &message[chunk.n_bucket];
 
                 wire__bucket__init(next);
-                next->has_dtype = next->has_offset = next->has_bytes = next->has_payload = true;
-                next->dtype = (Wire__Dtype)bucket->dtype;
-                next->offset = bucket->offset;
-                next->bytes = bucket->bytes;
-                next->payload = bucket->payload;
+                SET(*next, dtype, (Wire__Dtype)bucket->dtype);
+                SET(*next, offset, bucket->offset);
+                SET(*next, bytes, bucket->bytes);
+                SET(*next, payload, bucket->payload);
                 next->has_memory = bucket->memory != NULL;
                 next->memory = bucket->memory != NULL ? bucket->memory->handle : 0;
                 list[chunk.n_bucket++] = next;
         }
-        r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BUCKETS, request, &chunk.base,
-                      -1);
+        r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BUCKETS, request, &chunk.base, -1);
         if (r == GRADSYNC_OK)
                 plan->at += (uint32_t)chunk.n_bucket;
         return r;
@@ -102,9 +92,8 @@ static int describe_buckets(struct gradsync_plan *plan, uint32_t request) {
 static int describe_commit(struct gradsync_plan *plan) {
         Wire__PlanCommit commit = WIRE__PLAN_COMMIT__INIT;
 
-        commit.has_job = commit.has_plan = true;
-        commit.job = plan->job->handle;
-        commit.plan = plan->ordinal;
+        SET(commit, job, plan->job->handle);
+        SET(commit, plan, plan->ordinal);
         return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_COMMIT, plan->request.id,
                          &commit.base, -1);
 }

@@ -2,7 +2,6 @@
 /* The end of a step: waiting for it, its outcome, and what can be asked about it afterwards. */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "client/lib/base/clock.h"
 #include "client/lib/base/fail.h"
@@ -19,11 +18,13 @@ static int finish_fail_void(const struct gradsync_plan *plan) {
 
         if (loss->pid != 0)
                 snprintf(who, sizeof(who), "rank %u (pid %d) was lost: ", loss->rank, (int)loss->pid);
-        return fail(code, "job '%s', step %llu is void on all members: %s%s. Its gradients are undefined; %s", job->name,
-                    (unsigned long long)plan->step.number, who, loss->text,
-                    standing_is_over(&job->standing)              ? "compute the step again after joining anew"
-                    : code == GRADSYNC_VOID_RETRY ? "compute the step again"
-                                                  : "synchronise the state with gradsync_sync_state(), then compute the step again");
+        return fail(
+                code, "job '%s', step %llu is void on all members: %s%s. Its gradients are undefined; %s",
+                job->name, (unsigned long long)plan->step.number, who, loss->text,
+                standing_is_over(&job->standing) ? "compute the step again after joining anew"
+                : code == GRADSYNC_VOID_RETRY
+                        ? "compute the step again"
+                        : "synchronise the state with gradsync_sync_state(), then compute the step again");
 }
 
 /* Names the first parameters that nobody has marked. */
@@ -99,8 +100,8 @@ static int finish_wait_once(struct gradsync_plan *plan) {
 struct waiter {
         struct waiter *next;
         bool ended;
-        int result;                     /* if it has ended: OK or the code of finish() */
-        uint64_t number;                /* of the step */
+        int result;      /* if it has ended: OK or the code of finish() */
+        uint64_t number; /* of the step */
 };
 
 static void finish_add_waiter(struct gradsync_plan *plan, struct waiter *waiter) {
@@ -129,8 +130,10 @@ static void finish_end_waiters(struct gradsync_plan *plan, int result) {
 static int finish_ended_result(const struct gradsync_plan *plan, const struct waiter *waiter) {
         if (waiter->result == GRADSYNC_OK)
                 return GRADSYNC_OK;
-        return fail(waiter->result, "job '%s', step %llu is void on all members: gradsync_finish() has said so to another thread",
-                    plan->job->name, (unsigned long long)waiter->number);
+        return fail(
+                waiter->result,
+                "job '%s', step %llu is void on all members: gradsync_finish() has said so to another thread",
+                plan->job->name, (unsigned long long)waiter->number);
 }
 
 static int finish_wait_param(struct gradsync_plan *plan, uint32_t param, const struct waiter *waiter) {
@@ -177,7 +180,7 @@ static void finish_conclude(struct gradsync_plan *plan, struct gradsync_info *in
         uint64_t now = clock_ns();
 
         if (plan->waiters > 0)
-                finish_count_blocked(plan, now);       /* what comes now is the next step's */
+                finish_count_blocked(plan, now); /* what comes now is the next step's */
         info->step = step->number;
         info->exposed_s = (double)step->blocked_ns / (double)NSEC_PER_SEC;
         info->elapsed_s = (double)(now - plan->finished_ns) / (double)NSEC_PER_SEC;
@@ -186,7 +189,8 @@ static void finish_conclude(struct gradsync_plan *plan, struct gradsync_info *in
                 info->nonfinite = results_nonfinite(&plan->results[plan->current], &info->nonfinite_rank);
                 info->bytes = plan->layout.payload;
                 plan->current ^= 1;
-                plan->job->standing.tag = (struct tag){ step->generation, plan->job->standing.tag.commits + 1 };
+                plan->job->standing.tag =
+                        (struct tag){ step->generation, plan->job->standing.tag.commits + 1 };
         } else {
                 info->lost_rank = step->loss.rank;
                 info->lost_pid = step->loss.pid;
@@ -256,7 +260,7 @@ bool gradsync_unused(const struct gradsync_plan *plan, uint32_t param) {
 }
 
 static int finish_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int64_t rank,
-                        struct gradsync_bucket_stats *stats) {
+                               struct gradsync_bucket_stats *stats) {
         const struct results *results = &plan->results[plan->current ^ 1];
         const uint64_t *nonfinite;
 

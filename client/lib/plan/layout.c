@@ -9,12 +9,10 @@
 
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "client/lib/base/fail.h"
 #include "gradsync/gradsync.h"
 #include "proto/diagnosis.h"
-#include "proto/names.h"
 
 #define DTYPES 8u /* numbers of element types are below this */
 
@@ -43,7 +41,8 @@ static bool layout_fits_before(const struct param *i, const struct param *next) 
 
 /* Fills bucket_of with provisional numbers, in the order in which buckets were opened; `first` of a bucket is its smallest
  * parameter for the time being. */
-static void layout_fill(struct layout *layout, const struct params *params, uint64_t first_limit, uint64_t limit) {
+static void layout_fill(struct layout *layout, const struct params *params, uint64_t first_limit,
+                        uint64_t limit) {
         uint32_t open[DTYPES] = { 0 };  /* number of the open bucket plus one */
         bool later[DTYPES] = { false }; /* the first bucket of this type is closed */
 
@@ -51,7 +50,9 @@ static void layout_fill(struct layout *layout, const struct params *params, uint
                 unsigned dtype = params->list[i].dtype;
                 struct layout_bucket *bucket;
 
-                if (open[dtype] > 0 && !layout_fits_before(&params->list[i], &params->list[layout->bucket[open[dtype] - 1].first])) {
+                if (open[dtype] > 0 &&
+                    !layout_fits_before(&params->list[i],
+                                        &params->list[layout->bucket[open[dtype] - 1].first])) {
                         open[dtype] = 0;
                         later[dtype] = true;
                 }
@@ -111,7 +112,8 @@ static int layout_arrange(struct layout *layout, const struct params *params) {
 }
 
 /* Where the trainer said: from the bucket's first parameter to the end of its last one. */
-static void layout_place_in_memory(struct layout *layout, const struct params *params, struct layout_bucket *bucket) {
+static void layout_place_in_memory(struct layout *layout, const struct params *params,
+                                   struct layout_bucket *bucket) {
         for (uint32_t k = 0; k < bucket->n; k++) {
                 uint32_t i = layout->order[bucket->first + k];
 

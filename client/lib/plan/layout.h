@@ -12,23 +12,25 @@
 
 struct layout_bucket {
         unsigned dtype;
-        uint32_t first, n;              /* its parameters: layout.order[first … first + n), in registration order */
+        uint32_t first, n; /* its parameters: layout.order[first … first + n), in registration order */
         struct gradsync_memory *memory; /* in which it lies; NULL: in the arena */
-        uint64_t offset;                /* of its first byte: in the arena a multiple of ARENA_PAGE, elsewhere of ARENA_ALIGN */
-        uint64_t bytes;                 /* from there to the end of its last parameter */
-        uint64_t payload;               /* without the padding between parameters */
+        uint64_t
+                offset; /* of its first byte: in the arena a multiple of ARENA_PAGE, elsewhere of ARENA_ALIGN */
+        uint64_t bytes;   /* from there to the end of its last parameter */
+        uint64_t payload; /* without the padding between parameters */
 };
 
 struct layout {
         uint32_t n_params, n_buckets;
-        struct layout_bucket *bucket;   /* in launch order */
-        uint32_t *order;                /* numbers of all parameters, bucket by bucket */
-        uint32_t *bucket_of;            /* per parameter */
-        uint32_t *place;                /* per parameter: its position in its bucket */
-        uint64_t *offset;               /* per parameter: in the arena, or in its memory */
+        struct layout_bucket *bucket; /* in launch order */
+        uint32_t *order;              /* numbers of all parameters, bucket by bucket */
+        uint32_t *bucket_of;          /* per parameter */
+        uint32_t *place;              /* per parameter: its position in its bucket */
+        uint64_t *offset;             /* per parameter: in the arena, or in its memory */
         uint64_t diagnosis_bytes, arena_bytes, payload;
 };
 
 /* GRADSYNC_OK, INVALID or NO_MEMORY with the text. */
-int layout_init(struct layout *layout, const struct params *params, uint64_t first_bucket_bytes, uint64_t bucket_bytes);
+int layout_init(struct layout *layout, const struct params *params, uint64_t first_bucket_bytes,
+                uint64_t bucket_bytes);
 void layout_deinit(struct layout *layout);

@@ -19,7 +19,7 @@ static int mark_begin(struct gradsync_plan *plan, uint32_t param, enum mark mark
         if (r != GRADSYNC_OK)
                 return r;
         if (step->outcome == WIRE__OUTCOME__VOID || step_outcome_due(plan)) {
-                step->touched |= !plan->accumulating;   /* finish() is to tell that this was dropped */
+                step->touched |= !plan->accumulating; /* finish() is to tell that this was dropped */
                 return GRADSYNC_OK;
         }
         r = job_check(plan->job);
@@ -118,7 +118,7 @@ int gradsync_accumulate(struct gradsync_plan *plan, bool on) {
         if (r != GRADSYNC_OK)
                 return r;
         r = job_check(plan->job);
-        if (r == GRADSYNC_OK && on && step_open(plan))
+        if (r == GRADSYNC_OK && on && plan->step.touched)
                 r = fail(
                         GRADSYNC_STATE,
                         "job '%s', step %llu: parameters are marked already; accumulation starts between steps",

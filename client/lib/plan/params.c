@@ -49,7 +49,7 @@ static int params_grow(struct params *params) {
 }
 
 static int params_check(const struct params *params, const char *name, unsigned dtype, uint32_t dims,
-                 const uint64_t *shape, uint64_t *ret_bytes) {
+                        const uint64_t *shape, uint64_t *ret_bytes) {
         uint64_t elements;
 
         if (name == NULL || !name_valid(name))
@@ -78,21 +78,19 @@ static int params_check(const struct params *params, const char *name, unsigned 
         return GRADSYNC_OK;
 }
 
-static int params_check_fits(const char *name, const struct gradsync_memory *memory, uint64_t offset, uint64_t bytes) {
+static int params_check_fits(const char *name, const struct gradsync_memory *memory, uint64_t offset,
+                             uint64_t bytes) {
         if (offset > memory->map.bytes || bytes > memory->map.bytes - offset)
-                return fail(GRADSYNC_INVALID,
-                            "parameter \"%s\": its %llu bytes at offset %llu do not lie in the registered memory of %llu", name,
-                            (unsigned long long)bytes, (unsigned long long)offset, (unsigned long long)memory->map.bytes);
+                return fail(
+                        GRADSYNC_INVALID,
+                        "parameter \"%s\": its %llu bytes at offset %llu do not lie in the registered memory of %llu",
+                        name, (unsigned long long)bytes, (unsigned long long)offset,
+                        (unsigned long long)memory->map.bytes);
         return GRADSYNC_OK;
 }
 
-int params_add(struct params *params, const char *name, unsigned dtype, uint32_t dims,
-               const uint64_t *shape) {
-        return params_add_at(params, name, dtype, dims, shape, NULL, 0);
-}
-
-int params_add_at(struct params *params, const char *name, unsigned dtype, uint32_t dims,
-                  const uint64_t *shape, struct gradsync_memory *memory, uint64_t offset) {
+int params_add(struct params *params, const char *name, unsigned dtype, uint32_t dims, const uint64_t *shape,
+               struct gradsync_memory *memory, uint64_t offset) {
         struct param param = { .dtype = dtype, .dims = dims, .memory = memory, .offset = offset };
         uint32_t *slot;
         int r;

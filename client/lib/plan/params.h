@@ -13,7 +13,7 @@ struct gradsync_memory;
 
 struct param {
         char *name;
-        unsigned dtype;                 /* WIRE__DTYPE__… */
+        unsigned dtype; /* WIRE__DTYPE__… */
         uint32_t dims;
         uint64_t shape[LIMIT_DIMS];
         uint64_t bytes;
@@ -24,13 +24,12 @@ struct param {
 struct params {
         struct param *list;
         uint32_t n, room;
-        uint32_t *index;                /* open addressing by name: number of a parameter plus one; 0: free */
-        uint32_t index_size;            /* a power of two, more than twice n */
+        uint32_t *index;     /* open addressing by name: number of a parameter plus one; 0: free */
+        uint32_t index_size; /* a power of two, more than twice n */
 };
 
-/* GRADSYNC_OK, or INVALID, NO_MEMORY with the text; the list is unchanged then. */
-int params_add(struct params *params, const char *name, unsigned dtype, uint32_t dims, const uint64_t *shape);
-/* The same, in registered memory. The offset has been checked, but for whether all of the parameter fits. */
-int params_add_at(struct params *params, const char *name, unsigned dtype, uint32_t dims, const uint64_t *shape,
-                  struct gradsync_memory *memory, uint64_t offset);
-void params_deinit(struct params *params);      /* and empty again */
+/* `memory`: in which registered memory it lies, NULL: in the arena. The offset has been checked, but not whether all of the
+ * parameter fits. GRADSYNC_OK, or INVALID, NO_MEMORY with the text; the list is unchanged then. */
+int params_add(struct params *params, const char *name, unsigned dtype, uint32_t dims, const uint64_t *shape,
+               struct gradsync_memory *memory, uint64_t offset);
+void params_deinit(struct params *params); /* and empty again */

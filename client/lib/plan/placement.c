@@ -23,10 +23,15 @@ static int placement_check_unused(const struct gradsync_memory *memory) {
         for (const struct gradsync_plan *plan = job->plans->list; plan != NULL && !used; plan = plan->next)
                 used = placement_uses(&plan->params, memory);
         if (used)
-                return fail(GRADSYNC_STATE, "job '%s': gradients of a plan lie in this memory; free the plan first", job->name);
+                return fail(GRADSYNC_STATE,
+                            "job '%s': gradients of a plan lie in this memory; free the plan first",
+                            job->name);
         if (placement_uses(&job->plans->params, memory))
-                return fail(GRADSYNC_STATE, "job '%s': parameters of the next plan were placed in this memory; call gradsync_plan() "
-                            "first, and free the plan", job->name);
+                return fail(
+                        GRADSYNC_STATE,
+                        "job '%s': parameters of the next plan were placed in this memory; call gradsync_plan() "
+                        "first, and free the plan",
+                        job->name);
         return GRADSYNC_OK;
 }
 
@@ -54,48 +59,60 @@ int gradsync_unregister(struct gradsync_memory *memory) {
         return job_leave(job, r);
 }
 
-static int placement_check(const struct gradsync_job *job, const struct gradsync_memory *memory, uint64_t offset, const char *name) {
+static int placement_check(const struct gradsync_job *job, const struct gradsync_memory *memory,
+                           uint64_t offset, const char *name) {
         const struct gradsync_memory *known = job->memories;
 
         while (known != NULL && known != memory)
                 known = known->next;
         if (known == NULL)
-                return fail(GRADSYNC_INVALID, "parameter \"%s\": its memory is not registered for job '%s'", name, job->name);
+                return fail(GRADSYNC_INVALID, "parameter \"%s\": its memory is not registered for job '%s'",
+                            name, job->name);
         if (offset % ARENA_ALIGN != 0)
-                return fail(GRADSYNC_INVALID, "parameter \"%s\": offset %" PRIu64 " is not a multiple of %u", name, offset, ARENA_ALIGN);
+                return fail(GRADSYNC_INVALID, "parameter \"%s\": offset %" PRIu64 " is not a multiple of %u",
+                            name, offset, ARENA_ALIGN);
         return GRADSYNC_OK;
 }
 
-static int placement_add(struct gradsync_job *job, const char *name, unsigned dtype, uint32_t ndim, const uint64_t *shape,
-                     struct gradsync_memory *memory, uint64_t offset) {
+static int placement_add(struct gradsync_job *job, const char *name, unsigned dtype, uint32_t ndim,
+                         const uint64_t *shape, struct gradsync_memory *memory, uint64_t offset) {
         const char *shown = name != NULL ? name : "";
 
         if (job->plans->making != NULL)
-                return fail(GRADSYNC_STATE, "parameter \"%s\": a plan of job '%s' is being made; finish gradsync_plan() first", shown,
-                            job->name);
+                return fail(
+                        GRADSYNC_STATE,
+                        "parameter \"%s\": a plan of job '%s' is being made; finish gradsync_plan() first",
+                        shown, job->name);
         if (memory != NULL) {
                 int r = placement_check(job, memory, offset, shown);
 
                 if (r != GRADSYNC_OK)
                         return r;
         }
-        return params_add_at(&job->plans->params, name, dtype, ndim, shape, memory, offset);
+        return params_add(&job->plans->params, name, dtype, ndim, shape, memory, offset);
 }
 
-int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim, const uint64_t *shape) {
+int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim,
+                   const uint64_t *shape) {
         int r = job_enter(job, "gradsync_param");
 
-        return r != GRADSYNC_OK ? r : job_leave(job, placement_add(job, name, (unsigned)dtype, ndim, shape, NULL, 0));
+        return r != GRADSYNC_OK
+                       ? r
+                       : job_leave(job, placement_add(job, name, (unsigned)dtype, ndim, shape, NULL, 0));
 }
 
-int gradsync_param_at(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim, const uint64_t *shape,
-                      struct gradsync_memory *memory, uint64_t offset) {
+int gradsync_param_at(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim,
+                      const uint64_t *shape, struct gradsync_memory *memory, uint64_t offset) {
         int r;
 
         if (memory == NULL)
-                return fail(GRADSYNC_INVALID, "gradsync_param_at(): the memory is NULL; gradsync_param() has the daemon allocate it");
+                return fail(
+                        GRADSYNC_INVALID,
+                        "gradsync_param_at(): the memory is NULL; gradsync_param() has the daemon allocate it");
         r = job_enter(job, "gradsync_param_at");
-        return r != GRADSYNC_OK ? r : job_leave(job, placement_add(job, name, (unsigned)dtype, ndim, shape, memory, offset));
+        return r != GRADSYNC_OK ? r
+                                : job_leave(job, placement_add(job, name, (unsigned)dtype, ndim, shape,
+                                                               memory, offset));
 }
 
 struct claim { /* what a parameter has of a file */
@@ -125,9 +142,12 @@ static size_t placement_list(const struct params *params, bool next, struct clai
                 if (param->memory == NULL)
                         continue;
                 if (list != NULL)
-                        list[n] = (struct claim){ .file = &param->memory->file, .param = param, .next = next,
-                                                  .start = param->memory->offset + param->offset,
-                                                  .end = param->memory->offset + param->offset + param->bytes };
+                        list[n] =
+                                (struct claim){ .file = &param->memory->file,
+                                                .param = param,
+                                                .next = next,
+                                                .start = param->memory->offset + param->offset,
+                                                .end = param->memory->offset + param->offset + param->bytes };
                 n++;
         }
         return n;
@@ -156,11 +176,14 @@ int placement_check_overlap(const struct gradsync_job *job) {
         for (size_t i = 1; i < n && r == GRADSYNC_OK; i++) {
                 const struct claim *a = &list[i - 1], *b = &list[i];
 
-                if (a->file->inode != b->file->inode || a->file->device != b->file->device || b->start >= a->end)
+                if (a->file->inode != b->file->inode || a->file->device != b->file->device ||
+                    b->start >= a->end)
                         continue;
                 r = fail(a->next && b->next ? GRADSYNC_INVALID : GRADSYNC_STATE,
-                         "job '%s': parameters \"%s\" and \"%s\"%s overlap at byte %" PRIu64 " of a registered file", job->name,
-                         a->param->name, b->param->name, a->next && b->next ? "" : " of another plan", b->start);
+                         "job '%s': parameters \"%s\" and \"%s\"%s overlap at byte %" PRIu64
+                         " of a registered file",
+                         job->name, a->param->name, b->param->name,
+                         a->next && b->next ? "" : " of another plan", b->start);
         }
         free(list);
         return r;

@@ -5,12 +5,10 @@
  */
 #include "client/lib/plan/plan.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "client/lib/base/clock.h"
+#include "client/lib/base/descriptor.h"
 #include "client/lib/base/fail.h"
 #include "client/lib/base/options.h"
 #include "client/lib/memory/registered.h"
@@ -21,29 +19,16 @@
 #define OLDEST_OPTIONS (offsetof(struct gradsync_plan_options, bucket_bytes) + sizeof(uint64_t))
 #define ANSWER_GRACE_MS 10000
 
-static struct gradsync_plan *plan_of_request(struct request *request) {
-        return (struct gradsync_plan *)((char *)request - offsetof(struct gradsync_plan, request));
-}
-
-static void plan_free_parts(struct gradsync_plan *plan) {
+void plan_free(struct gradsync_plan *plan) {
+        request_close(plan->job->gs, &plan->request);
+        shared_unmap(&plan->arena);
+        descriptor_close(plan->fd);
         step_deinit(plan);
         results_deinit(&plan->results[0]);
         results_deinit(&plan->results[1]);
         layout_deinit(&plan->layout);
         params_deinit(&plan->params);
         free(plan);
-}
-
-void plan_free(struct gradsync_plan *plan) {
-        shared_unmap(&plan->arena);
-        if (plan->fd >= 0)
-                close(plan->fd);
-        plan_free_parts(plan);
-}
-
-void plan_forget(struct gradsync_plan *plan) {
-        free(plan->request.text);
-        plan_free_parts(plan);
 }
 
 static int plan_check_reduce(const struct gradsync_job *job, unsigned reduce) {
@@ -63,7 +48,7 @@ static void plan_set_deadline(struct gradsync_plan *plan) {
 
 /* The registered parameters move into the plan only once nothing local can fail any more. */
 static int plan_create(struct gradsync_job *job, const struct gradsync_plan_options *options,
-                    struct gradsync_plan **ret) {
+                       struct gradsync_plan **ret) {
         struct gradsync_plan *plan = calloc(1, sizeof(*plan));
         struct plans *plans = job->plans;
         int r;
@@ -98,8 +83,8 @@ static int plan_create(struct gradsync_job *job, const struct gradsync_plan_opti
 }
 
 static int plan_take_arena(struct request *request, const ProtobufCMessage *message,
-                      struct fdpass_packet *packet) {
-        struct gradsync_plan *plan = plan_of_request(request);
+                           struct fdpass_packet *packet) {
+        struct gradsync_plan *plan = OWNER(request, struct gradsync_plan, request);
         const Wire__PlanArena *arena = (const Wire__PlanArena *)message;
 
         if (packet->n_fds != 1 || arena->bytes != plan->layout.arena_bytes)
@@ -113,20 +98,14 @@ static int plan_take_arena(struct request *request, const ProtobufCMessage *mess
         return GRADSYNC_OK;
 }
 
-static void plan_close_arena(struct gradsync_plan *plan) {
-        if (plan->fd >= 0)
-                close(plan->fd);
-        plan->fd = -1;
-}
-
 /* Faulting in gigabytes takes long: other threads go on meanwhile. */
 static int plan_map_arena(struct gradsync_plan *plan) {
         struct gradsync_job *job = plan->job;
         int r;
 
         r = shared_map(&plan->arena, plan->fd, plan->layout.arena_bytes, "the arena", job->name);
-        if (job->gs->link.timer < 0)    /* no other daemon will ask for it */
-                plan_close_arena(plan);
+        if (job->gs->link.timer < 0) /* no other daemon will ask for it */
+                plan->fd = descriptor_close(plan->fd);
         if (r == GRADSYNC_PROTOCOL)
                 link_fail(&job->gs->link, r);
         if (r != GRADSYNC_OK)
@@ -149,18 +128,18 @@ static void plan_take_part(struct gradsync_plan *plan, uint64_t step) {
 
 /* Here and not in the caller's thread, which comes later: a message for the plan may be the next. */
 static int plan_take_agreed(struct request *request, const ProtobufCMessage *message,
-                       struct fdpass_packet *packet) {
-        plan_take_part(plan_of_request(request), ((const Wire__PlanAgreed *)message)->step);
+                            struct fdpass_packet *packet) {
+        plan_take_part(OWNER(request, struct gradsync_plan, request),
+                       ((const Wire__PlanAgreed *)message)->step);
         return GRADSYNC_OK;
 }
 
 static int plan_say_mapped(struct gradsync_plan *plan) {
         Wire__PlanMapped mapped = WIRE__PLAN_MAPPED__INIT;
 
-        mapped.has_job = mapped.has_plan = true;
-        mapped.job = plan->job->handle;
-        mapped.plan = plan->ordinal;
-        return request_call(plan->job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_MAPPED, &mapped.base,
+        SET(mapped, job, plan->job->handle);
+        SET(mapped, plan, plan->ordinal);
+        return request_call(plan->job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_MAPPED, &mapped.base, -1,
                             WIRE__MESSAGE_TYPE__PLAN_AGREED, plan_take_agreed, plan->deadline);
 }
 
@@ -170,9 +149,8 @@ static void plan_say_dropped(struct gradsync_plan *plan) {
         struct gradsync *gs = plan->job->gs;
         struct request unheard = { 0 };
 
-        drop.has_job = drop.has_plan = true;
-        drop.job = plan->job->handle;
-        drop.plan = plan->ordinal;
+        SET(drop, job, plan->job->handle);
+        SET(drop, plan, plan->ordinal);
         request_open(gs, &unheard, WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL);
         link_send(&gs->link, WIRE__MESSAGE_TYPE__PLAN_DROP, unheard.id, &drop.base, -1);
         request_close(gs, &unheard);
@@ -182,7 +160,7 @@ static void plan_say_dropped(struct gradsync_plan *plan) {
 static void plan_start_again(struct gradsync_plan *plan) {
         request_close(plan->job->gs, &plan->request);
         shared_unmap(&plan->arena);
-        plan_close_arena(plan);
+        plan->fd = descriptor_close(plan->fd);
         plan->phase = PLAN_DESCRIBE;
         plan->at = 0;
         plan->begun = false;
@@ -239,14 +217,16 @@ static int plan_negotiate_alone(struct gradsync_plan *plan) {
 }
 
 static int plan_make(struct gradsync_job *job, const struct gradsync_plan_options *options,
-                struct gradsync_plan **ret) {
+                     struct gradsync_plan **ret) {
         struct gradsync_plan *plan = job->plans->making;
         int r;
 
         if (plan == NULL) {
                 r = plan_create(job, options, &plan);
                 if (r != GRADSYNC_OK) {
-                        params_deinit(&job->plans->params); /* else nothing would get them out of registered memory again */
+                        params_deinit(
+                                &job->plans
+                                         ->params); /* else nothing would get them out of registered memory again */
                         return r;
                 }
                 job->plans->making = plan;
@@ -259,7 +239,6 @@ static int plan_make(struct gradsync_job *job, const struct gradsync_plan_option
                 *ret = plan;
                 return r;
         }
-        request_close(job->gs, &plan->request);
         plan_free(plan);
         return r;
 }
@@ -286,12 +265,14 @@ static int plan_ask_drop(struct gradsync_plan *plan) {
         Wire__PlanDrop message = WIRE__PLAN_DROP__INIT;
         int r;
 
-        if (step_open(plan))
+        if (plan->step.touched)
                 return fail(GRADSYNC_STATE, "step %llu of the plan is open; gradsync_finish() it first",
                             (unsigned long long)plan->step.number);
         if (plan->waiters > 0)
-                return fail(GRADSYNC_STATE, "step %llu of the plan is being waited for; gradsync_finish() has to return first",
-                            (unsigned long long)plan->step.number);
+                return fail(
+                        GRADSYNC_STATE,
+                        "step %llu of the plan is being waited for; gradsync_finish() has to return first",
+                        (unsigned long long)plan->step.number);
         if (job->gs->standalone)
                 return GRADSYNC_OK;
         if (!plan->drop) {
@@ -299,13 +280,12 @@ static int plan_ask_drop(struct gradsync_plan *plan) {
                 if (r != GRADSYNC_OK)
                         return r;
         }
-        message.has_job = message.has_plan = true;
-        message.job = job->handle;
-        message.plan = plan->ordinal;
+        SET(message, job, job->handle);
+        SET(message, plan, plan->ordinal);
         plan->drop = true;
-        r = request_call(job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_DROP, &message.base,
+        r = request_call(job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_DROP, &message.base, -1,
                          WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL, NEVER);
-        return r == REQUEST_BROKEN ? GRADSYNC_OK : r;   /* the daemon that follows does not hear of it */
+        return r == REQUEST_BROKEN ? GRADSYNC_OK : r; /* the daemon that follows does not hear of it */
 }
 
 int gradsync_plan_free(struct gradsync_plan *plan) {
@@ -328,7 +308,8 @@ int gradsync_plan_free(struct gradsync_plan *plan) {
                 if (job->rejoin.plan == plan)
                         job->rejoin.plan = plan->next;
                 plan_free(plan);
-        } else if (plan->request.id == 0) { /* refused, or not even sent: a daemon that follows has to know of the plan */
+        } else if (plan->request.id ==
+                   0) { /* refused, or not even sent: a daemon that follows has to know of the plan */
                 plan->drop = false;
         }
         return job_leave(job, r);

@@ -19,10 +19,10 @@
 #include "proto/diagnosis.h"
 
 enum plan_phase {
-        PLAN_DESCRIBE,                  /* sends its description */
-        PLAN_ARENA,                     /* waits for the arena */
-        PLAN_MAP,                       /* has it; maps and touches it */
-        PLAN_MAPPED,                    /* says so, and waits for all to agree */
+        PLAN_DESCRIBE, /* sends its description */
+        PLAN_ARENA,    /* waits for the arena */
+        PLAN_MAP,      /* has it; maps and touches it */
+        PLAN_MAPPED,   /* says so, and waits for all to agree */
         PLAN_AGREED,
 };
 
@@ -31,44 +31,46 @@ struct gradsync_plan {
         struct gradsync_plan *next;
         uint32_t ordinal;
         unsigned reduce;
-        bool drop;                      /* being freed */
-        uint64_t least;                 /* number of the next step, if that is higher: others have gone on without this member */
-        bool renewed;                   /* the generation changed while a committed step was not finished */
+        bool drop; /* being freed */
+        uint64_t
+                least; /* number of the next step, if that is higher: others have gone on without this member */
+        bool renewed; /* the generation changed while a committed step was not finished */
         bool accumulating;
         struct params params;
         struct layout layout;
         struct shared arena;
-        struct diagnosis *page;         /* at the start of the arena */
+        struct diagnosis *page; /* at the start of the arena */
         /* negotiation */
         enum plan_phase phase;
-        uint32_t at;                    /* next parameter, then next bucket to describe */
+        uint32_t at; /* next parameter, then next bucket to describe */
         bool begun;
-        int fd;                         /* of the arena: until its mapping, or for the daemon that may follow; -1: none */
-        uint32_t connection;            /* on which it was described */
+        int fd; /* of the arena: until its mapping, or for the daemon that may follow; -1: none */
+        uint32_t connection; /* on which it was described */
         uint64_t deadline;
         struct request request;
         /* steps */
         struct step step;
         struct ready ready;
-        struct results results[2];      /* of the open step, and of the last finished one: */
-        unsigned current;               /* index of the open one's */
+        struct results results[2]; /* of the open step, and of the last finished one: */
+        unsigned current;          /* index of the open one's */
         uint64_t agreed_ns, finished_ns, exposed_ns;
-        uint32_t waiters;               /* threads in finish or wait; since when there are any: */
+        uint32_t waiters; /* threads in finish or wait; since when there are any: */
         uint64_t waiting_ns;
-        struct waiter *waiter;          /* finish.c: those in gradsync_wait() */
+        struct waiter *waiter; /* finish.c: those in gradsync_wait() */
 };
 
 /* The plans of a job. */
 struct plans {
-        struct params params;           /* registered for the next plan */
+        struct params params; /* registered for the next plan */
         /* The ordinal of the next plan, and of the ones after it where they do not follow one another. */
         uint32_t next, later[LIMIT_PLANS], n_later, at_later;
-        struct gradsync_plan *list;     /* agreed ones */
-        struct gradsync_plan *making;   /* the one that is being made, or agreed but not yet taken by the caller */
+        struct gradsync_plan *list; /* agreed ones */
+        struct gradsync_plan
+                *making; /* the one that is being made, or agreed but not yet taken by the caller */
 };
 
-void plan_free(struct gradsync_plan *plan);     /* local; its job does not know it any more */
-void plan_forget(struct gradsync_plan *plan);   /* in a forked child: only memory */
+/* Local: its job does not know it any more. */
+void plan_free(struct gradsync_plan *plan);
 
 /* Gate of the calls on a plan, and its way out, which passes `r` through. */
 int plan_enter(const struct gradsync_plan *plan, const char *call);
@@ -76,4 +78,3 @@ int plan_leave(const struct gradsync_plan *plan, int r);
 /* Where the parameter's gradient is. */
 void *plan_address(const struct gradsync_plan *plan, uint32_t param);
 int plan_check_param(const struct gradsync_plan *plan, uint32_t param, const char *call);
-

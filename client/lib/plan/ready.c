@@ -4,7 +4,6 @@
 
 #include <string.h>
 
-#include "client/lib/base/fail.h"
 #include "client/lib/plan/plan.h"
 #include "client/lib/plan/standalone.h"
 
@@ -32,12 +31,11 @@ static int ready_send_bucket(struct gradsync_plan *plan, uint32_t b) {
         const struct gradsync_job *job = plan->job;
         Wire__Ready ready = WIRE__READY__INIT;
 
-        ready.has_job = ready.has_generation = ready.has_plan = ready.has_step = ready.has_bucket = true;
-        ready.job = job->handle;
-        ready.generation = job->standing.generation;
-        ready.plan = plan->ordinal;
-        ready.step = plan->step.number;
-        ready.bucket = b;
+        SET(ready, job, job->handle);
+        SET(ready, generation, job->standing.generation);
+        SET(ready, plan, plan->ordinal);
+        SET(ready, step, plan->step.number);
+        SET(ready, bucket, b);
         if (plan->step.absent[b] > 0) {
                 ready.has_absent = true;
                 ready.absent.len = ready_map_absent(plan, &plan->layout.bucket[b]);
@@ -60,7 +58,7 @@ int ready_send(struct gradsync_plan *plan) {
         struct ready *ready = &plan->ready;
 
         if (plan->job->rejoin.phase != REJOIN_NONE)
-                return GRADSYNC_OK;     /* all of them are said when the job goes on */
+                return GRADSYNC_OK; /* all of them are said when the job goes on */
         while (ready->sent < ready->queued && plan->step.outcome == WIRE__OUTCOME__OPEN) {
                 int r = GRADSYNC_OK;
 

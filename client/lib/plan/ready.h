@@ -15,8 +15,8 @@
 struct gradsync_plan;
 
 struct ready {
-        uint32_t sent, queued;          /* buckets before `sent` have been said, those from there to `queued` wait */
-        uint8_t *absent_map;            /* scratch of the sender */
+        uint32_t sent, queued; /* buckets before `sent` have been said, those from there to `queued` wait */
+        uint8_t *absent_map;   /* scratch of the sender */
 };
 
 /* All parameters of the bucket are marked. */

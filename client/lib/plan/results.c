@@ -38,7 +38,7 @@ void results_deinit(struct results *results) {
 }
 
 static void results_take_unused(struct results *results, const struct layout *layout,
-                        const Wire__BucketResult *result) {
+                                const Wire__BucketResult *result) {
         const struct layout_bucket *bucket = &layout->bucket[result->bucket];
 
         for (uint32_t k = 0; k < bucket->n; k++) {

@@ -16,46 +16,46 @@ struct sums {
         uint64_t nonfinite;
 };
 
-static float standalone_bits_float(uint32_t bits) {
+static float alone_bits_float(uint32_t bits) {
         float value;
 
         memcpy(&value, &bits, sizeof(value));
         return value;
 }
 
-static uint32_t standalone_float_bits(float value) {
+static uint32_t alone_float_bits(float value) {
         uint32_t bits;
 
         memcpy(&bits, &value, sizeof(bits));
         return bits;
 }
 
-static float standalone_load_bf16(uint16_t bits) {
-        return standalone_bits_float((uint32_t)bits << 16);
+static float alone_load_bf16(uint16_t bits) {
+        return alone_bits_float((uint32_t)bits << 16);
 }
 
 /* To nearest, ties to even; NaN stays NaN. */
-static uint16_t standalone_store_bf16(float value) {
-        uint32_t bits = standalone_float_bits(value);
+static uint16_t alone_store_bf16(float value) {
+        uint32_t bits = alone_float_bits(value);
 
         if (isnan(value))
                 return (uint16_t)(bits >> 16 | 0x40u);
         return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-static float standalone_load_f16(uint16_t bits) {
+static float alone_load_f16(uint16_t bits) {
         uint32_t sign = (uint32_t)(bits & 0x8000u) << 16, exponent = bits >> 10 & 0x1fu,
                  fraction = bits & 0x3ffu;
 
         if (exponent == 0x1f)
-                return standalone_bits_float(sign | 0x7f800000u | fraction << 13);
+                return alone_bits_float(sign | 0x7f800000u | fraction << 13);
         if (exponent == 0)
                 return (sign ? -1.0f : 1.0f) * ldexpf((float)fraction, -24);
-        return standalone_bits_float(sign | (exponent + 112) << 23 | fraction << 13);
+        return alone_bits_float(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-static uint16_t standalone_store_f16(float value) {
-        uint32_t bits = standalone_float_bits(value);
+static uint16_t alone_store_f16(float value) {
+        uint32_t bits = alone_float_bits(value);
         uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
         float magnitude = fabsf(value);
 
@@ -65,18 +65,18 @@ static uint16_t standalone_store_f16(float value) {
                 return (uint16_t)(sign | 0x7c00u);
         if (magnitude < 0x1p-14f) /* subnormal: the fraction counts units of 2^-24 */
                 return (uint16_t)(sign | (uint16_t)lrintf(ldexpf(magnitude, 24)));
-        bits = standalone_float_bits(magnitude);
+        bits = alone_float_bits(magnitude);
         bits += 0xfffu + (bits >> 13 & 1u);
         return (uint16_t)(sign | ((bits >> 13) - (112u << 10)));
 }
 
-static void standalone_count(struct sums *sums, double input, double result) {
+static void alone_count(struct sums *sums, double input, double result) {
         sums->input += input * input;
         sums->result += result * result;
         sums->nonfinite += !isfinite(input);
 }
 
-static void standalone_scale_f32(float *at, uint64_t n, uint32_t divisor, struct sums *sums) {
+static void alone_scale_f32(float *at, uint64_t n, uint32_t divisor, struct sums *sums) {
         float factor = 1.0f / (float)divisor;
 
         for (uint64_t i = 0; i < n; i++) {
@@ -84,11 +84,11 @@ static void standalone_scale_f32(float *at, uint64_t n, uint32_t divisor, struct
 
                 if (divisor > 1)
                         at[i] = input * factor;
-                standalone_count(sums, input, at[i]);
+                alone_count(sums, input, at[i]);
         }
 }
 
-static void standalone_scale_f64(double *at, uint64_t n, uint32_t divisor, struct sums *sums) {
+static void alone_scale_f64(double *at, uint64_t n, uint32_t divisor, struct sums *sums) {
         double factor = 1.0 / (double)divisor;
 
         for (uint64_t i = 0; i < n; i++) {
@@ -96,12 +96,12 @@ static void standalone_scale_f64(double *at, uint64_t n, uint32_t divisor, struc
 
                 if (divisor > 1)
                         at[i] = input * factor;
-                standalone_count(sums, input, at[i]);
+                alone_count(sums, input, at[i]);
         }
 }
 
-static void standalone_scale_16(uint16_t *at, uint64_t n, uint32_t divisor, struct sums *sums, float (*load)(uint16_t),
-                     uint16_t (*store)(float)) {
+static void alone_scale_16(uint16_t *at, uint64_t n, uint32_t divisor, struct sums *sums,
+                           float (*load)(uint16_t), uint16_t (*store)(float)) {
         float factor = 1.0f / (float)divisor;
 
         for (uint64_t i = 0; i < n; i++) {
@@ -109,16 +109,16 @@ static void standalone_scale_16(uint16_t *at, uint64_t n, uint32_t divisor, stru
 
                 if (divisor > 1)
                         at[i] = store(input * factor);
-                standalone_count(sums, input, load(at[i]));
+                alone_count(sums, input, load(at[i]));
         }
 }
 
-static void standalone_scale(void *at, unsigned dtype, uint64_t n, uint32_t divisor, struct sums *sums) {
+static void alone_scale(void *at, unsigned dtype, uint64_t n, uint32_t divisor, struct sums *sums) {
         switch (dtype) {
-        case GRADSYNC_F32: standalone_scale_f32(at, n, divisor, sums); break;
-        case GRADSYNC_F64: standalone_scale_f64(at, n, divisor, sums); break;
-        case GRADSYNC_F16: standalone_scale_16(at, n, divisor, sums, standalone_load_f16, standalone_store_f16); break;
-        case GRADSYNC_BF16: standalone_scale_16(at, n, divisor, sums, standalone_load_bf16, standalone_store_bf16); break;
+        case GRADSYNC_F32: alone_scale_f32(at, n, divisor, sums); break;
+        case GRADSYNC_F64: alone_scale_f64(at, n, divisor, sums); break;
+        case GRADSYNC_F16: alone_scale_16(at, n, divisor, sums, alone_load_f16, alone_store_f16); break;
+        case GRADSYNC_BF16: alone_scale_16(at, n, divisor, sums, alone_load_bf16, alone_store_bf16); break;
         default: /* integers have no average and no norm */ break;
         }
 }
@@ -132,8 +132,8 @@ void standalone_reduce(struct gradsync_plan *plan, uint32_t b) {
         for (uint32_t k = 0; k < bucket->n; k++) {
                 uint32_t i = plan->layout.order[bucket->first + k];
 
-                standalone_scale(plan_address(plan, i), bucket->dtype,
-                      plan->params.list[i].bytes / dtype_size(bucket->dtype), divisor, &sums);
+                alone_scale(plan_address(plan, i), bucket->dtype,
+                            plan->params.list[i].bytes / dtype_size(bucket->dtype), divisor, &sums);
                 results->unused[i] = plan->step.mark[i] == MARK_ABSENT;
         }
         results->sum_squares[b] = sums.result;

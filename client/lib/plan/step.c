@@ -51,10 +51,6 @@ void step_begin(struct gradsync_plan *plan, uint64_t number) {
         __atomic_store_n(&plan->page->step, number, __ATOMIC_RELAXED);
 }
 
-bool step_open(const struct gradsync_plan *plan) {
-        return plan->step.touched;
-}
-
 void step_void(struct gradsync_plan *plan, uint32_t rank, int32_t pid, const char *text) {
         struct step *step = &plan->step;
 

@@ -14,24 +14,22 @@ enum mark { MARK_NONE = 0, MARK_READY, MARK_ABSENT };
 
 struct step {
         uint64_t number;
-        unsigned outcome;               /* WIRE__OUTCOME__… */
-        uint32_t generation;            /* if that is COMMITTED, in which it was */
-        struct loss loss;               /* if that is VOID */
-        uint8_t *mark;                  /* enum mark, per parameter */
-        uint32_t *missing;              /* per bucket: parameters that are neither ready nor absent */
-        uint32_t *absent;               /* per bucket: absent ones */
-        uint8_t *done;                  /* per bucket: its result is here */
-        bool touched;                   /* some parameter was marked */
-        uint32_t marked;                /* parameters that are ready or absent */
-        uint32_t divisor;               /* 0: the world size */
-        uint64_t blocked_ns;            /* in finish and wait */
+        unsigned outcome;    /* WIRE__OUTCOME__… */
+        uint32_t generation; /* if that is COMMITTED, in which it was */
+        struct loss loss;    /* if that is VOID */
+        uint8_t *mark;       /* enum mark, per parameter */
+        uint32_t *missing;   /* per bucket: parameters that are neither ready nor absent */
+        uint32_t *absent;    /* per bucket: absent ones */
+        uint8_t *done;       /* per bucket: its result is here */
+        bool touched;        /* some parameter was marked: the step is open */
+        uint32_t marked;     /* parameters that are ready or absent */
+        uint32_t divisor;    /* 0: the world size */
+        uint64_t blocked_ns; /* in finish and wait */
 };
 
 int step_init(struct gradsync_plan *plan);
 void step_deinit(struct gradsync_plan *plan);
 void step_begin(struct gradsync_plan *plan, uint64_t number);
-/* Something was marked, and finish() has not returned. */
-bool step_open(const struct gradsync_plan *plan);
 int step_message(struct gradsync_plan *plan, const Wire__Step *message);
 void step_void(struct gradsync_plan *plan, uint32_t rank, int32_t pid, const char *text);
 /* The job is in a new generation: what was begun in the old one is void, and the next finish() says so. */

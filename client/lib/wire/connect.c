@@ -18,7 +18,6 @@
 #include "client/lib/base/fail.h"
 #include "client/lib/wire/context.h"
 #include "client/lib/wire/hello.h"
-#include "client/lib/wire/reconnect.h"
 
 #define CONNECT_TIMEOUT_S 10 /* a daemon that is stopped neither accepts nor answers */
 
@@ -103,7 +102,8 @@ static int connect_error(const struct gradsync *gs, const char *path, int error)
 }
 
 /* The first socket on which somebody listens; -1 with *ret if there is none. */
-static int connect_first(struct gradsync *gs, const struct environ_sockets *sockets, uint64_t deadline, int *ret) {
+static int connect_first(struct gradsync *gs, const struct environ_sockets *sockets, uint64_t deadline,
+                         int *ret) {
         for (unsigned i = 0; i < sockets->n; i++) {
                 int sock = connect_path(gs, sockets->path[i], deadline);
 
@@ -119,9 +119,9 @@ static int connect_first(struct gradsync *gs, const struct environ_sockets *sock
 }
 
 static int connect_take_welcome(struct request *request, const ProtobufCMessage *message,
-                        struct fdpass_packet *packet) {
+                                struct fdpass_packet *packet) {
         const Wire__Welcome *welcome = (const Wire__Welcome *)message;
-        struct gradsync *gs = (struct gradsync *)((char *)request - offsetof(struct gradsync, hello));
+        struct gradsync *gs = OWNER(request, struct gradsync, hello);
 
         if (welcome->minor > FRAME_MINOR)
                 return fail(

@@ -2,7 +2,6 @@
 /* The gate that every call passes, and the waiting of those that wait. */
 #include "client/lib/wire/context.h"
 
-#include "client/lib/base/clock.h"
 #include "client/lib/base/fail.h"
 #include "client/lib/wire/fork.h"
 
@@ -24,12 +23,11 @@ int context_leave(struct gradsync *gs, int r) {
 }
 
 int context_wait(struct gradsync *gs, uint64_t deadline) {
-        int r = link_wait(&gs->link, deadline);
+        int r;
 
+        if (gs->link.failed != 0)
+                return link_failure(&gs->link);
+        r = link_wait(&gs->link, deadline);
         gs->handlers->waited(gs);
         return r;
-}
-
-int context_wait_up(struct gradsync *gs) {
-        return gs->link.failed != 0 ? link_failure(&gs->link) : context_wait(gs, NEVER);
 }

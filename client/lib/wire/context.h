@@ -17,7 +17,7 @@
 struct handlers {
         /* A message that answers no request. OK, or the daemon's mistake. */
         int (*notice)(struct gradsync *gs, uint16_t type, const ProtobufCMessage *message);
-        link_room_fn room;
+        link_event_fn room;
         /* The connection is gone, and another one is looked for. */
         void (*lost)(struct gradsync *gs);
         /* A thread comes back from waiting. */
@@ -27,23 +27,23 @@ struct handlers {
 };
 
 struct gradsync {
-        struct gradsync *next;          /* in the registry of fork.c */
-        uint32_t epoch;                 /* fork_epoch() when it was opened */
+        struct gradsync *next; /* in the registry of fork.c */
+        uint32_t epoch;        /* fork_epoch() when it was opened */
         const struct handlers *handlers;
         struct link link;
-        bool standalone;                /* there is no daemon, and none is needed */
-        char tried[512];                /* the sockets that were tried */
-        uint64_t instance;              /* of the daemon */
-        char program[128];              /* for HELLO */
-        uint64_t reconnect_ms;          /* how long a daemon that is gone is waited for; 0: not at all */
-        uint64_t give_up_ns;            /* when a daemon that is gone is not waited for any more; 0: it is there */
-        uint64_t delay_ns;              /* before the next attempt */
-        bool restarting;                /* the daemon has said that it ends, and that another one may follow */
-        uint32_t minor;                 /* version of the protocol on this connection */
+        bool standalone;       /* there is no daemon, and none is needed */
+        char tried[512];       /* the sockets that were tried */
+        uint64_t instance;     /* of the daemon */
+        char program[128];     /* for HELLO */
+        uint64_t reconnect_ms; /* how long a daemon that is gone is waited for; 0: not at all */
+        uint64_t give_up_ns;   /* when a daemon that is gone is not waited for any more; 0: it is there */
+        uint64_t delay_ns;     /* before the next attempt */
+        bool restarting;       /* the daemon has said that it ends, and that another one may follow */
+        uint32_t minor;        /* version of the protocol on this connection */
         struct request hello;
         uint32_t last_request;
-        struct request *requests;       /* open ones */
-        struct gradsync_job *jobs;      /* joined and joining */
+        struct request *requests;  /* open ones */
+        struct gradsync_job *jobs; /* joined and joining */
         gradsync_stall_fn stall;
         void *stall_data;
 };
@@ -53,7 +53,5 @@ int context_enter(struct gradsync *gs);
 /* Gives the lock back and passes `r` through. */
 int context_leave(struct gradsync *gs, int r);
 
-/* link_wait(), and then the handler. */
+/* link_wait(), and then the handler. On a link that has failed: its result. */
 int context_wait(struct gradsync *gs, uint64_t deadline);
-/* The same, without end, for a call that needs the daemon: also the result of a link that has failed. */
-int context_wait_up(struct gradsync *gs);

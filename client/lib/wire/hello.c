@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "client/lib/base/descriptor.h"
 #include "client/lib/wire/context.h"
 #include "proto/names.h"
 
@@ -35,16 +36,13 @@ int hello_send(struct gradsync *gs, request_answer_fn answer) {
         int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
         int r;
 
-        hello.has_minor = true;
-        hello.minor = FRAME_MINOR;
+        SET(hello, minor, FRAME_MINOR);
         hello.program = gs->program;
         hello.has_returns = hello.returns = gs->reconnect_ms > 0;
         hello.library = (char *)"libgradsync " GRADSYNC_RELEASE;
-        hello.has_pid = true;
-        hello.pid = (int32_t)getpid();
+        SET(hello, pid, (int32_t)getpid());
         request_open(gs, &gs->hello, WIRE__MESSAGE_TYPE__WELCOME, answer);
         r = link_send(&gs->link, WIRE__MESSAGE_TYPE__HELLO, gs->hello.id, &hello.base, pidfd);
-        if (pidfd >= 0)
-                close(pidfd);
+        descriptor_close(pidfd);
         return r;
 }

@@ -20,14 +20,9 @@
 #include <unistd.h>
 
 #include "client/lib/base/clock.h"
+#include "client/lib/base/descriptor.h"
 #include "client/lib/base/fail.h"
 #include "gradsync/gradsync.h"
-
-static int link_close_fd(int fd) {
-        if (fd >= 0)
-                close(fd);
-        return -1;
-}
 
 static void link_watch(struct link *link, int operation, int fd, uint32_t events) {
         struct epoll_event event = { .events = events, .data.fd = fd };
@@ -49,7 +44,7 @@ static int link_open_fds(struct link *link) {
         return GRADSYNC_OK;
 }
 
-int link_init(struct link *link, int sock, link_message_fn message, link_room_fn room, void *owner) {
+int link_init(struct link *link, int sock, link_message_fn message, link_event_fn room, void *owner) {
         int r;
 
         link->sock = sock;
@@ -67,21 +62,18 @@ int link_init(struct link *link, int sock, link_message_fn message, link_room_fn
         return GRADSYNC_OK;
 }
 
+void link_abandon(struct link *link) {
+        link->sock = descriptor_close(link->sock);
+        link->epoll = descriptor_close(link->epoll);
+        link->wake = descriptor_close(link->wake);
+        link->timer = descriptor_close(link->timer);
+}
+
 void link_deinit(struct link *link) {
-        link->sock = link_close_fd(link->sock);
-        link->epoll = link_close_fd(link->epoll);
-        link->wake = link_close_fd(link->wake);
-        link->timer = link_close_fd(link->timer);
+        link_abandon(link);
         free(link->out);
         free(link->in);
         codec_deinit(&link->codec);
-}
-
-void link_abandon(struct link *link) {
-        link->sock = link_close_fd(link->sock);
-        link->epoll = link_close_fd(link->epoll);
-        link->wake = link_close_fd(link->wake);
-        link->timer = link_close_fd(link->timer);
 }
 
 const char *link_peer(const struct link *link, char *text, size_t size) {
@@ -115,7 +107,7 @@ static void link_wake_threads(struct link *link) {
 
 void link_notify(struct link *link) {
         if (link->nonblocking)
-                link_wake_poller(link);      /* the caller's loop */
+                link_wake_poller(link); /* the caller's loop */
         link_wake_threads(link);
 }
 
@@ -134,7 +126,8 @@ void link_fail(struct link *link, int code) {
         link->failed = code;
         snprintf(link->why, sizeof(link->why), "%s", fail_text());
         if (link->sock >= 0)
-                shutdown(link->sock, SHUT_RDWR); /* it stays readable, so that a caller's loop comes to hear of it */
+                shutdown(link->sock,
+                         SHUT_RDWR); /* it stays readable, so that a caller's loop comes to hear of it */
         if (link->state != LINK_UP)
                 link_wake_poller(link); /* and so does this */
         link_notify(link);
@@ -160,7 +153,7 @@ static void link_let_go(struct link *link) {
         epoll_ctl(link->epoll, EPOLL_CTL_DEL, link->sock, NULL);
         shutdown(link->sock, SHUT_RDWR);
         if (!link->polling)
-                link->sock = link_close_fd(link->sock);
+                link->sock = descriptor_close(link->sock);
 }
 
 /* Not the end: another attempt is due at once. */
@@ -269,9 +262,10 @@ static void link_take_frame(struct link *link, struct fdpass_packet *packet) {
         int r;
 
         if (verdict != FRAME_OK || header.fds != packet->n_fds) {
-                link_protocol_error(link, verdict != FRAME_OK
-                                             ? frame_verdict_text(verdict)
-                                             : "a frame came with another number of fds than it announces");
+                link_protocol_error(link,
+                                    verdict != FRAME_OK
+                                            ? frame_verdict_text(verdict)
+                                            : "a frame came with another number of fds than it announces");
                 return;
         }
         if (header.request == 0 && codec_descriptor(header.type) == NULL)
@@ -440,10 +434,11 @@ void link_dispatch(struct link *link) {
                 link_wake_clear(link);
 }
 
-int link_reconnects(struct link *link, link_lost_fn lost_fn, link_retry_fn retry) {
+int link_reconnects(struct link *link, link_event_fn lost_fn, link_event_fn retry) {
         link->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
         if (link->timer < 0)
-                return fail(GRADSYNC_SYSTEM, "no file descriptor for a timer: %s; look at the limit of open files (ulimit -n)",
+                return fail(GRADSYNC_SYSTEM,
+                            "no file descriptor for a timer: %s; look at the limit of open files (ulimit -n)",
                             strerror(errno));
         link_watch(link, EPOLL_CTL_ADD, link->timer, EPOLLIN);
         link->lost = lost_fn;
@@ -452,7 +447,7 @@ int link_reconnects(struct link *link, link_lost_fn lost_fn, link_retry_fn retry
 }
 
 void link_attach(struct link *link, int sock) {
-        link_close_fd(link->sock);
+        descriptor_close(link->sock);
         link->sock = sock;
         link->state = LINK_GREETING;
         link_watch(link, EPOLL_CTL_ADD, sock, EPOLLIN);

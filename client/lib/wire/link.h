@@ -16,58 +16,57 @@
 #include "proto/codec.h"
 #include "proto/fdpass.h"
 
-#define LINK_BATCH 4u                   /* packets received with one system call */
+/* A field of a message that is there. */
+#define SET(message, field, value) ((message).has_##field = true, (message).field = (value))
+
+#define LINK_BATCH 4u /* packets received with one system call */
 #define LINK_TEXT 2048u
 
 /* `packet` holds the frame's fds: take them by setting n_fds to 0, else they are closed. A result other than GRADSYNC_OK is
  * the daemon's mistake, in the words of fail_text(), and ends the connection. */
-typedef int (*link_message_fn)(void *owner, const struct frame_header *header, const ProtobufCMessage *message,
-                               struct fdpass_packet *packet);
-/* The socket may have room again, or there is something new to say. */
-typedef void (*link_room_fn)(void *owner);
-/* The connection is gone; another one is wanted. */
-typedef void (*link_lost_fn)(void *owner);
-/* The time for another attempt has come. */
-typedef void (*link_retry_fn)(void *owner);
+typedef int (*link_message_fn)(void *owner, const struct frame_header *header,
+                               const ProtobufCMessage *message, struct fdpass_packet *packet);
+typedef void (*link_event_fn)(void *owner);
 
 enum link_state {
         LINK_UP,
-        LINK_DOWN,                      /* nobody is there */
-        LINK_GREETING,                  /* connected again; takes nothing but HELLO until the owner says link_up() */
+        LINK_DOWN,     /* nobody is there */
+        LINK_GREETING, /* connected again; takes nothing but HELLO until the owner says link_up() */
 };
 
 struct link {
         pthread_mutex_t lock;
-        int sock, epoll, wake;          /* -1: none. epoll holds the others, for callers with a loop */
-        int timer;                      /* readable when an attempt is due; -1: a connection that is lost is not made again */
+        int sock, epoll, wake; /* -1: none. epoll holds the others, for callers with a loop */
+        int timer; /* readable when an attempt is due; -1: a connection that is lost is not made again */
         enum link_state state;
-        uint32_t connection;            /* counts those that were lost */
-        char path[108];                 /* of the socket, for errors */
-        pid_t daemon;                   /* 0: not known */
+        uint32_t connection; /* counts those that were lost */
+        char path[108];      /* of the socket, for errors */
+        pid_t daemon;        /* 0: not known */
         bool nonblocking;
-        bool full;                      /* a frame did not fit: EPOLLOUT is watched */
-        bool polling;                   /* a thread is in poll() without the lock */
-        bool woken;                     /* the eventfd has been written */
-        bool tending;                   /* link_tend() is at work */
-        bool pending;                   /* the owner has something to say */
+        bool full;    /* a frame did not fit: EPOLLOUT is watched */
+        bool polling; /* a thread is in poll() without the lock */
+        bool woken;   /* the eventfd has been written */
+        bool tending; /* link_tend() is at work */
+        bool pending; /* the owner has something to say */
         uint32_t sleepers;
-        uint32_t turn;                  /* the futex: changes after each poll */
-        int failed;                     /* 0, or the result of every call from now on */
+        uint32_t turn; /* the futex: changes after each poll */
+        int failed;    /* 0, or the result of every call from now on */
         char why[LINK_TEXT];
-        char farewell[LINK_TEXT];       /* what the daemon said before it hung up; stays until the link is up again */
+        char farewell
+                [LINK_TEXT]; /* what the daemon said before it hung up; stays until the link is up again */
         int farewell_code;
-        uint8_t *out, *in;              /* FRAME_MAX and LINK_BATCH × FRAME_MAX bytes */
+        uint8_t *out, *in; /* FRAME_MAX and LINK_BATCH × FRAME_MAX bytes */
         struct codec codec;
         link_message_fn message;
-        link_room_fn room;
-        link_lost_fn lost;
-        link_retry_fn retry;
+        /* The socket may have room again, or there is something new to say; the connection is gone, and another one is
+         * wanted; the time for another attempt has come. */
+        link_event_fn room, lost, retry;
         void *owner;
 };
 
 /* Takes the connected socket in any case; sock -1: a link without a daemon. The lock is there already. NO_MEMORY or SYSTEM
  * with the text. */
-int link_init(struct link *link, int sock, link_message_fn message, link_room_fn room, void *owner);
+int link_init(struct link *link, int sock, link_message_fn message, link_event_fn room, void *owner);
 void link_deinit(struct link *link);
 /* Closes its descriptors: in a forked child, without a lock, for whoever held it is not here; else with it, before the handle goes. */
 void link_abandon(struct link *link);
@@ -76,8 +75,8 @@ void link_abandon(struct link *link);
  * From now on a connection that is lost is made again: the owner hears of it, and then, as often as it says by link_rearm(),
  * that an attempt is due. A connected socket of its own it gives to link_attach(), which takes it.
  */
-int link_reconnects(struct link *link, link_lost_fn lost, link_retry_fn retry);
-void link_rearm(struct link *link, uint64_t at);        /* clock_ns() */
+int link_reconnects(struct link *link, link_event_fn lost, link_event_fn retry);
+void link_rearm(struct link *link, uint64_t at); /* clock_ns() */
 void link_attach(struct link *link, int sock);
 void link_up(struct link *link);
 /* Makes an attempt that is due, takes what has come, says what there is to say. Never waits. */

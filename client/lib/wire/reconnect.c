@@ -4,10 +4,9 @@
  * is not the one before, or the time for it is over. What the jobs then say is rejoin.c's. Nothing here
  * waits: it is called by whoever waits, marks or dispatches at that moment.
  */
-#include "client/lib/wire/reconnect.h"
+#include "client/lib/wire/connect.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -85,8 +84,8 @@ static int reconnect_refuse_daemon(struct gradsync *gs, const char *why) {
 }
 
 static int reconnect_take_welcome(struct request *request, const ProtobufCMessage *message,
-                        struct fdpass_packet *packet) {
-        struct gradsync *gs = (struct gradsync *)((char *)request - offsetof(struct gradsync, hello));
+                                  struct fdpass_packet *packet) {
+        struct gradsync *gs = OWNER(request, struct gradsync, hello);
         const Wire__Welcome *welcome = (const Wire__Welcome *)message;
 
         if (welcome->instance == gs->instance)

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/wire/context.h"
 #include "client/lib/base/fail.h"
+#include "client/lib/wire/context.h"
 #include "gradsync/gradsync.h"
 
 void request_open(struct gradsync *gs, struct request *request, uint16_t expects, request_answer_fn answer) {
@@ -64,7 +64,7 @@ int request_give_up(struct gradsync *gs) {
 
 int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline) {
         while (!request->answered) {
-                int r = gs->link.failed != 0 ? link_failure(&gs->link) : context_wait(gs, deadline);
+                int r = context_wait(gs, deadline);
 
                 if (request->answered)
                         break; /* by another thread, or in the very moment of a signal */
@@ -77,12 +77,7 @@ int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline
 }
 
 int request_call(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message,
-                 uint16_t expects, request_answer_fn answer, uint64_t deadline) {
-        return request_call_with(gs, request, type, message, -1, expects, answer, deadline);
-}
-
-int request_call_with(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message,
-                      int fd, uint16_t expects, request_answer_fn answer, uint64_t deadline) {
+                 int fd, uint16_t expects, request_answer_fn answer, uint64_t deadline) {
         uint32_t connection = gs->link.connection;
 
         while (request->id == 0) {

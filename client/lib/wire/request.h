@@ -5,12 +5,16 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "proto/codec.h"
 #include "proto/fdpass.h"
+
+/* The structure that a request lies in. */
+#define OWNER(request, type, member) ((type *)(void *)((char *)(request)-offsetof(type, member)))
 
 struct gradsync;
 struct request;
@@ -20,20 +24,21 @@ struct request;
 #define REQUEST_BROKEN (-1)
 
 /* Takes what the answer says. GRADSYNC_OK, or the result of the request with its text. */
-typedef int (*request_answer_fn)(struct request *request, const ProtobufCMessage *message, struct fdpass_packet *packet);
+typedef int (*request_answer_fn)(struct request *request, const ProtobufCMessage *message,
+                                 struct fdpass_packet *packet);
 
 /* The answer is REFUSED, and nobody waits for it. */
 typedef void (*request_refused_fn)(struct request *request);
 
 struct request {
-        struct request *next;           /* of those that are open */
-        uint32_t id;                    /* 0: not open */
+        struct request *next; /* of those that are open */
+        uint32_t id;          /* 0: not open */
         bool answered;
-        uint16_t expects;               /* type of the answer that is not REFUSED */
-        request_answer_fn answer;       /* NULL: nothing in it is of interest */
-        request_refused_fn refused;     /* NULL: somebody waits */
+        uint16_t expects;           /* type of the answer that is not REFUSED */
+        request_answer_fn answer;   /* NULL: nothing in it is of interest */
+        request_refused_fn refused; /* NULL: somebody waits */
         int result;
-        char *text;                     /* of a refusal, owned */
+        char *text; /* of a refusal, owned */
 };
 
 /* Chooses an id; from now on the answer is recognised. */
@@ -47,11 +52,8 @@ int request_take(struct gradsync *gs, struct request *request);
 
 /* Asks and waits: opens and sends the request unless that has been done, waits for the answer, closes. AGAIN, INTERRUPTED:
  * it stays open, call again. If nothing came by the deadline, the daemon is given up and the link has failed. */
-int request_call(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message, uint16_t expects,
-                 request_answer_fn answer, uint64_t deadline);
-/* The same, with an fd that stays the caller's. */
-int request_call_with(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message, int fd,
-                      uint16_t expects, request_answer_fn answer, uint64_t deadline);
+int request_call(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message,
+                 int fd, uint16_t expects, request_answer_fn answer, uint64_t deadline);
 /* Waits for the answer to a request that was opened and sent in another way. */
 int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline);
 
