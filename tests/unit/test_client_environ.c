@@ -48,6 +48,10 @@ static void test_each_row(void **state) {
         assert_int_equal(job().rank, 3);
         assert_int_equal(job().local_rank, -1);
         assert_int_equal(job().incarnation, 0);
+        setenv("GRADSYNC_LOCAL_RANK", "2", 1);
+        setenv("GRADSYNC_INCARNATION", "9", 1);
+        assert_int_equal(job().local_rank, 2);
+        assert_int_equal(job().incarnation, 9);
         SET("TORCHELASTIC_RUN_ID", "id", "WORLD_SIZE", "8", "RANK", "7", "LOCAL_RANK", "1",
             "TORCHELASTIC_RESTART_COUNT", "2");
         assert_string_equal(job().name, "id");
@@ -55,13 +59,28 @@ static void test_each_row(void **state) {
         assert_int_equal(job().local_rank, 1);
         assert_int_equal(job().incarnation, 2);
         SET("SLURM_JOB_ID", "71", "SLURM_STEP_ID", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_NTASKS", "64",
-            "SLURM_PROCID", "1", "SLURM_LOCALID", "0");
+            "SLURM_PROCID", "1", "SLURM_LOCALID", "0", "SLURM_RESTART_COUNT", "6");
         assert_string_equal(job().name, "71.0");
+        assert_int_equal(job().incarnation, 6);
         assert_int_equal(job().world, 2);
         assert_int_equal(job().local_rank, 0);
         SET("GRADSYNC_JOB", "k", "GRADSYNC_WORLD_SIZE", "3", "JOB_COMPLETION_INDEX", "2");
         assert_string_equal(job().name, "k");
         assert_int_equal(job().rank, 2);
+}
+
+/* Each of them alone says that this process is not. */
+static void test_each_variable_of_a_launcher(void **state) {
+        static const char *const variables[] = {
+                "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_RANK", "TORCHELASTIC_RUN_ID", "WORLD_SIZE", "RANK",
+                "SLURM_STEP_NUM_TASKS", "JOB_COMPLETION_INDEX", "GRADSYNC_SPARE",
+        };
+
+        for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+                SET(variables[i], "1");
+                assert_non_null(environ_launcher_variable());
+                assert_string_equal(environ_launcher_variable(), variables[i]);
+        }
 }
 
 static void test_the_first_complete_row_counts(void **state) {
@@ -218,6 +237,7 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(test_nothing_set, clean),
                 cmocka_unit_test_setup(test_each_row, clean),
+                cmocka_unit_test_setup(test_each_variable_of_a_launcher, clean),
                 cmocka_unit_test_setup(test_the_first_complete_row_counts, clean),
                 cmocka_unit_test_setup(test_the_instance_of_the_rank, clean),
                 cmocka_unit_test_setup(test_a_spare_needs_no_rank, clean),

@@ -168,6 +168,25 @@ static void test_gaps_and_other_memories_end_a_bucket(void **state) {
         params_deinit(&params);
 }
 
+/* A gap closes the first bucket of a type, however small that is: those after it are as long as all others. */
+static void test_the_limit_after_a_gap(void **state) {
+        struct params params = { 0 };
+        struct layout layout;
+
+        for (unsigned i = 0; i < 8; i++) {
+                char name[] = { (char)('a' + i), 0 };
+
+                put(&params, name, GRADSYNC_F32, 16, &somewhere, 64 * i);
+        }
+        put(&params, "behind a gap", GRADSYNC_F32, 4, &somewhere, 1024);
+        assert_int_equal(layout_init(&layout, &params, 128, 512), GRADSYNC_OK);
+        assert_int_equal(layout.n_buckets, 2);
+        assert_int_equal(layout.bucket[0].n, 1);
+        assert_int_equal(layout.bucket[1].n, 8);
+        layout_deinit(&layout);
+        params_deinit(&params);
+}
+
 static void test_parameters_lie_in_their_memory(void **state) {
         struct params params = { 0 };
         uint64_t elements = (1 << 18) - 16;
@@ -300,6 +319,7 @@ int main(void) {
                 cmocka_unit_test(test_parameters_are_never_split),
                 cmocka_unit_test(test_registered_memory_without_gaps_is_cut_like_an_arena),
                 cmocka_unit_test(test_gaps_and_other_memories_end_a_bucket),
+                cmocka_unit_test(test_the_limit_after_a_gap),
                 cmocka_unit_test(test_parameters_lie_in_their_memory),
                 cmocka_unit_test(test_padding_does_not_count),
                 cmocka_unit_test(test_each_type_has_its_own_buckets_and_its_own_first_limit),

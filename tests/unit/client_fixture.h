@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A daemon for unit tests of the library: a thread that runs a script of frames, and a clock that moves only when a
+ * script or a test moves it. So what the library measures can be compared with numbers, and whatever the daemon says comes
+ * at the moment that the test is about. A test program includes this header once.
+ */
+#pragma once
+
+#include "unit.h"
+
+#undef fail                                     /* cmocka's macro; the library has a function of that name */
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/lib/base/clock.h"
+#include "client/lib/member/member.h"
+#include "proto/codec.h"
+#include "proto/fdpass.h"
+
+#define HANDLE 7u
+#define EXPECT(condition) ((condition) ? (void)0 : client_expected(#condition, __LINE__))
+#define DAEMON_WAIT_MS 60000
+
+static uint64_t client_now = 1000 * NSEC_PER_SEC;
+
+/* In place of the C library's. */
+int clock_gettime(clockid_t id, struct timespec *ret) {
+        uint64_t now = __atomic_load_n(&client_now, __ATOMIC_SEQ_CST);
+
+        if (id != CLOCK_MONOTONIC)
+                return (int)syscall(SYS_clock_gettime, id, ret);
+        *ret = (struct timespec){ .tv_sec = (time_t)(now / NSEC_PER_SEC), .tv_nsec = (long)(now % NSEC_PER_SEC) };
+        return 0;
+}
+
+static inline void pass(uint64_t seconds) {
+        __atomic_fetch_add(&client_now, seconds * NSEC_PER_SEC, __ATOMIC_SEQ_CST);
+}
+
+/* Also from the daemon's thread, where cmocka's assertions do not work. */
+static inline void client_expected(const char *what, int line) {
+        fprintf(stderr, "line %d: %s\n", line, what);
+        abort();
+}
+
+struct played;
+typedef void (*script_fn)(struct played *played);
+
+/* The daemon: one connection after the other. */
+struct played {
+        char directory[32];
+        struct sockaddr_un address;
+        int listener, sock;
+        uint64_t instance;
+        unsigned minor;
+        pthread_t thread;
+        script_fn script;
+        struct gradsync *gs;
+        struct gradsync_job *job;
+        struct gradsync_plan *plan;
+        uint8_t *in, *out;
+        struct codec codec;
+        uint32_t request;               /* of the last message */
+        int fd;                         /* that came with it; -1: none */
+        int arena;
+        uint64_t arena_bytes;
+};
+
+/* The next message, which is of this type. */
+static inline const void *take(struct played *d, uint16_t type) {
+        struct fdpass_packet packet = { .data = d->in };
+        struct pollfd readable = { .fd = d->sock, .events = POLLIN };
+        const ProtobufCMessage *message;
+        struct frame_header header;
+
+        EXPECT(poll(&readable, 1, DAEMON_WAIT_MS) == 1);
+        EXPECT(fdpass_receive(d->sock, &packet, 1) == 1 && packet.size > 0);
+        EXPECT(frame_decode(packet.data, packet.size, &header) == FRAME_OK);
+        if (header.type != type)
+                fprintf(stderr, "%s came for %s\n", codec_type_name(header.type), codec_type_name(type));
+        EXPECT(header.type == type);
+        message = codec_unpack(&d->codec, header.type, packet.data + FRAME_HEADER, header.length, NULL);
+        EXPECT(message != NULL);
+        d->request = header.request;
+        d->fd = packet.n_fds > 0 ? packet.fds[0] : -1;
+        return message;
+}
+
+static inline void say(struct played *d, uint16_t type, uint32_t request, const ProtobufCMessage *message, int fd) {
+        ssize_t size = codec_pack(d->out, type, request, fd >= 0, message);
+
+        EXPECT(size > 0 && fdpass_send(d->sock, d->out, (size_t)size, &fd, fd >= 0) == 0);
+}
+
+#define TAKE(d, TYPE, Type) ((const Wire__##Type *)take(d, WIRE__MESSAGE_TYPE__##TYPE))
+#define ANSWER(d, TYPE, message) say(d, WIRE__MESSAGE_TYPE__##TYPE, (d)->request, &(message).base, -1)
+#define NOTICE(d, TYPE, message) say(d, WIRE__MESSAGE_TYPE__##TYPE, 0, &(message).base, -1)
+
+/* Takes a connection, and answers HELLO. */
+static inline void welcome(struct played *d) {
+        Wire__Welcome welcome = WIRE__WELCOME__INIT;
+
+        d->sock = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC);
+        EXPECT(d->sock >= 0);
+        TAKE(d, HELLO, Hello);
+        if (d->fd >= 0)
+                close(d->fd);
+        welcome.has_minor = welcome.has_instance = true;
+        welcome.minor = d->minor;
+        welcome.instance = ++d->instance;
+        ANSWER(d, WELCOME, welcome);
+}
+
+static inline void hang_up(struct played *d) {
+        close(d->sock);
+        d->sock = -1;
+}
+
+/* Two members, of which this is rank 1, in generation 1. */
+static inline void let_join(struct played *d) {
+        Wire__Joined joined = WIRE__JOINED__INIT;
+
+        TAKE(d, JOIN, Join);
+        joined.has_job = joined.has_generation = joined.has_rank = joined.has_world = joined.has_member = true;
+        joined.job = HANDLE;
+        joined.generation = 1;
+        joined.rank = 1;
+        joined.world = 2;
+        joined.member = 11;
+        ANSWER(d, JOINED, joined);
+}
+
+static inline void let_plan(struct played *d) {
+        Wire__PlanAgreed agreed = WIRE__PLAN_AGREED__INIT;
+        Wire__PlanArena arena = WIRE__PLAN_ARENA__INIT;
+
+        d->arena_bytes = TAKE(d, PLAN_BEGIN, PlanBegin)->arena_bytes;
+        TAKE(d, PLAN_PARAMS, PlanParams);
+        TAKE(d, PLAN_BUCKETS, PlanBuckets);
+        TAKE(d, PLAN_COMMIT, PlanCommit);
+        d->arena = memfd_create("arena", MFD_CLOEXEC);
+        EXPECT(d->arena >= 0 && ftruncate(d->arena, (off_t)d->arena_bytes) == 0);
+        arena.has_job = arena.has_plan = arena.has_bytes = true;
+        arena.job = HANDLE;
+        arena.bytes = d->arena_bytes;
+        say(d, WIRE__MESSAGE_TYPE__PLAN_ARENA, d->request, &arena.base, d->arena);
+        TAKE(d, PLAN_MAPPED, PlanMapped);
+        agreed.has_job = true;
+        agreed.job = HANDLE;
+        ANSWER(d, PLAN_AGREED, agreed);
+}
+
+static inline Wire__Step step_of(uint32_t generation, uint64_t number) {
+        Wire__Step step = WIRE__STEP__INIT;
+
+        step.has_job = step.has_generation = step.has_plan = step.has_step = true;
+        step.job = HANDLE;
+        step.generation = generation;
+        step.step = number;
+        return step;
+}
+
+/* Says that the buckets of the step are reduced, and committed. */
+static inline void commit(struct played *d, uint32_t generation, uint64_t number, uint32_t buckets) {
+        Wire__Step step = step_of(generation, number);
+        Wire__BucketResult result[32], *list[32];
+
+        for (uint32_t b = 0; b < buckets; b++) {
+                wire__bucket_result__init(list[b] = &result[b]);
+                result[b].has_bucket = true;
+                result[b].bucket = b;
+        }
+        step.n_result = buckets;
+        step.result = list;
+        step.has_outcome = true;
+        step.outcome = WIRE__OUTCOME__COMMITTED;
+        NOTICE(d, STEP, step);
+}
+
+static inline void make_void(struct played *d, uint32_t generation, uint64_t number) {
+        Wire__Step step = step_of(generation, number);
+
+        step.has_outcome = step.has_rank = step.has_pid = true;
+        step.outcome = WIRE__OUTCOME__VOID;
+        step.rank = 0;
+        step.pid = 99;
+        step.text = (char *)"gone";
+        NOTICE(d, STEP, step);
+}
+
+static inline void next_generation(struct played *d, uint32_t generation, bool behind) {
+        Wire__Newgen newgen = WIRE__NEWGEN__INIT;
+
+        newgen.has_job = newgen.has_generation = newgen.has_rank = newgen.has_world = newgen.has_behind = true;
+        newgen.job = HANDLE;
+        newgen.generation = generation;
+        newgen.rank = 1;
+        newgen.world = 2;
+        newgen.behind = behind;
+        newgen.text = (char *)"gone";
+        NOTICE(d, NEWGEN, newgen);
+}
+
+static inline void let_leave(struct played *d) {
+        Wire__Left left = WIRE__LEFT__INIT;
+
+        TAKE(d, LEAVE, Leave);
+        ANSWER(d, LEFT, left);
+}
+
+static inline void *played_thread(void *data) {
+        struct played *d = data;
+
+        welcome(d);
+        d->script(d);
+        while (d->sock >= 0 && recv(d->sock, d->in, FRAME_MAX, 0) > 0)
+                ;
+        if (d->sock >= 0)
+                hang_up(d);
+        return NULL;
+}
+
+/* Opens a handle to a daemon that plays the script, and joins. */
+static inline void play_with(struct played *d, script_fn script, unsigned minor, const struct gradsync_options *given) {
+        struct gradsync_join_options join = GRADSYNC_JOIN_OPTIONS_INIT;
+        struct gradsync_options options = *given;
+
+        *d = (struct played){ .directory = "/tmp/gs-played.XXXXXX", .address = { .sun_family = AF_UNIX }, .sock = -1,
+                              .minor = minor, .script = script, .arena = -1 };
+        assert_non_null(mkdtemp(d->directory));
+        snprintf(d->address.sun_path, sizeof(d->address.sun_path), "%s/socket", d->directory);
+        d->in = malloc(FRAME_MAX);
+        d->out = malloc(FRAME_MAX);
+        assert_int_equal(codec_init(&d->codec), 0);
+        d->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(d->listener, (struct sockaddr *)&d->address, sizeof(d->address)), 0);
+        assert_int_equal(listen(d->listener, 4), 0);
+        assert_int_equal(pthread_create(&d->thread, NULL, played_thread, d), 0);
+        options.socket = d->address.sun_path;
+        assert_int_equal(gradsync_open(&d->gs, &options), GRADSYNC_OK);
+        join.name = "job";
+        join.min_world = 2;
+        assert_int_equal(gradsync_join(d->gs, &join, &d->job), GRADSYNC_OK);
+}
+
+static inline void play(struct played *d, script_fn script) {
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
+
+        play_with(d, script, FRAME_MINOR, &options);
+}
+
+/* A plan of so many parameters, each in a bucket of its own: parameter n-1 is bucket 0. */
+static inline void plan_of(struct played *d, uint32_t n) {
+        struct gradsync_plan_options options = GRADSYNC_PLAN_OPTIONS_INIT;
+        uint64_t elements = 4;
+        char name[] = "a";
+
+        options.first_bucket_bytes = options.bucket_bytes = 16;
+        for (; n > 0; n--, name[0]++)
+                assert_int_equal(gradsync_param(d->job, name, GRADSYNC_F32, 1, &elements), GRADSYNC_OK);
+        assert_int_equal(gradsync_plan_with(d->job, &options, &d->plan), GRADSYNC_OK);
+}
+
+static inline void played_end(struct played *d) {
+        gradsync_close(d->gs);
+        pthread_join(d->thread, NULL);
+        if (d->listener >= 0)
+                close(d->listener);
+        if (d->arena >= 0)
+                close(d->arena);
+        unlink(d->address.sun_path);
+        rmdir(d->directory);
+        codec_deinit(&d->codec);
+        free(d->in);
+        free(d->out);
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the library promises whoever shares memory, threads or an environment with it: nothing is unmapped before the
+ * daemon has let go of it, nothing is said before it is true, nothing that was said is lost.
+ */
+#include "client_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "client/lib/memory/registered.h"
+#include "proto/diagnosis.h"
+
+#define LARGE (UINT64_C(64) << 20)
+
+static void *watched; /* a page that must be mapped */
+
+static bool is_mapped(void) {
+        return msync(watched, ARENA_PAGE, MS_ASYNC) == 0;
+}
+
+/* ---- the last access ---- */
+
+static void script_plan_free(struct played *d) {
+        Wire__PlanDropped dropped = WIRE__PLAN_DROPPED__INIT;
+
+        let_join(d);
+        let_plan(d);
+        TAKE(d, PLAN_DROP, PlanDrop);
+        EXPECT(is_mapped());
+        ANSWER(d, PLAN_DROPPED, dropped);
+}
+
+static void test_a_plan_is_there_until_the_daemon_has_let_go(void **state) {
+        struct played d;
+
+        play(&d, script_plan_free);
+        plan_of(&d, 2);
+        watched = d.plan->arena.base;
+        assert_true(is_mapped());
+        assert_int_equal(gradsync_plan_free(d.plan), GRADSYNC_OK);
+        assert_false(is_mapped());
+        played_end(&d);
+}
+
+static void script_leave(struct played *d) {
+        Wire__Left left = WIRE__LEFT__INIT;
+
+        let_join(d);
+        let_plan(d);
+        TAKE(d, LEAVE, Leave);
+        EXPECT(is_mapped());
+        ANSWER(d, LEFT, left);
+}
+
+static void test_a_job_is_there_until_the_daemon_has_let_go(void **state) {
+        struct played d;
+
+        play(&d, script_leave);
+        plan_of(&d, 2);
+        watched = d.plan->arena.base;
+        assert_int_equal(gradsync_leave(d.job), GRADSYNC_OK);
+        assert_false(is_mapped());
+        played_end(&d);
+}
+
+static void script_register(struct played *d) {
+        Wire__Registered registered = WIRE__REGISTERED__INIT;
+        Wire__Unregistered unregistered = WIRE__UNREGISTERED__INIT;
+
+        let_join(d);
+        TAKE(d, REGISTER, Register);
+        EXPECT(d->fd >= 0);
+        close(d->fd);
+        registered.has_memory = true;
+        registered.memory = 3;
+        ANSWER(d, REGISTERED, registered);
+        EXPECT(TAKE(d, UNREGISTER, Unregister)->memory == 3);
+        EXPECT(is_mapped());
+        ANSWER(d, UNREGISTERED, unregistered);
+}
+
+static void test_registered_memory_is_there_until_the_daemon_has_let_go(void **state) {
+        int fd = memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        struct gradsync_memory *memory;
+        struct played d;
+
+        assert_int_equal(ftruncate(fd, ARENA_PAGE), 0);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+        play(&d, script_register);
+        assert_int_equal(gradsync_register(d.job, fd, 0, ARENA_PAGE, NULL, &memory), GRADSYNC_OK);
+        watched = gradsync_memory_address(memory);
+        assert_int_equal(gradsync_unregister(memory), GRADSYNC_OK);
+        assert_false(is_mapped());
+        played_end(&d);
+        close(fd);
+}
+
+/* ---- the order of two writes ---- */
+
+static void script_absent(struct played *d) {
+        const struct diagnosis *page;
+        const uint8_t *arena;
+
+        let_join(d);
+        let_plan(d);
+        arena = mmap(NULL, d->arena_bytes, PROT_READ, MAP_SHARED, d->arena, 0);
+        EXPECT(arena != MAP_FAILED);
+        page = (const struct diagnosis *)(const void *)arena;
+        EXPECT(TAKE(d, READY, Ready)->has_absent);
+        EXPECT(diagnosis_marked(page, 0));
+        EXPECT(page->step == 1);
+        EXPECT(arena[diagnosis_bytes(1)] == 0 && arena[diagnosis_bytes(1) + LARGE - 1] == 0);
+        munmap((void *)(uintptr_t)arena, d->arena_bytes);
+        commit(d, 1, 1, 1);
+}
+
+/* An absent parameter is zero, and its bit is set, when the daemon hears that its bucket is ready. */
+static void test_what_is_said_is_true(void **state) {
+        struct played d;
+        uint64_t elements = LARGE / 4;
+
+        play(&d, script_absent);
+        assert_int_equal(gradsync_param(d.job, "large", GRADSYNC_F32, 1, &elements), GRADSYNC_OK);
+        assert_int_equal(gradsync_plan(d.job, &d.plan), GRADSYNC_OK);
+        memset(gradsync_gradient(d.plan, 0), 1, LARGE);
+        assert_int_equal(gradsync_absent(d.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_OK);
+        played_end(&d);
+}
+
+/* ---- stalls ---- */
+
+static pthread_barrier_t gate;
+static unsigned stalls;
+static struct gradsync *stalled;
+
+static void say_stall(struct played *d, const char *text) {
+        Wire__Stall stall = WIRE__STALL__INIT;
+
+        stall.has_job = stall.has_step = stall.has_rank = true;
+        stall.job = HANDLE;
+        stall.step = 1;
+        stall.rank = 1;
+        stall.text = (char *)(uintptr_t)text;
+        NOTICE(d, STALL, stall);
+}
+
+static void script_stalls(struct played *d) {
+        let_join(d);
+        let_plan(d);
+        TAKE(d, READY, Ready);
+        say_stall(d, "one");
+        pthread_barrier_wait(&gate);
+        say_stall(d, "two");
+        pthread_barrier_wait(&gate);
+        commit(d, 1, 1, 1);
+}
+
+/* While it runs for the first, the second one comes. */
+static void on_stall(void *data, struct gradsync_job *job, const struct gradsync_stall *stall) {
+        if (++stalls == 2) {
+                assert_string_equal(stall->text, "two");
+                pthread_barrier_wait(&gate);
+                return;
+        }
+        assert_string_equal(stall->text, "one");
+        pthread_barrier_wait(&gate);
+        while (!job->stall.pending)
+                assert_int_equal(gradsync_dispatch(stalled), GRADSYNC_OK);
+        assert_string_equal(stall->text, "one");
+        assert_int_equal(stalls, 1);
+}
+
+static void test_a_stall_that_comes_during_the_callback(void **state) {
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
+        struct played d;
+
+        options.stall = on_stall;
+        pthread_barrier_init(&gate, NULL, 2);
+        play_with(&d, script_stalls, FRAME_MINOR, &options);
+        stalled = d.gs;
+        plan_of(&d, 1);
+        assert_int_equal(gradsync_ready(d.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_OK);
+        assert_int_equal(stalls, 2);
+        played_end(&d);
+        pthread_barrier_destroy(&gate);
+}
+
+/* ---- the environment ---- */
+
+static void script_join(struct played *d) {
+        Wire__Joined joined = WIRE__JOINED__INIT;
+        const Wire__Join *join = TAKE(d, JOIN, Join);
+
+        EXPECT(join->has_rejoin_grace_ms && join->rejoin_grace_ms == 3000);
+        EXPECT(join->token != NULL && strcmp(join->token, "secret") == 0);
+        EXPECT(join->spare);
+        joined.has_job = joined.has_generation = joined.has_world = true;
+        joined.job = HANDLE;
+        joined.generation = 4;
+        joined.world = 2;
+        ANSWER(d, JOINED, joined);
+}
+
+/* Variables that stand beside the launchers' rows. */
+static void test_variables_beside_the_rows(void **state) {
+        struct played d;
+
+        setenv("GRADSYNC_REJOIN_GRACE", "3", 1);
+        setenv("GRADSYNC_JOB_TOKEN", "secret", 1);
+        setenv("GRADSYNC_SPARE", "1", 1);
+        setenv("GRADSYNC_RECONNECT_TIMEOUT", "7.5", 1);
+        play(&d, script_join);
+        clearenv();
+        assert_int_equal(d.gs->reconnect_ms, 7500);
+        assert_int_equal(gradsync_generation(d.job), 4);
+        played_end(&d);
+}
+
+/* ---- where a membership stands ---- */
+
+static void test_states_that_may_follow(void **state) {
+        static const char *const may[] = {
+                [STANDING_OUTSIDE] = ".s...", [STANDING_SETTLED] = ".sclo", [STANDING_CHANGING] = ".sclo",
+                [STANDING_LOSING] = "....o", [STANDING_OVER] = ".....",
+        };
+
+        for (unsigned from = STANDING_OUTSIDE; from <= STANDING_OVER; from++)
+                for (unsigned to = STANDING_OUTSIDE; to <= STANDING_OVER; to++) {
+                        struct standing standing = { .state = from, .loss = { .text = "first" } };
+                        bool done = standing_set_state(&standing, to, 1, 2, "then");
+
+                        assert_int_equal(done, may[from][to] != '.');
+                        assert_int_equal(standing.state, done ? to : from);
+                        assert_string_equal(standing.loss.text, done && from != STANDING_LOSING ? "then" : "first");
+                }
+}
+
+static void script_old(struct played *d) {
+        let_join(d);
+        let_plan(d);
+        TAKE(d, READY, Ready);
+        make_void(d, 1, 1);
+        next_generation(d, 2, true);    /* which no such daemon says */
+}
+
+/* To a daemon of the first minor version each loss is the end, and nothing brings the job back. */
+static void test_a_job_that_is_over_stays_over(void **state) {
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
+        struct played d;
+
+        play_with(&d, script_old, 0, &options);
+        plan_of(&d, 1);
+        assert_int_equal(gradsync_ready(d.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_VOID_RETRY);
+        assert_int_equal(gradsync_barrier(d.job), GRADSYNC_MEMBER_LOST);
+        assert_int_equal(gradsync_generation(d.job), 1);
+        played_end(&d);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_a_plan_is_there_until_the_daemon_has_let_go),
+                cmocka_unit_test(test_a_job_is_there_until_the_daemon_has_let_go),
+                cmocka_unit_test(test_registered_memory_is_there_until_the_daemon_has_let_go),
+                cmocka_unit_test(test_what_is_said_is_true),
+                cmocka_unit_test(test_a_stall_that_comes_during_the_callback),
+                cmocka_unit_test(test_variables_beside_the_rows),
+                cmocka_unit_test(test_states_that_may_follow),
+                cmocka_unit_test(test_a_job_that_is_over_stays_over),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps as the library sees them: their times, their order, and what it says of them to a daemon that follows. */
+#include "client_fixture.h"
+
+#include "client/lib/wire/connect.h"
+
+/* Takes the READYs of so many buckets, in launch order. */
+static void take_ready(struct played *d, uint64_t step, uint32_t first, uint32_t end) {
+        for (uint32_t b = first; b < end; b++) {
+                const Wire__Ready *ready = TAKE(d, READY, Ready);
+
+                EXPECT(ready->job == HANDLE && ready->step == step && ready->bucket == b);
+        }
+}
+
+static void wait_for_waiters(struct played *d, uint32_t n) {
+        uint32_t waiters = 0;
+
+        while (waiters < n) {
+                pthread_mutex_lock(&d->gs->link.lock);
+                waiters = d->plan != NULL && d->gs->link.polling ? d->plan->waiters : 0;
+                pthread_mutex_unlock(&d->gs->link.lock);
+        }
+}
+
+static void mark_all(struct played *d) {
+        for (uint32_t i = gradsync_plan_params(d->plan); i-- > 0;)
+                assert_int_equal(gradsync_ready(d->plan, i), GRADSYNC_OK);
+}
+
+static struct gradsync_info finish(struct played *d, int result) {
+        struct gradsync_info info = GRADSYNC_INFO_INIT;
+
+        assert_int_equal(gradsync_finish(d->plan, &info), result);
+        return info;
+}
+
+/* ---- times ---- */
+
+static void script_times(struct played *d) {
+        static const unsigned blocked[] = { 5, 2 };
+
+        let_join(d);
+        let_plan(d);
+        for (unsigned i = 0; i < 2; i++) {
+                take_ready(d, i + 1, 0, 2);
+                wait_for_waiters(d, 1);
+                pass(blocked[i]);
+                commit(d, 1, i + 1, 2);
+        }
+        take_ready(d, 3, 0, 1);
+        wait_for_waiters(d, 1);
+        pass(4);
+        make_void(d, 1, 3);
+        wait_for_waiters(d, 1);
+        pass(8);
+        next_generation(d, 2, false);
+}
+
+/* Only what passes while finish() waits is exposed, and each step has its own. */
+static void test_times_of_steps(void **state) {
+        struct gradsync_info info;
+        struct played d;
+
+        play(&d, script_times);
+        pass(100);
+        plan_of(&d, 2);
+        pass(3);
+        mark_all(&d);
+        info = finish(&d, GRADSYNC_OK);
+        assert_true(info.exposed_s == 5 && info.elapsed_s == 8);
+        pass(1);
+        mark_all(&d);
+        info = finish(&d, GRADSYNC_OK);
+        assert_true(info.exposed_s == 2 && info.elapsed_s == 3);
+        assert_int_equal(d.plan->page->exposed_ns, 7 * NSEC_PER_SEC);
+        assert_int_equal(d.plan->page->elapsed_ns, 11 * NSEC_PER_SEC);
+        assert_int_equal(gradsync_ready(d.plan, 1), GRADSYNC_OK);
+        pass(16);
+        while (d.plan->step.outcome == WIRE__OUTCOME__OPEN) /* one that is not marked is waited for, where the step is void */
+                assert_int_not_equal(gradsync_wait(d.plan, 1), GRADSYNC_OK);
+        info = finish(&d, GRADSYNC_VOID_RETRY);
+        assert_true(info.exposed_s == 12 && info.elapsed_s == 28);
+        assert_int_equal(d.plan->page->exposed_ns, 19 * NSEC_PER_SEC);
+        played_end(&d);
+}
+
+static pthread_barrier_t gate;
+
+static void script_two(struct played *d) {
+        let_join(d);
+        let_plan(d);
+        take_ready(d, 1, 0, 2);
+        wait_for_waiters(d, 1);
+        pass(2);
+        pthread_barrier_wait(&gate);
+        wait_for_waiters(d, 2);
+        pass(4);
+        commit(d, 1, 1, 2);
+}
+
+static void *wait_thread(void *data) {
+        struct played *d = data;
+
+        return (void *)(intptr_t)gradsync_wait(d->plan, 0);
+}
+
+/* The time of two threads that wait counts once where they do so at once, and from when the first one begins. */
+static void test_times_of_two_threads(void **state) {
+        struct gradsync_info info;
+        struct played d;
+        pthread_t thread;
+        void *result;
+
+        pthread_barrier_init(&gate, NULL, 2);
+        play(&d, script_two);
+        plan_of(&d, 2);
+        mark_all(&d);
+        assert_int_equal(pthread_create(&thread, NULL, wait_thread, &d), 0);
+        pthread_barrier_wait(&gate);
+        info = finish(&d, GRADSYNC_OK);
+        pthread_join(thread, &result);
+        assert_int_equal((intptr_t)result, GRADSYNC_OK);
+        assert_true(info.exposed_s == 6 && info.elapsed_s == 6);
+        assert_int_equal(d.plan->exposed_ns, 6 * NSEC_PER_SEC);
+        assert_true(d.plan->step.blocked_ns == 0);
+        played_end(&d);
+        pthread_barrier_destroy(&gate);
+}
+
+/* ---- the queue ---- */
+
+static void script_order(struct played *d) {
+        let_join(d);
+        let_plan(d);
+        take_ready(d, 1, 0, 4);
+        commit(d, 1, 1, 4);
+}
+
+/* Buckets that are ready early wait for those before them. */
+static void test_buckets_go_in_launch_order(void **state) {
+        struct played d;
+
+        play(&d, script_order);
+        plan_of(&d, 4);
+        assert_int_equal(gradsync_ready(d.plan, 1), GRADSYNC_OK);
+        assert_int_equal(gradsync_ready(d.plan, 2), GRADSYNC_OK);
+        assert_int_equal(d.plan->ready.queued, 0);
+        assert_int_equal(gradsync_ready(d.plan, 3), GRADSYNC_OK);
+        assert_int_equal(d.plan->ready.queued, 3);
+        assert_int_equal(d.plan->ready.sent, 3);
+        assert_int_equal(gradsync_ready(d.plan, 0), GRADSYNC_OK);
+        finish(&d, GRADSYNC_OK);
+        assert_int_equal(d.plan->ready.queued, 0);
+        assert_int_equal(d.plan->ready.sent, 0);
+        played_end(&d);
+}
+
+static void script_slow_reader(struct played *d) {
+        let_join(d);
+        let_plan(d);
+        pthread_barrier_wait(&gate);    /* all are marked, and the socket was full */
+        take_ready(d, 1, 0, 26);
+        pthread_barrier_wait(&gate);
+}
+
+/* A socket that takes no more does not make ready() wait; what it could not say is said in order. */
+static void test_a_reader_that_is_slow(void **state) {
+        int little = 1;
+        struct played d;
+
+        pthread_barrier_init(&gate, NULL, 2);
+        play(&d, script_slow_reader);
+        plan_of(&d, 26);
+        assert_int_equal(setsockopt(d.gs->link.sock, SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)), 0);
+        mark_all(&d);
+        assert_int_equal(d.plan->ready.queued, 26);
+        assert_in_range(d.plan->ready.sent, 0, 25);
+        assert_true(d.gs->link.full);
+        pthread_barrier_wait(&gate);
+        while (d.plan->ready.sent < 26)
+                assert_int_equal(gradsync_dispatch(d.gs), GRADSYNC_OK);
+        pthread_barrier_wait(&gate);
+        played_end(&d);
+        pthread_barrier_destroy(&gate);
+}
+
+static void script_threads(struct played *d) {
+        let_join(d);
+        let_plan(d);
+        take_ready(d, 1, 0, 24);
+        commit(d, 1, 1, 24);
+}
+
+static void *mark_thread(void *data) {
+        struct played *d = data;
+        uint32_t n = gradsync_plan_params(d->plan);
+
+        for (uint32_t i = 0; i < n; i++)
+                gradsync_ready(d->plan, i); /* of those that another thread was first with: STATE */
+        return NULL;
+}
+
+/* Whatever threads mark, each bucket is said once, in order. */
+static void test_many_threads_mark(void **state) {
+        pthread_t thread[4];
+        struct played d;
+
+        play(&d, script_threads);
+        plan_of(&d, 24);
+        for (unsigned i = 0; i < 4; i++)
+                assert_int_equal(pthread_create(&thread[i], NULL, mark_thread, &d), 0);
+        for (unsigned i = 0; i < 4; i++)
+                pthread_join(thread[i], NULL);
+        assert_int_equal(d.plan->ready.sent, 24);
+        finish(&d, GRADSYNC_OK);
+        played_end(&d);
+}
+
+/* ---- what the next daemon is told ---- */
+
+struct told {
+        uint64_t step;
+        uint32_t launched;
+        bool ended, resumed;
+};
+
+static struct told told;
+static enum { OPENED, COMMITTED, VOIDED } how;
+
+static void take_back(struct played *d) {
+        Wire__Rejoined rejoined = WIRE__REJOINED__INIT;
+        const Wire__RejoinPlan *plan;
+        const Wire__Rejoin *rejoin = TAKE(d, REJOIN, Rejoin);
+
+        told.ended = rejoin->ended;
+        told.resumed = rejoin->resumed;
+        EXPECT(rejoin->ended == rejoin->has_lost_rank && (!rejoin->ended || rejoin->lost_rank == 0));
+        rejoined.has_job = true;
+        rejoined.job = HANDLE;
+        ANSWER(d, REJOINED, rejoined);
+        TAKE(d, PLAN_BEGIN, PlanBegin);
+        TAKE(d, PLAN_PARAMS, PlanParams);
+        TAKE(d, PLAN_BUCKETS, PlanBuckets);
+        plan = TAKE(d, REJOIN_PLAN, RejoinPlan);
+        told.step = plan->step;
+        told.launched = plan->launched;
+        EXPECT(d->fd >= 0);
+        close(d->fd);
+        TAKE(d, REJOIN_END, RejoinEnd);
+}
+
+static void script_rejoin(struct played *d) {
+        Wire__Resumed resumed = WIRE__RESUMED__INIT;
+
+        let_join(d);
+        let_plan(d);
+        take_ready(d, 1, 0, how == COMMITTED ? 3 : 2);
+        if (how == COMMITTED)
+                commit(d, 1, 1, 3);
+        if (how == VOIDED)
+                make_void(d, 1, 1);
+        hang_up(d);
+        welcome(d);
+        take_back(d);
+        if (how == VOIDED) {
+                next_generation(d, 2, false);
+                return;
+        }
+        resumed.has_job = resumed.has_generation = true;
+        resumed.job = HANDLE;
+        resumed.generation = 2;
+        NOTICE(d, RESUMED, resumed);
+        if (how == COMMITTED)
+                return;
+        take_ready(d, 1, 0, 3);         /* all of them, once more */
+        commit(d, 2, 1, 3);
+}
+
+/* Two of three buckets are said, or all of a step that is committed, when the daemon goes. */
+static void rejoin(int way) {
+        struct played d;
+
+        how = way;
+        told = (struct told){ .launched = 77 };
+        play(&d, script_rejoin);
+        plan_of(&d, 3);
+        for (uint32_t i = 3; i-- > (how == COMMITTED ? 0 : 1);)
+                assert_int_equal(gradsync_ready(d.plan, i), GRADSYNC_OK);
+        while (d.gs->link.connection == 0 || d.job->rejoin.phase != REJOIN_NONE)
+                assert_int_equal(gradsync_dispatch(d.gs), GRADSYNC_OK);
+        if (how == OPENED)
+                assert_int_equal(gradsync_ready(d.plan, 0), GRADSYNC_OK);
+        finish(&d, how == VOIDED ? GRADSYNC_VOID_RETRY : GRADSYNC_OK);
+        played_end(&d);
+}
+
+static void test_rejoin_from_an_open_step(void **state) {
+        rejoin(OPENED);
+        assert_int_equal(told.step, 0);
+        assert_int_equal(told.launched, 2);
+        assert_false(told.ended);
+        assert_false(told.resumed);
+}
+
+static void test_rejoin_from_a_committed_step(void **state) {
+        rejoin(COMMITTED);
+        assert_int_equal(told.step, 1);
+        assert_int_equal(told.launched, 0);
+        assert_false(told.ended);
+}
+
+/* Buckets of a void step are no part of what the next daemon has to wait for. */
+static void test_rejoin_from_a_void_step(void **state) {
+        rejoin(VOIDED);
+        assert_int_equal(told.step, 0);
+        assert_int_equal(told.launched, 0);
+        assert_true(told.ended);
+}
+
+/* ---- looking for the next daemon ---- */
+
+static void script_gone(struct played *d) {
+        let_join(d);
+        shutdown(d->listener, SHUT_RDWR);
+        hang_up(d);
+}
+
+/* The pause between two attempts doubles, and is never longer than a fifth of a second: a daemon that starts late is found at once. */
+static void test_the_pause_between_attempts(void **state) {
+        uint64_t ms = 2;
+        struct played d;
+
+        play(&d, script_gone);
+        while (d.gs->link.state == LINK_UP)
+                assert_int_equal(gradsync_dispatch(d.gs), GRADSYNC_OK);
+        for (unsigned i = 0; i < 12; i++) {
+                if (i == 0)
+                        d.gs->delay_ns = ms * NSEC_PER_MSEC;    /* attempts may have been made before */
+                assert_int_equal(d.gs->delay_ns, ms * NSEC_PER_MSEC);
+                reconnect_retry(d.gs);
+                ms = ms * 2 < 200 ? ms * 2 : 200;
+        }
+        played_end(&d);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(test_times_of_steps),
+                cmocka_unit_test(test_times_of_two_threads),
+                cmocka_unit_test(test_buckets_go_in_launch_order),
+                cmocka_unit_test(test_a_reader_that_is_slow),
+                cmocka_unit_test(test_many_threads_mark),
+                cmocka_unit_test(test_rejoin_from_an_open_step),
+                cmocka_unit_test(test_rejoin_from_a_committed_step),
+                cmocka_unit_test(test_rejoin_from_a_void_step),
+                cmocka_unit_test(test_the_pause_between_attempts),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
