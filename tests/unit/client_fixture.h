@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A daemon for unit tests of the library: a thread that runs a script of frames, and a clock that moves only when a
- * script or a test moves it. So what the library measures can be compared with numbers, and whatever the daemon says comes
- * at the moment that the test is about. A test program includes this header once.
+ * A daemon for unit tests of the library: a thread that runs a script of frames, and a clock that moves only when
+ * a script or a test moves it. So what the library measures can be compared with numbers, and what the daemon
+ * says comes at the moment that the test is about. A test program includes this header once.
  */
 #pragma once
 
 #include "unit.h"
 
-#undef fail                                     /* cmocka's macro; the library has a function of that name */
+#undef fail /* cmocka's macro; the library has a function of that name */
 
 #include <poll.h>
 #include <pthread.h>
@@ -39,7 +39,8 @@ int clock_gettime(clockid_t id, struct timespec *ret) {
 
         if (id != CLOCK_MONOTONIC)
                 return (int)syscall(SYS_clock_gettime, id, ret);
-        *ret = (struct timespec){ .tv_sec = (time_t)(now / NSEC_PER_SEC), .tv_nsec = (long)(now % NSEC_PER_SEC) };
+        *ret = (struct timespec){ .tv_sec = (time_t)(now / NSEC_PER_SEC),
+                                  .tv_nsec = (long)(now % NSEC_PER_SEC) };
         return 0;
 }
 
@@ -70,8 +71,8 @@ struct played {
         struct gradsync_plan *plan;
         uint8_t *in, *out;
         struct codec codec;
-        uint32_t request;               /* of the last message */
-        int fd;                         /* that came with it; -1: none */
+        uint32_t request; /* of the last message */
+        int fd;           /* that came with it; -1: none */
         int arena;
         uint64_t arena_bytes;
 };
@@ -96,7 +97,8 @@ static inline const void *take(struct played *d, uint16_t type) {
         return message;
 }
 
-static inline void say(struct played *d, uint16_t type, uint32_t request, const ProtobufCMessage *message, int fd) {
+static inline void say(struct played *d, uint16_t type, uint32_t request, const ProtobufCMessage *message,
+                       int fd) {
         ssize_t size = codec_pack(d->out, type, request, fd >= 0, message);
 
         EXPECT(size > 0 && fdpass_send(d->sock, d->out, (size_t)size, &fd, fd >= 0) == 0);
@@ -131,7 +133,8 @@ static inline void let_join(struct played *d) {
         Wire__Joined joined = WIRE__JOINED__INIT;
 
         TAKE(d, JOIN, Join);
-        joined.has_job = joined.has_generation = joined.has_rank = joined.has_world = joined.has_member = true;
+        joined.has_job = joined.has_generation = joined.has_rank = joined.has_world = joined.has_member =
+                true;
         joined.job = HANDLE;
         joined.generation = 1;
         joined.rank = 1;
@@ -201,7 +204,8 @@ static inline void make_void(struct played *d, uint32_t generation, uint64_t num
 static inline void next_generation(struct played *d, uint32_t generation, bool behind) {
         Wire__Newgen newgen = WIRE__NEWGEN__INIT;
 
-        newgen.has_job = newgen.has_generation = newgen.has_rank = newgen.has_world = newgen.has_behind = true;
+        newgen.has_job = newgen.has_generation = newgen.has_rank = newgen.has_world = newgen.has_behind =
+                true;
         newgen.job = HANDLE;
         newgen.generation = generation;
         newgen.rank = 1;
@@ -231,12 +235,17 @@ static inline void *played_thread(void *data) {
 }
 
 /* Opens a handle to a daemon that plays the script, and joins. */
-static inline void play_with(struct played *d, script_fn script, unsigned minor, const struct gradsync_options *given) {
+static inline void play_with(struct played *d, script_fn script, unsigned minor,
+                             const struct gradsync_options *given) {
         struct gradsync_join_options join = GRADSYNC_JOIN_OPTIONS_INIT;
         struct gradsync_options options = *given;
 
-        *d = (struct played){ .directory = "/tmp/gs-played.XXXXXX", .address = { .sun_family = AF_UNIX }, .sock = -1,
-                              .minor = minor, .script = script, .arena = -1 };
+        *d = (struct played){ .directory = "/tmp/gs-played.XXXXXX",
+                              .address = { .sun_family = AF_UNIX },
+                              .sock = -1,
+                              .minor = minor,
+                              .script = script,
+                              .arena = -1 };
         assert_non_null(mkdtemp(d->directory));
         snprintf(d->address.sun_path, sizeof(d->address.sun_path), "%s/socket", d->directory);
         d->in = malloc(FRAME_MAX);

@@ -168,7 +168,7 @@ static void test_gaps_and_other_memories_end_a_bucket(void **state) {
         params_deinit(&params);
 }
 
-/* A gap closes the first bucket of a type, however small that is: those after it are as long as all others. */
+/* A gap closes the first bucket of a type, however small that is. Those after it have the usual limit. */
 static void test_the_limit_after_a_gap(void **state) {
         struct params params = { 0 };
         struct layout layout;
@@ -178,7 +178,7 @@ static void test_the_limit_after_a_gap(void **state) {
 
                 put(&params, name, GRADSYNC_F32, 16, &somewhere, 64 * i);
         }
-        put(&params, "behind a gap", GRADSYNC_F32, 4, &somewhere, 1024);
+        put(&params, "after a gap", GRADSYNC_F32, 4, &somewhere, 1024);
         assert_int_equal(layout_init(&layout, &params, 128, 512), GRADSYNC_OK);
         assert_int_equal(layout.n_buckets, 2);
         assert_int_equal(layout.bucket[0].n, 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the library promises whoever shares memory, threads or an environment with it: nothing is unmapped before the
- * daemon has let go of it, nothing is said before it is true, nothing that was said is lost.
+ * What the library promises: nothing is unmapped before the daemon has let go of it, nothing is said before it
+ * is true, and nothing that was said is lost.
  */
 #include "client_fixture.h"
 
@@ -224,7 +224,7 @@ static void test_variables_beside_the_rows(void **state) {
 static void test_states_that_may_follow(void **state) {
         static const char *const may[] = {
                 [STANDING_OUTSIDE] = ".s...", [STANDING_SETTLED] = ".sclo", [STANDING_CHANGING] = ".sclo",
-                [STANDING_LOSING] = "....o", [STANDING_OVER] = ".....",
+                [STANDING_LOSING] = "....o",  [STANDING_OVER] = ".....",
         };
 
         for (unsigned from = STANDING_OUTSIDE; from <= STANDING_OVER; from++)
@@ -234,7 +234,8 @@ static void test_states_that_may_follow(void **state) {
 
                         assert_int_equal(done, may[from][to] != '.');
                         assert_int_equal(standing.state, done ? to : from);
-                        assert_string_equal(standing.loss.text, done && from != STANDING_LOSING ? "then" : "first");
+                        assert_string_equal(standing.loss.text,
+                                            done && from != STANDING_LOSING ? "then" : "first");
                 }
 }
 
@@ -243,7 +244,7 @@ static void script_old(struct played *d) {
         let_plan(d);
         TAKE(d, READY, Ready);
         make_void(d, 1, 1);
-        next_generation(d, 2, true);    /* which no such daemon says */
+        next_generation(d, 2, true); /* which no such daemon says */
 }
 
 /* To a daemon of the first minor version each loss is the end, and nothing brings the job back. */

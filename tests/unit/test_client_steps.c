@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps as the library sees them: their times, their order, and what it says of them to a daemon that follows. */
+/* Steps as the library sees them: their times, their order, and what it says of them to the next daemon. */
 #include "client_fixture.h"
 
 #include "client/lib/wire/connect.h"
@@ -77,7 +77,8 @@ static void test_times_of_steps(void **state) {
         assert_int_equal(d.plan->page->elapsed_ns, 11 * NSEC_PER_SEC);
         assert_int_equal(gradsync_ready(d.plan, 1), GRADSYNC_OK);
         pass(16);
-        while (d.plan->step.outcome == WIRE__OUTCOME__OPEN) /* one that is not marked is waited for, where the step is void */
+        while (d.plan->step.outcome ==
+               WIRE__OUTCOME__OPEN)
                 assert_int_not_equal(gradsync_wait(d.plan, 1), GRADSYNC_OK);
         info = finish(&d, GRADSYNC_VOID_RETRY);
         assert_true(info.exposed_s == 12 && info.elapsed_s == 28);
@@ -105,7 +106,7 @@ static void *wait_thread(void *data) {
         return (void *)(intptr_t)gradsync_wait(d->plan, 0);
 }
 
-/* The time of two threads that wait counts once where they do so at once, and from when the first one begins. */
+/* Time in which two threads wait counts once, and from when the first one begins. */
 static void test_times_of_two_threads(void **state) {
         struct gradsync_info info;
         struct played d;
@@ -159,7 +160,7 @@ static void test_buckets_go_in_launch_order(void **state) {
 static void script_slow_reader(struct played *d) {
         let_join(d);
         let_plan(d);
-        pthread_barrier_wait(&gate);    /* all are marked, and the socket was full */
+        pthread_barrier_wait(&gate); /* all are marked, and the socket was full */
         take_ready(d, 1, 0, 26);
         pthread_barrier_wait(&gate);
 }
@@ -273,7 +274,7 @@ static void script_rejoin(struct played *d) {
         NOTICE(d, RESUMED, resumed);
         if (how == COMMITTED)
                 return;
-        take_ready(d, 1, 0, 3);         /* all of them, once more */
+        take_ready(d, 1, 0, 3); /* all of them, once more */
         commit(d, 2, 1, 3);
 }
 
@@ -326,7 +327,7 @@ static void script_gone(struct played *d) {
         hang_up(d);
 }
 
-/* The pause between two attempts doubles, and is never longer than a fifth of a second: a daemon that starts late is found at once. */
+/* The pause between two attempts doubles, up to a fifth of a second. */
 static void test_the_pause_between_attempts(void **state) {
         uint64_t ms = 2;
         struct played d;
@@ -336,7 +337,7 @@ static void test_the_pause_between_attempts(void **state) {
                 assert_int_equal(gradsync_dispatch(d.gs), GRADSYNC_OK);
         for (unsigned i = 0; i < 12; i++) {
                 if (i == 0)
-                        d.gs->delay_ns = ms * NSEC_PER_MSEC;    /* attempts may have been made before */
+                        d.gs->delay_ns = ms * NSEC_PER_MSEC; /* attempts may have been made before */
                 assert_int_equal(d.gs->delay_ns, ms * NSEC_PER_MSEC);
                 reconnect_retry(d.gs);
                 ms = ms * 2 < 200 ? ms * 2 : 200;

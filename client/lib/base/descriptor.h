@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-/* -1, for the field that held it. */
+/* Returns -1, for the field that held the descriptor. */
 static inline int descriptor_close(int fd) {
         if (fd >= 0)
                 close(fd);

@@ -16,11 +16,16 @@
 
 struct row {
         const char *launcher;
-        const char *needs[VARIABLES];         /* all of these */
-        const char *unless;                   /* and not this one */
-        const char *flag;                     /* one of them that means nothing if it is 0; NULL: none */
-        const char *world, *rank;             /* rank: NULL: none */
-        const char *local_rank, *incarnation; /* optional ones; NULL: none */
+        /* The row counts if all of these are set. */
+        const char *needs[VARIABLES];
+        /* The row does not count if this one is set. */
+        const char *unless;
+        /* One of the needed variables, which counts as not set if it is 0. NULL: none. */
+        const char *flag;
+        /* `rank` is NULL if the row has none. */
+        const char *world, *rank;
+        /* Optional ones; NULL: none. */
+        const char *local_rank, *incarnation;
         void (*name)(char *text, size_t size);
 };
 
@@ -34,7 +39,7 @@ static void environ_name_gradsync(char *text, size_t size) {
         snprintf(text, size, "%s", environ_get("GRADSYNC_JOB"));
 }
 
-/* torchrun calls a job without a run id "none": its rendezvous address tells it from others. */
+/* torchrun calls a job without a run id "none". Its rendezvous address distinguishes it from others. */
 static void environ_name_torch(char *text, size_t size) {
         const char *id = environ_get("TORCHELASTIC_RUN_ID");
         const char *address = environ_get("MASTER_ADDR"), *port = environ_get("MASTER_PORT");
@@ -149,10 +154,10 @@ static int environ_take_row(const struct row *row, struct environ_job *ret) {
 
         row->name(name, sizeof(name));
         if (!name_valid_job(name))
-                return fail(
-                        GRADSYNC_INVALID,
-                        "the name of the job from %s is not 1 to %u bytes of UTF-8 without '/' and control characters",
-                        row->needs[0], LIMIT_NAME);
+                return fail(GRADSYNC_INVALID,
+                            "the name of the job from %s is not 1 to %u bytes of UTF-8 without '/' and "
+                            "control characters",
+                            row->needs[0], LIMIT_NAME);
         snprintf(ret->name, sizeof(ret->name), "%.*s", (int)LIMIT_NAME, name);
         r = environ_number(row->world, 1, UINT32_MAX, &world);
         if (r == GRADSYNC_OK)
@@ -163,7 +168,8 @@ static int environ_take_row(const struct row *row, struct environ_job *ret) {
                 r = environ_optional(row->incarnation, INT64_MAX, 0, &ret->incarnation);
         if (r == GRADSYNC_OK && ret->rank >= 0)
                 r = environ_optional("GRADSYNC_INSTANCE", INT64_MAX - 1, -1,
-                                     &ret->instance); /* no launcher has one of its own */
+                                     /* No launcher has a variable of its own for this. */
+                                     &ret->instance);
         if (r != GRADSYNC_OK)
                 return r;
         ret->world = (uint32_t)world;

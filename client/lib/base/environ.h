@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What launchers say in environment variables: which job this process belongs to, how many members it has, which rank is
- * this one's. One row per launcher; the first whose variables are all set counts.
+ * What launchers say in environment variables: the job that this process belongs to, its number of members,
+ * and this process's rank. There is one row for each launcher; the first row whose variables are all set
+ * counts.
  */
 #pragma once
 
@@ -12,19 +13,24 @@
 #include "proto/frame.h"
 
 struct environ_job {
-        const char *launcher; /* "gradsyncctl run", "torchrun", …; NULL: no row is complete */
+        /* "gradsyncctl run", "torchrun", …; NULL: no row is complete. */
+        const char *launcher;
         char name[LIMIT_NAME + 1];
         uint32_t world;
-        int64_t rank;       /* -1: none */
-        int64_t local_rank; /* -1: none */
+        /* -1: none. */
+        int64_t rank;
+        /* -1: none. */
+        int64_t local_rank;
         int64_t incarnation;
-        int64_t instance; /* of the rank; -1: none */
+        /* Of the rank; -1: none. */
+        int64_t instance;
 };
 
 /* GRADSYNC_OK (also if there is no launcher), or INVALID naming the variable. */
 int environ_job(struct environ_job *ret);
 
-/* GRADSYNC_REJOIN_GRACE in milliseconds; *ret is untouched if it is not set. INVALID if it is no number of seconds. */
+/* GRADSYNC_REJOIN_GRACE in milliseconds; *ret is untouched if it is not set. INVALID if it is no number of
+ * seconds. */
 int environ_grace(int64_t *ret);
 /* GRADSYNC_SPARE: whether a process without a rank is a spare. INVALID if it is neither 0 nor 1. */
 int environ_spare(bool *ret);
@@ -42,8 +48,10 @@ void environ_missing(char *text, size_t size);
 struct environ_sockets {
         unsigned n;
         char path[ENVIRON_SOCKETS][108];
-        bool named; /* the caller or GRADSYNC_SOCKET named it: no other place will do */
+        /* The caller or GRADSYNC_SOCKET named it: no other place will do. */
+        bool named;
 };
 
-/* Where to look for the daemon, in this order. NULL: not given by the caller. INVALID if a path cannot be a socket. */
+/* Where to look for the daemon, in this order. NULL: not given by the caller. INVALID if a path cannot be
+ * a socket. */
 int environ_sockets(struct environ_sockets *ret, const char *socket, const char *device);

@@ -9,13 +9,15 @@
 #include "proto/frame.h"
 #include "proto/names.h"
 
-#define TEXT_MAX (LIMIT_TEXT + 1024u) /* a daemon's sentence and ours around it */
+/* A daemon's sentence and ours around it. */
+#define TEXT_MAX (LIMIT_TEXT + 1024u)
 
 static _Thread_local char buffer[TEXT_MAX];
 static _Thread_local const char *current = "";
 
 int fail(int code, const char *format, ...) {
-        char text[TEXT_MAX]; /* an argument may be the current text itself */
+        /* An argument may be the current text itself. */
+        char text[TEXT_MAX];
         va_list arguments;
         int n;
 

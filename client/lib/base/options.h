@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Structures that cross the library's boundary start with their own size, so that a program and a library of different
- * ages understand each other. A field that is added lies beyond the old structure's sizeof, not in its padding. Pure.
+ * Structures that cross the library's boundary start with their own size, so that a program and a library of
+ * different ages understand each other. A field that is added lies beyond the old structure's sizeof, not in
+ * its padding. Pure.
  */
 #pragma once
 
 #include <stddef.h>
 
-/* Copies the caller's structure over our defaults in `ours` (`size` bytes, at least `oldest` of which every version had).
- * NULL leaves the defaults. Fields that this library does not know must be zero: UNSUPPORTED otherwise; INVALID if the
- * size field was never set. `what` names the structure. */
+/* Copies the caller's structure over our defaults in `ours` (`size` bytes, at least `oldest` of which
+ * every version had). NULL leaves the defaults. Fields that this library does not know must be zero:
+ * UNSUPPORTED otherwise; INVALID if the size field was never set. `what` names the structure. */
 int options_take(void *ours, size_t size, size_t oldest, const void *theirs, const char *what);
 
 /* Whether the caller's structure, which is to be filled, has a size that makes sense. */

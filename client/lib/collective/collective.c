@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations outside steps. The caller's data passes through the staging memory that this member shares with the daemon,
- * in chunks of what fits there. One call of a job at a time; an interrupted one goes on when it is called again with the
- * same arguments.
+ * Operations outside steps. The caller's data passes through the staging memory that this member shares with
+ * the daemon, in chunks of what fits there. One call of a job at a time; an interrupted one goes on when it
+ * is called again with the same arguments.
  */
 #include "client/lib/collective/collective.h"
 
@@ -15,15 +15,19 @@
 #include "proto/names.h"
 
 #define NEWEST UINT32_MAX
-#define CALLERS 0u /* the generation that the caller has been told of */
+/* The generation that the caller knows of. */
+#define CALLERS 0u
 
-struct call { /* what the caller asks for */
+/* What the caller asks for. */
+struct call {
         unsigned kind, dtype, reduce;
         uint32_t root;
         const void *in;
         void *out;
-        uint64_t bytes;      /* of one member's part */
-        uint32_t generation; /* void in any other one; or one of the above */
+        /* Of one member's part. */
+        uint64_t bytes;
+        /* The call is void in any other one. Or one of the constants above. */
+        uint32_t generation;
 };
 
 static uint64_t collective_align(uint64_t bytes) {
@@ -34,7 +38,8 @@ static bool collective_scatters(unsigned kind) {
         return kind == WIRE__OPERATION_KIND__ALLGATHER || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
 }
 
-/* Bytes of one member's part that one operation can carry: of the parts of all members and the own one, where those differ. */
+/* Bytes of one member's part that one operation can carry. Where parts of members differ, the memory holds
+ * those of all members and the own one. */
 static uint64_t collective_chunk_max(const struct gradsync_job *job, unsigned kind) {
         uint64_t parts = collective_scatters(kind) ? job->collective->world + 1 : 1;
 
@@ -66,7 +71,8 @@ static int collective_map_staging(struct gradsync_job *job) {
                        "the staging memory", job->name);
         if (r == GRADSYNC_PROTOCOL)
                 link_fail(&job->gs->link, r);
-        if (r == GRADSYNC_OK && job->gs->link.timer < 0) /* no other daemon will ask for it */
+        /* No other daemon will ask for it. */
+        if (r == GRADSYNC_OK && job->gs->link.timer < 0)
                 job->collective->staging_fd = descriptor_close(job->collective->staging_fd);
         return r;
 }
@@ -203,12 +209,12 @@ void collective_settle(struct collective *c, uint64_t operations, bool failed, c
 
 static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         struct collective *c = job->collective;
-        /* the daemon wants parts that it splits to be aligned */
+        /* The daemon wants parts that it splits to be aligned. */
         uint64_t stride = collective_scatters(c->kind) ? collective_align(bytes) : bytes;
         int r;
 
-        if (c->request.id == 0 &&
-            c->generation != job->standing.generation) /* else its answer tells: it may have come in time */
+        /* Once it has been sent, its answer decides: it may have ended before the generation did. */
+        if (c->request.id == 0 && c->generation != job->standing.generation)
                 return GRADSYNC_VOID_RETRY;
         if (c->chunk == 0 && bytes > 0) {
                 collective_copy(job, collective_copy_in, bytes, stride);
@@ -216,7 +222,8 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         }
         if (c->request.id == 0 && job->rejoin.phase != REJOIN_NONE) {
                 c->chunk = 0;
-                return REQUEST_BROKEN; /* the daemon went while the data was copied */
+                /* The daemon went while the data was copied. */
+                return REQUEST_BROKEN;
         }
         r = collective_operate(job, stride);
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
@@ -224,7 +231,8 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         c->chunk = 0;
         if (r == REQUEST_BROKEN)
                 return r;
-        if (c->generation == job->standing.generation && collective_counts(r)) { /* a new one counts from 0 */
+        /* A new generation counts from 0. */
+        if (c->generation == job->standing.generation && collective_counts(r)) {
                 job->collective->sequence++;
                 job->collective->failed = r != GRADSYNC_OK;
         }
@@ -242,12 +250,11 @@ static int collective_run_chunks(struct gradsync_job *job) {
         int r;
 
         if (most == 0 && c->bytes > 0)
-                return fail(
-                        GRADSYNC_UNSUPPORTED,
-                        "job '%s': a staging memory of %llu bytes is too small for the %s of %u members; raise staging_bytes "
-                        "of gradsyncd",
-                        job->name, (unsigned long long)job->collective->staging.bytes,
-                        operation_name(c->kind), job->standing.world);
+                return fail(GRADSYNC_UNSUPPORTED,
+                            "job '%s': a staging memory of %llu bytes is too small for the %s of %u "
+                            "members; raise staging_bytes of gradsyncd",
+                            job->name, (unsigned long long)job->collective->staging.bytes,
+                            operation_name(c->kind), job->standing.world);
         do {
                 uint64_t left = c->bytes - c->at;
 
@@ -278,7 +285,8 @@ static int collective_advance_once(struct gradsync_job *job) {
                     : c->phase == COLLECTIVE_TOUCH ? collective_touch_staging(job)
                                                    : collective_say_mapped(job);
                 if (r == GRADSYNC_OK && c->connection != job->gs->link.connection)
-                        return REQUEST_BROKEN; /* the daemon that follows has not been told of it */
+                        /* The daemon that follows does not know of this memory. */
+                        return REQUEST_BROKEN;
                 if (r == GRADSYNC_OK)
                         c->staging_agreed = ++c->phase == COLLECTIVE_CHUNKS;
         }
@@ -324,8 +332,8 @@ static void collective_begin(struct gradsync_job *job, const struct call *call) 
         c->rank = job->standing.rank;
         c->world = job->standing.world;
         c->at = c->chunk = 0;
-        if (c->phase !=
-            COLLECTIVE_TOUCH) /* else the memory is of the connection on which an earlier call got it */
+        /* In that phase the memory belongs to the connection on which an earlier call got it. */
+        if (c->phase != COLLECTIVE_TOUCH)
                 c->connection = job->gs->link.connection;
 }
 
@@ -375,8 +383,9 @@ static int collective_check(const struct gradsync_job *job, const struct call *c
         return GRADSYNC_OK;
 }
 
-/* Refused for a loss that ends the job, which gradsyncd may tell to all only later, when nothing is done in the job any more. The
- * caller hears of it then, so that his next call has the same to say. */
+/* The operation was refused because of a loss that ends the job. gradsyncd may send LOST only later, when
+ * nothing is done in the job any more; the call waits for it, so that the next call returns the same
+ * result. */
 static bool collective_ends_job(const struct gradsync_job *job, int r) {
         return r == GRADSYNC_MEMBER_LOST &&
                (standing_is_over(&job->standing) || job->gs->minor >= FRAME_MINOR_1);
@@ -388,10 +397,10 @@ static int collective_perform(struct gradsync_job *job, const struct call *call)
         int r = collective_check(job, call);
 
         if (r == GRADSYNC_OK && c->phase != COLLECTIVE_IDLE && !collective_same_call(c, call))
-                r = fail(
-                        GRADSYNC_STATE,
-                        "job '%s': a %s is under way; call it again with the same arguments until it has finished",
-                        job->name, operation_name(c->kind));
+                r = fail(GRADSYNC_STATE,
+                         "job '%s': a %s is under way; call it again with the same arguments until it has "
+                         "finished",
+                         job->name, operation_name(c->kind));
         if (r != GRADSYNC_OK || (call->bytes == 0 && call->kind != WIRE__OPERATION_KIND__BARRIER))
                 return r;
         if (job->gs->standalone)
@@ -408,7 +417,7 @@ static int collective_perform(struct gradsync_job *job, const struct call *call)
         return r;
 }
 
-/* Of a generation that the caller does not know of it is void, so that he comes to know. */
+/* A call is void in a generation that the caller does not know of: so the caller learns of it. */
 static int collective_call(struct gradsync_job *job, struct call *call, const char *name) {
         int r = job_enter(job, name);
 
@@ -460,7 +469,7 @@ int gradsync_allgather(struct gradsync_job *job, const void *in, void *out, size
         return collective_call(job, &call, "gradsync_allgather");
 }
 
-/* Checks what check() cannot see any more: the element type, and the multiplication. */
+/* Checks what collective_check() cannot see any more: the element type, and the multiplication. */
 static int collective_reduce(struct gradsync_job *job, struct call *call, size_t count, const char *name) {
         size_t size = dtype_size(call->dtype);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* struct collective: the operations of a job outside of steps, one at a time, and the memory through which they go. */
+/* struct collective: the operations of a job outside of steps, one at a time, and the memory through which
+ * they go. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,46 +13,59 @@ struct gradsync_job;
 
 enum collective_phase {
         COLLECTIVE_IDLE,
-        COLLECTIVE_STAGING, /* asks for the staging memory */
-        COLLECTIVE_TOUCH,   /* maps it, and faults its pages in */
-        COLLECTIVE_MAPPED,  /* says so */
+        /* Asks for the staging memory. */
+        COLLECTIVE_STAGING,
+        /* Maps it, and faults its pages in. */
+        COLLECTIVE_TOUCH,
+        /* Informs the daemon that the memory is mapped. */
+        COLLECTIVE_MAPPED,
         COLLECTIVE_CHUNKS,
-        COLLECTIVE_VOID, /* failed with its generation; waits for what follows */
+        /* Failed with its generation; waits for what follows. */
+        COLLECTIVE_VOID,
 };
 
 struct collective {
         struct gradsync_job *job;
         struct shared staging;
-        int staging_fd;      /* until its mapping, or for the daemon that may follow; -1: none */
-        bool staging_agreed; /* the daemon knows that it is touched */
-        uint64_t sequence;   /* operations that have ended in this generation */
-        bool failed;         /* the last one of those */
-        /* the call that is under way, which may take many operations */
+        /* It is kept until the mapping, or for the daemon that may follow. -1: none. */
+        int staging_fd;
+        /* The daemon knows that it is touched. */
+        bool staging_agreed;
+        /* Operations that have ended in this generation. */
+        uint64_t sequence;
+        /* Whether the last one of those failed. */
+        bool failed;
+        /* The call that is under way, which may take many operations. */
         enum collective_phase phase;
         unsigned kind, dtype, reduce;
         uint32_t root;
         const void *in;
         void *out;
-        uint64_t bytes;                   /* of one member's part, see Wire__Operation */
-        uint32_t generation, rank, world; /* in which it was called, and the place in it */
-        uint32_t connection;              /* on which the staging memory was asked for */
-        uint64_t at, chunk; /* bytes done, and bytes in the operation that is under way; chunk 0: none */
+        /* Of one member's part, see Wire__Operation. */
+        uint64_t bytes;
+        /* The generation in which it was called, and the place in it. */
+        uint32_t generation, rank, world;
+        /* The connection on which the staging memory was asked for. */
+        uint32_t connection;
+        /* Bytes done, and bytes in the operation that is under way; chunk 0: none. */
+        uint64_t at, chunk;
         struct request request;
 };
 
 /*
- * As their public namesakes, for gradsync_sync_state(). The first begins whether or not the caller knows of the
- * generation. The second is void if that is not `generation` any more; on rank `root` it sends `in`, elsewhere `out`
- * receives, or nothing if that is NULL.
+ * As their public namesakes, for gradsync_sync_state(). The first begins whether or not the caller knows of
+ * the generation. The second is void if that is not `generation` any more; on rank `root` it sends `in`,
+ * elsewhere `out` receives, or nothing if that is NULL.
  */
 int collective_allgather(struct gradsync_job *job, const void *in, void *out, uint64_t bytes);
 int collective_broadcast(struct gradsync_job *job, uint32_t generation, const void *in, void *out,
                          uint64_t bytes, uint32_t root);
 
-/* Operations that have ended in this generation, and whether the last of them failed: with one whose answer is here, and
- * which its caller has not come for yet. */
+/* Number of operations that have ended in this generation, and whether the last of them failed. An
+ * operation whose answer is here counts, although its call has not returned yet. */
 uint64_t collective_operations(const struct collective *collective, bool *ret_failed);
 /* The connection is lost. The operation stays open if others may know its end. */
 void collective_lost(struct collective *collective, const char *why);
-/* The job goes on, or is over: `operations` have ended in it (0: not known), the last of them with an error if `failed`. */
+/* The job goes on, or is over: `operations` have ended in it (0: not known), the last of them with an
+ * error if `failed`. */
 void collective_settle(struct collective *collective, uint64_t operations, bool failed, const char *why);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bringing the state of all members to that of the one that is furthest. Built from collectives: everybody says how new his
- * state is, all come to the same conclusion, and whoever is furthest broadcasts. A generation that ends meanwhile starts it
- * again; a member that was receiving then has no state, whatever it had before.
+ * Brings the state of all members to the newest one. It is built from collectives: all members say how new
+ * their state is, come to the same conclusion, and the member with the newest state broadcasts it. If the
+ * generation ends meanwhile, the synchronisation starts again; a member that was receiving then has no state,
+ * whatever it had before.
  */
 #include "client/lib/collective/sync.h"
 
@@ -30,7 +31,7 @@ static uint64_t sync_mix(uint64_t x) {
         return x ^ x >> 31;
 }
 
-/* In any order of the plans, and without those of which no step was finished. */
+/* The result does not depend on the order of the plans; plans of which no step was finished are left out. */
 static uint64_t sync_digest_plans(const struct gradsync_job *job) {
         uint64_t sum = 0;
 
@@ -52,7 +53,8 @@ static int sync_begin(struct gradsync_job *job, const struct gradsync_state *sta
         for (uint32_t i = 0; i < n; i++)
                 sync->mine.bytes += state[i].bytes;
         sync->all = calloc(job->wish.max_world,
-                           sizeof(*sync->all)); /* the world may grow before all have been asked */
+                           /* The world may grow before all have been asked. */
+                           sizeof(*sync->all));
         if (sync->all == NULL)
                 return fail(GRADSYNC_NO_MEMORY, "no memory to gather the state of %u members",
                             job->wish.max_world);
@@ -64,8 +66,8 @@ void sync_end(struct sync *sync) {
         sync->all = NULL;
 }
 
-/* A trainer that counts further than others of the same commit has done something to its state since, such as reading a
- * checkpoint. */
+/* A trainer that counts further than others of the same commit has done something to its state since, such
+ * as reading a checkpoint. */
 static int sync_compare(const struct sync_entry *a, const struct sync_entry *b) {
         const uint64_t x[] = { a->tag.generation, a->tag.commits, a->step };
         const uint64_t y[] = { b->tag.generation, b->tag.commits, b->step };
@@ -76,8 +78,8 @@ static int sync_compare(const struct sync_entry *a, const struct sync_entry *b) 
         return x[i] < y[i] ? -1 : x[i] > y[i];
 }
 
-/* Threads may finish steps of several plans in another order than those of other members do. Who has not made his plans yet has
- * what he received. */
+/* Threads may finish steps of several plans in an order that differs from that of other members. A member
+ * that has not made its plans yet has the state that it received. */
 static bool sync_same_state(const struct sync_entry *a, const struct sync_entry *b) {
         return sync_compare(a, b) == 0 && (a->plans == b->plans || a->plans == 0 || b->plans == 0);
 }
@@ -85,12 +87,12 @@ static bool sync_same_state(const struct sync_entry *a, const struct sync_entry 
 static int sync_check_sizes(const struct gradsync_job *job, const struct sync_entry *all) {
         for (uint32_t rank = 1; rank < job->sync->world; rank++)
                 if (all[rank].digest != all[0].digest || all[rank].bytes != all[0].bytes)
-                        return fail(
-                                GRADSYNC_OPERATION_MISMATCH,
-                                "job '%s': the state of rank %u has %llu bytes, that of rank 0 has %llu, or is cut into other "
-                                "buffers; give the same buffers on all members",
-                                job->name, rank, (unsigned long long)all[rank].bytes,
-                                (unsigned long long)all[0].bytes);
+                        return fail(GRADSYNC_OPERATION_MISMATCH,
+                                    "job '%s': the state of rank %u has %llu bytes, that of rank 0 has "
+                                    "%llu, or is cut into other buffers; give the same buffers on all "
+                                    "members",
+                                    job->name, rank, (unsigned long long)all[rank].bytes,
+                                    (unsigned long long)all[0].bytes);
         return GRADSYNC_OK;
 }
 
@@ -99,8 +101,8 @@ static int sync_no_state(const struct gradsync_job *job) {
                     job->name);
 }
 
-/* Nobody has a state of this job: all come from the same checkpoint, or rank 0 decides, or the first after it whose state is
- * all its own. */
+/* No member has a state of this job. Either all have read the same checkpoint, or the state of the lowest
+ * rank that has not received a part of another one is taken. */
 static int sync_decide_fresh(struct gradsync_job *job) {
         struct sync *sync = job->sync;
         const struct sync_entry *all = sync->all;
@@ -176,14 +178,15 @@ static int sync_transfer(struct gradsync_job *job, const struct gradsync_state *
         return GRADSYNC_OK;
 }
 
-/* What was void only because there is a new generation can begin. */
+/* Begins steps that were void only because of the new generation. */
 static void sync_reopen_steps(struct gradsync_job *job) {
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 if (plan->step.outcome == WIRE__OUTCOME__VOID && !plan->step.touched)
                         step_begin(plan, step_next(plan, false));
 }
 
-/* Steps that were committed before the generation of the synchronisation, and whose finish() has not come yet. */
+/* Steps that were committed before the generation of the synchronisation, and that finish() has not
+ * returned yet. */
 static void sync_forget_steps(struct gradsync_job *job) {
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 if (plan->renewed && plan->step.generation < job->sync->generation)
@@ -202,7 +205,8 @@ static int sync_conclude(struct gradsync_job *job, uint64_t *step) {
         standing->tag = from->tag.generation > 0 ? from->tag : (struct tag){ sync->generation, 0 };
         standing->claims = STANDING_HISTORY;
         sync_forget_steps(job);
-        if (standing->newcomer > sync->generation) /* there are others now, who do not have it */
+        /* There are new members now that do not have the state. */
+        if (standing->newcomer > sync->generation)
                 return GRADSYNC_VOID_RETRY;
         standing->synchronised = sync->generation;
         if (standing->generation != sync->generation)
@@ -222,7 +226,7 @@ static int sync_check(const struct gradsync_job *job, const struct gradsync_stat
         return GRADSYNC_OK;
 }
 
-/* One call as far as other threads are concerned, for they would have a part in what is known of the members. */
+/* Other threads see one call, since their collectives would disturb what is known of the members. */
 static int sync_synchronise(struct gradsync_job *job, const struct gradsync_state *state, uint32_t n,
                             uint64_t *step) {
         int r;

@@ -7,23 +7,32 @@
 
 #include "client/lib/job/standing.h"
 
-struct sync_entry { /* what each member says of its state, as bytes on the wire */
+/* What each member says of its state, as bytes on the wire. */
+struct sync_entry {
         struct tag tag;
-        uint64_t plans;  /* digest of how many steps of each plan are in it */
-        uint64_t step;   /* as the trainer counts */
-        uint64_t digest; /* of the number and sizes of its buffers */
-        uint64_t bytes;  /* of all of them */
-        uint64_t claims; /* STANDING_… */
+        /* Digest of how many steps of each plan are in it. */
+        uint64_t plans;
+        /* As the trainer counts. */
+        uint64_t step;
+        /* Of the number and sizes of its buffers. */
+        uint64_t digest;
+        /* Of all buffers. */
+        uint64_t bytes;
+        /* STANDING_… */
+        uint64_t claims;
 };
 
 struct sync {
         bool gathered;
-        uint32_t generation, rank, world; /* in which that was: what follows belongs to it, too */
-        struct sync_entry mine, *all;     /* `all` by rank; NULL: none is under way */
+        /* The generation in which that was, and the place in it. What follows belongs to it, too. */
+        uint32_t generation, rank, world;
+        /* `all` by rank; NULL: none is under way. */
+        struct sync_entry mine, *all;
         uint32_t source;
         bool transfer, receive;
-        uint32_t at; /* the next buffer */
+        /* The next buffer. */
+        uint32_t at;
 };
 
-/* What has been gathered goes. */
+/* Frees what has been gathered. */
 void sync_end(struct sync *sync);

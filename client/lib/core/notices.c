@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages from the daemon that answer no request, and whom they are for. */
+/* Gives each message that answers no request to the job or plan that it is for. */
 #include "client/lib/core/notices.h"
 
 #include "client/lib/member/generation.h"
@@ -66,6 +66,7 @@ int notices_take(struct gradsync *gs, uint16_t type, const ProtobufCMessage *mes
         case WIRE__MESSAGE_TYPE__PLAN_STEP: return notices_plan_step(gs, (const Wire__PlanStep *)message);
         case WIRE__MESSAGE_TYPE__RESTARTING: gs->restarting = true; return GRADSYNC_OK;
         case WIRE__MESSAGE_TYPE__STALL: return notices_stall(gs, (const Wire__Stall *)message);
-        default: return GRADSYNC_OK; /* a notice that this version has no use for */
+        /* A notice that this version has no use for. */
+        default: return GRADSYNC_OK;
         }
 }

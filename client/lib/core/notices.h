@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the daemon says unasked. */
+/* Messages that the daemon sends unasked. */
 #pragma once
 
 #include "client/lib/wire/context.h"

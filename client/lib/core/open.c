@@ -65,7 +65,8 @@ static int open_take_reconnect(struct gradsync_options *options) {
         return r;
 }
 
-/* All descriptors go while fork() still knows of the handle: a child that another thread forks later has none of them. */
+/* All descriptors are closed while the handlers of fork() still know the handle: so a child that another
+ * thread forks later has none of them. */
 static void open_hang_up(struct gradsync *gs) {
         pthread_mutex_lock(&gs->link.lock);
         link_abandon(&gs->link);
@@ -110,7 +111,8 @@ int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
         return GRADSYNC_OK;
 }
 
-/* What a child inherited is its own copy of memory, and nothing else: the fds are closed, the arenas are not there. */
+/* A child has inherited a copy of memory, and nothing else: its descriptors are closed, and the arenas are
+ * not mapped. */
 void gradsync_close(struct gradsync *gs) {
         if (gs == NULL)
                 return;

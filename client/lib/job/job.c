@@ -9,10 +9,10 @@ int job_check(const struct gradsync_job *job) {
         const struct loss *loss = &job->standing.loss;
 
         if (standing_is_over(&job->standing))
-                return fail(
-                        GRADSYNC_MEMBER_LOST,
-                        "job '%s' has lost rank %u (pid %d): %s. Leave the job, and join again to go on with the others",
-                        job->name, loss->rank, (int)loss->pid, loss->text);
+                return fail(GRADSYNC_MEMBER_LOST,
+                            "job '%s' has lost rank %u (pid %d): %s. Leave the job, and join again to go "
+                            "on with the others",
+                            job->name, loss->rank, (int)loss->pid, loss->text);
         if (job->gs->link.failed != 0)
                 return link_failure(&job->gs->link);
         return GRADSYNC_OK;
@@ -92,7 +92,8 @@ int job_void_code(const struct gradsync_job *job) {
                                                                                        : GRADSYNC_VOID_RETRY;
 }
 
-/* Without the lock: another thread may hold it for long, and may take the next generation meanwhile. */
+/* These run without the lock, which another thread may hold for long; another thread may enter the next
+ * generation meanwhile. */
 uint32_t gradsync_rank(const struct gradsync_job *job) {
         return job ? __atomic_load_n(&job->standing.rank, __ATOMIC_RELAXED) : 0;
 }

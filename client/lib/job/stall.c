@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Telling the trainer whom it waits for. */
+/* Calls the trainer's callback with the member that it waits for. */
 #include "client/lib/job/stall.h"
 
 #include <stdio.h>
@@ -26,7 +26,8 @@ void stall_note(struct gradsync_job *job, const Wire__Stall *message) {
         stall->pending = true;
 }
 
-/* The callback may call whatever does not free the job; the texts are copied, for they may change meanwhile. */
+/* The callback may call whatever does not free the job; the texts are copied, for they may change
+ * meanwhile. */
 static void stall_call(struct gradsync *gs, struct gradsync_job *job) {
         struct stall copy = job->stall;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * struct stall: a wait of which the daemon has sent word, until the callback of the handle has been called with it. The
- * callback runs in a thread that waits or dispatches, without the lock.
+ * struct stall: a wait that the daemon has reported, until the handle's callback has been called with it. The
+ * callback runs without the lock, in a thread that waits or dispatches.
  */
 #pragma once
 
@@ -14,9 +14,11 @@
 
 struct stall {
         bool pending;
-        bool running; /* the callback, in `thread` */
+        /* The callback, in `thread`. */
+        bool running;
         pthread_t thread;
-        struct gradsync_stall shown; /* its strings are the following */
+        /* Its strings are the arrays below. */
+        struct gradsync_stall shown;
         char process_state[32], parameter[LIMIT_NAME + 1], text[LIMIT_TEXT + 1];
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * struct standing: where a membership stands. It goes from generation to generation: a loss ends one, and what
- * follows is the next one or the end of the job. All else that depends on the generation is compared with the
- * numbers that are kept here, so nothing has to be reset when it changes.
+ * struct standing: where a membership stands. It goes from generation to generation: a loss ends one, and
+ * what follows is the next one or the end of the job. All else that depends on the generation is compared
+ * with the numbers that are kept here, so nothing has to be reset when it changes.
  */
 #pragma once
 
@@ -31,15 +31,17 @@ struct loss {
         char text[LIMIT_TEXT + 1];
 };
 
-/* Of a member's state: the generation in which it was made, and how many commits it has seen since. Generation 0:
- * there is none. */
+/* Of a member's state: the generation in which it was made, and how many commits it has seen since.
+ * Generation 0: there is none. */
 struct tag {
         uint64_t generation, commits;
 };
 
-/* What the other members are told of a state beside its tag. */
-#define STANDING_HISTORY 1u /* some member of the job has had a state */
-#define STANDING_TORN 2u    /* this one is in part another member's */
+/* What a member says of its state beside the tag. */
+/* Some member of the job has had a state. */
+#define STANDING_HISTORY 1u
+/* This one is in part another member's. */
+#define STANDING_TORN 2u
 
 struct standing {
         enum standing_state state;
@@ -47,8 +49,9 @@ struct standing {
         struct loss loss;
         /* These four are read without the lock. */
         uint32_t generation, rank, local_rank, world;
-        /* Generations: the one that the caller knows of, the one that was entered without anything being void, the
-         * newest one in which somebody came who has no state, and that of the last synchronisation. */
+        /* Numbers of generations: the newest one that the caller knows of; the newest one that was entered
+         * without anything being void; the newest one in which a member without a state came; the one of
+         * the last synchronisation. */
         uint32_t told, resumed, newcomer, synchronised;
         struct tag tag;
         /* STANDING_HISTORY and STANDING_TORN */
@@ -57,8 +60,8 @@ struct standing {
 
 void loss_set(struct loss *loss, uint32_t rank, int32_t pid, const char *text);
 
-/* The only way into another state, with its reason. False if it cannot follow: nothing changes then. The reason why a
- * job is over is the first one. */
+/* The only way into another state, with its reason. False if it cannot follow: nothing changes then. The
+ * reason why a job is over is the first one. */
 bool standing_set_state(struct standing *standing, enum standing_state state, uint32_t rank, int32_t pid,
                         const char *text);
 /* The job is over, or will be. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills in what the options of a join leave open from what the launcher says, and checks that it makes sense. */
+/* Fills in what the options of a join leave open from what the launcher says, and checks that it makes
+ * sense. */
 #include "client/lib/job/wish.h"
 
 #include <inttypes.h>
@@ -14,7 +15,7 @@
 #define DEFAULT_TIMEOUT_MS (5 * 60 * 1000)
 #define DEFAULT_LAST_CALL_MS 2000
 
-/* Fields that the options leave open come from the launcher, if it is asked at all. */
+/* Fields that the options leave open are taken from the launcher's variables. */
 static int wish_from_environment(struct wish *wish, const struct gradsync_join_options *options) {
         bool named = options->name != NULL;
         struct environ_job found;
@@ -43,11 +44,10 @@ static int wish_from_environment(struct wish *wish, const struct gradsync_join_o
                 return GRADSYNC_OK;
         }
         environ_missing(missing, sizeof(missing));
-        return fail(
-                GRADSYNC_INVALID,
-                "which job? Neither the join options nor the environment say its %s%s%s%s. Start the program with gradsyncctl "
-                "run, torchrun or srun, or set name and min_world",
-                named ? "world size" : "name", *missing ? " (" : "", missing, *missing ? ")" : "");
+        return fail(GRADSYNC_INVALID,
+                    "which job? Neither the join options nor the environment say its %s%s%s%s. Start the "
+                    "program with gradsyncctl run, torchrun or srun, or set name and min_world",
+                    named ? "world size" : "name", *missing ? " (" : "", missing, *missing ? ")" : "");
 }
 
 static int wish_check(const struct wish *wish) {
@@ -65,10 +65,10 @@ static int wish_check(const struct wish *wish) {
                 return fail(GRADSYNC_INVALID, "job '%s': local rank %" PRId64 " does not exist", wish->name,
                             wish->local_rank);
         if (wish->spare && (wish->rank >= 0 || wish->local_rank >= 0))
-                return fail(
-                        GRADSYNC_INVALID,
-                        "job '%s': a spare takes the place that becomes vacant, so it asks for no rank and no local rank",
-                        wish->name);
+                return fail(GRADSYNC_INVALID,
+                            "job '%s': a spare takes the place that becomes vacant, so it asks for no rank "
+                            "and no local rank",
+                            wish->name);
         if (wish->instance >= 0 && wish->rank < 0)
                 return fail(GRADSYNC_INVALID,
                             "job '%s': instance %" PRId64

@@ -12,13 +12,18 @@ struct wish {
         char name[LIMIT_NAME + 1];
         uint32_t min_world, max_world;
         int64_t rank, local_rank, incarnation;
-        int64_t instance; /* processes that this rank has had before; negative: not given */
+        /* Number of processes that this rank has had before; negative: not given. */
+        int64_t instance;
         bool spare;
-        uint64_t timeout_ms; /* of each plan; 0: none */
-        uint64_t join_ms;    /* of the join; 0: none */
+        /* Of each plan; 0: none. */
+        uint64_t timeout_ms;
+        /* Of the join; 0: none. */
+        uint64_t join_ms;
         uint64_t last_call_ms;
-        int64_t rejoin_grace_ms;     /* negative: the daemon's */
-        char token[LIMIT_TOKEN + 1]; /* "": none */
+        /* Negative: the daemon's. */
+        int64_t rejoin_grace_ms;
+        /* "": none. */
+        char token[LIMIT_TOKEN + 1];
 };
 
 /* OK, or INVALID with the text. */

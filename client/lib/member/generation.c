@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A loss ends the generation; then comes NEWGEN, with a successor in the lost member's place or without it, or LOST, and
- * the job is over. A call that is in a step or a collective meanwhile waits for that, so that the rank and the world
- * size that the trainer then reads are those in which it tries again.
+ * A loss ends the generation; then comes NEWGEN, with a successor in the lost member's place or without it,
+ * or LOST, and the job is over. A call that is in a step or a collective meanwhile waits for that, so that
+ * the rank and the world size that the trainer then reads are those in which it tries again.
  */
 #include "client/lib/member/generation.h"
 
@@ -16,13 +16,14 @@ int generation_renew(struct gradsync_job *job, const Wire__Newgen *message) {
         if (message->generation <= standing->generation || message->world < 1 ||
             message->world > job->wish.max_world || message->rank >= message->world)
                 return fail(GRADSYNC_PROTOCOL,
-                            "job '%s': gradsyncd granted rank %u of %u in generation %u after rank %u of %u "
-                            "in generation %u",
+                            "job '%s': gradsyncd granted rank %u of %u in generation %u after rank %u of "
+                            "%u in generation %u",
                             job->name, message->rank, message->world, message->generation, standing->rank,
                             standing->world, standing->generation);
         if (!standing_set_state(standing, STANDING_SETTLED, message->lost_rank, message->lost_pid,
                                 message->text))
-                return GRADSYNC_OK; /* it is over here, and about to be left */
+                /* The job is over here, and about to be left. */
+                return GRADSYNC_OK;
         standing_enter(standing, message->generation, message->rank, message->local_rank, message->world);
         if (message->behind)
                 standing->newcomer = message->generation;
@@ -40,7 +41,7 @@ static void generation_follow(uint32_t *generation, const struct gradsync_job *j
                 *generation = next;
 }
 
-/* What was begun in the generation before is as good in the new one. */
+/* What was begun in the generation before goes on in the new one. */
 int generation_resume(struct gradsync_job *job, const Wire__Resumed *message) {
         struct standing *standing = &job->standing;
 
@@ -58,8 +59,8 @@ int generation_resume(struct gradsync_job *job, const Wire__Resumed *message) {
         return GRADSYNC_OK;
 }
 
-/* gradsyncd says VOID for each step that it knows to be open before it says LOST. A step of which it has not seen a
- * READY yet is void all the same once this member has marked something in it. */
+/* gradsyncd says VOID for each step that it knows to be open before it says LOST. A step of which it has
+ * not seen a READY yet is void all the same once this member has marked something in it. */
 void generation_lose(struct gradsync_job *job, uint32_t rank, int32_t pid, const char *text) {
         standing_set_state(&job->standing, STANDING_OVER, rank, pid, text);
         rejoin_end(job, 0, false);

@@ -10,9 +10,11 @@
 #include "client/lib/member/rejoin.h"
 
 #define OLDEST_OPTIONS (offsetof(struct gradsync_join_options, last_call_ms) + sizeof(int64_t))
-#define ANSWER_GRACE_MS 10000 /* what the daemon may be late with its own time-out */
+/* What the daemon may be late with its own time-out. */
+#define ANSWER_GRACE_MS 10000
 
-/* Others may have freed some in between: the ordinals of this member's plans are those of the plans that are left. */
+/* Others may have freed some in between: the ordinals of this member's plans are those of the plans that
+ * are left. */
 static void join_take_plans(struct gradsync_job *job, const Wire__Joined *joined) {
         struct plans *plans = job->plans;
 
@@ -51,16 +53,16 @@ static int join_take_joined(struct request *request, const ProtobufCMessage *mes
 
 static int join_check_minor(const struct gradsync *gs, const struct wish *wish) {
         if (wish->spare && gs->minor < FRAME_MINOR_1)
-                return fail(
-                        GRADSYNC_UNSUPPORTED,
-                        "job '%s' is to have a spare, but this gradsyncd is too old to know spares: upgrade it",
-                        wish->name);
+                return fail(GRADSYNC_UNSUPPORTED,
+                            "job '%s' is to have a spare, but this gradsyncd is too old to know spares: "
+                            "upgrade it",
+                            wish->name);
         if (wish->token[0] != '\0' && gs->minor < FRAME_MINOR_1)
-                return fail(
-                        GRADSYNC_UNSUPPORTED,
-                        "job '%s' is to have a token, but this gradsyncd is too old to know tokens, and would let every process "
-                        "of this user in: upgrade it, or join without a token",
-                        wish->name);
+                return fail(GRADSYNC_UNSUPPORTED,
+                            "job '%s' is to have a token, but this gradsyncd is too old to know tokens, "
+                            "and would let every process of this user in: upgrade it, or join without a "
+                            "token",
+                            wish->name);
         return GRADSYNC_OK;
 }
 
@@ -70,7 +72,8 @@ static void join_set_deadline(struct gradsync_job *job) {
         job->deadline = ms == 0 ? NEVER : clock_after_ms(ms + ANSWER_GRACE_MS);
 }
 
-/* One that has gone is waited for as long as that takes: the time of the join begins anew with the daemon that follows. */
+/* One that has gone is waited for as long as that takes: the time of the join begins anew with the daemon
+ * that follows. */
 static int join_wait_daemon(struct gradsync *gs, struct gradsync_job *job) {
         int r = GRADSYNC_OK;
 
@@ -103,7 +106,8 @@ static int join_ask(struct gradsync *gs, struct gradsync_job *job, const struct 
         SET(join, last_call_ms, wish->last_call_ms);
         join.has_spare = join.spare = wish->spare;
         if (wish->spare && job->asked)
-                join.last_call_ms = rejoin_wait_ms(gs); /* the members come back when they have computed */
+                /* The members come back when they have computed. */
+                join.last_call_ms = rejoin_wait_ms(gs);
         join.has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0 && gs->minor >= FRAME_MINOR_1;
         join.rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
         join.has_instance = wish->instance >= 0 && gs->minor >= FRAME_MINOR_1;
@@ -116,11 +120,10 @@ static int join_ask(struct gradsync *gs, struct gradsync_job *job, const struct 
 
 static int join_alone(struct gradsync *gs, struct gradsync_job *job, const struct wish *wish) {
         if (wish->min_world > 1 || wish->rank > 0)
-                return fail(
-                        GRADSYNC_NO_DAEMON,
-                        "job '%s' wants %u members, but no gradsyncd is reachable; tried %s. Start one (systemctl start "
-                        "gradsyncd@cpu, or gradsyncctl run), or set GRADSYNC_SOCKET",
-                        wish->name, wish->min_world, gs->tried);
+                return fail(GRADSYNC_NO_DAEMON,
+                            "job '%s' wants %u members, but no gradsyncd is reachable; tried %s. Start one "
+                            "(systemctl start gradsyncd@cpu, or gradsyncctl run), or set GRADSYNC_SOCKET",
+                            wish->name, wish->min_world, gs->tried);
         join_begin(job, 1, 0, 0, 1);
         job->member = 1;
         return GRADSYNC_OK;
@@ -141,10 +144,10 @@ static int join_perform(struct gradsync *gs, const struct wish *wish, struct gra
         if (gs->link.failed != 0)
                 return link_failure(&gs->link);
         if (job != NULL && (job->taken || job->busy))
-                return fail(
-                        GRADSYNC_STATE,
-                        "job '%s' has been joined over this handle already, or is being; a second member opens a handle of its own",
-                        wish->name);
+                return fail(GRADSYNC_STATE,
+                            "job '%s' has been joined over this handle already, or is being; a second "
+                            "member opens a handle of its own",
+                            wish->name);
         if (job == NULL)
                 job = member_new(gs, wish);
         if (job == NULL)

@@ -6,7 +6,8 @@
 #include "client/lib/base/fail.h"
 #include "client/lib/member/member.h"
 
-/* Here and not in the caller's thread, which may come when the daemon has gone: whoever has left does not come back. */
+/* This is done when the answer comes, and not in the caller's thread, which may run only when the daemon
+ * has gone: a member that has left does not come back. */
 static int leave_take_left(struct request *request, const ProtobufCMessage *message,
                            struct fdpass_packet *packet) {
         struct gradsync_job *job = OWNER(request, struct gradsync_job, request);
@@ -37,7 +38,8 @@ static int leave_until_known(struct gradsync_job *job) {
         return GRADSYNC_OK;
 }
 
-/* A thread that waits for a step, which may be the caller itself in a stall callback, would find its plan freed. */
+/* A thread that waits for a step, which may be the caller itself in a stall callback, would find its plan
+ * freed. */
 static int leave_check_waiters(const struct gradsync_job *job) {
         for (const struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 if (plan->waiters > 0)

@@ -58,7 +58,8 @@ void member_free(struct gradsync_job *job) {
         descriptor_close(job->collective->staging_fd);
         params_deinit(&job->plans->params);
         sync_end(job->sync);
-        free(job); /* the member begins with it */
+        /* The member begins with it. */
+        free(job);
 }
 
 void member_abandon(struct gradsync_job *job) {

@@ -8,7 +8,8 @@
 #include "client/lib/plan/plan.h"
 
 struct member {
-        struct gradsync_job job; /* the others are what its pointers point to */
+        /* The others are what its pointers point to. */
+        struct gradsync_job job;
         struct plans plans;
         struct collective collective;
         struct sync sync;

@@ -11,7 +11,8 @@
 #include "client/lib/memory/registered.h"
 #include "client/lib/plan/describe.h"
 
-#define PATIENCE 20 /* members compute, or write a checkpoint, and then find that there is another daemon */
+/* Members compute, or write a checkpoint, and then find that there is another daemon. */
+#define PATIENCE 20
 
 static const char broken[] = "the connection was lost before the daemon had answered";
 
@@ -160,7 +161,8 @@ static void rejoin_open_telling(struct gradsync_job *job) {
         request->refused = rejoin_take_refusal;
 }
 
-/* The last one of whose commit this member has heard, and what it has sent of the next. */
+/* Offers a plan: the last step that this member knows to be committed, and how much of the next one it has
+ * sent. */
 static int rejoin_offer(struct gradsync_plan *plan, uint32_t id) {
         Wire__RejoinPlan message = WIRE__REJOIN_PLAN__INIT;
         const struct step *step = &plan->step;

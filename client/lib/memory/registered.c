@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registering memory: it is checked and mapped here, its pages are made present, then the daemon gets the descriptor and checks
- * again. A call that was interrupted goes on where it was when it is repeated with the same arguments.
+ * Registering memory: it is checked and mapped here, its pages are made present, then the daemon gets the
+ * descriptor and checks again. A call that was interrupted goes on where it was when it is repeated with the
+ * same arguments.
  */
 #include "client/lib/memory/registered.h"
 
@@ -41,7 +42,8 @@ struct mapping {
         char rights[5];
 };
 
-/* Whether the mappings of this process from `address` on are those of the file. What cannot be found out is believed. */
+/* Whether the mappings of this process from `address` on are those of the file. What cannot be found out
+ * is believed. */
 static bool registered_is_mapped(const struct gradsync_memory *memory, const void *address, uint64_t bytes) {
         uint64_t at = (uint64_t)(uintptr_t)address, end = at + bytes;
         FILE *maps = fopen("/proc/self/maps", "re");
@@ -99,11 +101,10 @@ static int registered_map(struct gradsync_memory *memory, int fd, uint64_t bytes
 static int registered_keep_fd(struct gradsync_memory *memory) {
         memory->kept = fcntl(memory->fd, F_DUPFD_CLOEXEC, 0);
         if (memory->kept < 0)
-                return fail(
-                        GRADSYNC_SYSTEM,
-                        "job '%s': no file descriptor to keep this memory for another daemon: %s; look at the limit "
-                        "of open files (ulimit -n)",
-                        memory->job->name, strerror(errno));
+                return fail(GRADSYNC_SYSTEM,
+                            "job '%s': no file descriptor to keep this memory for another daemon: %s; look "
+                            "at the limit of open files (ulimit -n)",
+                            memory->job->name, strerror(errno));
         return GRADSYNC_OK;
 }
 
@@ -172,7 +173,7 @@ static int registered_ask(struct gradsync_memory *memory) {
                             memory->fd, WIRE__MESSAGE_TYPE__REGISTERED, registered_take_registered, NEVER);
 }
 
-/* Its plans can be told of, then. */
+/* Plans that lie in it can be offered from now on. */
 static int registered_take_again(struct request *request, const ProtobufCMessage *message,
                                  struct fdpass_packet *packet) {
         struct gradsync_memory *memory = OWNER(request, struct gradsync_memory, again);
@@ -205,8 +206,8 @@ static int registered_offer_alone(struct gradsync_memory *memory) {
         return r == 0 ? GRADSYNC_OK : registered_refuse(memory->job, r, text);
 }
 
-/* What was asked before is still waited for. An answer of a daemon that has gone is none: the one that follows was told
- * what held before the question. */
+/* A question that was asked before is still waited for. The answer of a daemon that has gone does not
+ * count: the daemon that follows knows what held before the question. */
 static int registered_ask_until_known(struct gradsync_memory *memory, int (*ask)(struct gradsync_memory *)) {
         const struct link *link = &memory->job->gs->link;
         int r;
@@ -235,15 +236,14 @@ static int registered_enlist(struct gradsync_job *job, int fd, uint64_t offset, 
         int r = GRADSYNC_OK;
 
         if (memory != NULL && !registered_same_call(memory, fd, offset, bytes, address))
-                return fail(
-                        GRADSYNC_STATE,
-                        "job '%s': other memory is being registered; call gradsync_register() for it again until it "
-                        "has finished",
-                        job->name);
+                return fail(GRADSYNC_STATE,
+                            "job '%s': other memory is being registered; call gradsync_register() for it "
+                            "again until it has finished",
+                            job->name);
         if (!job->gs->standalone && job->gs->minor < FRAME_MINOR_1)
                 return fail(GRADSYNC_UNSUPPORTED,
-                            "job '%s': this gradsyncd is too old to use memory that a trainer brings; let it "
-                            "allocate the gradients (gradsync_param), or upgrade it",
+                            "job '%s': this gradsyncd is too old to use memory that a trainer brings; let "
+                            "it allocate the gradients (gradsync_param), or upgrade it",
                             job->name);
         if (memory == NULL)
                 r = registered_create(job, fd, offset, bytes, address, &memory);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* struct gradsync_memory: memory of the trainer's own, registered with the daemon, in which gradients of its plans lie. */
+/* struct gradsync_memory: memory of the trainer's own, registered with the daemon, in which gradients of
+ * its plans lie. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,25 +13,35 @@
 struct gradsync_job;
 
 struct gradsync_memory {
-        struct gradsync_memory *next; /* of its job */
+        /* Of its job. */
+        struct gradsync_memory *next;
         struct gradsync_job *job;
         struct memfd_file file;
-        uint64_t offset; /* in the file */
+        /* In the file. */
+        uint64_t offset;
         struct shared map;
-        bool mapped_here;       /* and not by the trainer */
-        bool touched;           /* all pages of the range are there */
-        uint32_t handle;        /* with the daemon */
-        struct request request; /* register, unregister */
-        uint32_t connection;    /* on which that was asked */
-        int fd;                 /* while it is being registered: how the caller is recognised. The caller's */
-        int kept;               /* a copy, for the daemon that may follow; -1: none */
-        struct request again;   /* registers it there */
-        bool told;              /* that has been sent */
+        /* And not by the trainer. */
+        bool mapped_here;
+        /* All pages of the range are there. */
+        bool touched;
+        /* With the daemon. */
+        uint32_t handle;
+        /* Register, unregister. */
+        struct request request;
+        /* On which that was asked. */
+        uint32_t connection;
+        /* While it is being registered: how the caller is recognised. The caller's. */
+        int fd;
+        /* A copy, for the daemon that may follow; -1: none. */
+        int kept;
+        /* Registers it there. */
+        struct request again;
+        /* That has been sent. */
+        bool told;
 };
 
-/* Offers it to the daemon that follows; the request `again`, with this function for its refusal, is
- * answered before plans are told. OK,
- * or AGAIN. */
+/* Offers it to the daemon that follows. The request `again`, with this function for its refusal, is
+ * answered before plans are offered. OK, or AGAIN. */
 int registered_offer(struct gradsync_memory *memory, request_refused_fn refused);
 /* Frees it, and unmaps what was mapped here. The daemon, if it lives, does not know it any more. */
 void registered_free(struct gradsync_memory *memory);

@@ -41,8 +41,8 @@ int shared_map(struct shared *memory, int fd, uint64_t bytes, const char *what, 
                     fd, 0);
         if (base == MAP_FAILED)
                 return fail(errno == ENOMEM ? GRADSYNC_NO_MEMORY : GRADSYNC_SYSTEM,
-                            "%s of job '%s': mapping %.1f MiB failed: %s; look at the "
-                            "limit of address space (ulimit -v)",
+                            "%s of job '%s': mapping %.1f MiB failed: %s; look at the limit of address "
+                            "space (ulimit -v)",
                             what, name, MIB(bytes), strerror(errno));
         if (madvise(base, bytes, MADV_DONTFORK) < 0) {
                 r = fail(GRADSYNC_SYSTEM, "%s of job '%s': madvise(MADV_DONTFORK): %s", what, name,
@@ -60,7 +60,7 @@ void shared_unmap(struct shared *memory) {
         *memory = (struct shared){ 0 };
 }
 
-/* For kernels before 5.14. Atomic, so that what is there stays even if somebody should write meanwhile. */
+/* For kernels before 5.14. It is atomic, so that no concurrent write is lost. */
 static void shared_touch(const struct shared *memory) {
         for (uint64_t at = 0; at < memory->bytes; at += ARENA_PAGE)
                 __atomic_fetch_add(memory->base + at, 0, __ATOMIC_RELAXED);
@@ -71,11 +71,11 @@ int shared_populate(const struct shared *memory, const char *what, const char *n
                 if (errno == EINTR || errno == EAGAIN)
                         continue;
                 if (errno != EINVAL)
-                        return fail(
-                                GRADSYNC_NO_MEMORY,
-                                "%s of job '%s': %.1f MiB of memory could not be had (%s); the memory limit of this "
-                                "process's cgroup must hold the gradients of every plan: raise it, or use a smaller type",
-                                what, name, MIB(memory->bytes), strerror(errno));
+                        return fail(GRADSYNC_NO_MEMORY,
+                                    "%s of job '%s': %.1f MiB of memory could not be had (%s); the memory "
+                                    "limit of this process's cgroup must hold the gradients of every plan: "
+                                    "raise it, or use a smaller type",
+                                    what, name, MIB(memory->bytes), strerror(errno));
                 shared_touch(memory);
                 break;
         }

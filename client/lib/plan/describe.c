@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The description of a plan as a series of frames: its size, its parameters and its buckets in chunks, and the end. Goes
- * on where the socket was full, or where a call was interrupted.
+ * The description of a plan as a series of frames: its size, its parameters and its buckets in chunks, and
+ * the end. Goes on where the socket was full, or where a call was interrupted.
  */
 #include "client/lib/plan/describe.h"
 
 #include "client/lib/memory/registered.h"
 #include "client/lib/plan/plan.h"
 
-#define CHUNK_BYTES (FRAME_PAYLOAD_MAX - 64u) /* the message around the parameters is smaller than the rest */
+/* The message around the parameters is smaller than the rest. */
+#define CHUNK_BYTES (FRAME_PAYLOAD_MAX - 64u)
 
 static int describe_begin(struct gradsync_plan *plan, uint32_t request) {
         Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
@@ -50,7 +51,8 @@ static int describe_params(struct gradsync_plan *plan, uint32_t request) {
                 Wire__Param *next = &message[chunk.n_param];
 
                 describe_param(plan, plan->at + (uint32_t)chunk.n_param, next);
-                bytes += wire__param__get_packed_size(next) + 4; /* tag and length */
+                /* Tag and length. */
+                bytes += wire__param__get_packed_size(next) + 4;
                 if (bytes > CHUNK_BYTES)
                         break;
                 list[chunk.n_param++] = next;

@@ -27,7 +27,7 @@ static int finish_fail_void(const struct gradsync_plan *plan) {
                         : "synchronise the state with gradsync_sync_state(), then compute the step again");
 }
 
-/* Names the first parameters that nobody has marked. */
+/* Names the first parameters that are not marked. */
 static int finish_fail_missing(const struct gradsync_plan *plan) {
         const struct step *step = &plan->step;
         uint32_t left = plan->layout.n_params - step->marked;
@@ -36,11 +36,10 @@ static int finish_fail_missing(const struct gradsync_plan *plan) {
         size_t used = 0;
 
         if (plan->accumulating)
-                return fail(
-                        GRADSYNC_STATE,
-                        "job '%s', step %llu: gradients accumulate; switch that off (gradsync_accumulate) before the last backward "
-                        "of the step",
-                        plan->job->name, (unsigned long long)step->number);
+                return fail(GRADSYNC_STATE,
+                            "job '%s', step %llu: gradients accumulate; switch that off "
+                            "(gradsync_accumulate) before the last backward of the step",
+                            plan->job->name, (unsigned long long)step->number);
         for (uint32_t i = 0; i < plan->layout.n_params && told < 3; i++) {
                 if (step->mark[i] != MARK_NONE)
                         continue;
@@ -48,11 +47,11 @@ static int finish_fail_missing(const struct gradsync_plan *plan) {
                                          plan->params.list[i].name);
                 told++;
         }
-        return fail(
-                GRADSYNC_STATE,
-                "job '%s', rank %u, step %llu: %u of %u parameters are neither ready nor absent: %s%s. Mark them, then finish",
-                plan->job->name, plan->job->standing.rank, (unsigned long long)step->number, left,
-                plan->layout.n_params, names, left > told ? ", …" : "");
+        return fail(GRADSYNC_STATE,
+                    "job '%s', rank %u, step %llu: %u of %u parameters are neither ready nor absent: %s%s. "
+                    "Mark them, then finish",
+                    plan->job->name, plan->job->standing.rank, (unsigned long long)step->number, left,
+                    plan->layout.n_params, names, left > told ? ", …" : "");
 }
 
 /* Time in which at least one thread waits is exposed. */
@@ -96,12 +95,15 @@ static int finish_wait_once(struct gradsync_plan *plan) {
         return r;
 }
 
-/* A thread in gradsync_wait(). It may wake when another one has finished its step, and the next one is open. */
+/* A thread in gradsync_wait(). It may wake when another one has finished its step, and the next one is
+ * open. */
 struct waiter {
         struct waiter *next;
         bool ended;
-        int result;      /* if it has ended: OK or the code of finish() */
-        uint64_t number; /* of the step */
+        /* If it has ended: OK or the code of finish(). */
+        int result;
+        /* Of the step. */
+        uint64_t number;
 };
 
 static void finish_add_waiter(struct gradsync_plan *plan, struct waiter *waiter) {
@@ -180,7 +182,8 @@ static void finish_conclude(struct gradsync_plan *plan, struct gradsync_info *in
         uint64_t now = clock_ns();
 
         if (plan->waiters > 0)
-                finish_count_blocked(plan, now); /* what comes now is the next step's */
+                /* What comes now is the next step's. */
+                finish_count_blocked(plan, now);
         info->step = step->number;
         info->exposed_s = (double)step->blocked_ns / (double)NSEC_PER_SEC;
         info->elapsed_s = (double)(now - plan->finished_ns) / (double)NSEC_PER_SEC;
@@ -265,10 +268,10 @@ static int finish_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket
         const uint64_t *nonfinite;
 
         if (bucket >= results->n_buckets || rank < GRADSYNC_RESULT_RANK || rank >= (int64_t)results->world)
-                return fail(
-                        GRADSYNC_INVALID,
-                        "gradsync_bucket_stats(): there is no bucket %u of rank %lld, the plan has %u buckets and %u ranks",
-                        bucket, (long long)rank, results->n_buckets, results->world);
+                return fail(GRADSYNC_INVALID,
+                            "gradsync_bucket_stats(): there is no bucket %u of rank %lld, the plan has %u "
+                            "buckets and %u ranks",
+                            bucket, (long long)rank, results->n_buckets, results->world);
         nonfinite = results->rank_nonfinite + (size_t)bucket * results->world;
         if (rank != GRADSYNC_RESULT_RANK) {
                 stats->norm = sqrt(results->rank_squares[(size_t)bucket * results->world + (size_t)rank]);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Backward produces gradients roughly in the reverse of the order in which layers were registered, so buckets are filled
- * from the last parameter to the first, one open bucket per element type, and launched in that order. The first bucket of
- * a type is small: its reduction starts early. In registered memory a bucket is as long as parameters lie there one behind the
- * other as they would in an arena.
+ * Backward produces gradients roughly in the reverse of the order in which layers were registered. So buckets
+ * are filled from the last parameter to the first, with one open bucket per element type, and launched in
+ * that order. The first bucket of a type is small: its reduction starts early. In registered memory a bucket
+ * goes on as long as the next parameter lies where it would lie in an arena.
  */
 #include "client/lib/plan/layout.h"
 
@@ -14,7 +14,8 @@
 #include "gradsync/gradsync.h"
 #include "proto/diagnosis.h"
 
-#define DTYPES 8u /* numbers of element types are below this */
+/* Numbers of element types are below this. */
+#define DTYPES 8u
 
 static uint64_t layout_round_up(uint64_t value, uint64_t to) {
         return (value + to - 1) / to * to;
@@ -39,12 +40,14 @@ static bool layout_fits_before(const struct param *i, const struct param *next) 
                (i->memory == NULL || layout_round_up(i->offset + i->bytes, ARENA_ALIGN) == next->offset);
 }
 
-/* Fills bucket_of with provisional numbers, in the order in which buckets were opened; `first` of a bucket is its smallest
- * parameter for the time being. */
+/* Fills bucket_of with provisional numbers, in the order in which buckets were opened; `first` of a bucket
+ * is its smallest parameter for the time being. */
 static void layout_fill(struct layout *layout, const struct params *params, uint64_t first_limit,
                         uint64_t limit) {
-        uint32_t open[DTYPES] = { 0 };  /* number of the open bucket plus one */
-        bool later[DTYPES] = { false }; /* the first bucket of this type is closed */
+        /* Number of the open bucket plus one. */
+        uint32_t open[DTYPES] = { 0 };
+        /* The first bucket of this type is closed. */
+        bool later[DTYPES] = { false };
 
         for (uint32_t i = params->n; i-- > 0;) {
                 unsigned dtype = params->list[i].dtype;
@@ -80,8 +83,10 @@ static int layout_by_first(const void *a, const void *b) {
 
 /* Puts buckets in launch order and renumbers; then `first` becomes the place in `order`. */
 static int layout_arrange(struct layout *layout, const struct params *params) {
-        uint32_t *number = calloc(params->n, sizeof(*number)); /* by smallest parameter: the final number */
-        uint32_t *smallest = calloc(params->n, sizeof(*smallest)); /* by provisional number */
+        /* By smallest parameter: the final number. */
+        uint32_t *number = calloc(params->n, sizeof(*number));
+        /* By provisional number. */
+        uint32_t *smallest = calloc(params->n, sizeof(*smallest));
         uint32_t at = 0;
 
         if (number == NULL || smallest == NULL) {
@@ -145,11 +150,10 @@ static int layout_place(struct layout *layout, const struct params *params) {
                         layout->offset[i] = at;
                         at += params->list[i].bytes;
                         if (at > LIMIT_ARENA)
-                                return fail(
-                                        GRADSYNC_INVALID,
-                                        "the parameters up to \"%s\" need more than the %llu bytes that one arena can hold; "
-                                        "make several plans",
-                                        params->list[i].name, (unsigned long long)LIMIT_ARENA);
+                                return fail(GRADSYNC_INVALID,
+                                            "the parameters up to \"%s\" need more than the %llu bytes "
+                                            "that one arena can hold; make several plans",
+                                            params->list[i].name, (unsigned long long)LIMIT_ARENA);
                 }
                 bucket->bytes = at - bucket->offset;
                 at = layout_round_up(at, ARENA_PAGE);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which bucket each parameter goes to, where it lies in the arena (or in registered memory, where the trainer put it), and in
- * which order buckets are launched. Pure: the same parameters and limits give the same layout on every member, which is what
- * the daemon compares.
+ * Which bucket each parameter goes to, where it lies in the arena (or in registered memory, where the trainer
+ * put it), and in which order buckets are launched. Pure: the same parameters and limits give the same layout
+ * on every member, which is what the daemon compares.
  */
 #pragma once
 
@@ -12,21 +12,31 @@
 
 struct layout_bucket {
         unsigned dtype;
-        uint32_t first, n; /* its parameters: layout.order[first … first + n), in registration order */
-        struct gradsync_memory *memory; /* in which it lies; NULL: in the arena */
+        /* Its parameters: layout.order[first … first + n), in registration order. */
+        uint32_t first, n;
+        /* In which it lies; NULL: in the arena. */
+        struct gradsync_memory *memory;
         uint64_t
-                offset; /* of its first byte: in the arena a multiple of ARENA_PAGE, elsewhere of ARENA_ALIGN */
-        uint64_t bytes;   /* from there to the end of its last parameter */
-        uint64_t payload; /* without the padding between parameters */
+                /* Of its first byte: in the arena a multiple of ARENA_PAGE, elsewhere of ARENA_ALIGN. */
+                offset;
+        /* From there to the end of its last parameter. */
+        uint64_t bytes;
+        /* Without the padding between parameters. */
+        uint64_t payload;
 };
 
 struct layout {
         uint32_t n_params, n_buckets;
-        struct layout_bucket *bucket; /* in launch order */
-        uint32_t *order;              /* numbers of all parameters, bucket by bucket */
-        uint32_t *bucket_of;          /* per parameter */
-        uint32_t *place;              /* per parameter: its position in its bucket */
-        uint64_t *offset;             /* per parameter: in the arena, or in its memory */
+        /* In launch order. */
+        struct layout_bucket *bucket;
+        /* Numbers of all parameters, bucket by bucket. */
+        uint32_t *order;
+        /* Per parameter. */
+        uint32_t *bucket_of;
+        /* Per parameter: its position in its bucket. */
+        uint32_t *place;
+        /* Per parameter: in the arena, or in its memory. */
+        uint64_t *offset;
         uint64_t diagnosis_bytes, arena_bytes, payload;
 };
 

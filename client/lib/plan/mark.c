@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Marking parameters: what trainers call from backward, from any thread. The hot path of the library: no allocation, no
- * waiting, one system call per bucket.
+ * Marking parameters: what trainers call from backward, from any thread. The hot path of the library: no
+ * allocation, no waiting, one system call per bucket.
  */
 #include <string.h>
 
@@ -9,7 +9,8 @@
 #include "client/lib/plan/plan.h"
 #include "proto/names.h"
 
-/* Whether the parameter is to be counted now: not while gradients accumulate, and not in a step that is or will be void. */
+/* Whether the parameter is to be counted now: not while gradients accumulate, and not in a step that is or
+ * will be void. */
 static int mark_begin(struct gradsync_plan *plan, uint32_t param, enum mark mark, const char *call,
                       bool *ret_count) {
         struct step *step = &plan->step;
@@ -19,19 +20,19 @@ static int mark_begin(struct gradsync_plan *plan, uint32_t param, enum mark mark
         if (r != GRADSYNC_OK)
                 return r;
         if (step->outcome == WIRE__OUTCOME__VOID || step_outcome_due(plan)) {
-                step->touched |= !plan->accumulating; /* finish() is to tell that this was dropped */
+                /* finish() has to report that this was dropped. */
+                step->touched |= !plan->accumulating;
                 return GRADSYNC_OK;
         }
         r = job_check(plan->job);
         if (r != GRADSYNC_OK || plan->accumulating)
                 return r;
         if (step->mark[param] != MARK_NONE)
-                return fail(
-                        GRADSYNC_STATE,
-                        "job '%s', step %llu: parameter \"%s\" is marked %s already; a parameter is marked once in a step, and "
-                        "its gradient is gradsync's until gradsync_finish()",
-                        plan->job->name, (unsigned long long)step->number, plan->params.list[param].name,
-                        step->mark[param] == MARK_ABSENT ? "absent" : "ready");
+                return fail(GRADSYNC_STATE,
+                            "job '%s', step %llu: parameter \"%s\" is marked %s already; a parameter is "
+                            "marked once in a step, and its gradient is gradsync's until gradsync_finish()",
+                            plan->job->name, (unsigned long long)step->number, plan->params.list[param].name,
+                            step->mark[param] == MARK_ABSENT ? "absent" : "ready");
         if (plan->drop)
                 return fail_constant(GRADSYNC_STATE, "the plan is being freed");
         step->mark[param] = (uint8_t)mark;
@@ -50,11 +51,11 @@ static int mark_end(struct gradsync_plan *plan, uint32_t param) {
         diagnosis_mark(plan->page, param);
         if (--step->missing[b] > 0)
                 return GRADSYNC_OK;
-        ready_append(plan, b);
+        ready_append(plan);
         return ready_send(plan);
 }
 
-/* While there is no daemon, whoever comes by looks for one. */
+/* While there is no daemon, each call looks for one. */
 static void mark_tend(const struct gradsync_plan *plan) {
         struct link *link = &plan->job->gs->link;
 
@@ -81,14 +82,14 @@ int gradsync_ready(struct gradsync_plan *plan, uint32_t param) {
 static int mark_check_absent(const struct gradsync_plan *plan) {
         if (plan->reduce == GRADSYNC_AVG || plan->reduce == GRADSYNC_SUM)
                 return GRADSYNC_OK;
-        return fail(
-                GRADSYNC_INVALID,
-                "gradsync_absent(): the plan computes the %s, to which an absent parameter contributes nothing that is defined",
-                reduce_name(plan->reduce));
+        return fail(GRADSYNC_INVALID,
+                    "gradsync_absent(): the plan computes the %s, to which an absent parameter contributes "
+                    "nothing that is defined",
+                    reduce_name(plan->reduce));
 }
 
-/* An absent parameter adds zero. It may be large, so other threads go on while it is cleared; the bucket cannot be
- * launched meanwhile, for this parameter is still missing in it. */
+/* An absent parameter adds zero. It may be large, so other threads go on while it is cleared; the bucket
+ * cannot be launched meanwhile, for this parameter is still missing in it. */
 int gradsync_absent(struct gradsync_plan *plan, uint32_t param) {
         bool count = false;
         uint64_t number;
@@ -119,10 +120,10 @@ int gradsync_accumulate(struct gradsync_plan *plan, bool on) {
                 return r;
         r = job_check(plan->job);
         if (r == GRADSYNC_OK && on && plan->step.touched)
-                r = fail(
-                        GRADSYNC_STATE,
-                        "job '%s', step %llu: parameters are marked already; accumulation starts between steps",
-                        plan->job->name, (unsigned long long)plan->step.number);
+                r = fail(GRADSYNC_STATE,
+                         "job '%s', step %llu: parameters are marked already; accumulation starts between "
+                         "steps",
+                         plan->job->name, (unsigned long long)plan->step.number);
         if (r == GRADSYNC_OK)
                 plan->accumulating = on;
         return plan_leave(plan, r);
@@ -139,10 +140,10 @@ int gradsync_divisor(struct gradsync_plan *plan, uint32_t divisor) {
                          "gradsync_divisor(): the plan computes the %s, which divides by nothing",
                          reduce_name(plan->reduce));
         if (r == GRADSYNC_OK && plan->ready.sent > 0 && divisor != plan->step.divisor)
-                r = fail(
-                        GRADSYNC_STATE,
-                        "job '%s', step %llu: bucket 0 is on its way already; set the divisor before the first parameter is ready",
-                        plan->job->name, (unsigned long long)plan->step.number);
+                r = fail(GRADSYNC_STATE,
+                         "job '%s', step %llu: bucket 0 is on its way already; set the divisor before the "
+                         "first parameter is ready",
+                         plan->job->name, (unsigned long long)plan->step.number);
         if (r == GRADSYNC_OK)
                 plan->step.divisor = divisor;
         return plan_leave(plan, r);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registered parameters. A hash table of indices keeps the check for duplicate names linear over a whole model. */
+/* The registered parameters. A hash table of indices keeps the check for duplicate names linear over a
+ * whole model. */
 #include "client/lib/plan/params.h"
 
 #include <stdlib.h>
@@ -53,19 +54,18 @@ static int params_check(const struct params *params, const char *name, unsigned 
         uint64_t elements;
 
         if (name == NULL || !name_valid(name))
-                return fail(
-                        GRADSYNC_INVALID,
-                        "parameter %u: its name %s%s%s is not 1 to %u bytes of UTF-8 without control characters",
-                        params->n, name ? "\"" : "", name && utf8_valid(name, strlen(name)) ? name : "",
-                        name ? "\"" : "(NULL)", LIMIT_NAME);
+                return fail(GRADSYNC_INVALID,
+                            "parameter %u: its name %s%s%s is not 1 to %u bytes of UTF-8 without control "
+                            "characters",
+                            params->n, name ? "\"" : "", name && utf8_valid(name, strlen(name)) ? name : "",
+                            name ? "\"" : "(NULL)", LIMIT_NAME);
         if (dtype_size(dtype) == 0)
                 return fail(GRADSYNC_INVALID, "parameter \"%s\": %u is no element type", name, dtype);
         if ((dims > 0 && shape == NULL) || !shape_elements(shape, dims, &elements))
-                return fail(
-                        GRADSYNC_INVALID,
-                        "parameter \"%s\": a shape has at most %u dimensions, none of them 0, and a number of elements "
-                        "that can be counted",
-                        name, LIMIT_DIMS);
+                return fail(GRADSYNC_INVALID,
+                            "parameter \"%s\": a shape has at most %u dimensions, none of them 0, and a "
+                            "number of elements that can be counted",
+                            name, LIMIT_DIMS);
         if (elements > LIMIT_ARENA / dtype_size(dtype))
                 return fail(GRADSYNC_INVALID,
                             "parameter \"%s\": %llu elements are more than one arena can hold", name,
@@ -81,11 +81,11 @@ static int params_check(const struct params *params, const char *name, unsigned 
 static int params_check_fits(const char *name, const struct gradsync_memory *memory, uint64_t offset,
                              uint64_t bytes) {
         if (offset > memory->map.bytes || bytes > memory->map.bytes - offset)
-                return fail(
-                        GRADSYNC_INVALID,
-                        "parameter \"%s\": its %llu bytes at offset %llu do not lie in the registered memory of %llu",
-                        name, (unsigned long long)bytes, (unsigned long long)offset,
-                        (unsigned long long)memory->map.bytes);
+                return fail(GRADSYNC_INVALID,
+                            "parameter \"%s\": its %llu bytes at offset %llu do not lie in the registered "
+                            "memory of %llu",
+                            name, (unsigned long long)bytes, (unsigned long long)offset,
+                            (unsigned long long)memory->map.bytes);
         return GRADSYNC_OK;
 }
 

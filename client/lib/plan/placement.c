@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Naming parameters, where they lie in registered memory, and giving such memory back when none does any more. */
+/* Naming parameters, where they lie in registered memory, and giving such memory back when none does any
+ * more. */
 #include "client/lib/plan/placement.h"
 
 #include <inttypes.h>
@@ -27,11 +28,10 @@ static int placement_check_unused(const struct gradsync_memory *memory) {
                             "job '%s': gradients of a plan lie in this memory; free the plan first",
                             job->name);
         if (placement_uses(&job->plans->params, memory))
-                return fail(
-                        GRADSYNC_STATE,
-                        "job '%s': parameters of the next plan were placed in this memory; call gradsync_plan() "
-                        "first, and free the plan",
-                        job->name);
+                return fail(GRADSYNC_STATE,
+                            "job '%s': parameters of the next plan were placed in this memory; call "
+                            "gradsync_plan() first, and free the plan",
+                            job->name);
         return GRADSYNC_OK;
 }
 
@@ -106,20 +106,22 @@ int gradsync_param_at(struct gradsync_job *job, const char *name, enum gradsync_
         int r;
 
         if (memory == NULL)
-                return fail(
-                        GRADSYNC_INVALID,
-                        "gradsync_param_at(): the memory is NULL; gradsync_param() has the daemon allocate it");
+                return fail(GRADSYNC_INVALID,
+                            "gradsync_param_at(): the memory is NULL; gradsync_param() has the daemon "
+                            "allocate it");
         r = job_enter(job, "gradsync_param_at");
         return r != GRADSYNC_OK ? r
                                 : job_leave(job, placement_add(job, name, (unsigned)dtype, ndim, shape,
                                                                memory, offset));
 }
 
-struct claim { /* what a parameter has of a file */
+/* What a parameter has of a file. */
+struct claim {
         const struct memfd_file *file;
         const struct param *param;
         uint64_t start, end;
-        bool next; /* of the plan that is to be made */
+        /* Of the plan that is to be made. */
+        bool next;
 };
 
 static int placement_by_start(const void *left, const void *right) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making a plan: describe it in chunks, map and touch the arena, agree with the other members. Each phase can be
- * interrupted and goes on with the next call. The gradients' addresses are fixed from then on.
+ * Making a plan: describe it in chunks, map and touch the arena, agree with the other members. Each phase can
+ * be interrupted and goes on with the next call. The gradients' addresses are fixed from then on.
  */
 #include "client/lib/plan/plan.h"
 
@@ -88,11 +88,11 @@ static int plan_take_arena(struct request *request, const ProtobufCMessage *mess
         const Wire__PlanArena *arena = (const Wire__PlanArena *)message;
 
         if (packet->n_fds != 1 || arena->bytes != plan->layout.arena_bytes)
-                return fail(
-                        GRADSYNC_PROTOCOL,
-                        "job '%s', plan %u: gradsyncd sent an arena of %llu bytes and %u fds, one of %llu was asked for",
-                        plan->job->name, plan->ordinal, (unsigned long long)arena->bytes, packet->n_fds,
-                        (unsigned long long)plan->layout.arena_bytes);
+                return fail(GRADSYNC_PROTOCOL,
+                            "job '%s', plan %u: gradsyncd sent an arena of %llu bytes and %u fds, one of "
+                            "%llu was asked for",
+                            plan->job->name, plan->ordinal, (unsigned long long)arena->bytes, packet->n_fds,
+                            (unsigned long long)plan->layout.arena_bytes);
         plan->fd = packet->fds[0];
         packet->n_fds = 0;
         return GRADSYNC_OK;
@@ -104,7 +104,8 @@ static int plan_map_arena(struct gradsync_plan *plan) {
         int r;
 
         r = shared_map(&plan->arena, plan->fd, plan->layout.arena_bytes, "the arena", job->name);
-        if (job->gs->link.timer < 0) /* no other daemon will ask for it */
+        /* No other daemon will ask for it. */
+        if (job->gs->link.timer < 0)
                 plan->fd = descriptor_close(plan->fd);
         if (r == GRADSYNC_PROTOCOL)
                 link_fail(&job->gs->link, r);
@@ -143,7 +144,8 @@ static int plan_say_mapped(struct gradsync_plan *plan) {
                             WIRE__MESSAGE_TYPE__PLAN_AGREED, plan_take_agreed, plan->deadline);
 }
 
-/* The daemon holds an arena for a plan that failed here: it is told, and its answer is of no interest. */
+/* The daemon holds an arena for a plan that failed here. It is asked to drop that; its answer does not
+ * matter. */
 static void plan_say_dropped(struct gradsync_plan *plan) {
         Wire__PlanDrop drop = WIRE__PLAN_DROP__INIT;
         struct gradsync *gs = plan->job->gs;
@@ -156,7 +158,7 @@ static void plan_say_dropped(struct gradsync_plan *plan) {
         request_close(gs, &unheard);
 }
 
-/* The daemon that had heard of it is gone, and nobody has seen the arena yet. */
+/* The daemon that knew of the plan is gone, and its arena has not been used yet. */
 static void plan_start_again(struct gradsync_plan *plan) {
         request_close(plan->job->gs, &plan->request);
         shared_unmap(&plan->arena);
@@ -226,7 +228,8 @@ static int plan_make(struct gradsync_job *job, const struct gradsync_plan_option
                 if (r != GRADSYNC_OK) {
                         params_deinit(
                                 &job->plans
-                                         ->params); /* else nothing would get them out of registered memory again */
+                                         /* Else nothing would get them out of registered memory again. */
+                                         ->params);
                         return r;
                 }
                 job->plans->making = plan;
@@ -285,7 +288,8 @@ static int plan_ask_drop(struct gradsync_plan *plan) {
         plan->drop = true;
         r = request_call(job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_DROP, &message.base, -1,
                          WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL, NEVER);
-        return r == REQUEST_BROKEN ? GRADSYNC_OK : r; /* the daemon that follows does not hear of it */
+        /* The daemon that follows does not hear of it. */
+        return r == REQUEST_BROKEN ? GRADSYNC_OK : r;
 }
 
 int gradsync_plan_free(struct gradsync_plan *plan) {
@@ -308,8 +312,8 @@ int gradsync_plan_free(struct gradsync_plan *plan) {
                 if (job->rejoin.plan == plan)
                         job->rejoin.plan = plan->next;
                 plan_free(plan);
-        } else if (plan->request.id ==
-                   0) { /* refused, or not even sent: a daemon that follows has to know of the plan */
+        } else if (plan->request.id == 0) {
+                /* The request was refused, or not sent: a daemon that follows has to know of the plan. */
                 plan->drop = false;
         }
         return job_leave(job, r);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a bucket whose parameters are all marked to its READY. */
+/* Sends READY for each bucket whose parameters are all marked. */
 #include "client/lib/plan/ready.h"
 
 #include <string.h>
@@ -7,11 +7,9 @@
 #include "client/lib/plan/plan.h"
 #include "client/lib/plan/standalone.h"
 
-void ready_append(struct gradsync_plan *plan, uint32_t bucket) {
+void ready_append(struct gradsync_plan *plan) {
         struct ready *ready = &plan->ready;
 
-        if (bucket != ready->queued)
-                return;
         while (ready->queued < plan->layout.n_buckets && plan->step.missing[ready->queued] == 0)
                 ready->queued++;
 }
@@ -46,26 +44,25 @@ static int ready_send_bucket(struct gradsync_plan *plan, uint32_t b) {
         return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__READY, 0, &ready.base, -1);
 }
 
-static void ready_reduce_alone(struct gradsync_plan *plan, uint32_t b) {
+static int ready_reduce_alone(struct gradsync_plan *plan, uint32_t b) {
         standalone_reduce(plan, b);
         plan->step.done[b] = 1;
-        link_notify(&plan->job->gs->link);
         if (b + 1 == plan->layout.n_buckets)
                 plan->step.outcome = WIRE__OUTCOME__COMMITTED;
+        link_notify(&plan->job->gs->link);
+        return GRADSYNC_OK;
 }
 
 int ready_send(struct gradsync_plan *plan) {
         struct ready *ready = &plan->ready;
 
         if (plan->job->rejoin.phase != REJOIN_NONE)
-                return GRADSYNC_OK; /* all of them are said when the job goes on */
+                /* All of them are sent when the job goes on. */
+                return GRADSYNC_OK;
         while (ready->sent < ready->queued && plan->step.outcome == WIRE__OUTCOME__OPEN) {
-                int r = GRADSYNC_OK;
+                int r = plan->job->gs->standalone ? ready_reduce_alone(plan, ready->sent)
+                                                  : ready_send_bucket(plan, ready->sent);
 
-                if (plan->job->gs->standalone)
-                        ready_reduce_alone(plan, ready->sent);
-                else
-                        r = ready_send_bucket(plan, ready->sent);
                 if (r != GRADSYNC_OK)
                         return r == GRADSYNC_AGAIN ? GRADSYNC_OK : r;
                 ready->sent++;

@@ -56,10 +56,10 @@ int results_take(struct results *results, const struct layout *layout, const Wir
         if (b >= results->n_buckets ||
             (result->n_rank_sum_squares != 0 && result->n_rank_sum_squares != world) ||
             (result->n_rank_nonfinite != 0 && result->n_rank_nonfinite != world))
-                return fail(
-                        GRADSYNC_PROTOCOL,
-                        "gradsyncd sent a result for bucket %u of %zu ranks; the plan has %u buckets and %zu ranks",
-                        b, result->n_rank_sum_squares, results->n_buckets, world);
+                return fail(GRADSYNC_PROTOCOL,
+                            "gradsyncd sent a result for bucket %u of %zu ranks; the plan has %u buckets "
+                            "and %zu ranks",
+                            b, result->n_rank_sum_squares, results->n_buckets, world);
         results->sum_squares[b] = result->sum_squares;
         if (result->n_rank_sum_squares != 0)
                 memcpy(results->rank_squares + b * world, result->rank_sum_squares, world * sizeof(double));

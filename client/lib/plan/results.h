@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a step brought beside the gradients: norms, non-finite counts and unused parameters. Allocated once per plan. */
+/* What a step brought beside the gradients: norms, non-finite counts and unused parameters. Allocated once
+ * per plan. */
 #pragma once
 
 #include <stdint.h>
@@ -9,20 +10,26 @@
 
 struct results {
         uint32_t world, n_buckets;
-        uint32_t room;        /* ranks that the arrays have room for */
-        double *sum_squares;  /* per bucket, of the result */
-        double *rank_squares; /* per bucket and rank, of the input */
+        /* Ranks that the arrays have room for. */
+        uint32_t room;
+        /* Per bucket, of the result. */
+        double *sum_squares;
+        /* Per bucket and rank, of the input. */
+        double *rank_squares;
         uint64_t *rank_nonfinite;
-        uint8_t *unused; /* per parameter */
+        /* Per parameter. */
+        uint8_t *unused;
 };
 
 int results_init(struct results *results, const struct layout *layout, uint32_t world);
-/* For so many ranks from now on: no more than it was made for. */
+/* The number of ranks from now on: at most the number that it was made for. */
 void results_world(struct results *results, uint32_t world);
 void results_deinit(struct results *results);
 /* Takes one bucket's result. PROTOCOL with the text if it does not fit the plan. */
 int results_take(struct results *results, const struct layout *layout, const Wire__BucketResult *result);
 
-double results_norm(const struct results *results); /* over all buckets */
+/* Over all buckets. */
+double results_norm(const struct results *results);
 uint64_t results_nonfinite(const struct results *results,
-                           int64_t *ret_rank); /* lowest rank that had some, or -1 */
+                           /* Lowest rank that had some, or -1. */
+                           int64_t *ret_rank);

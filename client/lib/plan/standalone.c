@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reduction of a world of one, for a trainer that was started by itself on a machine without a daemon. The result is
- * the input, divided where a divisor was set; the statistics are the ones a daemon would report.
+ * The reduction of a world of one, for a trainer that was started by itself on a machine without a daemon.
+ * The result is the input, divided where a divisor was set; the statistics are the ones a daemon would
+ * report.
  */
 #include "client/lib/plan/standalone.h"
 
@@ -12,7 +13,8 @@
 #include "proto/names.h"
 
 struct sums {
-        double input, result; /* sums of squares */
+        /* Sums of squares. */
+        double input, result;
         uint64_t nonfinite;
 };
 
@@ -63,7 +65,8 @@ static uint16_t alone_store_f16(float value) {
                 return (uint16_t)(sign | 0x7e00u | (bits >> 13 & 0x3ffu));
         if (magnitude >= 65520.0f)
                 return (uint16_t)(sign | 0x7c00u);
-        if (magnitude < 0x1p-14f) /* subnormal: the fraction counts units of 2^-24 */
+        /* Subnormal: the fraction counts units of 2^-24. */
+        if (magnitude < 0x1p-14f)
                 return (uint16_t)(sign | (uint16_t)lrintf(ldexpf(magnitude, 24)));
         bits = alone_float_bits(magnitude);
         bits += 0xfffu + (bits >> 13 & 1u);
@@ -119,7 +122,8 @@ static void alone_scale(void *at, unsigned dtype, uint64_t n, uint32_t divisor, 
         case GRADSYNC_F64: alone_scale_f64(at, n, divisor, sums); break;
         case GRADSYNC_F16: alone_scale_16(at, n, divisor, sums, alone_load_f16, alone_store_f16); break;
         case GRADSYNC_BF16: alone_scale_16(at, n, divisor, sums, alone_load_bf16, alone_store_bf16); break;
-        default: /* integers have no average and no norm */ break;
+        /* Integers have no average and no norm. */
+        default: break;
         }
 }
 

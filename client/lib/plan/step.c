@@ -87,7 +87,8 @@ void step_skip(struct gradsync_plan *plan, uint64_t number) {
         job_interrupt(plan->job, 0, 0, skipped);
 }
 
-/* The trainer would apply a result to a state that others have without it, or that has it already. */
+/* The trainer would apply a result to a state that other members have without it, or that contains it
+ * already. */
 void step_forget(struct gradsync_plan *plan) {
         struct step *step = &plan->step;
 
@@ -139,10 +140,10 @@ int step_message(struct gradsync_plan *plan, const Wire__Step *message) {
                 job_interrupt(plan->job, message->rank, message->pid, message->text);
         } else if (message->outcome == WIRE__OUTCOME__COMMITTED) {
                 if (!step_is_complete(plan))
-                        return fail(
-                                GRADSYNC_PROTOCOL,
-                                "job '%s', plan %u: gradsyncd committed step %llu before all of its results were here",
-                                plan->job->name, plan->ordinal, (unsigned long long)step->number);
+                        return fail(GRADSYNC_PROTOCOL,
+                                    "job '%s', plan %u: gradsyncd committed step %llu before all of its "
+                                    "results were here",
+                                    plan->job->name, plan->ordinal, (unsigned long long)step->number);
                 step->outcome = WIRE__OUTCOME__COMMITTED;
                 step->generation = message->generation;
         }

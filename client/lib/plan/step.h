@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* struct step: the open step of a plan. Its number grows by one with each commit; a void step is begun anew. */
+/* struct step: the open step of a plan. Its number grows by one with each commit; a void step is begun
+ * anew. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,17 +15,28 @@ enum mark { MARK_NONE = 0, MARK_READY, MARK_ABSENT };
 
 struct step {
         uint64_t number;
-        unsigned outcome;    /* WIRE__OUTCOME__… */
-        uint32_t generation; /* if that is COMMITTED, in which it was */
-        struct loss loss;    /* if that is VOID */
-        uint8_t *mark;       /* enum mark, per parameter */
-        uint32_t *missing;   /* per bucket: parameters that are neither ready nor absent */
-        uint32_t *absent;    /* per bucket: absent ones */
-        uint8_t *done;       /* per bucket: its result is here */
-        bool touched;        /* some parameter was marked: the step is open */
-        uint32_t marked;     /* parameters that are ready or absent */
-        uint32_t divisor;    /* 0: the world size */
-        uint64_t blocked_ns; /* in finish and wait */
+        /* WIRE__OUTCOME__… */
+        unsigned outcome;
+        /* The generation in which it was, if the outcome is COMMITTED. */
+        uint32_t generation;
+        /* The reason, if the outcome is VOID. */
+        struct loss loss;
+        /* Enum mark, per parameter. */
+        uint8_t *mark;
+        /* Per bucket: parameters that are neither ready nor absent. */
+        uint32_t *missing;
+        /* Per bucket: absent ones. */
+        uint32_t *absent;
+        /* Per bucket: its result is here. */
+        uint8_t *done;
+        /* Some parameter was marked: the step is open. */
+        bool touched;
+        /* Parameters that are ready or absent. */
+        uint32_t marked;
+        /* 0: the world size. */
+        uint32_t divisor;
+        /* Time spent in finish and wait. */
+        uint64_t blocked_ns;
 };
 
 int step_init(struct gradsync_plan *plan);
@@ -36,14 +48,16 @@ void step_void(struct gradsync_plan *plan, uint32_t rank, int32_t pid, const cha
 void step_regenerate(struct gradsync_plan *plan);
 /* The job goes on after a restart of the daemon: all READYs are sent again. */
 void step_resume(struct gradsync_plan *plan);
-/* After a restart of the daemon: the others have committed this step, and this member has not got its results. */
+/* After a restart of the daemon: the others have committed this step, and this member has not got its
+ * results. */
 void step_skip(struct gradsync_plan *plan, uint64_t number);
-/* The state that all members have now is to be taken as one without this step, which was committed: it is void here. */
+/* The state that all members have now is to be taken as one without this step, which was committed: it is
+ * void here. */
 void step_forget(struct gradsync_plan *plan);
 /* Number of the step that follows the open one. */
 uint64_t step_next(const struct gradsync_plan *plan, bool committed);
-/* Whether the job has lost a member, but this step was begun before and ends by its own outcome, which the notice of the
- * loss follows. */
+/* Whether the job has lost a member, but the outcome of this step, which was begun before, is still to
+ * come. LOST follows it. */
 bool step_outcome_due(const struct gradsync_plan *plan);
 /* job_check(), but OK while the outcome is due. */
 int step_check_job(const struct gradsync_plan *plan);

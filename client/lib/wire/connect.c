@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From options and environment to a connection that has exchanged HELLO and WELCOME. Tries the sockets in their order and
- * remembers what was tried, for the error that names them all.
+ * From options and environment to a connection that has exchanged HELLO and WELCOME. Tries the sockets in
+ * their order and remembers what was tried, for the error that names them all.
  */
 #include "client/lib/wire/connect.h"
 
@@ -19,7 +19,8 @@
 #include "client/lib/wire/context.h"
 #include "client/lib/wire/hello.h"
 
-#define CONNECT_TIMEOUT_S 10 /* a daemon that is stopped neither accepts nor answers */
+/* A daemon that is stopped neither accepts nor answers. */
+#define CONNECT_TIMEOUT_S 10
 
 static bool connect_tried_before(int error) {
         return error == ENOENT || error == ECONNREFUSED || error == ENOTDIR || error == ENOTSOCK;
@@ -32,8 +33,8 @@ static void connect_note_tried(struct gradsync *gs, const char *path, int error)
                  strerror(error));
 }
 
-/* connect() on a full backlog waits, so it has a time-out: what is left of it, for each signal handler begins it anew. 0, or a
- * negative errno. */
+/* connect() on a full backlog waits, so it has a time-out: what is left of it, for each signal handler
+ * begins it anew. 0, or a negative errno. */
 static int connect_within(int sock, const char *path, uint64_t deadline) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
         int error;
@@ -44,7 +45,8 @@ static int connect_within(int sock, const char *path, uint64_t deadline) {
                 struct timeval timeout = { .tv_sec = (time_t)(left / NSEC_PER_SEC),
                                            .tv_usec = (suseconds_t)(left % NSEC_PER_SEC / 1000) };
 
-                if (left < 1000) /* 0 would be none */
+                /* 0 would be none. */
+                if (left < 1000)
                         return -ETIMEDOUT;
                 setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
                 error = connect(sock, (const struct sockaddr *)&address, sizeof(address)) < 0 ? errno : 0;
@@ -52,7 +54,8 @@ static int connect_within(int sock, const char *path, uint64_t deadline) {
         return error == EAGAIN ? -ETIMEDOUT : -error;
 }
 
-/* From its first moment it is the link's, so that a child which another thread forks meanwhile closes its copy. */
+/* From its first moment it is the link's, so that a child which another thread forks meanwhile closes its
+ * copy. */
 static int connect_open_socket(struct gradsync *gs) {
         int error;
 
@@ -83,25 +86,23 @@ static int connect_path(struct gradsync *gs, const char *path, uint64_t deadline
 
 static int connect_error(const struct gradsync *gs, const char *path, int error) {
         if (error == EACCES || error == EPERM)
-                return fail(
-                        GRADSYNC_DENIED,
-                        "no permission to connect to %s; join the group of the socket, or ask for access (`gradsyncctl doctor` "
-                        "tells which)",
-                        path);
+                return fail(GRADSYNC_DENIED,
+                            "no permission to connect to %s; join the group of the socket, or ask for "
+                            "access (`gradsyncctl doctor` tells which)",
+                            path);
         if (error == ETIMEDOUT)
                 return fail(GRADSYNC_NO_DAEMON,
                             "gradsyncd at %s accepts no connection within %d s; it is stopped or overloaded",
                             path, CONNECT_TIMEOUT_S);
         if (error == EMFILE || error == ENFILE || error == ENOMEM)
                 return fail(GRADSYNC_SYSTEM, "no socket could be made: %s", strerror(error));
-        return fail(
-                GRADSYNC_NO_DAEMON,
-                "no gradsyncd is reachable; tried %s%s%s (%s). Start one (systemctl start gradsyncd@cpu, or gradsyncctl run), "
-                "or set GRADSYNC_SOCKET",
-                gs->tried, *gs->tried ? ", " : "", path, strerror(error));
+        return fail(GRADSYNC_NO_DAEMON,
+                    "no gradsyncd is reachable; tried %s%s%s (%s). Start one (systemctl start "
+                    "gradsyncd@cpu, or gradsyncctl run), or set GRADSYNC_SOCKET",
+                    gs->tried, *gs->tried ? ", " : "", path, strerror(error));
 }
 
-/* The first socket on which somebody listens; -1 with *ret if there is none. */
+/* Connects to the first socket that has a listener; -1 with *ret if there is none. */
 static int connect_first(struct gradsync *gs, const struct environ_sockets *sockets, uint64_t deadline,
                          int *ret) {
         for (unsigned i = 0; i < sockets->n; i++) {

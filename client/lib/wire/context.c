@@ -11,8 +11,8 @@ int context_enter(struct gradsync *gs) {
         if (gs->epoch != fork_epoch())
                 return fail_constant(
                         GRADSYNC_FORKED,
-                        "the handle was opened by another process, before fork(); a child opens its own, or leaves "
-                        "gradsync to its parent");
+                        "the handle was opened by another process, before fork(); a child opens its own, "
+                        "or leaves gradsync to its parent");
         pthread_mutex_lock(&gs->link.lock);
         return GRADSYNC_OK;
 }

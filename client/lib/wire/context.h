@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * struct gradsync: a connection to one daemon with the jobs that were joined over it, or, without a daemon, the
- * world of one. Every public function enters and leaves through it. What comes up from the connection goes to the
- * handlers, by which the layers above are known here.
+ * struct gradsync: a connection to one daemon with the jobs that were joined over it, or, without a daemon,
+ * the world of one. Every public function enters and leaves through it. What comes up from the connection
+ * goes to the handlers, by which the layers above are known here.
  */
 #pragma once
 
@@ -27,23 +27,36 @@ struct handlers {
 };
 
 struct gradsync {
-        struct gradsync *next; /* in the registry of fork.c */
-        uint32_t epoch;        /* fork_epoch() when it was opened */
+        /* In the registry of fork.c. */
+        struct gradsync *next;
+        /* fork_epoch() when it was opened. */
+        uint32_t epoch;
         const struct handlers *handlers;
         struct link link;
-        bool standalone;       /* there is no daemon, and none is needed */
-        char tried[512];       /* the sockets that were tried */
-        uint64_t instance;     /* of the daemon */
-        char program[128];     /* for HELLO */
-        uint64_t reconnect_ms; /* how long a daemon that is gone is waited for; 0: not at all */
-        uint64_t give_up_ns;   /* when a daemon that is gone is not waited for any more; 0: it is there */
-        uint64_t delay_ns;     /* before the next attempt */
-        bool restarting;       /* the daemon has said that it ends, and that another one may follow */
-        uint32_t minor;        /* version of the protocol on this connection */
+        /* There is no daemon, and none is needed. */
+        bool standalone;
+        /* The sockets that were tried. */
+        char tried[512];
+        /* Of the daemon. */
+        uint64_t instance;
+        /* For HELLO. */
+        char program[128];
+        /* How long a daemon that is gone is waited for; 0: not at all. */
+        uint64_t reconnect_ms;
+        /* When a daemon that is gone is not waited for any more; 0: it is there. */
+        uint64_t give_up_ns;
+        /* Before the next attempt. */
+        uint64_t delay_ns;
+        /* The daemon has said that it ends, and that another one may follow. */
+        bool restarting;
+        /* Version of the protocol on this connection. */
+        uint32_t minor;
         struct request hello;
         uint32_t last_request;
-        struct request *requests;  /* open ones */
-        struct gradsync_job *jobs; /* joined and joining */
+        /* Open ones. */
+        struct request *requests;
+        /* Joined and joining. */
+        struct gradsync_job *jobs;
         gradsync_stall_fn stall;
         void *stall_data;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fork() waits for all handles' locks, so that no thread is in the middle of receiving or mapping something that the child
- * would keep.
+ * fork() waits for all handles' locks, so that no thread is in the middle of receiving or mapping something
+ * that the child would keep.
  */
 #include "client/lib/wire/fork.h"
 

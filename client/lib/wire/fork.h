@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Children of a trainer (data loader workers) inherit no connection: their copies of the fds are closed in the moment of
- * fork(), so that the daemon sees the trainer's end, and every call on an inherited handle says FORKED.
+ * Children of a trainer (data loader workers) inherit no connection: their copies of the fds are closed in
+ * the moment of fork(), so that the daemon sees the trainer's end, and every call on an inherited handle says
+ * FORKED.
  */
 #pragma once
 

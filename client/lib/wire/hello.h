@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first thing that is said on a connection: who this process is, and which version of the protocol it speaks. */
+/* The first message on a connection: what this process is, and which version of the protocol it speaks. */
 #pragma once
 
 #include <sys/types.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nothing is queued here. A frame that does not fit the socket is the caller's to send again, so that no amount of
- * unread frames costs memory; `full` makes poll() watch for room meanwhile.
+ * Nothing is queued here. A frame that does not fit the socket is the caller's to send again, so that no
+ * amount of unread frames costs memory; `full` makes poll() watch for room meanwhile.
  */
 #include "client/lib/wire/link.h"
 
@@ -34,10 +34,10 @@ static int link_open_fds(struct link *link) {
         link->epoll = epoll_create1(EPOLL_CLOEXEC);
         link->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (link->epoll < 0 || link->wake < 0)
-                return fail(
-                        GRADSYNC_SYSTEM,
-                        "no file descriptors for a connection: %s; look at the limit of open files (ulimit -n)",
-                        strerror(errno));
+                return fail(GRADSYNC_SYSTEM,
+                            "no file descriptors for a connection: %s; look at the limit of open files "
+                            "(ulimit -n)",
+                            strerror(errno));
         link_watch(link, EPOLL_CTL_ADD, link->wake, EPOLLIN);
         if (link->sock >= 0)
                 link_watch(link, EPOLL_CTL_ADD, link->sock, EPOLLIN);
@@ -90,7 +90,7 @@ static void link_wake_sleepers(struct link *link) {
                 syscall(SYS_futex, &link->turn, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Makes poll() and epoll return. */
+/* Makes poll() return, and the caller's epoll readable. */
 static void link_wake_poller(struct link *link) {
         if (link->woken)
                 return;
@@ -107,7 +107,8 @@ static void link_wake_threads(struct link *link) {
 
 void link_notify(struct link *link) {
         if (link->nonblocking)
-                link_wake_poller(link); /* the caller's loop */
+                /* For the caller's loop. */
+                link_wake_poller(link);
         link_wake_threads(link);
 }
 
@@ -127,9 +128,11 @@ void link_fail(struct link *link, int code) {
         snprintf(link->why, sizeof(link->why), "%s", fail_text());
         if (link->sock >= 0)
                 shutdown(link->sock,
-                         SHUT_RDWR); /* it stays readable, so that a caller's loop comes to hear of it */
+                         /* It stays readable, so that a caller's loop comes to hear of it. */
+                         SHUT_RDWR);
         if (link->state != LINK_UP)
-                link_wake_poller(link); /* and so does this */
+                /* And so does this. */
+                link_wake_poller(link);
         link_notify(link);
 }
 
@@ -148,7 +151,7 @@ void link_rearm(struct link *link, uint64_t at) {
         link_set_timer(link, at > 0 ? at : 1);
 }
 
-/* Nothing more comes of this socket. A thread that polls it lets go of it first. */
+/* Nothing more is read from this socket. A thread that polls it closes it later. */
 static void link_let_go(struct link *link) {
         epoll_ctl(link->epoll, EPOLL_CTL_DEL, link->sock, NULL);
         shutdown(link->sock, SHUT_RDWR);
@@ -156,7 +159,7 @@ static void link_let_go(struct link *link) {
                 link->sock = descriptor_close(link->sock);
 }
 
-/* Not the end: another attempt is due at once. */
+/* The link has not failed: another attempt is due at once. */
 static void link_go_down(struct link *link) {
         link_let_go(link);
         link->state = LINK_DOWN;
@@ -168,7 +171,7 @@ static void link_go_down(struct link *link) {
         link_notify(link);
 }
 
-/* The peer is gone. If it said why, that is the story. */
+/* The peer is gone. If it has said why, that is the reason that callers see. */
 static void link_peer_gone(struct link *link, int error) {
         char peer[192], reason[160] = "";
 
@@ -186,8 +189,8 @@ static void link_peer_gone(struct link *link, int error) {
         if (error != 0)
                 snprintf(reason, sizeof(reason), " (%s)", strerror(error));
         fail(GRADSYNC_DAEMON_LOST,
-             "%s closed the connection%s: it was stopped or has crashed; look at its log, start it again, then open, "
-             "join and plan anew",
+             "%s closed the connection%s: it was stopped or has crashed; look at its log, start it again, "
+             "then open, join and plan anew",
              peer, reason);
         link_fail(link, GRADSYNC_DAEMON_LOST);
 }
@@ -237,7 +240,8 @@ int link_send(struct link *link, uint16_t type, uint32_t request, const Protobuf
                 return fail_constant(GRADSYNC_AGAIN, "gradsyncd has not read what was sent so far");
         }
         connection = link->connection;
-        link_receive(link); /* a farewell may be waiting */
+        /* A farewell may be waiting. */
+        link_receive(link);
         if (link->connection == connection && link->failed == 0)
                 link_peer_gone(link, -r);
         return link_not_now(link);
@@ -269,7 +273,8 @@ static void link_take_frame(struct link *link, struct fdpass_packet *packet) {
                 return;
         }
         if (header.request == 0 && codec_descriptor(header.type) == NULL)
-                return; /* a notice of a newer minor version */
+                /* A notice of a newer minor version. */
+                return;
         message = codec_unpack(&link->codec, header.type, packet->data + FRAME_HEADER, header.length, &why);
         if (message == NULL) {
                 link_protocol_error(link, why);
@@ -284,7 +289,7 @@ static void link_take_frame(struct link *link, struct fdpass_packet *packet) {
                 link_fail(link, r);
 }
 
-/* One packet; false if it was the last thing to come. */
+/* Takes one packet; false if it was the last one to come. */
 static bool link_take_packet(struct link *link, struct fdpass_packet *packet) {
         if (packet->error != 0)
                 link_protocol_error(link, strerror(-packet->error));
@@ -400,8 +405,9 @@ static int link_poll_turn(struct link *link, uint64_t deadline) {
         return n == 0 && deadline != NEVER && clock_ns() >= deadline ? GRADSYNC_TIMEOUT : GRADSYNC_OK;
 }
 
-/* Messages that are taken here, not in the caller's dispatch, may complete anything: epoll stays readable until it has
- * looked. A full socket is left to dispatch as well, or nothing would watch for room while the caller's loop sleeps. */
+/* Messages that are taken here, not in the caller's dispatch, may complete anything: epoll stays readable
+ * until it has looked. A full socket is left to dispatch as well, or nothing would watch for room while
+ * the caller's loop sleeps. */
 static int link_try_turn(struct link *link) {
         unsigned handled = link_receive(link);
 
@@ -430,7 +436,8 @@ void link_dispatch(struct link *link) {
                         link_wake_threads(link);
                 link_tend(link);
         }
-        if (!link->polling) /* else it is for that thread. The caller looks at everything again now */
+        /* A thread in poll() clears it. The caller looks at everything again now. */
+        if (!link->polling)
                 link_wake_clear(link);
 }
 
@@ -471,7 +478,7 @@ static bool link_is_due(const struct link *link) {
         return read(link->timer, &expired, sizeof(expired)) == sizeof(expired);
 }
 
-/* A thread in poll() does it, where there is one: the socket may be replaced. */
+/* If a thread is in poll(), that one does it, since the socket may be replaced. */
 void link_tend(struct link *link) {
         if (link->timer < 0 || link->tending || link->polling || link->failed != 0)
                 return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Another connection in place of one that was lost: attempts at growing intervals until a daemon answers that
- * is not the one before, or the time for it is over. What the jobs then say is rejoin.c's. Nothing here
- * waits: it is called by whoever waits, marks or dispatches at that moment.
+ * Another connection in place of one that was lost: attempts at growing intervals, until a daemon answers
+ * that is not the one before, or the time for it is over. What the jobs then say is in member/rejoin.c.
+ * Nothing here waits: the functions are called by a thread that waits, marks or dispatches at that moment.
  */
 #include "client/lib/wire/connect.h"
 
@@ -31,7 +31,8 @@ void reconnect_lost(void *owner) {
         struct gradsync *gs = owner;
 
         request_close(gs, &gs->hello);
-        if (gs->give_up_ns != 0) { /* it had not even answered */
+        /* The daemon had not answered HELLO. */
+        if (gs->give_up_ns != 0) {
                 reconnect_try_later(gs);
                 return;
         }
@@ -49,13 +50,15 @@ static void reconnect_give_up(struct gradsync *gs) {
         link_peer(&gs->link, peer, sizeof(peer));
         if (*refusal != '\0')
                 fail(GRADSYNC_DAEMON_LOST,
-                     "%s closed the connection: it was stopped or has crashed, and within %.1f s no other one has taken this process "
-                     "back at %s. The last that answered refused it: %s. Remove the cause, then open, join and plan anew",
+                     "%s closed the connection: it was stopped or has crashed, and within %.1f s no other "
+                     "one has taken this process back at %s. The last that answered refused it: %s. Remove "
+                     "the cause, then open, join and plan anew",
                      peer, (double)gs->reconnect_ms / 1e3, gs->link.path, refusal);
         else
                 fail(GRADSYNC_DAEMON_LOST,
-                     "%s closed the connection: it was stopped or has crashed, and within %.1f s no other one has answered at %s; "
-                     "look at its log, start it again, then open, join and plan anew",
+                     "%s closed the connection: it was stopped or has crashed, and within %.1f s no other "
+                     "one has answered at %s; look at its log, start it again, then open, join and plan "
+                     "anew",
                      peer, (double)gs->reconnect_ms / 1e3, gs->link.path);
         link_fail(&gs->link, GRADSYNC_DAEMON_LOST);
 }

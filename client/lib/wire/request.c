@@ -55,8 +55,8 @@ int request_give_up(struct gradsync *gs) {
         char peer[192];
 
         fail(GRADSYNC_DAEMON_LOST,
-             "%s does not answer; it is stopped or overloaded. The connection was given up: look at the daemon, then open, "
-             "join and plan anew",
+             "%s does not answer; it is stopped or overloaded. The connection was given up: look at the "
+             "daemon, then open, join and plan anew",
              link_peer(&gs->link, peer, sizeof(peer)));
         link_fail(&gs->link, GRADSYNC_DAEMON_LOST);
         return GRADSYNC_DAEMON_LOST;
@@ -67,7 +67,8 @@ int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline
                 int r = context_wait(gs, deadline);
 
                 if (request->answered)
-                        break; /* by another thread, or in the very moment of a signal */
+                        /* By another thread, or in the very moment of a signal. */
+                        break;
                 if (r == GRADSYNC_TIMEOUT)
                         return request_give_up(gs);
                 if (r != GRADSYNC_OK)
@@ -120,7 +121,8 @@ int request_message(void *owner, const struct frame_header *header, const Protob
         while (request != NULL && request->id != header->request)
                 request = request->next;
         if (request == NULL || request->answered)
-                return GRADSYNC_OK; /* of a call that was given up */
+                /* The call that asked was given up. */
+                return GRADSYNC_OK;
         request->answered = true;
         if (header->type == WIRE__MESSAGE_TYPE__REFUSED)
                 return request_take_refusal(request, (const Wire__Refused *)message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One question to the daemon and its answer. A request outlives the call that asked it, so that a call which was
- * interrupted, or would have blocked, can be repeated and goes on where it was.
+ * One question to the daemon and its answer. A request outlives the call that asked it, so that a call which
+ * was interrupted, or would have blocked, can be repeated and goes on where it was.
  */
 #pragma once
 
@@ -19,39 +19,47 @@
 struct gradsync;
 struct request;
 
-/* Result of a request whose connection was lost before it was answered, and of one whose message was made for another
- * connection. Never told to callers of the library: the message is made anew. */
+/* Result of a request whose connection was lost before it was answered, and of one whose message was made
+ * for another connection. No caller of the library sees it: the message is made anew. */
 #define REQUEST_BROKEN (-1)
 
 /* Takes what the answer says. GRADSYNC_OK, or the result of the request with its text. */
 typedef int (*request_answer_fn)(struct request *request, const ProtobufCMessage *message,
                                  struct fdpass_packet *packet);
 
-/* The answer is REFUSED, and nobody waits for it. */
+/* The answer is REFUSED, and no thread waits for it. */
 typedef void (*request_refused_fn)(struct request *request);
 
 struct request {
-        struct request *next; /* of those that are open */
-        uint32_t id;          /* 0: not open */
+        /* Of those that are open. */
+        struct request *next;
+        /* 0: not open. */
+        uint32_t id;
         bool answered;
-        uint16_t expects;           /* type of the answer that is not REFUSED */
-        request_answer_fn answer;   /* NULL: nothing in it is of interest */
-        request_refused_fn refused; /* NULL: somebody waits */
+        /* Type of the answer that is not REFUSED. */
+        uint16_t expects;
+        /* NULL: nothing in it is of interest. */
+        request_answer_fn answer;
+        /* NULL: a thread waits for the answer. */
+        request_refused_fn refused;
         int result;
-        char *text; /* of a refusal, owned */
+        /* Of a refusal, owned. */
+        char *text;
 };
 
 /* Chooses an id; from now on the answer is recognised. */
 void request_open(struct gradsync *gs, struct request *request, uint16_t expects, request_answer_fn answer);
-/* Not open any more; whatever answer comes is dropped. Fine on one that is not open. */
+/* The request is not open any more, and an answer is dropped. Has no effect on a request that is not open. */
 void request_close(struct gradsync *gs, struct request *request);
-/* The answer that the daemon can not give any more. Fine on one that is not open, or answered. */
+/* Gives the answer that the daemon cannot give any more. Has no effect on a request that is not open, or
+ * answered. */
 void request_end(struct request *request, int result, const char *text);
 /* Result of an answered request, with its text; it is closed. */
 int request_take(struct gradsync *gs, struct request *request);
 
-/* Asks and waits: opens and sends the request unless that has been done, waits for the answer, closes. AGAIN, INTERRUPTED:
- * it stays open, call again. If nothing came by the deadline, the daemon is given up and the link has failed. */
+/* Asks and waits: opens and sends the request unless that has been done, waits for the answer, closes.
+ * AGAIN, INTERRUPTED: it stays open, call again. If nothing came by the deadline, the daemon is given up
+ * and the link has failed. */
 int request_call(struct gradsync *gs, struct request *request, uint16_t type, const ProtobufCMessage *message,
                  int fd, uint16_t expects, request_answer_fn answer, uint64_t deadline);
 /* Waits for the answer to a request that was opened and sent in another way. */
