@@ -32,6 +32,8 @@ CLI_MAY_INCLUDE = {
     "demo": {"run", "view", "ask", "base"},
     "cmd": {"demo", "doctor", "run", "view", "ask", "base"},
 }
+# Folder of client/lib/ -> likewise: each may use those named before it.
+LIBRARY = ["base", "wire", "job", "memory", "plan", "collective", "member", "core"]
 # Folder -> the top folders whose headers it may include besides its own.
 TOP = {
     "daemon": {"proto", "include"},
@@ -92,6 +94,9 @@ def judge(user, used):
             return f"client/cli/{layer} must not use client/cli/{below}"
     if user.parts[:2] == ("client", "lib") and used.parts[:2] != ("client", "lib"):
         return "the client library must not use the programs beside it"
+    if user.parts[:2] == ("client", "lib") and len(user.parts) == 4 and len(used.parts) == 4:
+        if LIBRARY.index(used.parts[2]) > LIBRARY.index(user.parts[2]):
+            return f"client/lib/{user.parts[2]} must not use client/lib/{used.parts[2]}"
     return None
 
 

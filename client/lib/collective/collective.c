@@ -284,8 +284,8 @@ static int collective_advance_once(struct gradsync_job *job) {
                 r = c->phase == COLLECTIVE_STAGING ? collective_ask_staging(job)
                     : c->phase == COLLECTIVE_TOUCH ? collective_touch_staging(job)
                                                    : collective_say_mapped(job);
+                /* The daemon that follows does not know of this memory. */
                 if (r == GRADSYNC_OK && c->connection != job->gs->link.connection)
-                        /* The daemon that follows does not know of this memory. */
                         return REQUEST_BROKEN;
                 if (r == GRADSYNC_OK)
                         c->staging_agreed = ++c->phase == COLLECTIVE_CHUNKS;

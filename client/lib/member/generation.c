@@ -20,9 +20,9 @@ int generation_renew(struct gradsync_job *job, const Wire__Newgen *message) {
                             "%u in generation %u",
                             job->name, message->rank, message->world, message->generation, standing->rank,
                             standing->world, standing->generation);
+        /* The job is over here, and about to be left. */
         if (!standing_set_state(standing, STANDING_SETTLED, message->lost_rank, message->lost_pid,
                                 message->text))
-                /* The job is over here, and about to be left. */
                 return GRADSYNC_OK;
         standing_enter(standing, message->generation, message->rank, message->local_rank, message->world);
         if (message->behind)

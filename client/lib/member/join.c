@@ -105,8 +105,8 @@ static int join_ask(struct gradsync *gs, struct gradsync_job *job, const struct 
         SET(join, timeout_ms, wish->join_ms);
         SET(join, last_call_ms, wish->last_call_ms);
         join.has_spare = join.spare = wish->spare;
+        /* The members come back when they have computed. */
         if (wish->spare && job->asked)
-                /* The members come back when they have computed. */
                 join.last_call_ms = rejoin_wait_ms(gs);
         join.has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0 && gs->minor >= FRAME_MINOR_1;
         join.rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);

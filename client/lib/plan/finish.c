@@ -181,8 +181,8 @@ static void finish_conclude(struct gradsync_plan *plan, struct gradsync_info *in
         bool committed = step->outcome == WIRE__OUTCOME__COMMITTED;
         uint64_t now = clock_ns();
 
+        /* What comes now is the next step's. */
         if (plan->waiters > 0)
-                /* What comes now is the next step's. */
                 finish_count_blocked(plan, now);
         info->step = step->number;
         info->exposed_s = (double)step->blocked_ns / (double)NSEC_PER_SEC;

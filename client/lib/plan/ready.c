@@ -56,8 +56,8 @@ static int ready_reduce_alone(struct gradsync_plan *plan, uint32_t b) {
 int ready_send(struct gradsync_plan *plan) {
         struct ready *ready = &plan->ready;
 
+        /* All of them are sent when the job goes on. */
         if (plan->job->rejoin.phase != REJOIN_NONE)
-                /* All of them are sent when the job goes on. */
                 return GRADSYNC_OK;
         while (ready->sent < ready->queued && plan->step.outcome == WIRE__OUTCOME__OPEN) {
                 int r = plan->job->gs->standalone ? ready_reduce_alone(plan, ready->sent)

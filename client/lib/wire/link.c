@@ -106,8 +106,8 @@ static void link_wake_threads(struct link *link) {
 }
 
 void link_notify(struct link *link) {
+        /* The caller's loop looks again. */
         if (link->nonblocking)
-                /* For the caller's loop. */
                 link_wake_poller(link);
         link_wake_threads(link);
 }
@@ -130,8 +130,8 @@ void link_fail(struct link *link, int code) {
                 shutdown(link->sock,
                          /* It stays readable, so that a caller's loop comes to hear of it. */
                          SHUT_RDWR);
+        /* Without a connection it is this that makes epoll readable. */
         if (link->state != LINK_UP)
-                /* And so does this. */
                 link_wake_poller(link);
         link_notify(link);
 }
@@ -272,8 +272,8 @@ static void link_take_frame(struct link *link, struct fdpass_packet *packet) {
                                             : "a frame came with another number of fds than it announces");
                 return;
         }
+        /* It is a notice of a newer minor version. */
         if (header.request == 0 && codec_descriptor(header.type) == NULL)
-                /* A notice of a newer minor version. */
                 return;
         message = codec_unpack(&link->codec, header.type, packet->data + FRAME_HEADER, header.length, &why);
         if (message == NULL) {

@@ -66,8 +66,8 @@ int request_wait(struct gradsync *gs, struct request *request, uint64_t deadline
         while (!request->answered) {
                 int r = context_wait(gs, deadline);
 
+                /* By another thread, or in the very moment of a signal. */
                 if (request->answered)
-                        /* By another thread, or in the very moment of a signal. */
                         break;
                 if (r == GRADSYNC_TIMEOUT)
                         return request_give_up(gs);
@@ -120,8 +120,8 @@ int request_message(void *owner, const struct frame_header *header, const Protob
 
         while (request != NULL && request->id != header->request)
                 request = request->next;
+        /* The call that asked was given up. */
         if (request == NULL || request->answered)
-                /* The call that asked was given up. */
                 return GRADSYNC_OK;
         request->answered = true;
         if (header->type == WIRE__MESSAGE_TYPE__REFUSED)
