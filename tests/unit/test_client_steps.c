@@ -77,8 +77,7 @@ static void test_times_of_steps(void **state) {
         assert_int_equal(d.plan->page->elapsed_ns, 11 * NSEC_PER_SEC);
         assert_int_equal(gradsync_ready(d.plan, 1), GRADSYNC_OK);
         pass(16);
-        while (d.plan->step.outcome ==
-               WIRE__OUTCOME__OPEN)
+        while (d.plan->step.outcome == WIRE__OUTCOME__OPEN)
                 assert_int_not_equal(gradsync_wait(d.plan, 1), GRADSYNC_OK);
         info = finish(&d, GRADSYNC_VOID_RETRY);
         assert_true(info.exposed_s == 12 && info.elapsed_s == 28);
@@ -280,11 +279,13 @@ static void script_rejoin(struct played *d) {
 
 /* Two of three buckets are said, or all of a step that is committed, when the daemon goes. */
 static void rejoin(int way) {
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         struct played d;
 
         how = way;
         told = (struct told){ .launched = 77 };
-        play(&d, script_rejoin);
+        options.reconnect_timeout_ms = 600000;
+        play_with(&d, script_rejoin, FRAME_MINOR, &options);
         plan_of(&d, 3);
         for (uint32_t i = 3; i-- > (how == COMMITTED ? 0 : 1);)
                 assert_int_equal(gradsync_ready(d.plan, i), GRADSYNC_OK);
@@ -329,10 +330,12 @@ static void script_gone(struct played *d) {
 
 /* The pause between two attempts doubles, up to a fifth of a second. */
 static void test_the_pause_between_attempts(void **state) {
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         uint64_t ms = 2;
         struct played d;
 
-        play(&d, script_gone);
+        options.reconnect_timeout_ms = 600000;
+        play_with(&d, script_gone, FRAME_MINOR, &options);
         while (d.gs->link.state == LINK_UP)
                 assert_int_equal(gradsync_dispatch(d.gs), GRADSYNC_OK);
         for (unsigned i = 0; i < 12; i++) {

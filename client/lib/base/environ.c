@@ -166,10 +166,9 @@ static int environ_take_row(const struct row *row, struct environ_job *ret) {
                 r = environ_optional(row->local_rank, UINT32_MAX, -1, &ret->local_rank);
         if (r == GRADSYNC_OK)
                 r = environ_optional(row->incarnation, INT64_MAX, 0, &ret->incarnation);
+        /* No launcher has a variable of its own for this. */
         if (r == GRADSYNC_OK && ret->rank >= 0)
-                r = environ_optional("GRADSYNC_INSTANCE", INT64_MAX - 1, -1,
-                                     /* No launcher has a variable of its own for this. */
-                                     &ret->instance);
+                r = environ_optional("GRADSYNC_INSTANCE", INT64_MAX - 1, -1, &ret->instance);
         if (r != GRADSYNC_OK)
                 return r;
         ret->world = (uint32_t)world;

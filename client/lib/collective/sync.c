@@ -52,9 +52,8 @@ static int sync_begin(struct gradsync_job *job, const struct gradsync_state *sta
         sync->mine.claims = job->standing.claims;
         for (uint32_t i = 0; i < n; i++)
                 sync->mine.bytes += state[i].bytes;
-        sync->all = calloc(job->wish.max_world,
-                           /* The world may grow before all have been asked. */
-                           sizeof(*sync->all));
+        /* The world may grow before all have been asked. */
+        sync->all = calloc(job->wish.max_world, sizeof(*sync->all));
         if (sync->all == NULL)
                 return fail(GRADSYNC_NO_MEMORY, "no memory to gather the state of %u members",
                             job->wish.max_world);

@@ -126,10 +126,9 @@ void link_fail(struct link *link, int code) {
                 return;
         link->failed = code;
         snprintf(link->why, sizeof(link->why), "%s", fail_text());
+        /* It stays readable, so that a caller's loop comes to hear of it. */
         if (link->sock >= 0)
-                shutdown(link->sock,
-                         /* It stays readable, so that a caller's loop comes to hear of it. */
-                         SHUT_RDWR);
+                shutdown(link->sock, SHUT_RDWR);
         /* Without a connection it is this that makes epoll readable. */
         if (link->state != LINK_UP)
                 link_wake_poller(link);
