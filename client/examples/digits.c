@@ -8,8 +8,9 @@
  * gradients straight into memory shared with the daemon and marks them ready, so the last layer is being
  * averaged while the first is still being computed. After each epoch the members compare a hash of their
  * parameters: they are equal, bit by bit, or the program fails. With equal seed and batch, any number of
- * members follows the same loss curve. Under `gradsyncctl run --restart` any member can be killed at any time: the
- * others wait for its successor, give it their state, and end with the parameters of the undisturbed run.
+ * members follows the same loss curve. Under `gradsyncctl run --restart` any member can be killed at any
+ * time: the others wait for its successor, give it their state, and end with the parameters of the
+ * undisturbed run.
  *
  * The model is in mlp.c, the reader of the data in dataset.c, the command line in options.c.
  */
@@ -42,7 +43,8 @@ struct trainer {
         struct gradsync_plan *plan;
         size_t rank, world;
 
-        uint64_t step;     /* done so far, all epochs together; with the next, what there is to know of how far we are */
+        /* Steps done so far, in all epochs together. This and `compared` say how far the training is. */
+        uint64_t step;
         uint64_t compared; /* epochs whose parameters have been compared */
         uint64_t reported; /* epochs that this process has reported */
         uint64_t ordered;  /* epochs for which `order` has been shuffled */
@@ -85,7 +87,7 @@ static void check(const struct trainer *t, const char *what, int result) {
 /* --- Setting up
  * ----------------------------------------------------------------------------------------------------- */
 
-/* Somebody keeps us waiting: say whom for, on our own terminal. */
+/* A member keeps this one waiting: says which one, on the terminal of this trainer. */
 static void stalled(void *trainer, struct gradsync_job *job, const struct gradsync_stall *stall) {
         const struct trainer *t = trainer;
         fprintf(stderr, "digits: rank %zu: %s\n", t->rank, stall->text);
@@ -155,7 +157,7 @@ static void set_up(struct trainer *t) {
                 fail(t, "cannot set up", "out of memory");
 }
 
-/* The state of the member that is furthest becomes everybody's: at the start, and when somebody is new. */
+/* All members get the newest state among them: at the start, and when a member is new. */
 static void synchronise_state(struct trainer *t) {
         const struct gradsync_state state[] = {
                 { t->mlp.memory, 2 * t->mlp.params * sizeof(float) },
@@ -222,7 +224,8 @@ static int train_step(struct trainer *t, struct epoch *epoch) {
         loss = mlp_forward(&t->mlp, t->image, t->label, t->share);
         r = synchronise(t, &info);
         if (is_void(r)) {
-                fprintf(stderr, "digits: rank %zu: step %" PRIu64 " is void: %s\n", t->rank, t->step + 1, info.cause);
+                fprintf(stderr, "digits: rank %zu: step %" PRIu64 " is void: %s\n", t->rank, t->step + 1,
+                        info.cause);
                 return r;
         }
         check(t, "finish", r);
@@ -262,7 +265,7 @@ static int train_next(struct trainer *t, struct epoch *epoch) {
         return train_step(t, epoch);
 }
 
-/* Sums over the members turn our loss and our time into everybody's. */
+/* Sums of the loss and the time over all members. */
 static int add_up(struct trainer *t, const struct epoch *ours, struct epoch *all) {
         double sums[3] = { ours->loss, ours->exposed, ours->rows };
         int r = gradsync_allreduce(t->job, sums, 3, GRADSYNC_F64, GRADSYNC_SUM);
@@ -297,7 +300,7 @@ static void report_epoch(const struct trainer *t, size_t number, const struct ep
                e->seconds > 0. ? 100. * e->exposed / e->seconds : 0., e->norm);
 }
 
-/* Everybody has shown everybody their hash. Equal parameters are what all of this is for. */
+/* All members have the hashes of all. Equal parameters are what all of this is for. */
 static void compare_hashes(const struct trainer *t, const struct epoch *epoch) {
         for (size_t rank = 0; rank < t->world; rank++) {
                 if (t->hashes[rank] == epoch->hash)

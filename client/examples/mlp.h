@@ -26,8 +26,9 @@ struct mlp {
         size_t params;      /* numbers to be learned, all layers together */
         size_t rows;        /* of the latest forward pass */
         const float *input; /* likewise; the caller's, until backward is done */
-        float *memory;      /* what the layers point into; starts with the parameters and their velocities, the state:
-                               2 × params numbers */
+        /* What the layers point into. It starts with the state, which is the parameters and their velocities:
+         * 2 × params numbers. */
+        float *memory;
         struct mlp_layer layer[MLP_LAYERS_MAX];
 };
 
@@ -50,7 +51,7 @@ void mlp_update(struct mlp *mlp, size_t layer, const float *weight_gradient, con
 /* How many rows get their own label the highest probability; any number of rows. */
 size_t mlp_correct(struct mlp *mlp, const float *input, const uint8_t *label, size_t rows);
 
-/* 64 bits over all parameters: equal exactly if they are, bit by bit (but for a chance of 2^-64). */
+/* 64 bits over all parameters: equal exactly if they are, bit by bit (except for a chance of 2^-64). */
 uint64_t mlp_hash(const struct mlp *mlp);
 
 #endif
