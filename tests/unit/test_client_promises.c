@@ -261,6 +261,101 @@ static void test_a_job_that_is_over_stays_over(void **state) {
         played_end(&d);
 }
 
+/* ---- synchronising the state ---- */
+
+static uint8_t *staging;
+
+static void let_stage(struct played *d) {
+        Wire__StagingArena arena = WIRE__STAGING_ARENA__INIT;
+        Wire__StagingReady ready = WIRE__STAGING_READY__INIT;
+        int fd = memfd_create("staging", MFD_CLOEXEC);
+
+        TAKE(d, STAGING, Staging);
+        EXPECT(fd >= 0 && ftruncate(fd, 4 * ARENA_PAGE) == 0);
+        staging = mmap(NULL, 4 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        EXPECT(staging != MAP_FAILED);
+        arena.has_bytes = true;
+        arena.bytes = 4 * ARENA_PAGE;
+        say(d, WIRE__MESSAGE_TYPE__STAGING_ARENA, d->request, &arena.base, fd);
+        close(fd);
+        TAKE(d, STAGING_MAPPED, StagingMapped);
+        ANSWER(d, STAGING_READY, ready);
+}
+
+/* The next operation, of this generation, gathers what this member says, as if the other said the same. */
+static void gather(struct played *d, uint32_t generation) {
+        const Wire__Operation *operation = TAKE(d, OPERATION, Operation);
+
+        EXPECT(operation->generation == generation);
+        for (unsigned rank = 0; rank < 2; rank++)
+                memcpy(staging + operation->output + rank * operation->bytes, staging, operation->bytes);
+}
+
+static void script_synchronised(struct played *d) {
+        Wire__OperationDone done = WIRE__OPERATION_DONE__INIT;
+
+        let_join(d);
+        let_plan(d);
+        next_generation(d, 2, true);
+        let_stage(d);
+        gather(d, 2);
+        ANSWER(d, OPERATION_DONE, done);
+        TAKE(d, READY, Ready);
+        next_generation(d, 3, false);
+}
+
+static void sync_state(struct played *d) {
+        uint64_t step = 5, weights = 1;
+        struct gradsync_state state = { &weights, sizeof(weights) };
+
+        assert_int_equal(gradsync_sync_state(d->job, &state, 1, &step), GRADSYNC_OK);
+        assert_int_equal(step, 5);
+}
+
+/* Members are behind until they have synchronised, and not after it. */
+static void test_behind_until_synchronised(void **state) {
+        struct played d;
+
+        play(&d, script_synchronised);
+        plan_of(&d, 1);
+        while (gradsync_generation(d.job) < 2)
+                assert_int_equal(gradsync_dispatch(d.gs), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_VOID_BEHIND);
+        sync_state(&d);
+        assert_int_equal(gradsync_ready(d.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_VOID_RETRY);
+        munmap(staging, 4 * ARENA_PAGE);
+        played_end(&d);
+}
+
+static void script_newcomer(struct played *d) {
+        Wire__OperationDone done = WIRE__OPERATION_DONE__INIT;
+        uint32_t request;
+
+        let_join(d);
+        let_stage(d);
+        gather(d, 1);
+        request = d->request;
+        next_generation(d, 2, true);
+        next_generation(d, 3, false);
+        d->request = request;
+        ANSWER(d, OPERATION_DONE, done);
+        gather(d, 3);
+        ANSWER(d, OPERATION_DONE, done);
+}
+
+/* A member that comes during the synchronisation has a part in it, also if another generation follows at once. */
+static void test_a_newcomer_during_the_synchronisation(void **state) {
+        struct played d;
+
+        play(&d, script_newcomer);
+        sync_state(&d);
+        assert_int_equal(gradsync_generation(d.job), 3);
+        assert_int_equal(d.job->standing.told, 3);
+        munmap(staging, 4 * ARENA_PAGE);
+        played_end(&d);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(test_a_plan_is_there_until_the_daemon_has_let_go),
@@ -271,6 +366,8 @@ int main(void) {
                 cmocka_unit_test(test_variables_beside_the_rows),
                 cmocka_unit_test(test_states_that_may_follow),
                 cmocka_unit_test(test_a_job_that_is_over_stays_over),
+                cmocka_unit_test(test_behind_until_synchronised),
+                cmocka_unit_test(test_a_newcomer_during_the_synchronisation),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
