@@ -267,6 +267,8 @@ static void script_rejoin(struct played *d) {
                 next_generation(d, 2, false);
                 return;
         }
+        if (how == OPENED)
+                pthread_barrier_wait(&gate); /* what is marked until then waits */
         resumed.has_job = resumed.has_generation = true;
         resumed.job = HANDLE;
         resumed.generation = 2;
@@ -285,16 +287,23 @@ static void rejoin(int way) {
         how = way;
         told = (struct told){ .launched = 77 };
         options.reconnect_timeout_ms = 600000;
+        pthread_barrier_init(&gate, NULL, 2);
         play_with(&d, script_rejoin, FRAME_MINOR, &options);
         plan_of(&d, 3);
         for (uint32_t i = 3; i-- > (how == COMMITTED ? 0 : 1);)
                 assert_int_equal(gradsync_ready(d.plan, i), GRADSYNC_OK);
-        while (d.gs->link.connection == 0 || d.job->rejoin.phase != REJOIN_NONE)
+        while (d.gs->link.connection == 0 ||
+               d.job->rejoin.phase != (how == OPENED ? REJOIN_TOLD : REJOIN_NONE))
                 assert_int_equal(gradsync_dispatch(d.gs), GRADSYNC_OK);
-        if (how == OPENED)
+        if (how == OPENED) {
                 assert_int_equal(gradsync_ready(d.plan, 0), GRADSYNC_OK);
+                assert_int_equal(d.plan->ready.queued, 3);
+                assert_int_equal(d.plan->ready.sent, 2);
+                pthread_barrier_wait(&gate);
+        }
         finish(&d, how == VOIDED ? GRADSYNC_VOID_RETRY : GRADSYNC_OK);
         played_end(&d);
+        pthread_barrier_destroy(&gate);
 }
 
 static void test_rejoin_from_an_open_step(void **state) {
