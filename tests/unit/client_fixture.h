@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A daemon for unit tests of the library: a thread that runs a script of frames, and a clock that moves only when
- * a script or a test moves it. So what the library measures can be compared with numbers, and what the daemon
- * says comes at the moment that the test is about. A test program includes this header once.
+ * A daemon for unit tests of the library: a thread that runs a script of frames, and a clock that moves only
+ * when a script or a test moves it. So what the library measures can be compared with numbers, and what the
+ * daemon says comes at the moment that the test is about. A test program includes this header once.
  */
 #pragma once
 
@@ -241,7 +241,7 @@ static inline void play_with(struct played *d, script_fn script, unsigned minor,
         struct gradsync_options options = *given;
         struct timespec now;
 
-        /* Timers of the kernel follow its own clock, so what is armed for a moment from now on is due soon. */
+        /* The kernel's timers follow its own clock: what is armed for a moment from now is due soon. */
         syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
         __atomic_store_n(&client_now, (uint64_t)now.tv_sec * NSEC_PER_SEC + (uint64_t)now.tv_nsec,
                          __ATOMIC_SEQ_CST);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the library promises: nothing is unmapped before the daemon has let go of it, nothing is said before it
- * is true, and nothing that was said is lost.
+ * What the library promises: nothing is unmapped before the daemon has let go of it, nothing is said before
+ * it is true, and nothing that was said is lost.
  */
 #include "client_fixture.h"
 
@@ -344,7 +344,7 @@ static void script_newcomer(struct played *d) {
         ANSWER(d, OPERATION_DONE, done);
 }
 
-/* A member that comes during the synchronisation has a part in it, also if another generation follows at once. */
+/* A member that comes during the synchronisation has a part in it, also if a generation follows at once. */
 static void test_a_newcomer_during_the_synchronisation(void **state) {
         struct played d;
 
