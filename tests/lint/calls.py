@@ -1,0 +1,177 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Who calls whom among the files of the product, and which static functions share a name.
+
+A file is what its .c and its .h are together. It calls another one if it mentions an external function of it,
+or a static inline function of its header, anywhere except in a comment, a string or a declaration: a function
+that is handed over counts as called, and a macro calls where it is used. A cycle is a strongly connected
+component of more than one file; cycles of folders likewise, where a folder and the folder that it lies in are
+two.
+
+    python3 tests/lint/calls.py [TREE]
+"""
+import collections
+import pathlib
+import sys
+from typing import NamedTuple
+
+import csource
+
+TOP = ("daemon", "client", "proto")
+# Cycles of files are counted in each of these by itself; what lies in none of them belongs to its top folder.
+TREES = ("daemon", "client/lib", "client/cli", "client", "proto")
+
+
+class Calls(NamedTuple):
+    files: set          # all of them, without suffix
+    edges: dict         # file -> {other file: {functions of it that it mentions}}
+    namesakes: dict     # name of a static function that stands in several files -> [files, with suffix]
+
+    def cycles(self, tree):
+        """The cycles of files of one of TREES, the longest first."""
+        return [cycle for cycle in components(self.edges) if len(cycle) > 1 and tree_of(cycle[0]) == tree]
+
+    def folder_edges(self):
+        """{folder: {other folder: {(file, other file)}}}"""
+        edges = collections.defaultdict(lambda: collections.defaultdict(set))
+        for user, used in self.edges.items():
+            for other in used:
+                if folder(user) != folder(other):
+                    edges[folder(user)][folder(other)].add((user, other))
+        return edges
+
+    def folder_cycles(self):
+        return [cycle for cycle in components(self.folder_edges()) if len(cycle) > 1]
+
+
+def tree_of(file):
+    return next(tree for tree in TREES if file.startswith(tree + "/"))
+
+
+def folder(file):
+    return str(pathlib.PurePosixPath(file).parent)
+
+
+def components(edges):
+    """Strongly connected components of {node: nodes}, each sorted, the largest first: Tarjan's, without
+    recursion."""
+    number, low, stack, found = {}, {}, [], []
+
+    def enter(node):
+        number[node] = low[node] = len(number)
+        stack.append(node)
+        return node, iter(sorted(edges.get(node, ())))
+
+    for root in sorted(edges):
+        work = [] if root in number else [enter(root)]
+        while work:
+            node, rest = work[-1]
+            other = next(rest, None)
+            if other is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == number[node]:
+                    at = stack.index(node)
+                    found.append(sorted(stack[at:]))
+                    del stack[at:]
+            elif other not in number:
+                work.append(enter(other))
+            elif other in stack:
+                low[node] = min(low[node], number[other])
+    return sorted(found, key=lambda each: (-len(each), each))
+
+
+def sources(tree):
+    """{path in the tree: csource.Source} of all C files of the product."""
+    return {path.relative_to(tree).as_posix(): csource.read(path.read_text())
+            for top in TOP for path in sorted((tree / top).rglob("*"))
+            if path.suffix in (".c", ".h") and path.is_file()}
+
+
+def stem(path):
+    return path.rsplit(".", 1)[0]
+
+
+def used_names(source, macros):
+    """Names that a file uses and does not define as functions, through macros too."""
+    own = {item.name for item in source.items if item.function}
+    names, used = set(), []
+    for item in source.items:
+        hidden = csource.locals_of(item) if item.function else set()
+        names.update(token.text for token in csource.mentions(item.body) if token.text not in hidden)
+    waiting = names - own
+    while waiting:
+        name = waiting.pop()
+        used.append(name)
+        names.add(name)
+        for tokens in macros.get(name, ()):
+            waiting.update({token.text for token in csource.mentions(tokens)} - names - own)
+    return used
+
+
+def nearest(user, definers):
+    """Of several files with an external function of that name, those that a file means: of its folder, or
+    else of its program, or else all."""
+    for near in (folder, tree_of):
+        found = {file for file in definers if near(file) == near(user)}
+        if found:
+            return found
+    return definers
+
+
+def read(tree):
+    found = sources(pathlib.Path(tree))
+    external, everywhere, statics = (collections.defaultdict(set) for _ in range(3))
+    macros = collections.defaultdict(list)
+    for path, source in found.items():
+        for item in source.items:
+            if item.function:
+                everywhere[item.name].add(path)
+                if item.static:
+                    statics[item.name].add(path)
+                if not item.static or path.endswith(".h"):
+                    external[item.name].add(stem(path))
+        for name, tokens in source.macros:
+            macros[name].append(tokens)
+    edges = collections.defaultdict(lambda: collections.defaultdict(set))
+    for path, source in found.items():
+        user = stem(path)
+        for name in used_names(source, macros):
+            definers = external.get(name, set())
+            if user not in definers:
+                for other in nearest(user, definers):
+                    edges[user][other].add(name)
+    return Calls({stem(path) for path in found}, {user: dict(used) for user, used in edges.items()},
+                 {name: sorted(everywhere[name]) for name in sorted(statics) if len(everywhere[name]) > 1})
+
+
+def inner_edges(edges, cycle):
+    """The lines of a cycle: who calls what of whom in it."""
+    for user in cycle:
+        for other in sorted(set(edges.get(user, ())) & set(cycle)):
+            yield user, other, edges[user][other]
+
+
+def report(calls):
+    for tree in TREES:
+        cycles = calls.cycles(tree)
+        longest = max(map(len, cycles), default=0)
+        print(f"{tree}: {len(cycles)} cycles, the longest of {longest} files")
+        for cycle in cycles:
+            print(f"  {len(cycle)} files:")
+            for user, other, names in inner_edges(calls.edges, cycle):
+                print(f"    {user} -> {other}: {', '.join(sorted(names))}")
+    folders = calls.folder_cycles()
+    print(f"folders: {len(folders)} cycles, {sum(map(len, folders))} folders in them")
+    for cycle in folders:
+        print(f"  {len(cycle)} folders:")
+        for user, other, files in inner_edges(calls.folder_edges(), cycle):
+            print(f"    {user} -> {other}: {', '.join(f'{a} -> {b}' for a, b in sorted(files))}")
+    print(f"namesakes: {len(calls.namesakes)} static functions share their name")
+    for name, paths in calls.namesakes.items():
+        print(f"  {name}: {', '.join(paths)}")
+
+
+if __name__ == "__main__":
+    report(read(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2]))
