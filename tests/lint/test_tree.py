@@ -1,30 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Habits of the tree that a machine can check: licence lines, opening words, lengths, nothing left undone."""
-import pathlib
 import re
-import shutil
-import subprocess
 
 import pytest
 
-TREE = pathlib.Path(__file__).resolve().parents[2]
+from tree import TREE, tracked
+
 LONGEST_FILE, LONGEST_FUNCTION = 1000, 100
 CODE = (".c", ".h", ".cc", ".cu", ".py", ".sh", ".proto")
-
-
-def tracked():
-    """Files of the tree: what git knows; without git, or in a tarball, what is there."""
-    names = None
-    if shutil.which("git"):
-        command = ["git", "-C", str(TREE), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-        done = subprocess.run(command, capture_output=True, check=False)
-        if done.returncode == 0:
-            names = [TREE / name for name in done.stdout.decode().split("\0") if name]
-    if names is None:
-        names = [path for path in TREE.rglob("*")
-                 if not path.relative_to(TREE).parts[0].startswith(("build", ".git"))]
-    return sorted(path for path in names if path.is_file() and not path.is_symlink())
-
 
 FILES = [path for path in tracked()
          if path.suffix in CODE or path.name in ("meson.build", "meson_options.txt")]

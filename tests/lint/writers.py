@@ -3,9 +3,9 @@
 """Who writes the states of the daemon's objects.
 
 A state is a member of a structure named `state` whose type is `enum …_state`, or one of OTHERS. It has one
-writer, a function whose name ends in _set_state, which checks and records each change. A first value that stands
-in an initialiser, or that calloc gives, is no change. Prints each assignment elsewhere, and the writers of each
-state.
+writer, a function whose name ends in _set_state, which checks and records each change. A first value that
+stands in an initialiser, or that calloc gives, is no change. Prints each assignment elsewhere, and the
+writers of each state.
 
     python3 tests/lint/writers.py [TREE]
 """
