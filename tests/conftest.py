@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for all Python tests: a skipped test is a failed one, unless it needs a GPU, or CUDA to build with."""
+"""What holds for all Python tests: a skipped test is a failed one, unless a marker names what the machine may
+lack.
+
+A GPU, or CUDA to build with, may be missing anywhere; a service manager only where it is not continuous
+integration that tests.
+"""
+import os
+
 import pytest
+
+MAY_BE_SKIPPED = ("gpu", "cuda") if os.environ.get("CI") else ("gpu", "cuda", "manager")
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
-    allowed = any(item.get_closest_marker(name) for name in ("gpu", "cuda"))
+    allowed = any(item.get_closest_marker(name) for name in MAY_BE_SKIPPED)
     if report.skipped and not hasattr(report, "wasxfail") and not allowed:
         report.outcome = "failed"
-        report.longrepr = f"skipped, though only tests that need a GPU or CUDA may be: {report.longrepr}"
+        report.longrepr = f"skipped, though only tests of {', '.join(MAY_BE_SKIPPED)} may be: {report.longrepr}"
