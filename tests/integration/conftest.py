@@ -13,6 +13,9 @@ import pytest
 
 import harness
 import served
+from peer import small_plan
+from returning import Returning
+from teams import GRACE, Team
 
 
 @pytest.fixture(scope="session")
@@ -133,3 +136,33 @@ def serve(daemon, peers):
     yield start
     for each in made:
         each.verify()
+
+
+@pytest.fixture
+def team(member, daemon, build):
+    def start(settings=None, **options):
+        served = daemon(settings=GRACE if settings is None else settings)
+
+        def one(daemon_):
+            made = member(daemon_)
+            made.build_ctl = build / harness.CTL
+            return made
+        return Team(one, served, **options)
+    return start
+
+
+@pytest.fixture
+def pair(peers):
+    """pair(daemon, name, buckets, uid) -> two Returning members of one job with a plan, no step begun."""
+    def start(served, name="pair", buckets=2, uid=None):
+        made = [peers(Returning(served.socket, uid)) for _ in range(2)]
+        requests = [each.join_send(name, 2, rank, rejoin_grace_ms=0) for rank, each in enumerate(made)]
+        for each, request in zip(made, requests):
+            each.name, each.member = name, each.joined(request).member
+        plans = [small_plan(buckets) for _ in made]
+        requests = [each.plan_send(plan) for each, plan in zip(made, plans)]
+        mapped = [each.plan_arena(plan, request) for each, plan, request in zip(made, plans, requests)]
+        for each, request in zip(made, mapped):
+            each.expect("PLAN_AGREED", request)
+        return made
+    return start

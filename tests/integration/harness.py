@@ -433,3 +433,18 @@ def anonymous_of(pid):
     kernel leaves out what the CPUs, or the threads, have not handed in yet, and that may be megabytes."""
     text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(re.search(r"^Anonymous: +(\d+) kB$", text, re.M)[1]) * 1024
+
+
+def stop(served):
+    """As `systemctl stop` would, without waiting for what is open longer than it takes."""
+    served.signal(signal.SIGTERM)
+    assert served.program.wait() == 0, served.log
+
+
+def kill(served):
+    assert served.program.kill() == -signal.SIGKILL
+
+
+def events(text):
+    """The JSON lines of all members, whatever stands before them."""
+    return [json.loads(line[line.index("{"):]) for line in text.splitlines() if "{" in line]

@@ -16,25 +16,16 @@ import random
 import resource
 import signal
 import socket
-import struct
 import sys
 import time
 
-HEADER = struct.Struct("<HBBHHII")
+from octets import HEADER, varint
+
 HELLO, JOIN, LEAVE, STATUS = 1, 10, 12, 50
 PLAN_BEGIN, PLAN_PARAMS, PLAN_BUCKETS, PLAN_COMMIT, PLAN_MAPPED, READY, OPERATION = 20, 21, 22, 23, 25, 30, 44
 BATCH = 100
 MOST = (1 << 64) - 1
 LOST = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EAGAIN, errno.ETOOMANYREFS, None)      # None: a time-out
-
-
-def varint(value):
-    out = bytearray()
-    while value > 0x7f:
-        out.append(value & 0x7f | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def fields(**numbered):

@@ -20,6 +20,7 @@ import time
 
 import wire
 from harness import DEADLINE
+from octets import send_packet
 
 PAGE = 4096
 MADV_POPULATE_WRITE = 23
@@ -204,10 +205,7 @@ class Peer:
     # -- frames
 
     def send_raw(self, data, fds=()):
-        if fds:
-            socket.send_fds(self.sock, [data], list(fds))
-        else:
-            self.sock.send(data)
+        send_packet(self.sock, data, fds)
 
     def send(self, kind, /, request=None, fds=(), **fields):
         """Sends one message built from `fields`; returns its request id."""
@@ -541,3 +539,20 @@ class Crew:
     def close(self):
         for peer in self.peers:
             peer.close()
+
+
+def header(kind=1, fds=0, length=0, request=7, **wrong):
+    return wire.header(kind, length, request, fds, **wrong)
+
+
+def rejected(peer, *codes):
+    """The daemon says one of `codes` and hangs up."""
+    reason = peer.hangup()
+    assert reason is not None, "closed without a reason"
+    assert reason.code in (codes or ("PROTOCOL",)), reason
+    assert reason.text
+    return reason
+
+
+def align(value, to=64):
+    return (value + to - 1) // to * to

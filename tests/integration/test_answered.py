@@ -12,7 +12,7 @@ import harness
 import wire
 from fake import FakeDaemon
 from harness import wait_until
-from test_client import ask, fields, join, together
+from trainers import ask, fields, join, together
 
 
 def restart(served, end):

@@ -11,30 +11,12 @@ import random
 import resource
 import select
 import socket
-import struct
 
 import pytest
 
 import wire
 from harness import sanitized, wait_until
-from peer import Hangup, Refused, connect, small_plan
-
-HEADER = struct.Struct("<HBBHHII")
-MAGIC, MAJOR = 0x5347, 1
-
-
-def header(kind=1, fds=0, length=0, request=7, magic=MAGIC, major=MAJOR, flags=0):
-    return HEADER.pack(magic, major, flags, kind, fds, length, request)
-
-
-def rejected(peer, *codes):
-    """The daemon says one of `codes` and hangs up."""
-    reason = peer.hangup()
-    assert reason is not None, "closed without a reason"
-    assert reason.code in (codes or ("PROTOCOL",)), reason
-    assert reason.text
-    return reason
-
+from peer import Hangup, Refused, connect, header, rejected, small_plan
 
 @pytest.mark.parametrize("greeted", [False, True], ids=["before-hello", "after-hello"])
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 64, 4096, 65536])
@@ -98,7 +80,7 @@ def test_wrong_major_version(serve, major):
     peer = served.peer(hello=False)
     peer.send_raw(header(major=major))
     reason = rejected(peer, "VERSION")
-    assert str(MAJOR) in reason.text and str(major) in reason.text
+    assert str(wire.MAJOR) in reason.text and str(major) in reason.text
     served.go()
 
 

@@ -2,7 +2,6 @@
 """libgradsync against a real daemon: members driven line by line, each step's numbers known beforehand."""
 import os
 import pathlib
-import re
 import select
 import signal
 import socket
@@ -10,75 +9,14 @@ import struct
 
 import pytest
 
-from harness import SANITIZER, process_state, wait_until
+from harness import process_state, wait_until
 from peer import Crew, small_plan
-
-OK = "OK"
-
-
-@pytest.fixture
-def member(member):
-    """The fixture of conftest; at the end each member that lives must end well when its input does, whatever it went through."""
-    started = []
-
-    def start(*arguments, **options):
-        started.append(member(*arguments, **options))
-        return started[-1]
-
-    yield start
-    for each in started:
-        if each.process.poll() is None:
-            each.process.stdin.close()
-            status = each.wait()
-            assert status == 0, f"{status}: {each.err}"
-        assert not SANITIZER.search(each.err), each.err
+from trainers import OK, ask, crew, ending_well, fields, join, together
 
 
-def ask(member, command, code=OK):
-    """Rest of the member's answer, which must have this code."""
-    line = member.ask(command)
-    assert line is not None, f"{command}: the member has ended: {member.err}"
-    name, _, rest = line.partition(" ")
-    assert name == code, f"{command}: {line}"
-    return rest
-
-
-def fields(text):
-    return dict(re.findall(r"(\w+)=(\S*)", text))
-
-
-def join(members, name="job", world=None, options=""):
-    world = world or len(members)
-    for rank, each in enumerate(members):
-        each.say(f"join name={name} world={world} rank={rank} {options}")
-    for rank, each in enumerate(members):
-        line = each.line()
-        assert line.startswith("OK ") and f"rank={rank} " in line, line
-
-
-def together(members, command, code=OK):
-    """The command on all members at once."""
-    for each in members:
-        each.say(command)
-    rests = []
-    for each in members:
-        name, _, rest = each.line().partition(" ")
-        assert name == code, f"{command}: {name} {rest}"
-        rests.append(rest)
-    return rests
-
-
-def crew(member, served, world, params=("a f32 5", "b f32 3 2", "c f32"), options="", open_options=""):
-    """Members 0..world-1 of one job with one plan."""
-    members = [member(served) for _ in range(world)]
-    for each in members:
-        ask(each, f"open {open_options}")
-    join(members)
-    for each in members:
-        for param in params:
-            ask(each, f"param {param}")
-    together(members, f"plan {options}")
-    return members
+@pytest.fixture(name="member")
+def member_that_ends_well(member):
+    yield from ending_well(member)
 
 
 def step(members, code=OK):

@@ -2,8 +2,15 @@
 """Calls of libgradsync that return before they are done, for a signal or in a loop of the caller, and are called again."""
 import signal
 
+import pytest
+
 from harness import process_state, wait_until
-from test_client import ask, member, together  # noqa: F401
+from trainers import ask, ending_well, together
+
+
+@pytest.fixture(name="member")
+def member_that_ends_well(member):
+    yield from ending_well(member)
 
 # --- interruption
 

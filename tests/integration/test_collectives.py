@@ -2,7 +2,12 @@
 """Collectives of libgradsync against a real daemon."""
 import pytest
 
-from test_client import ask, crew, join, member, together  # noqa: F401
+from trainers import ask, crew, ending_well, join, together
+
+
+@pytest.fixture(name="member")
+def member_that_ends_well(member):
+    yield from ending_well(member)
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])

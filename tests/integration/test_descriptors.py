@@ -12,8 +12,7 @@ import pytest
 
 import awkward
 from harness import wait_until
-from peer import PAGE, Crew, Own, Peer, small_plan
-from test_bad_frames import header, rejected
+from peer import PAGE, Crew, Own, Peer, header, rejected, small_plan
 
 MALLORY = 4711
 

@@ -13,6 +13,7 @@ import signal
 import pytest
 
 import harness
+from harness import events
 
 DATA = pathlib.Path(__file__).resolve().parents[2] / "client/examples/data/digits.csv.gz"
 EPOCHS = 30
@@ -24,11 +25,6 @@ STEPS = TRAIN_ROWS // BATCH             # of one epoch
 
 # Pinned here, so that other defaults of the program do not change what is compared.
 SETTING = ["--json", "--epochs", EPOCHS, "--batch", BATCH, "--lr", 0.05, "--momentum", 0.9, "--seed", 1]
-
-
-def events(text):
-    """The JSON lines of all members, whatever stands before them."""
-    return [json.loads(line[line.index("{"):]) for line in text.splitlines() if "{" in line]
 
 
 def kind(found, name, rank=0):

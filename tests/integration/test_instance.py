@@ -7,11 +7,10 @@ import os
 import pytest
 
 import wire
-from harness import wait_until
+from harness import kill, wait_until
 from peer import Peer, small_plan
-from test_client import ask, fields
-from test_replace import GRACE, Team, void_behind
-from test_restart import kill
+from teams import GRACE, Team, void_behind
+from trainers import ask, fields
 
 
 class Counted(Team):

@@ -4,11 +4,11 @@ import os
 import re
 import time
 
+from exposition import parse, series
 from harness import wait_until
 from peer import Crew
-from test_client import ask, together
-from test_metrics import parse, series
-from test_replace import SHORT, team  # noqa: F401 pylint: disable=unused-import
+from teams import SHORT
+from trainers import ask, together
 
 MINE = {"job": "team", "uid": str(os.geteuid())}
 

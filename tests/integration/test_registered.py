@@ -15,14 +15,10 @@ import pytest
 import wire
 from harness import sanitized, wait_until
 from peer import PAGE, Hangup, Own, Plan, Refused, libc, punch, small_plan
-from test_client import ask, fields, join, together
+from trainers import ask, fields, join, together
 
 MIB = 1 << 20
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-
-
-def align(value, to=64):
-    return (value + to - 1) // to * to
 
 
 # -- peers

@@ -8,11 +8,10 @@ import signal
 import pytest
 
 import harness
-import wire
-from fake import FakeDaemon
+from fake import OldDaemon
 from harness import wait_until
-from test_client import ask, fields, join, together
-from test_registered import align
+from peer import align
+from trainers import ask, fields, join, together
 
 
 TYPES = ("f32", "f64", "bf16", "f32", "f32")
@@ -252,26 +251,6 @@ def test_a_trainer_that_punches_is_told(daemon, member):
     lost, other = (each.line() for each in members)
     assert lost.startswith("INVALID ") and "holes were punched" in lost, lost
     assert other.startswith("VOID_RETRY ") and "evicted" in other, other
-
-
-class OldDaemon(FakeDaemon):
-    """Of minor version 0: it forms a job of one, and would not know REGISTER."""
-
-    def __init__(self, path):
-        self.types = []
-        super().__init__(path, minor=0)
-
-    def _talk(self, client):
-        while True:
-            data = client.recv(wire.FRAME_MAX)
-            if not data:
-                return
-            head, _ = wire.parse(data)
-            self.types.append(wire.name(head.type))
-            if head.type == wire.pb.HELLO:
-                self._send(client, head, "WELCOME", wire.pb.Welcome(minor=0, instance=1, device="cpu", version="0.0.9"))
-            elif head.type == wire.pb.JOIN:
-                self._send(client, head, "JOINED", wire.pb.Joined(job=1, generation=1, rank=0, local_rank=0, world=1, member=1))
 
 
 def test_a_daemon_that_is_too_old(program, scratch):

@@ -7,9 +7,8 @@ import signal
 
 import pytest
 
-from harness import LONG, wait_until
-from test_client import ask, fields, join, together
-from test_restart import kill, step, stop
+from harness import LONG, kill, stop, wait_until
+from trainers import ask, fields, join, step, together
 
 PLAN = "plan first=64 bucket=64"
 

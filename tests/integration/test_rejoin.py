@@ -7,98 +7,14 @@ import signal
 import pytest
 
 import wire
+from harness import kill
 from peer import Peer, small_plan
-from test_restart import kill
-
-
-class Returning(Peer):
-    """A member made of single frames that comes back: what it says of the past is the test's."""
-
-    def __init__(self, path, uid=None):
-        super().__init__(path, uid, hello=False)
-        self.ask("HELLO", "WELCOME", minor=wire.MINOR, program="returning", library="peer", pid=os.getpid(), returns=True)
-        self.memory = {}
-
-    def plan_arena(self, plan, request, populate=True):
-        """Keeps the arena's memfd, as the library does."""
-        held = super().expect("PLAN_ARENA", request)
-        self.memory[plan.ordinal] = os.dup(self.fds[0])
-        self.early.insert(0, type("Kept", (), {"kind": "PLAN_ARENA", "request": request, "message": held, "fds": self.fds})())
-        return super().plan_arena(plan, request, populate)
-
-    def close(self):
-        for fd in self.memory.values():
-            os.close(fd)
-        self.memory = {}
-        super().close()
-
-    def rejoin_send(self, old, **changes):
-        """Asks for the place that `old` had; returns the request."""
-        fields = {"job": old.name, "incarnation": 0, "generation": old.generation, "rank": old.rank, "local_rank": old.rank,
-                  "world": old.world, "member": old.member, "min_world": old.world, "max_world": old.world, "asked_rank": True,
-                  "asked_slot": False, "rejoin_grace_ms": 0, "wait_ms": 60000, "operations": 0, "next_plan": len(old.plans),
-                  **changes}
-        return self.send("REJOIN", **{key: value for key, value in fields.items() if value is not None})
-
-    def rejoin(self, old, **changes):
-        self.job = self.expect("REJOINED", self.rejoin_send(old, **changes)).job
-        self.name, self.generation, self.rank = old.name, old.generation, old.rank
-        self.world, self.member = old.world, old.member
-
-    def offer(self, plan, fd, step, launched, **changes):
-        """Describes a plan again and offers its memory; returns the request."""
-        request = self.plan_send(plan, commit=False)
-        return self.send("REJOIN_PLAN", request, fds=[fd], job=self.job, plan=plan.ordinal, step=step, launched=launched, **changes)
-
-    def told(self):
-        return self.send("REJOIN_END", job=self.job)
-
-
-@pytest.fixture
-def pair(peers):
-    """pair(daemon, name, buckets, uid) -> two Returning members of one job with a plan, no step begun."""
-    def start(served, name="pair", buckets=2, uid=None):
-        made = [peers(Returning(served.socket, uid)) for _ in range(2)]
-        requests = [each.join_send(name, 2, rank, rejoin_grace_ms=0) for rank, each in enumerate(made)]
-        for each, request in zip(made, requests):
-            each.name, each.member = name, each.joined(request).member
-        plans = [small_plan(buckets) for _ in made]
-        requests = [each.plan_send(plan) for each, plan in zip(made, plans)]
-        mapped = [each.plan_arena(plan, request) for each, plan, request in zip(made, plans, requests)]
-        for each, request in zip(made, mapped):
-            each.expect("PLAN_AGREED", request)
-        return made
-    return start
-
-
-def back(peers, served, old, step, launched, **changes):
-    """The same member at the new daemon, everything told."""
-    made = peers(Returning(served.socket))
-    made.rejoin(old, **changes)
-    for ordinal, plan in old.plans.items():
-        made.offer(plan, old.memory[ordinal], step, launched)
-        made.plans[ordinal] = plan
-    made.told()
-    made.memory, old.memory, old.plans = old.memory, {}, {}
-    return made
+from returning import Returning, back, go
 
 
 def again(served):
     kill(served)
     served.start()
-
-
-def go(pair, step):
-    for each in pair:
-        plan = each.plans[0]
-        plan.step = step
-        for bucket in range(len(plan.buckets)):
-            each.write(plan, bucket, [each.rank + 1.0] * 256)
-            each.ready(plan, bucket)
-    for each in pair:
-        outcome, message, _ = each.outcome(each.plans[0])
-        assert outcome == "COMMITTED", message
-        assert set(each.read(each.plans[0], 0)) == {1.5}
 
 
 @pytest.mark.parametrize("said", [dict(launched=0), dict(launched=2, orderly=True)])
@@ -193,7 +109,8 @@ def test_one_has_heard_of_the_commit(daemon, pair, peers):
 
 
 def test_one_has_heard_of_the_next_generation(daemon, pair, peers):
-    """The daemon was killed while it told of a generation: void if it was a new one for who was told, else not."""
+    """The daemon was killed while it told of a generation: void if it was a new one for who was told, else
+    not."""
     served = daemon()
     old = pair(served)
     for resumed in (False, True):

@@ -6,9 +6,8 @@ import signal
 
 import pytest
 
-from harness import CTL, DIGITS, LONG, wait_until
-from test_client import ask, fields, join, together
-from test_digits import events
+from harness import CTL, DIGITS, LONG, events, kill, stop, wait_until
+from trainers import ask, bring, end, fields, join, step, together
 
 PARAMS = ("weight f32 3000", "bias f32 40")
 PLAN = "plan first=64 bucket=64"
@@ -28,37 +27,6 @@ def crew(member):
         assert step(members) == 1
         return members
     return start
-
-
-def bring(members):
-    for rank, each in enumerate(members):
-        ask(each, f"fill {rank + 1}")
-    together(members, "ready")
-
-
-def end(members):
-    """All finish, with OK, the right averages, and the same number."""
-    rests = [fields(rest) for rest in together(members, "finish")]
-    for each in members:
-        assert ask(each, f"check {(len(members) + 1) / 2}") == "right"
-    number, = {rest["step"] for rest in rests}
-    assert len({rest["norm"] for rest in rests}) == 1
-    return int(number)
-
-
-def step(members):
-    bring(members)
-    return end(members)
-
-
-def stop(served):
-    """As `systemctl stop` would, without waiting for what is open longer than it takes."""
-    served.signal(signal.SIGTERM)
-    assert served.program.wait() == 0, served.log
-
-
-def kill(served):
-    assert served.program.kill() == -signal.SIGKILL
 
 
 def generation(member):

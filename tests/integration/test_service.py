@@ -107,7 +107,7 @@ def does_steps(path):
 def trainers_notice_nothing(path):
     """The service is restarted and killed under trainers that do step after step."""
     from harness import MEMBER, Program
-    from test_client import crew, fields
+    from trainers import crew, fields
 
     members = crew(lambda _: Program(pathlib.Path(os.environ["GRADSYNC_BUILD"], MEMBER).resolve(), socket=path), None, 2)
     for each in members:

@@ -7,11 +7,10 @@ import re
 import pytest
 
 import harness
-from harness import wait_until
-from test_client import ask, fields, together
-from test_registered_members import OldDaemon
-from test_replace import GRACE, Team, void_behind
-from test_restart import kill, stop
+from fake import OldDaemon
+from harness import kill, stop, wait_until
+from teams import GRACE, Team, void_behind
+from trainers import ask, fields, together
 
 
 class Spared(Team):

@@ -12,7 +12,7 @@ import pytest
 import harness
 import wire
 from peer import Peer
-from test_rejoin import back, go, pair  # noqa: F401
+from returning import back, go
 
 NAME = "state"
 

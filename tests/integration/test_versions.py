@@ -13,7 +13,7 @@ import pytest
 import transcript
 import wire
 from harness import wait_until
-from test_client import ask
+from trainers import ask
 
 TRANSCRIPTS = sorted((pathlib.Path(__file__).resolve().parent / "transcripts").glob("*.bin"))
 NEWER = wire.unknown_fields()

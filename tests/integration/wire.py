@@ -18,10 +18,11 @@ import sys
 import tempfile
 import time
 
+from octets import HEADER, send_packet, varint
+
 MAGIC = 0x5347
 MAJOR = 1
 MINOR = 1
-HEADER = struct.Struct("<HBBHHII")
 FRAME_MAX = 65536
 PAYLOAD_MAX = FRAME_MAX - HEADER.size
 FDS_MAX = 2
@@ -111,15 +112,6 @@ def unknown_fields():
                      tag(1003, 1) + b"\x01\x02\x03\x04\x05\x06\x07\x08", tag(1001, 2) + varint(0)])
 
 
-def varint(value):
-    out = bytearray()
-    while value > 0x7f:
-        out.append(value & 0x7f | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def malformed(kind="HELLO", request=1):
     """{what is wrong: packet}: frames that a receiver must refuse whatever the state of the connection."""
     good = message(kind).SerializeToString()
@@ -199,10 +191,7 @@ class Wire:
         self.close()
 
     def send_raw(self, data, fds=()):
-        if fds:
-            socket.send_fds(self.sock, [data], list(fds))
-        else:
-            self.sock.send(data)
+        send_packet(self.sock, data, fds)
 
     def send(self, kind, /, payload=None, request=None, fds=(), suffix=b"", **fields):
         """Sends a message (built from `fields` if none is given, `suffix` behind it); returns its request."""

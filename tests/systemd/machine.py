@@ -24,6 +24,8 @@ import time
 import harness
 from harness import wait_until
 
+SERVICE, SOCKET = "gradsyncd@cpu.service", "gradsyncd@cpu.socket"
+
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 START = """
 mount --make-rprivate / 2>/dev/null
@@ -62,7 +64,14 @@ class Inside(harness.Program):
         super().destroy()
 
 
-class Machine:
+class Manager:
+    """What is asked of a service manager, through the systemctl() of whoever speaks to it."""
+
+    def show(self, unit, key):
+        return self.systemctl("show", "--property", key, "--value", unit).stdout.strip()
+
+
+class Machine(Manager):
     """`folder` holds the root and what else belongs to the machine; its name is in no socket path."""
 
     def __init__(self, folder, scratch):
@@ -155,9 +164,6 @@ class Machine:
 
     def systemctl(self, *words, **options):
         return self.run("systemctl", *words, **options)
-
-    def show(self, unit, key):
-        return self.systemctl("show", "--property", key, "--value", unit).stdout.strip()
 
     def active(self, unit):
         return self.show(unit, "ActiveState")

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from job import ask, form, step
-
-SERVICE = "gradsyncd@cpu.service"
+from machine import SERVICE
 
 
 @pytest.fixture

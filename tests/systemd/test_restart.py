@@ -4,7 +4,7 @@ import json
 
 from harness import wait_until
 from job import form, leave
-from test_system import SERVICE
+from machine import SERVICE
 
 END = "/var/tmp/end-of-training"
 

@@ -8,8 +8,7 @@ import pytest
 
 from harness import wait_until
 from job import ask, form, leave, step, together
-
-SERVICE, SOCKET = "gradsyncd@cpu.service", "gradsyncd@cpu.socket"
+from machine import SERVICE, SOCKET
 PATH = "/run/gradsync/cpu/socket"
 LOG = f"_SYSTEMD_UNIT={SERVICE}"
 DROP_IN = "/etc/gradsync/gradsyncd.conf.d/10-test.conf"

@@ -5,11 +5,10 @@ import json
 import pytest
 
 from harness import wait_until
+from machine import SERVICE, SOCKET, Manager
 
-SERVICE, SOCKET = "gradsyncd@cpu.service", "gradsyncd@cpu.socket"
 
-
-class Bob:
+class Bob(Manager):
     """The user, and the manager of his that runs without his being logged in."""
 
     def __init__(self, machine):
@@ -31,9 +30,6 @@ class Bob:
         """What a job of two says, which this user's daemon and no other serves."""
         done = self.run("gradsyncctl", "run", "--socket", self.path, "-n", "2", "--", "/opt/trainers/hello")
         return sorted(done.stdout.splitlines())
-
-    def show(self, unit, key):
-        return self.systemctl("show", "--property", key, "--value", unit).stdout.strip()
 
     def leave(self):
         self.systemctl("disable", "--quiet", "--now", SOCKET, SERVICE)

@@ -3,9 +3,8 @@
 import pytest
 
 from harness import wait_until
+from machine import SERVICE
 from traced import Traced, thread
-
-SERVICE = "gradsyncd@cpu.service"
 
 
 @pytest.fixture

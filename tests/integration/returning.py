@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members made of single frames that come back to the daemon that follows theirs: what they say of the past
+is the test's."""
+import os
+
+import wire
+from peer import Peer
+
+
+class Returning(Peer):
+    """A member made of single frames that comes back: what it says of the past is the test's."""
+
+    def __init__(self, path, uid=None):
+        super().__init__(path, uid, hello=False)
+        self.ask("HELLO", "WELCOME", minor=wire.MINOR, program="returning", library="peer", pid=os.getpid(),
+                 returns=True)
+        self.memory = {}
+
+    def plan_arena(self, plan, request, populate=True):
+        """Keeps the arena's memfd, as the library does."""
+        held = super().expect("PLAN_ARENA", request)
+        self.memory[plan.ordinal] = os.dup(self.fds[0])
+        kept = {"kind": "PLAN_ARENA", "request": request, "message": held, "fds": self.fds}
+        self.early.insert(0, type("Kept", (), kept)())
+        return super().plan_arena(plan, request, populate)
+
+    def close(self):
+        for fd in self.memory.values():
+            os.close(fd)
+        self.memory = {}
+        super().close()
+
+    def rejoin_send(self, old, **changes):
+        """Asks for the place that `old` had; returns the request."""
+        fields = {"job": old.name, "incarnation": 0, "generation": old.generation, "rank": old.rank,
+                  "local_rank": old.rank, "world": old.world, "member": old.member, "min_world": old.world,
+                  "max_world": old.world, "asked_rank": True, "asked_slot": False, "rejoin_grace_ms": 0,
+                  "wait_ms": 60000, "operations": 0, "next_plan": len(old.plans), **changes}
+        return self.send("REJOIN", **{key: value for key, value in fields.items() if value is not None})
+
+    def rejoin(self, old, **changes):
+        self.job = self.expect("REJOINED", self.rejoin_send(old, **changes)).job
+        self.name, self.generation, self.rank = old.name, old.generation, old.rank
+        self.world, self.member = old.world, old.member
+
+    def offer(self, plan, fd, step, launched, **changes):
+        """Describes a plan again and offers its memory; returns the request."""
+        request = self.plan_send(plan, commit=False)
+        return self.send("REJOIN_PLAN", request, fds=[fd], job=self.job, plan=plan.ordinal, step=step,
+                         launched=launched, **changes)
+
+    def told(self):
+        return self.send("REJOIN_END", job=self.job)
+
+
+def back(peers, served, old, step, launched, **changes):
+    """The same member at the new daemon, everything told."""
+    made = peers(Returning(served.socket))
+    made.rejoin(old, **changes)
+    for ordinal, plan in old.plans.items():
+        made.offer(plan, old.memory[ordinal], step, launched)
+        made.plans[ordinal] = plan
+    made.told()
+    made.memory, old.memory, old.plans = old.memory, {}, {}
+    return made
+
+
+def go(pair, step):
+    for each in pair:
+        plan = each.plans[0]
+        plan.step = step
+        for bucket in range(len(plan.buckets)):
+            each.write(plan, bucket, [each.rank + 1.0] * 256)
+            each.ready(plan, bucket)
+    for each in pair:
+        outcome, message, _ = each.outcome(each.plans[0])
+        assert outcome == "COMMITTED", message
+        assert set(each.read(each.plans[0], 0)) == {1.5}

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job of trainers each of which has a state, and may be lost and replaced."""
+import json
+import subprocess
+
+import harness
+from trainers import ask, fields, together
+
+GRACE = {"rejoin_grace": "60s"}
+SHORT = {"rejoin_grace": "50ms"}
+PARAMS = ("weight f32 300", "bias f32 7")
+
+
+class Team:
+    """Members of one job by rank, each with a plan and a state whose value is its number."""
+
+    def __init__(self, member, served, world=3, ranks=True, least=None, come=None, state=100000,
+                 open_options=""):
+        self.start, self.served, self.world, self.state = member, served, world, state
+        self.open_options = open_options
+        self.options = f"name=team min={least or world} max={world}"
+        # In ms; all of those who come are there in the beginning.
+        self.last_call = 1 if (come or world) < world else 600000
+        self.ranks = ranks
+        self.members = [self.fresh() for _ in range(come or world)]
+        for rank, each in enumerate(self.members):
+            each.say(self.join_line(rank))
+        for each in self.members:
+            assert each.line().startswith("OK ")
+        self.members.sort(key=lambda each: int(fields(ask(each, "place"))["rank"]))
+        for each in self.members:
+            self.register(each)
+        together(self.members, "plan")
+        for rank, each in enumerate(self.members):
+            ask(each, f"state {state} {rank + 1}")
+        for rest in together(self.members, "sync 0"):
+            assert rest == "step=0 value=1 strange=0", "rank 0 decides where nobody has a state"
+
+    def join_line(self, rank):
+        return f"join {self.options} last_call={self.last_call}" + (f" rank={rank}" if self.ranks else "")
+
+    def fresh(self):
+        made = self.start(self.served)
+        ask(made, f"open {self.open_options}")
+        return made
+
+    @staticmethod
+    def register(each):
+        for param in PARAMS:
+            ask(each, f"param {param}")
+
+    def kill(self, rank):
+        victim = self.members[rank]
+        victim.kill()
+        return victim
+
+    def survivors(self):
+        return [each for each in self.members if each.process.poll() is None]
+
+    def replace(self, rank, value=99):
+        """A new process in this place, up to its plan."""
+        made = self.fresh()
+        answer = fields(ask(made, self.join_line(rank)))
+        assert int(answer["rank"]) == rank, answer
+        self.register(made)
+        ask(made, "plan")
+        ask(made, f"state {self.state} {value}")
+        self.members[rank] = made
+        return made
+
+    def bring(self, members=None):
+        """Rank r brings r + 1 everywhere, and all mark all."""
+        for each in members or self.members:
+            ask(each, f"fill {int(fields(ask(each, 'place'))['rank']) + 1}")
+            ask(each, "ready")
+
+    def step(self):
+        self.bring()
+        rests = together(self.members, "finish")
+        for each in self.members:
+            assert ask(each, f"check {(len(self.members) + 1) / 2}") == "right"
+        return [int(fields(rest)["step"]) for rest in rests]
+
+    def status(self):
+        command = [self.members[0].build_ctl, "status", "--json"]
+        made = subprocess.run(command, capture_output=True, check=True,
+                              env=harness.environment({"GRADSYNC_SOCKET": self.served.socket}))
+        job, = json.loads(made.stdout)["jobs"]
+        return job
+
+
+def void_behind(members, rank, pid):
+    """Their finish() says who was lost, and that somebody new needs a state."""
+    for each in members:
+        name, _, rest = each.line().partition(" ")
+        assert name == "VOID_BEHIND", (name, rest)
+        said = fields(rest)
+        assert (int(said["lost_rank"]), int(said["lost_pid"])) == (rank, pid), rest
+        assert "gradsync_sync_state" in rest

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainers on the public API (member.c), driven line by line: one by one, or as the members of a job."""
+import re
+
+from harness import SANITIZER
+
+OK = "OK"
+
+
+def ending_well(start_member):
+    """A fixture's body: start_member(), and at the end each of its members that lives must end well when its
+    input does, whatever it went through."""
+    started = []
+
+    def start(*arguments, **options):
+        started.append(start_member(*arguments, **options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.process.stdin.close()
+            status = each.wait()
+            assert status == 0, f"{status}: {each.err}"
+        assert not SANITIZER.search(each.err), each.err
+
+
+def ask(member, command, code=OK):
+    """Rest of the member's answer, which must have this code."""
+    line = member.ask(command)
+    assert line is not None, f"{command}: the member has ended: {member.err}"
+    name, _, rest = line.partition(" ")
+    assert name == code, f"{command}: {line}"
+    return rest
+
+
+def fields(text):
+    return dict(re.findall(r"(\w+)=(\S*)", text))
+
+
+def join(members, name="job", world=None, options=""):
+    world = world or len(members)
+    for rank, each in enumerate(members):
+        each.say(f"join name={name} world={world} rank={rank} {options}")
+    for rank, each in enumerate(members):
+        line = each.line()
+        assert line.startswith("OK ") and f"rank={rank} " in line, line
+
+
+def together(members, command, code=OK):
+    """The command on all members at once."""
+    for each in members:
+        each.say(command)
+    rests = []
+    for each in members:
+        name, _, rest = each.line().partition(" ")
+        assert name == code, f"{command}: {name} {rest}"
+        rests.append(rest)
+    return rests
+
+
+def crew(member, served, world, params=("a f32 5", "b f32 3 2", "c f32"), options="", open_options=""):
+    """Members 0..world-1 of one job with one plan."""
+    members = [member(served) for _ in range(world)]
+    for each in members:
+        ask(each, f"open {open_options}")
+    join(members)
+    for each in members:
+        for param in params:
+            ask(each, f"param {param}")
+    together(members, f"plan {options}")
+    return members
+
+
+# -- steps of a job whose members each have a plan: rank r brings r + 1 everywhere
+
+
+def bring(members):
+    for rank, each in enumerate(members):
+        ask(each, f"fill {rank + 1}")
+    together(members, "ready")
+
+
+def end(members):
+    """All finish, with OK, the right averages, and the same number."""
+    rests = [fields(rest) for rest in together(members, "finish")]
+    for each in members:
+        assert ask(each, f"check {(len(members) + 1) / 2}") == "right"
+    number, = {rest["step"] for rest in rests}
+    assert len({rest["norm"] for rest in rests}) == 1
+    return int(number)
+
+
+def step(members):
+    bring(members)
+    return end(members)
