@@ -527,3 +527,25 @@ def test_all_leave_at_once(serve):
         peer.expect("LEFT", request)
 
     served.go()
+
+
+def test_a_plan_that_not_all_have_freed_goes_its_own_way(serve):
+    """One member has freed it, another one has not: a plan that is agreed on meanwhile counts its steps for
+    itself.
+
+    Planted: the track of a plan that some members have freed is given to the next plan (plan.c).
+    """
+    served = serve()
+    crew = served.crew("tracks", 2)
+    first, second = crew.peers
+    crew.go(3)
+    first.ask("PLAN_DROP", "PLAN_DROPPED", job=first.job, plan=0)
+    crew.plan(lambda ordinal: small_plan(2, ordinal=ordinal))
+    crew.go(2, ordinal=1)
+    second.ask("PLAN_DROP", "PLAN_DROPPED", job=second.job, plan=0)
+    crew.plan(lambda ordinal: small_plan(2, ordinal=ordinal))
+    crew.go(2, ordinal=2)
+    crew.go(2, ordinal=1)
+    assert served.daemon.job("tracks")["void_steps"] == 0
+    crew.leave()
+    served.go()

@@ -108,15 +108,20 @@ def test_one_has_heard_of_the_commit(daemon, pair, peers):
     go(new, 2)
 
 
-def test_one_has_heard_of_the_next_generation(daemon, pair, peers):
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_one_has_heard_of_the_next_generation(daemon, pair, peers, newest_first):
     """The daemon was killed while it told of a generation: void if it was a new one for who was told, else
-    not."""
+    not, whichever of them comes back first.
+
+    Planted: a member that is one generation behind those who are back already is refused (takeover.c).
+    """
     served = daemon()
     old = pair(served)
     for resumed in (False, True):
         again(served)
         new = [back(peers, served, each, 0, 2, generation=each.generation + each.rank,
-                    resumed=resumed and each.rank == 1) for each in old]
+                    resumed=resumed and each.rank == 1) for each in (reversed(old) if newest_first else old)]
+        new.sort(key=lambda each: each.rank)
         for each in new:
             message = each.expect("RESUMED" if resumed else "NEWGEN")
             assert message.generation == each.generation + 2

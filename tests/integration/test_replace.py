@@ -667,3 +667,24 @@ def test_states_with_as_many_steps_of_other_plans(team):
     other_plan([new], 1, "other")
     together(stay, "barrier", "VOID_BEHIND")
     assert set(together(it.members, "sync 0")) == {"step=0 value=10 strange=0"}
+
+
+def test_one_leaves_while_another_one_is_replaced(team):
+    """A member that leaves takes its place with it, also after a loss: once somebody has come for the lost
+    one, nobody is waited for.
+
+    Planted: it is kept for the grace, as that of a lost one (membership.c).
+    """
+    it = team(settings={"rejoin_grace": "24h"}, ranks=False, least=1)
+    assert it.step() == [1, 1, 1]
+    it.bring(it.members[:1])
+    it.members[0].say("finish")
+    it.kill(1)
+    wait_until(lambda: it.status()["state"] == "replacing", "the loss")
+    ask(it.members[2], "leave")
+    new = it.replace(1)
+    assert it.members[0].line().startswith("VOID_BEHIND ")
+    it.members[1:] = [new]
+    together(it.members, "sync 1")
+    assert it.step() == [2, 2]
+    assert it.status()["world_size"] == 2

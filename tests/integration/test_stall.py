@@ -365,3 +365,36 @@ def test_no_wait_no_words(serve):
     served.go(10)
     assert "STATUS_WAIT" not in served.healthy.peers[0].status()
     assert all(job["waiting_for"] == [] for job in served.daemon.status()["jobs"])
+
+
+def test_the_patience_is_three_usual_steps(serve):
+    """Where steps take long by themselves, a wait is named when it has lasted three of them, however early a
+    notice is wanted.
+
+    Planted: it is named after one (stall.c).
+    """
+    served = serve(settings={"stall_notice": "10ms"})
+    peers = [served.peer() for _ in range(2)]
+    for peer, request in [(peer, peer.join_send("slow", 2, rank)) for rank, peer in enumerate(peers)]:
+        peer.joined(request)
+    plans = [Plan(PARAMS) for _ in peers]
+    mapped = [peer.plan_arena(plan, peer.plan_send(plan)) for peer, plan in zip(peers, plans)]
+    for peer, request in zip(peers, mapped):
+        peer.expect("PLAN_AGREED", request)
+
+    def lasts(least):
+        waits = [wait for wait in peers[0].status().get("STATUS_WAIT", []) if wait.what == "step"]
+        return waits and waits[0].since_ms >= least
+
+    for _ in range(5):
+        go(peers[:1], plans[:1])
+        wait_until(lambda: lasts(200), "a slow step")
+        go(peers[1:], plans[1:])
+        commit(peers, plans)
+    go(peers[:1], plans[:1])
+    stall = peers[0].expect("STALL")
+    while stall.step != plans[0].step:          # of the first steps, when nobody knew how long they take
+        stall = peers[0].expect("STALL")
+    assert stall.since_ms >= 3 * 200
+    go(peers[1:], plans[1:])
+    commit(peers, plans)

@@ -346,6 +346,30 @@ static void calls_of_another_generation_are_absorbed(void **state) {
         assert_int_equal(acted(1)->kind, ACTION_LAUNCH);
 }
 
+static unsigned launches(void) {
+        unsigned n = 0;
+
+        for (unsigned i = 0; i < n_acted; i++)
+                n += acted[i].kind == ACTION_LAUNCH;
+        return n;
+}
+
+/* What the engine has and has not ended is never more than the window. The bug planted: one more. */
+static void a_lane_takes_no_more_than_its_window(void **state) {
+        static const uint64_t planned[LIMIT_LANES] = { 5, 0 };
+
+        reach(NODE_RUNNING);
+        assert_true(node_open(&node, NOW, first, TRACK_STEP, planned));
+        n_acted = 0;
+        for (unsigned i = 0; i < 5; i++)
+                node_offer(&node, NOW, first, TRACK_STEP, 0);
+        assert_int_equal(launches(), 2);
+        for (unsigned done = 1; done <= 3; done++) {
+                node_done(&node, NOW, first, 0, done, 1);
+                assert_int_equal(launches(), 2 + done);
+        }
+}
+
 /* Two payloads on the lane of operations; the first one is the comparison. */
 static void an_operation_that_differs_moves_no_payload(void **state) {
         static const uint64_t planned[LIMIT_LANES] = { 0, 2 };
@@ -539,6 +563,7 @@ int main(void) {
                 cmocka_unit_test(a_later_term_begins_anew),
                 cmocka_unit_test(a_verdict_beyond_what_is_prepared_is_refused),
                 cmocka_unit_test(calls_of_another_generation_are_absorbed),
+                cmocka_unit_test(a_lane_takes_no_more_than_its_window),
                 cmocka_unit_test(an_operation_that_differs_moves_no_payload),
                 cmocka_unit_test(an_operation_that_differs_here_is_voted_down),
                 cmocka_unit_test(what_was_compared_does_not_differ_later),

@@ -2,6 +2,24 @@
 /* Steps and operations of a job on one node: growth between them, spoilt results, mismatches; and a job that is taken back. */
 #include "alone_fixture.h"
 
+/* Of several members that have the newest state the others take that of the lowest rank. The bug planted: the
+ * highest. */
+static void the_lowest_rank_that_has_the_state_gives_it(void **state) {
+        start();
+        for (uint64_t id = 1; id <= 3; id++)
+                join(request(id, 3, 3));
+        build();
+        assert_int_equal(latest(ACTION_GENERATION)->source, 0); /* nobody has one */
+        form(3, 3, 3);
+        open_unit(TRACK_STEP);
+        commit(TRACK_STEP);
+        lose(1, WIRE__CAUSE__EXITED);
+        join(request(4, 3, 3));
+        assert_int_equal(latest(ACTION_GENERATION)->number, 1);
+        assert_int_equal(latest(ACTION_GENERATION)->world, 3);
+        assert_int_equal(latest(ACTION_GENERATION)->source, 1);
+}
+
 /* A step that is open may need another one before it can become full. */
 static void the_world_grows_when_all_is_quiet(void **state) {
         form(1, 1, 2);
@@ -362,6 +380,7 @@ static void whatever_happens_comes_to_an_end(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
+                cmocka_unit_test(the_lowest_rank_that_has_the_state_gives_it),
                 cmocka_unit_test(the_world_grows_when_all_is_quiet),
                 cmocka_unit_test(what_is_spoilt_is_void),
                 cmocka_unit_test(what_is_spoilt_before_the_verdict_is_void),

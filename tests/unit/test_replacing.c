@@ -122,6 +122,17 @@ static void who_leaves_takes_the_place_along(void **state) {
         assert_int_equal(m.state, MEMBERSHIP_BROKEN);
 }
 
+/* The bug planted: its place is kept for the grace, as if it were lost. */
+static void who_leaves_after_a_loss_takes_the_place_along_too(void **state) {
+        form(2, 3, false);
+        assert_true(membership_remove(&m, 2, WIRE__CAUSE__EXITED, 10));
+        assert_false(membership_remove(&m, 3, WIRE__CAUSE__LEAVING, 20));
+        m.busy = false;
+        assert_int_equal(join(request(4, 2, 3), 30), 0);
+        assert_int_equal(tick(30), MEMBERSHIP_HAS_FORMED);
+        assert_int_equal(m.n, 2);
+}
+
 static void a_successor_that_dies_leaves_the_place_vacant_as_long_as_it_was_kept(void **state) {
         form(3, 3, true);
         membership_remove(&m, 2, WIRE__CAUSE__EXITED, 10);
@@ -353,6 +364,7 @@ int main(void) {
                 cmocka_unit_test(nobody_comes_and_ranks_are_closed),
                 cmocka_unit_test(asked_ranks_fix_the_size),
                 cmocka_unit_test(who_leaves_takes_the_place_along),
+                cmocka_unit_test(who_leaves_after_a_loss_takes_the_place_along_too),
                 cmocka_unit_test(a_successor_that_dies_leaves_the_place_vacant_as_long_as_it_was_kept),
                 cmocka_unit_test(a_successor_waits_no_longer_than_it_wants),
                 cmocka_unit_test(a_job_grows_between_steps),

@@ -94,6 +94,28 @@ static void marks_tell_how_far_a_step_was(void **state) {
         assert_int_equal(verdict(4, 2), PAST_UNTOUCHED);
 }
 
+/* A step begins with no marks, whatever the one before it has left: with those of a committed step it would
+ * count as committed from its first moment on, and what is in its arenas as averages. The bug planted:
+ * state_open() does not clear the marks. */
+static void a_step_has_no_marks_of_the_one_before(void **state) {
+        struct state_plan *plan = state_add(ours, &key, &description, MOST);
+
+        state_generation(plan, 1, WORLD);
+        for (uint64_t step = 1; step <= 3; step++) {
+                state_open(plan, step);
+                assert_int_equal(verdict(1, step), PAST_UNTOUCHED);
+                for (uint32_t b = 0; b < BUCKETS; b++) {
+                        assert_int_equal(verdict(1, step), b == 0 ? PAST_UNTOUCHED : PAST_UNKNOWN);
+                        done(plan, b, b, NULL);
+                }
+                assert_int_equal(verdict(1, step), PAST_COMMITTED);
+        }
+        state_open(plan, 4);
+        done(plan, 0, 1, NULL);
+        state_open(plan, 4); /* void, and tried again */
+        assert_int_equal(verdict(1, 4), PAST_UNTOUCHED);
+}
+
 static void results_come_back(void **state) {
         struct state_plan *plan = state_add(ours, &key, &description, MOST);
         const uint8_t maps[BUCKETS][3] = { { 0xff, 0x01 }, { 0x01 }, { 0xab, 0xcd, 0x0e } };
@@ -215,6 +237,7 @@ static void what_does_not_fit_is_left_out(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(marks_tell_how_far_a_step_was, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_step_has_no_marks_of_the_one_before, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(results_come_back, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(only_what_is_meant_is_found, set_up, tear_down),
                 cmocka_unit_test_setup_teardown(damage_is_found_out, set_up, tear_down),
