@@ -264,7 +264,7 @@ def test_the_daemon_that_follows_refuses(program, scratch):
     """Nobody is told that no daemon has answered, where one did."""
     refusing = Refusing(scratch / "refusing")
     each = program(harness.MEMBER, socket=refusing.path)
-    ask(each, "open reconnect=5000")
+    ask(each, "open reconnect=1500")
     ask(each, "join name=job world=2 rank=0")
     for _ in range(2):
         text = ask(each, "barrier", "DAEMON_LOST")

@@ -259,7 +259,7 @@ def test_a_place_that_stays_empty(daemon, pair, peers):
     served = daemon()
     old = pair(served)
     again(served)
-    first = back(peers, served, old[0], 0, 2, wait_ms=10000)   # it has to say by then what it has, itself
+    first = back(peers, served, old[0], 0, 2, wait_ms=3000)    # it has to say by then what it has, itself
     lost = first.expect("LOST")
     assert "restarted" in lost.text
     late = peers(Returning(served.socket))

@@ -377,7 +377,7 @@ def test_a_member_that_dies_meanwhile(daemon, crew, member, end_daemon):
 def test_nobody_takes_the_place_of_who_died_meanwhile(daemon, crew):
     """The others wait for it twenty times as long as for a daemon, and are told then."""
     served = daemon()
-    members = crew(served, 3, env={"GRADSYNC_RECONNECT_TIMEOUT": "1"})
+    members = crew(served, 3, env={"GRADSYNC_RECONNECT_TIMEOUT": "0.5"})
     kill(served)
     members.pop(1).kill()
     served.start()

@@ -313,7 +313,7 @@ def test_the_daemon_restarts(spared, end_daemon, n):
 
 
 def test_a_member_that_does_not_come_back_is_replaced(spared):
-    it = spared(world=2, open_options="reconnect=1000")       # the place is kept twenty times as long
+    it = spared(world=2, open_options="reconnect=500")        # the place is kept twenty times as long
     it.step()
     waiting = it.spare()
     stop(it.served)
