@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A daemon may be killed between any two stores to its state. Here each store is let through alone, and
+ * what the next daemon would read is looked at in between: never a commit that was none, never results
+ * that are not there yet. Stepping takes an x86 processor, and no thread sanitizer; elsewhere only whole
+ * calls are looked at.
+ */
+#include "unit.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <ucontext.h>
+
+#include "job/state.h"
+
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#define TRAP_FLAG 0x100
+#endif
+
+#define BUCKETS 3u
+#define WORLD 2u
+
+static struct description_bucket bucket[BUCKETS] = { { .first = 0, .n = 9 },
+                                                     { .first = 9, .n = 1 },
+                                                     { .first = 10, .n = 20 } };
+static const struct description description = { .n_params = 30, .n_buckets = BUCKETS, .bucket = bucket };
+static const struct state_key key = { .uid = 1000, .job = "job", .incarnation = 7, .plan = 1 };
+static const struct state_key other = { .uid = 1000, .job = "other", .incarnation = 7, .plan = 1 };
+static const uint8_t unused[3] = { 0xab, 0xcd, 0x0e };
+static struct state *ours;
+static void *memory;
+static size_t memory_bytes;
+
+/* What is looked for, and what was seen of it. */
+static struct {
+        const struct state_key *key;
+        uint32_t generation;
+        uint64_t step;
+        unsigned looks, commits, wrong;
+} seen;
+
+static double value_of(uint64_t step, uint32_t b) {
+        return 100.0 * (double)step + b;
+}
+
+static bool is_right(const struct past_plan *plan) {
+        bool right = true;
+
+        for (uint32_t b = 0; b < BUCKETS; b++) {
+                struct backend_result result;
+                const uint8_t *map;
+
+                past_result(plan, &description, b, &result, &map);
+                right &= result.sum_squares == value_of(seen.step, b);
+                right &= result.input_sum_squares[0] == value_of(seen.step, b) + 1;
+                right &= result.input_sum_squares[1] == value_of(seen.step, b) + 2;
+                right &= result.input_nonfinite[1] == seen.step;
+                right &= map != NULL && memcmp(map, unused, (bucket[b].n + 7) / 8) == 0;
+        }
+        return right;
+}
+
+static void look(void) {
+        const struct past_plan *found;
+        struct past *past;
+
+        seen.looks++;
+        if (past_new(state_fd(ours), &past) < 0)
+                return;
+        found = past_find(past, seen.key, seen.generation, WORLD, &description);
+        if (past_verdict(found, seen.step) == PAST_COMMITTED) {
+                seen.commits++;
+                seen.wrong += !is_right(found);
+        }
+        past_free(past);
+}
+
+static void look_for(const struct state_key *which, uint32_t generation, uint64_t step) {
+        memset(&seen, 0, sizeof(seen));
+        seen.key = which;
+        seen.generation = generation;
+        seen.step = step;
+}
+
+#ifdef TRAP_FLAG
+static struct sigaction fault_before, step_before;
+
+static void on_store(int number, siginfo_t *info, void *context) {
+        const uint8_t *at = info->si_addr, *first = memory;
+
+        if (at < first || at >= first + memory_bytes) {
+                sigaction(SIGSEGV, &fault_before, NULL);
+                return;
+        }
+        look();
+        mprotect(memory, memory_bytes, PROT_READ | PROT_WRITE);
+        ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] |= TRAP_FLAG;
+}
+
+static void on_stored(int number, siginfo_t *info, void *context) {
+        ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
+        mprotect(memory, memory_bytes, PROT_READ);
+        look();
+}
+
+static void begin_stepping(void) {
+        struct sigaction store = { .sa_sigaction = on_store, .sa_flags = SA_SIGINFO };
+        struct sigaction stored = { .sa_sigaction = on_stored, .sa_flags = SA_SIGINFO };
+
+        sigaction(SIGSEGV, &store, &fault_before);
+        sigaction(SIGTRAP, &stored, &step_before);
+        mprotect(memory, memory_bytes, PROT_READ);
+}
+
+static void end_stepping(void) {
+        mprotect(memory, memory_bytes, PROT_READ | PROT_WRITE);
+        sigaction(SIGSEGV, &fault_before, NULL);
+        sigaction(SIGTRAP, &step_before, NULL);
+        assert_true(seen.looks > 2);
+}
+#else
+static void begin_stepping(void) {
+        look();
+}
+
+static void end_stepping(void) {
+        look();
+}
+#endif
+
+#define STEPPED(call) (begin_stepping(), (call), end_stepping())
+
+/* Where the state is mapped: the file is known by its inode. */
+static void find_memory(void) {
+        FILE *maps = fopen("/proc/self/maps", "re");
+        char line[512];
+        struct stat info;
+
+        memory = NULL;
+        assert_non_null(maps);
+        assert_int_equal(fstat(state_fd(ours), &info), 0);
+        while (fgets(line, sizeof(line), maps) != NULL) {
+                uintptr_t start;
+                uint64_t inode;
+
+                if (sscanf(line, "%" SCNxPTR "-%*x %*s %*x %*x:%*x %" SCNu64, &start, &inode) == 2 &&
+                    inode == info.st_ino && strstr(line, "gradsync-state") != NULL)
+                        memory = (void *)start;
+        }
+        fclose(maps);
+        memory_bytes = (size_t)info.st_size;
+        assert_non_null(memory);
+}
+
+static int set_up(void **state) {
+        return state_new(&ours);
+}
+
+static int tear_down(void **state) {
+        ours = state_free(ours);
+        return 0;
+}
+
+static void done(struct state_plan *plan, uint64_t step, uint32_t b) {
+        double squares[WORLD] = { value_of(step, b) + 1, value_of(step, b) + 2 };
+        uint64_t counts[WORLD] = { 0, step };
+        struct backend_result result = { .n_inputs = WORLD,
+                                         .sum_squares = value_of(step, b),
+                                         .input_sum_squares = squares,
+                                         .input_nonfinite = counts };
+
+        state_done(plan, &description, b, &result, unused, (bucket[b].n + 7) / 8);
+}
+
+static void commit(struct state_plan *plan, uint64_t step) {
+        state_open(plan, step);
+        for (uint32_t b = 0; b < BUCKETS; b++) {
+                state_begin(plan, b);
+                done(plan, step, b);
+        }
+}
+
+/* Planted: the number of the step is stored before the marks of the step before it are cleared. */
+static void a_step_that_begins_is_no_commit(void **state) {
+        struct state_plan *plan = state_add(ours, &key, &description, WORLD);
+
+        state_generation(plan, 1, WORLD);
+        commit(plan, 1);
+        find_memory();
+        look_for(&key, 1, 2);
+        STEPPED(state_open(plan, 2));
+        for (uint32_t b = 0; b < BUCKETS; b++)
+                STEPPED(state_begin(plan, b));
+        assert_int_equal(seen.commits, 0);
+}
+
+/* Planted: a bucket is marked as done before its results are stored. */
+static void a_commit_has_its_results(void **state) {
+        struct state_plan *plan = state_add(ours, &key, &description, WORLD);
+
+        state_generation(plan, 1, WORLD);
+        commit(plan, 1);
+        find_memory();
+        state_open(plan, 2);
+        look_for(&key, 1, 2);
+        for (uint32_t b = 0; b < BUCKETS; b++) {
+                assert_int_equal(seen.commits, 0);
+                state_begin(plan, b);
+                STEPPED(done(plan, 2, b));
+        }
+        assert_true(seen.commits > 0);
+        assert_int_equal(seen.wrong, 0);
+}
+
+/* Planted: the generation is stored before the step of the one before it is taken away. */
+static void a_commit_is_of_its_generation(void **state) {
+        struct state_plan *plan = state_add(ours, &key, &description, WORLD);
+
+        state_generation(plan, 1, WORLD);
+        commit(plan, 1);
+        find_memory();
+        look_for(&key, 2, 1);
+        STEPPED(state_generation(plan, 2, WORLD));
+        assert_int_equal(seen.commits, 0);
+}
+
+static void a_commit_is_of_its_plan(void **state) {
+        struct state_plan *plan = state_add(ours, &key, &description, WORLD);
+
+        state_generation(plan, 1, WORLD);
+        commit(plan, 1);
+        state_drop(ours, plan);
+        find_memory();
+        look_for(&other, 1, 1);
+        STEPPED(plan = state_add(ours, &other, &description, WORLD));
+        STEPPED(state_generation(plan, 1, WORLD));
+        STEPPED(state_open(plan, 1));
+        assert_int_equal(seen.commits, 0);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(a_step_that_begins_is_no_commit, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_commit_has_its_results, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_commit_is_of_its_generation, set_up, tear_down),
+                cmocka_unit_test_setup_teardown(a_commit_is_of_its_plan, set_up, tear_down),
+        };
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
