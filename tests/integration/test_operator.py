@@ -448,3 +448,46 @@ def test_nobody_may_not_connect(serve):
     with pytest.raises(Refused):
         order(served.peer(uid=NOBODY), "DRAIN")
     served.go()
+
+
+def test_pause_and_drain_of_collectives_are_lifted_each_for_itself(serve):
+    """A collective goes on when neither holds it any more.
+
+    Planted: the end of a drain starts the collective of a job that is paused (hold.c).
+    """
+    served = serve()
+    boss = served.peer()
+    crew = served.crew("halted", 2, plan=None)
+    for first, second in (({}, {"job": "halted"}), ({"job": "halted"}, {})):
+        order(boss, "DRAIN")
+        order(boss, "PAUSE", job="halted")
+        requests = [peer.operation("BARRIER") for peer in crew.peers]
+        assert all(peer.silent() == [] for peer in crew.peers)
+        order(boss, "RESUME", **first)
+        assert all(peer.silent() == [] for peer in crew.peers)
+        order(boss, "RESUME", **second)
+        for peer, request in zip(crew.peers, requests):
+            peer.expect("OPERATION_DONE", request)
+    served.go()
+
+
+def test_the_end_of_a_drain_is_for_all_jobs(serve):
+    """Of all users, with steps and with collectives.
+
+    Planted: only the first job on the list goes on (hold.c).
+    """
+    served = serve()
+    crews = [served.crew(f"held{number}", 2) for number in range(2)]
+    gathered = [peer for number in range(2) for peer in served.crew(f"gathered{number}", 2, plan=None).peers]
+    order(served.healthy.peers[0], "DRAIN")
+    for crew in (served.healthy, *crews):
+        ready_all(crew)
+    requests = [peer.operation("BARRIER") for peer in gathered]
+    for peer in (*gathered, *(peer for crew in crews for peer in crew.peers)):
+        assert peer.silent() == []
+    order(served.healthy.peers[0], "RESUME")
+    for crew in (served.healthy, *crews):
+        committed(crew)
+    for peer, request in zip(gathered, requests):
+        peer.expect("OPERATION_DONE", request)
+    served.go()

@@ -336,3 +336,24 @@ def test_old_clients_end_as_before(daemon, peers):
     assert made.hangup() is None
     assert served.program.wait() == 0
     served.start()
+
+
+def test_a_plan_that_one_had_freed(daemon, pair, peers):
+    """The next daemon knows that it cannot have steps any more, though only the other one brings it back.
+
+    Planted: it waits for the member that has freed it (takeover.c).
+    """
+    served = daemon()
+    old = pair(served)
+    old[0].ask("PLAN_DROP", "PLAN_DROPPED", job=old[0].job, plan=0)
+    again(served)
+    first = peers(Returning(served.socket))
+    first.rejoin(old[0], next_plan=1)
+    first.told()
+    second = back(peers, served, old[1], 0, 0, next_plan=1)
+    for each in (first, second):
+        each.generation = each.expect("RESUMED").generation
+    second.plans[0].step = 1
+    second.ready(second.plans[0], 0)
+    reason = second.hangup()
+    assert reason.code == "STATE" and "another member has freed" in reason.text, reason

@@ -223,3 +223,24 @@ def test_nothing_is_stored_without_a_manager(daemon):
     Peer(served.socket).close()
     assert not [notice for notice in served.notices if "FDSTORE" in notice]
     assert not [name for name in served.fds() if "gradsync-state" in name]
+
+
+def test_one_that_says_it_brought_less(kept, pair, peers):
+    """All had brought all of a step that is committed: one that says otherwise is told no results, and takes
+    the state.
+
+    Planted: it is told them (takeover.c).
+    """
+    old = pair(kept)
+    reduce_all(kept, old)
+    crash(kept)
+    new = [back(peers, kept, each, 0, 2 - each.rank) for each in old]
+    assert new[1].expect("PLAN_STEP").step == 1
+    new[0].plans[0].step, new[0].generation = 1, 1
+    assert new[0].outcome(new[0].plans[0])[0] == "COMMITTED"
+    for each in new:
+        newgen = each.expect("NEWGEN")
+        assert (newgen.cause, newgen.behind) == (wire.pb.RESTARTED, True)
+        each.generation = newgen.generation
+    assert not [frame for frame in new[1].early if frame.kind == "STEP"]
+    go(new, 2)
