@@ -349,8 +349,8 @@ static void calls_of_another_generation_are_absorbed(void **state) {
 static unsigned launches(void) {
         unsigned n = 0;
 
-        for (unsigned i = 0; i < n_acted; i++)
-                n += acted[i].kind == ACTION_LAUNCH;
+        for (unsigned i = 0; i < n_acted(); i++)
+                n += acted(i)->kind == ACTION_LAUNCH;
         return n;
 }
 
@@ -360,7 +360,7 @@ static void a_lane_takes_no_more_than_its_window(void **state) {
 
         reach(NODE_RUNNING);
         assert_true(node_open(&node, NOW, first, TRACK_STEP, planned));
-        n_acted = 0;
+        forget();
         for (unsigned i = 0; i < 5; i++)
                 node_offer(&node, NOW, first, TRACK_STEP, 0);
         assert_int_equal(launches(), 2);

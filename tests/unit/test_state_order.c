@@ -66,13 +66,15 @@ static bool is_right(const struct past_plan *plan) {
 
 static void look(void) {
         const struct past_plan *found;
+        struct trace trace;
         struct past *past;
 
         seen.looks++;
         if (past_new(state_fd(ours), &past) < 0)
                 return;
         found = past_find(past, seen.key, seen.generation, WORLD, &description);
-        if (past_verdict(found, seen.step) == PAST_COMMITTED) {
+        trace = past_trace(found);
+        if (trace.known && trace.step == seen.step && trace.done) {
                 seen.commits++;
                 seen.wrong += !is_right(found);
         }
