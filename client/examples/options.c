@@ -26,7 +26,8 @@ static const char help[] =
         "  --no-sync         do not average the gradients, to see the comparison of the parameters fail\n"
         "  --help            this text\n"
         "\n"
-        "Alone it trains by itself; `gradsyncctl run -n 4 -- digits` trains the same model, shared by four.\n";
+        "Alone it trains by itself; `gradsyncctl run -n 4 -- digits` trains the same model, shared by "
+        "four.\n";
 
 static void complain(const char *option, const char *value) {
         fprintf(stderr, "digits: --%s: '%s' makes no sense; see --help\n", option, value);

@@ -10,18 +10,18 @@
 #include "job/description.h"
 
 enum bucket_state {
-        BUCKET_WAITING,         /* for READY of local members */
-        BUCKET_REDUCING,        /* with the backend */
-        BUCKET_DONE,            /* all members here hold the result */
+        BUCKET_WAITING,  /* for READY of local members */
+        BUCKET_REDUCING, /* with the backend */
+        BUCKET_DONE,     /* all members here hold the result */
 };
 
 struct bucket {
         enum bucket_state state;
-        uint32_t n_ready;       /* members here whose READY has come */
-        bool used;              /* some member used every parameter of it */
-        uint64_t since;     /* clock_now() of the last change of state, or of the first READY while waiting */
-        uint8_t *absent;    /* bit i: absent on all members here that have said so in this step */
-        void *room;         /* for the backend's task */
+        uint32_t n_ready; /* members here whose READY has come */
+        bool used;        /* some member used every parameter of it */
+        uint64_t since;   /* clock_now() of the last change of state, or of the first READY while waiting */
+        uint8_t *absent;  /* bit i: absent on all members here that have said so in this step */
+        void *room;       /* for the backend's task */
 };
 
 /* Those of a plan, in one block (for free()) with all that is needed in its steps, of up to `most` members

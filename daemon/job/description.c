@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collecting, checking and comparing plan descriptions. Offsets and sizes are added in 64 bits after each term
- * was bounded, so no sum can wrap; the memory of a description is bounded by the announced counts and charged
- * before the first chunk arrives.
+ * Collecting, checking and comparing plan descriptions. Offsets and sizes are added in 64 bits after each
+ * term was bounded, so no sum can wrap; the memory of a description is bounded by the announced counts and
+ * charged before the first chunk arrives.
  */
 #include "job/description.h"
 
@@ -41,19 +41,19 @@ static int check_begin(const Wire__PlanBegin *begin, struct refusal *refusal) {
         needed = DIAGNOSIS_BITMAP + (begin->params + 7u) / 8u;
         if (begin->diagnosis_bytes < needed || begin->diagnosis_bytes % ARENA_PAGE != 0 ||
             begin->diagnosis_bytes > begin->arena_bytes)
-                return refuse(
-                        refusal, INVALID,
-                        "plan %u: %" PRIu64
-                        " bytes of diagnosis pages are not possible for %u parameters in an arena of %" PRIu64,
-                        begin->plan, begin->diagnosis_bytes, begin->params, begin->arena_bytes);
+                return refuse(refusal, INVALID,
+                              "plan %u: %" PRIu64
+                              " bytes of diagnosis pages are not possible for %u parameters "
+                              "in an arena of %" PRIu64,
+                              begin->plan, begin->diagnosis_bytes, begin->params, begin->arena_bytes);
         if (begin->reduce < WIRE__REDUCE__AVG || begin->reduce > WIRE__REDUCE__PROD)
                 return refuse(refusal, INVALID, "plan %u: unknown reduction %d", begin->plan,
                               (int)begin->reduce);
         return 0;
 }
 
-int description_new(const Wire__PlanBegin *begin, struct users *accounts, uid_t uid,
-                    struct description **ret, struct refusal *refusal) {
+int description_new(const Wire__PlanBegin *begin, struct users *accounts, uid_t uid, struct description **ret,
+                    struct refusal *refusal) {
         struct description *d;
         uint64_t cost;
         int r;
@@ -154,7 +154,8 @@ int description_add_params(struct description *d, const Wire__PlanParams *chunk,
 }
 
 /* In the arena: behind what comes before it. */
-static int check_arena(const struct description *d, uint32_t index, const Wire__Bucket *from, struct refusal *refusal) {
+static int check_arena(const struct description *d, uint32_t index, const Wire__Bucket *from,
+                       struct refusal *refusal) {
         if (from->offset % ARENA_PAGE != 0 || from->offset < d->used)
                 return refuse(refusal, INVALID,
                               "bucket %u: offset %" PRIu64
@@ -170,10 +171,12 @@ static int check_arena(const struct description *d, uint32_t index, const Wire__
 
 static int check_memory(uint32_t index, const Wire__Bucket *from, struct refusal *refusal) {
         if (from->offset % ARENA_ALIGN != 0)
-                return refuse(refusal, INVALID, "bucket %u: offset %" PRIu64 " in memory %u is not a multiple of %u", index,
+                return refuse(refusal, INVALID,
+                              "bucket %u: offset %" PRIu64 " in memory %u is not a multiple of %u", index,
                               from->offset, from->memory, ARENA_ALIGN);
         if (from->bytes == 0 || from->bytes > LIMIT_ARENA || from->offset > LIMIT_ARENA)
-                return refuse(refusal, INVALID, "bucket %u: %" PRIu64 " bytes at offset %" PRIu64 " lie in no memory", index,
+                return refuse(refusal, INVALID,
+                              "bucket %u: %" PRIu64 " bytes at offset %" PRIu64 " lie in no memory", index,
                               from->bytes, from->offset);
         return 0;
 }
@@ -325,10 +328,10 @@ static void describe_difference(uint32_t index, const struct description_param *
         shape_text(a, shape_a, sizeof(shape_a));
         shape_text(b, shape_b, sizeof(shape_b));
         if (strcmp(a->name, b->name) != 0)
-                snprintf(
-                        text, size,
-                        "parameter %u is \"%s\" on %s but \"%s\" on %s: register the same parameters in the same order",
-                        index, b->name, name_b, a->name, name_a);
+                snprintf(text, size,
+                         "parameter %u is \"%s\" on %s but \"%s\" on %s: register the same parameters in "
+                         "the same order",
+                         index, b->name, name_b, a->name, name_a);
         else if (a->dtype != b->dtype)
                 snprintf(text, size, "parameter %u \"%s\" is %s on %s but %s on %s", index, a->name,
                          dtype_name(b->dtype), name_b, dtype_name(a->dtype), name_a);
@@ -336,10 +339,10 @@ static void describe_difference(uint32_t index, const struct description_param *
                 snprintf(text, size, "parameter %u \"%s\" has shape %s on %s but %s on %s", index, a->name,
                          shape_b, name_b, shape_a, name_a);
         else
-                snprintf(
-                        text, size,
-                        "parameter %u \"%s\" is in bucket %u on %s but in %u on %s: use the same bucket sizes%s",
-                        index, a->name, b->bucket, name_b, a->bucket, name_a, hint);
+                snprintf(text, size,
+                         "parameter %u \"%s\" is in bucket %u on %s but in %u on %s: use the same bucket "
+                         "sizes%s",
+                         index, a->name, b->bucket, name_b, a->bucket, name_a, hint);
 }
 
 /* Where the buckets lie must be the same too, unless each member has a place of its own for them. */
@@ -369,7 +372,8 @@ static bool equal_layout(const struct description *a, const char *name_a, const 
 bool description_equal(const struct description *a, const char *name_a, const struct description *b,
                        const char *name_b, char *text, size_t size) {
         uint32_t common = a->n_params < b->n_params ? a->n_params : b->n_params;
-        const char *hint = a->placed || b->placed ? ", and remember that a gap in registered memory ends a bucket" : "";
+        const char *hint =
+                a->placed || b->placed ? ", and remember that a gap in registered memory ends a bucket" : "";
 
         for (uint32_t i = 0; i < common; i++)
                 if (!equal_param(&a->param[i], &b->param[i])) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a member says its plan is: parameters in registration order, buckets in launch order. Collected in chunks, checked for overflow
- * and overlap (in registered memory: by memory.h), and compared with another member's. Nothing in it is believed before it was checked here.
+ * What a member says its plan is: parameters in registration order, buckets in launch order. Collected in
+ * chunks, checked for overflow and overlap (in registered memory: by memory.h), and compared with another
+ * member's. Nothing in it is believed before it was checked here.
  */
 #pragma once
 
@@ -10,12 +11,12 @@
 #include <stdint.h>
 
 #include "base/account.h"
-#include "proto/frame.h"
 #include "gradsync.pb-c.h"
+#include "proto/frame.h"
 
 struct description_param {
         char *name;
-        uint64_t *shape;                /* `dims` values, in the allocation of `name` */
+        uint64_t *shape; /* `dims` values, in the allocation of `name` */
         uint64_t elements;
         uint32_t bucket;
         uint8_t dtype, dims;
@@ -23,27 +24,28 @@ struct description_param {
 
 struct description_bucket {
         uint64_t offset, bytes, payload;
-        uint32_t memory;                /* the registered one in which `offset` counts; 0: the arena */
-        uint32_t first, n;              /* its parameters: order[first .. first+n) */
+        uint32_t memory;   /* the registered one in which `offset` counts; 0: the arena */
+        uint32_t first, n; /* its parameters: order[first .. first+n) */
         uint8_t dtype;
 };
 
 struct description {
         unsigned reduce;
         uint64_t arena_bytes, diagnosis_bytes;
-        uint64_t payload;               /* bytes of all parameters */
-        uint64_t used;                  /* bytes of the arena in front of the next bucket */
-        bool placed;                    /* some bucket lies in registered memory */
-        uint32_t n_params, n_buckets;   /* announced; what has come so far is below */
+        uint64_t payload;             /* bytes of all parameters */
+        uint64_t used;                /* bytes of the arena in front of the next bucket */
+        bool placed;                  /* some bucket lies in registered memory */
+        uint32_t n_params, n_buckets; /* announced; what has come so far is below */
         uint32_t have_params, have_buckets;
         struct description_param *param;
         struct description_bucket *bucket;
-        uint32_t *order;                /* parameter indices grouped by bucket, in registration order within one */
-        struct charge charge;           /* the worst case of what was announced */
+        uint32_t *order;      /* parameter indices grouped by bucket, in registration order within one */
+        struct charge charge; /* the worst case of what was announced */
 };
 
 /* 0; INVALID or QUOTA with *refusal; -ENOMEM. The whole cost is charged before anything is kept. */
-int description_new(const Wire__PlanBegin *begin, struct users *accounts, uid_t uid, struct description **ret, struct refusal *refusal);
+int description_new(const Wire__PlanBegin *begin, struct users *accounts, uid_t uid, struct description **ret,
+                    struct refusal *refusal);
 struct description *description_free(struct description *description);
 
 /* One chunk. INVALID with *refusal names the parameter or bucket. */
@@ -52,7 +54,7 @@ int description_add_buckets(struct description *d, const Wire__PlanBuckets *chun
 /* All chunks are there: checks the layout as a whole. */
 int description_complete(struct description *d, struct refusal *refusal);
 
-/* Whether b is the same plan as a; where buckets lie is compared if all are in arenas. If not, `text` says in what they differ
- * first, with `name_a` and `name_b` ("rank 0 (pid 7)") as the ones who said so. */
-bool description_equal(const struct description *a, const char *name_a, const struct description *b, const char *name_b, char *text,
-                       size_t size);
+/* Whether b is the same plan as a; where buckets lie is compared if all are in arenas. If not, `text` says in
+ * what they differ first, with `name_a` and `name_b` ("rank 0 (pid 7)") as the ones who said so. */
+bool description_equal(const struct description *a, const char *name_a, const struct description *b,
+                       const char *name_b, char *text, size_t size);

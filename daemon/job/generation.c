@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The generations of a job, as its machine decides them: members get their places, a loss ends what they have begun, and the
- * next generation takes over plans and survivors, or there is none.
+ * The generations of a job, as its machine decides them: members get their places, a loss ends what they have
+ * begun, and the next generation takes over plans and survivors, or there is none.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -124,8 +124,8 @@ static bool resume(struct job *job) {
         return true;
 }
 
-/* Ranks are final. Growth has no cause, and takes nobody's place. The rank of a loss that had its next generation already is of
- * an older world. */
+/* Ranks are final. Growth has no cause, and takes nobody's place. The rank of a loss that had its next
+ * generation already is of an older world. */
 static void note_regenerated(struct job *job, uint32_t before, const bool *fresh) {
         const struct recovery *recovery = &job->recovery;
         const struct member *successor = job_member_of_rank(job, recovery->rank);
@@ -150,8 +150,9 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
                 takeover_resolve(job, before);
         move_plans(job, before_local);
         if (job->state == JOB_RUNNING)
-                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has grown from %u to %u members after step %llu",
-                         job->name, before, job->world, (unsigned long long)job->last_step);
+                snprintf(job->loss_text, sizeof(job->loss_text),
+                         "job '%s' has grown from %u to %u members after step %llu", job->name, before,
+                         job->world, (unsigned long long)job->last_step);
         job->behind = job->takeover != NULL && job->takeover->behind;
         list_for_each(member, &job->members, link) {
                 if (!member->next.told)
@@ -185,8 +186,9 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
 void job_place(struct job *job, const struct action *action) {
         struct member *member = job_member(job, action->member);
 
-        member->next = (struct next_place){ .told = true, .rank = action->rank, .slot = action->slot,
-                                            .stable = action->id };
+        member->next = (struct next_place){
+                .told = true, .rank = action->rank, .slot = action->slot, .stable = action->id
+        };
 }
 
 /* Local members count from 0, in the order of their ranks. */
@@ -207,7 +209,7 @@ void job_entered(struct job *job, const struct action *action) {
 
         job->table->config.events->flush(job);
         if (job->state == JOB_RUNNING)
-                job->loss = (struct membership_loss){ 0 };      /* it has only grown */
+                job->loss = (struct membership_loss){ 0 }; /* it has only grown */
         job->world = action->world;
         number_places(job);
         job->generation = action->generation.number;
@@ -226,7 +228,7 @@ void job_log_loss(const struct job *job) {
                 return;
         context.job = job->name;
         context.generation = job->generation;
-        if (loss->member > 0) {         /* else the job as a whole has ended */
+        if (loss->member > 0) { /* else the job as a whole has ended */
                 context.rank = loss->rank;
                 context.pid = loss->pid;
         }
@@ -245,8 +247,9 @@ static void log_broken(const struct job *job, enum job_end end) {
         if (end == JOB_END_NO_STATE)
                 log_write(LOG_WARNING, &context, "%s", job->loss_text);
         else
-                log_write(LOG_WARNING, &context, "job has ended: nobody took the place of rank %u within %.1f s", job->loss.rank,
-                  (double)machine_membership(&job->machine)->grace / 1e6);
+                log_write(LOG_WARNING, &context,
+                          "job has ended: nobody took the place of rank %u within %.1f s", job->loss.rank,
+                          (double)machine_membership(&job->machine)->grace / 1e6);
 }
 
 static const char *why_none(const struct member *member, enum job_end end) {
@@ -254,7 +257,8 @@ static const char *why_none(const struct member *member, enum job_end end) {
                 return "; the job is over, and this spare has no place to wait for";
         if (end == JOB_END_NO_STATE)
                 return "";
-        return "; no member is left who holds the job's state, or too few: start the job again from a checkpoint";
+        return "; no member is left who holds the job's state, or too few: start the job again from a "
+               "checkpoint";
 }
 
 /* Those who came for a place in a generation that there will not be. */
@@ -279,18 +283,21 @@ void job_tell_gone(struct job *job) {
         if (member != NULL && member->evicted)
                 snprintf(why, sizeof(why), "it was evicted by uid %u", (unsigned)member->evictor);
         else
-                snprintf(why, sizeof(why), "%s", loss->cause == WIRE__CAUSE__SUPERSEDED ?
-                         "a newer process has taken its rank" : cause_text(loss->cause));
+                snprintf(why, sizeof(why), "%s",
+                         loss->cause == WIRE__CAUSE__SUPERSEDED ? "a newer process has taken its rank"
+                                                                : cause_text(loss->cause));
         if (loss->cause == WIRE__CAUSE__LEAVING)
-                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': rank %u (pid %d) left after step %llu",
-                         job->name, loss->rank, (int)loss->pid, step);
+                snprintf(job->loss_text, sizeof(job->loss_text),
+                         "job '%s': rank %u (pid %d) left after step %llu", job->name, loss->rank,
+                         (int)loss->pid, step);
         else
-                snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' lost rank %u (pid %d) after step %llu: %s",
-                         job->name, loss->rank, (int)loss->pid, step, why);
+                snprintf(job->loss_text, sizeof(job->loss_text),
+                         "job '%s' lost rank %u (pid %d) after step %llu: %s", job->name, loss->rank,
+                         (int)loss->pid, step, why);
 }
 
-/* There will be no other generation. Whoever waits for others in this one is told now; what has been begun is voided by the
- * machine. */
+/* There will be no other generation. Whoever waits for others in this one is told now; what has been begun is
+ * voided by the machine. */
 void job_break(struct job *job, enum job_end end) {
         const struct membership_loss *loss = &job->loss;
         struct plan *plan, *spare;
@@ -308,13 +315,14 @@ void job_break(struct job *job, enum job_end end) {
         }
 }
 
-/* Steps that have begun and that everybody has given all of are to be committed, whichever operator holds them back. */
+/* Steps that have begun and that everybody has given all of are to be committed, whichever operator holds
+ * them back. */
 static void release_full(struct job *job) {
         struct plan *plan;
 
         list_for_each(plan, &job->plans, link)
-                if ((plan_unit(plan) == UNIT_OPEN || plan_unit(plan) == UNIT_COMMITTING) && plan->gate != GATE_LEFT &&
-                    plan->n_full == plan->reference->n_buckets)
+                if ((plan_unit(plan) == UNIT_OPEN || plan_unit(plan) == UNIT_COMMITTING) &&
+                    plan->gate != GATE_LEFT && plan->n_full == plan->reference->n_buckets)
                         step_release(plan);
 }
 
@@ -323,7 +331,7 @@ void job_interrupted(struct job *job, const struct membership_loss *loss, enum j
 
         release_full(job);
         if (loss->member == 0)
-                return;                 /* the daemon ends the job, and has said why */
+                return; /* the daemon ends the job, and has said why */
         job->loss = *loss;
         job->interrupted = clock_now();
         job_tell_gone(job);
@@ -341,7 +349,8 @@ void job_ended(struct job *job, enum job_end end) {
                 return;
         if (end == JOB_END_NO_STATE)
                 snprintf(job->loss_text, sizeof(job->loss_text),
-                         "job '%s' has ended after step %" PRIu64 ": no up-to-date rank is left: restart from a checkpoint",
+                         "job '%s' has ended after step %" PRIu64
+                         ": no up-to-date rank is left: restart from a checkpoint",
                          job->name, job->last_step);
         log_broken(job, end);
         job_break(job, end);

@@ -52,7 +52,7 @@ static void resume_held(struct job *job, uint64_t now) {
                 if (plan->gate != GATE_HELD)
                         continue;
                 plan->gate = GATE_OPEN;
-                resume_step(plan, 0, now);      /* though it goes on later, if the job is paused */
+                resume_step(plan, 0, now); /* though it goes on later, if the job is paused */
         }
         if (!job_is_paused(job))
                 operation_release(job);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One job, from its first member to the end of its last one. Who may come, with which rank, and what becomes of the others
- * when somebody goes is decided by its machine; generation.c carries that out.
+ * One job, from its first member to the end of its last one. Who may come, with which rank, and what becomes
+ * of the others when somebody goes is decided by its machine; generation.c carries that out.
  */
 #include "job/job.h"
 
@@ -12,32 +12,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 #include "job/private.h"
-#include "job/takeover.h"
 #include "job/step.h"
+#include "job/takeover.h"
 
 const char *cause_text(uint32_t cause) {
         switch (cause) {
-        case WIRE__CAUSE__EXITED:
-                return "its process ended";
-        case WIRE__CAUSE__CLOSED:
-                return "it closed its connection";
-        case WIRE__CAUSE__EVICTED:
-                return "it was evicted";
-        case WIRE__CAUSE__SUPERSEDED:
-                return "a newer incarnation of the job has started";
-        case WIRE__CAUSE__SHUTDOWN:
-                return "gradsyncd is stopping";
-        case WIRE__CAUSE__RESTARTED:
-                return "gradsyncd was restarted";
-        default:
-                return "unknown cause";
+        case WIRE__CAUSE__EXITED: return "its process ended";
+        case WIRE__CAUSE__CLOSED: return "it closed its connection";
+        case WIRE__CAUSE__EVICTED: return "it was evicted";
+        case WIRE__CAUSE__SUPERSEDED: return "a newer incarnation of the job has started";
+        case WIRE__CAUSE__SHUTDOWN: return "gradsyncd is stopping";
+        case WIRE__CAUSE__RESTARTED: return "gradsyncd was restarted";
+        default: return "unknown cause";
         }
 }
 
@@ -45,7 +38,8 @@ void job_set_state(struct job *job, enum job_state state) {
         static const unsigned before[] = {
                 [JOB_FORMING] = 0,
                 [JOB_RUNNING] = 1u << JOB_FORMING | 1u << JOB_RUNNING | 1u << JOB_REPLACING,
-                [JOB_REPLACING] = 1u << JOB_FORMING | 1u << JOB_RUNNING,        /* the former: it comes from another daemon */
+                [JOB_REPLACING] =
+                        1u << JOB_FORMING | 1u << JOB_RUNNING, /* the former: it comes from another daemon */
                 [JOB_LOST] = 1u << JOB_FORMING | 1u << JOB_RUNNING | 1u << JOB_REPLACING,
         };
 
@@ -237,7 +231,7 @@ void job_refused(struct job *job, uint64_t id, enum job_end end, const struct re
         struct member *member = job_member(job, id);
 
         if (member == NULL || end == JOB_END_NONE)
-                return;                 /* who has left or is lost knows it */
+                return; /* who has left or is lost knows it */
         if (member->state == MEMBER_JOINING)
                 job_answer_join(member, refusal);
         else if (end == JOB_END_FENCED)
@@ -312,7 +306,7 @@ void job_end(struct job *job, uint32_t cause) {
         struct refusal refusal;
 
         if (job->state == JOB_LOST)
-                return;                 /* of something else: that stays the reason */
+                return; /* of something else: that stays the reason */
         snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has ended after step %llu: %s", job->name,
                  (unsigned long long)job->last_step, cause_text(cause));
         job->open = false;
@@ -344,7 +338,8 @@ bool job_returns(const struct job *job) {
 void job_interrupt(struct job *job) {
         if (job->state != JOB_RUNNING)
                 return;
-        snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': gradsyncd is stopping after step %llu, and could not await the next one",
+        snprintf(job->loss_text, sizeof(job->loss_text),
+                 "job '%s': gradsyncd is stopping after step %llu, and could not await the next one",
                  job->name, (unsigned long long)job->last_step);
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
         job->passed_on = true;
@@ -363,8 +358,10 @@ void member_gone(struct member *member, uint32_t cause) {
                 return;
         }
         if (job->takeover != NULL && !joining) {
-                job->loss = (struct membership_loss){ .member = member->id, .rank = member->rank,
-                                                      .pid = (int32_t)member->pid, .cause = cause };
+                job->loss = (struct membership_loss){ .member = member->id,
+                                                      .rank = member->rank,
+                                                      .pid = (int32_t)member->pid,
+                                                      .cause = cause };
                 job_tell_gone(job);
         }
         machine_gone(job, member->id, cause);
@@ -381,7 +378,8 @@ int member_check(const struct member *member, struct refusal *refusal) {
                 return refuse(refusal, WIRE__CODE__STATE, "job '%s' has not formed yet", job->name);
         if (member->state == MEMBER_JOINING)
                 return refuse(refusal, WIRE__CODE__STATE,
-                              "job '%s': pid %d has no place in it yet; wait for the answer to its join", job->name, (int)member->pid);
+                              "job '%s': pid %d has no place in it yet; wait for the answer to its join",
+                              job->name, (int)member->pid);
         if (job->state == JOB_REPLACING)
                 return refuse_for(refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid,
                                   "%s; call again in the next generation", job->loss_text);
@@ -403,8 +401,13 @@ int job_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, s
 }
 
 struct job_wait job_wait_for(struct member *member, enum wait_kind kind, uint64_t since) {
-        return (struct job_wait){ .kind = kind, .member = member, .rank = member->rank, .pid = member->pid,
-                                  .process_state = "", .parameter = "", .since = since };
+        return (struct job_wait){ .kind = kind,
+                                  .member = member,
+                                  .rank = member->rank,
+                                  .pid = member->pid,
+                                  .process_state = "",
+                                  .parameter = "",
+                                  .since = since };
 }
 
 /* The ranks that nobody holds, as far as they are known: members that asked for none are taken to get the
@@ -430,7 +433,10 @@ static unsigned join_waits(struct job *job, struct job_wait *waits, unsigned max
                         unasked--;
                 else
                         waits[n++] = (struct job_wait){
-                                .kind = WAIT_JOIN, .rank = rank, .process_state = "", .parameter = "",
+                                .kind = WAIT_JOIN,
+                                .rank = rank,
+                                .process_state = "",
+                                .parameter = "",
                                 .since = list_entry(job->members.next, struct member, link)->joined
                         };
         }
@@ -438,7 +444,8 @@ static unsigned join_waits(struct job *job, struct job_wait *waits, unsigned max
 }
 
 uint32_t job_max_world(const struct job *job) {
-        return takeover_is_awaiting(job) ? job->takeover->first.max_world : machine_membership(&job->machine)->max_world;
+        return takeover_is_awaiting(job) ? job->takeover->first.max_world
+                                         : machine_membership(&job->machine)->max_world;
 }
 
 bool job_is_vacant(const struct job *job, uint32_t rank) {
@@ -453,8 +460,11 @@ static unsigned replace_waits(const struct job *job, struct job_wait *waits, uns
 
         for (uint32_t rank = 0; rank < job_world(job) && n < max; rank++)
                 if (job_is_vacant(job, rank))
-                        waits[n++] = (struct job_wait){ .kind = WAIT_JOIN, .rank = rank, .process_state = "",
-                                                        .parameter = "", .since = job->interrupted };
+                        waits[n++] = (struct job_wait){ .kind = WAIT_JOIN,
+                                                        .rank = rank,
+                                                        .process_state = "",
+                                                        .parameter = "",
+                                                        .since = job->interrupted };
         return n;
 }
 

@@ -41,20 +41,20 @@ enum wait_kind {
 /* Whom somebody waits for. Strings live until the next call into the job layer. */
 struct job_wait {
         enum wait_kind kind;
-        struct member *member;          /* the one that is missing; NULL for WAIT_JOIN: it has not come */
+        struct member *member; /* the one that is missing; NULL for WAIT_JOIN: it has not come */
         uint32_t rank;
-        pid_t pid;                      /* 0: it has not come */
+        pid_t pid; /* 0: it has not come */
         uint32_t plan, bucket;
         /* Found out by whoever shows the wait: proc_state_threads(), plan_wait_parameter(). "": not known. */
         const char *process_state;
         const char *parameter;
         uint64_t step;
-        uint64_t since;                 /* clock_now() at which the wait began */
+        uint64_t since; /* clock_now() at which the wait began */
 };
 
 /* How much may still be looked at, because that takes time. */
 struct looks {
-        unsigned threads, marks;        /* of processes; of parameters, in shared memory */
+        unsigned threads, marks; /* of processes; of parameters, in shared memory */
 };
 
 /* Calls up into the session layer, which has given a pointer of its own with them: job_events_data(). None of
@@ -75,17 +75,19 @@ struct jobs_events {
         void (*outcome)(struct plan *plan, uint64_t step, const struct membership_loss *loss,
                         const char *text);
         void (*lost)(struct job *job, const struct membership_loss *loss, const char *text);
-        /* The places of the job's members are about to change: what they have been told goes to them as they are now. */
+        /* The places of the job's members are about to change: what they have been told goes to them as they
+         * are now. */
         void (*flush)(struct job *job);
         /* A member of the generation before belongs to a new one; `loss` is why there is one. */
         void (*regenerated)(struct member *member, const struct membership_loss *loss, const char *text);
-        /* The same after a restart of the daemon, if nothing is void; and a step that is committed without the member having
-         * its results. */
+        /* The same after a restart of the daemon, if nothing is void; and a step that is committed without
+         * the member having its results. */
         void (*resumed)(struct member *member);
         void (*plan_step)(struct member *member, const struct plan *plan);
-        /* One that the member has not heard of, but the daemon before has left its results: bucket by bucket, then its commit. */
-        void (*past_result)(struct member *member, const struct plan *plan, uint32_t bucket, const struct backend_result *result,
-                            const uint8_t *unused, size_t unused_bytes);
+        /* One that the member has not heard of, but the daemon before has left its results: bucket by bucket,
+         * then its commit. */
+        void (*past_result)(struct member *member, const struct plan *plan, uint32_t bucket,
+                            const struct backend_result *result, const uint8_t *unused, size_t unused_bytes);
         void (*past_commit)(struct member *member, const struct plan *plan);
         void (*stall)(struct job *job, const struct job_wait *wait, const char *text);
         /* The member broke a rule that cannot be answered otherwise: its session must end (later, not inside
@@ -108,53 +110,53 @@ struct next_place {
 };
 
 struct member {
-        struct list link;               /* job->members */
+        struct list link; /* job->members */
         struct charge self;
-        struct list owner_link;         /* the session's list; unlinked once the member is gone */
+        struct list owner_link; /* the session's list; unlinked once the member is gone */
         struct job *job;
         enum member_state state;
-        uint64_t id;                    /* of this process's membership */
-        uint64_t stable;                /* once formed: the id that whoever takes over the place inherits */
+        uint64_t id;     /* of this process's membership */
+        uint64_t stable; /* once formed: the id that whoever takes over the place inherits */
         pid_t pid;
-        uint64_t client;                /* id of the client, for status */
+        uint64_t client; /* id of the client, for status */
         char program[64];
-        uint32_t local;                 /* index in the job's arrays, once formed: job->local[local] */
-        uint32_t rank;                  /* for people and for the client; while joining what it asks for */
-        uint32_t local_rank;            /* the slot on its host, as its client knows it: no index here */
+        uint32_t local;      /* index in the job's arrays, once formed: job->local[local] */
+        uint32_t rank;       /* for people and for the client; while joining what it asks for */
+        uint32_t local_rank; /* the slot on its host, as its client knows it: no index here */
         bool has_rank;
-        bool spare;                     /* waits for a place where there is none */
+        bool spare; /* waits for a place where there is none */
         struct next_place next;
-        bool returns;                   /* its client comes back to the daemon that follows this one */
-        bool evicted;                   /* by an operator: */
+        bool returns; /* its client comes back to the daemon that follows this one */
+        bool evicted; /* by an operator: */
         uid_t evictor;
         uint32_t join_request;
-        uint64_t joined;                /* clock_now() */
-        uint64_t noticed;               /* clock_now() at which its session began to end; 0: it has not */
-        uint32_t plans;                 /* parts it holds */
-        uint32_t next_plan;             /* ordinal; of the plans before it, it has only those that it holds */
-        uint64_t last_step;             /* last committed step it took part in */
-        void *owner;                    /* the session; NULL once the member is gone */
+        uint64_t joined;    /* clock_now() */
+        uint64_t noticed;   /* clock_now() at which its session began to end; 0: it has not */
+        uint32_t plans;     /* parts it holds */
+        uint32_t next_plan; /* ordinal; of the plans before it, it has only those that it holds */
+        uint64_t last_step; /* last committed step it took part in */
+        void *owner;        /* the session; NULL once the member is gone */
         struct staging staging;
-        struct memory *memories;        /* registered ones */
-        uint32_t last_memory;           /* handle of the last one */
+        struct memory *memories; /* registered ones */
+        uint32_t last_memory;    /* handle of the last one */
         struct operation_part operation;
 };
 
 /* Why a step, an operation or a join does not begin, or go on, just now. */
 enum gate {
         GATE_OPEN,
-        GATE_GENERATION,                /* the machine holds still: the generation is about to change */
-        GATE_PAUSED,                    /* an operator has paused the job */
-        GATE_HELD,                      /* an operator holds back all jobs; what had begun before goes on */
-        GATE_LEFT,                      /* the step is left to the next daemon as it is */
-        GATE_STOPPING,                  /* the daemon stops */
+        GATE_GENERATION, /* the machine holds still: the generation is about to change */
+        GATE_PAUSED,     /* an operator has paused the job */
+        GATE_HELD,       /* an operator holds back all jobs; what had begun before goes on */
+        GATE_LEFT,       /* the step is left to the next daemon as it is */
+        GATE_STOPPING,   /* the daemon stops */
 };
 
 enum job_state {
         JOB_FORMING,
         JOB_RUNNING,
-        JOB_REPLACING,                  /* lost a member; waits for its successor, or for the grace to end */
-        JOB_LOST,                       /* lost or left by a member: its survivors can only leave */
+        JOB_REPLACING, /* lost a member; waits for its successor, or for the grace to end */
+        JOB_LOST,      /* lost or left by a member: its survivors can only leave */
 };
 
 struct job {
@@ -163,38 +165,39 @@ struct job {
         uint32_t id;
         char *name; /* behind the struct */
         uid_t uid;
-        struct token token;             /* the first member's */
-        bool open;                      /* found by name: further members may come */
+        struct token token; /* the first member's */
+        bool open;          /* found by name: further members may come */
         enum job_state state;
         uint64_t incarnation;
         struct machine machine;
-        uint32_t generation, world;     /* 0: it has not formed yet. world: its members on all nodes */
-        struct membership_loss loss;    /* the first one of this generation, or of the one before; all 0: it has grown */
-        bool catching_up;               /* no step of this generation has been complete yet */
-        uint64_t last_id;               /* of its members, and of those that it had elsewhere: the highest */
-        struct list members;            /* in order of arrival */
-        uint32_t n_local;               /* its members on this node, once formed */
+        uint32_t generation, world; /* 0: it has not formed yet. world: its members on all nodes */
+        struct membership_loss
+                loss;        /* the first one of this generation, or of the one before; all 0: it has grown */
+        bool catching_up;    /* no step of this generation has been complete yet */
+        uint64_t last_id;    /* of its members, and of those that it had elsewhere: the highest */
+        struct list members; /* in order of arrival */
+        uint32_t n_local;    /* its members on this node, once formed */
         struct member **local; /* … in rank order: what "local index" means. The machine's memory */
         struct list plans;
         struct operation operation;
-        struct record *record;          /* since the first plan was agreed */
+        struct record *record; /* since the first plan was agreed */
         struct nonfinite blame;
         struct recovery recovery;
-        struct charge charge;           /* one job */
-        struct charge self;             /* the struct and its name; the machine has its own */
+        struct charge charge; /* one job */
+        struct charge self;   /* the struct and its name; the machine has its own */
         char loss_text[512];
         bool loss_told;
-        bool stall_told;                /* that it waits for members to join */
-        struct takeover *takeover;      /* it comes from a former daemon, and has not gone on yet; else NULL */
-        bool history;                   /* members have said that steps were committed there */
-        bool passed_on;                 /* it ends here, and goes on at the next daemon */
-        bool suspended;                 /* it is left to the next daemon: whoever goes is lost to nobody */
-        bool behind;                    /* some member of this generation was not in the one before */
-        uint64_t interrupted;           /* clock_now() at the last loss; 0: none yet */
-        uint64_t paused_at;             /* clock_now() at which an operator has paused it; 0: it is not */
+        bool stall_told;           /* that it waits for members to join */
+        struct takeover *takeover; /* it comes from a former daemon, and has not gone on yet; else NULL */
+        bool history;              /* members have said that steps were committed there */
+        bool passed_on;            /* it ends here, and goes on at the next daemon */
+        bool suspended;            /* it is left to the next daemon: whoever goes is lost to nobody */
+        bool behind;               /* some member of this generation was not in the one before */
+        uint64_t interrupted;      /* clock_now() at the last loss; 0: none yet */
+        uint64_t paused_at;        /* clock_now() at which an operator has paused it; 0: it is not */
         struct loop_deferred settle;
         /* what status shows */
-        struct hist steps;              /* durations of committed steps, first READY to commit */
+        struct hist steps; /* durations of committed steps, first READY to commit */
         uint64_t last_step, bytes_reduced, void_steps, operations;
         double norm;
         uint64_t nonfinite;
@@ -204,7 +207,7 @@ struct job {
  * pointer. */
 struct task_owner {
         void (*done)(struct task_owner *owner, uint32_t index, const struct backend_result *result);
-        uint32_t slot;                  /* 0: none */
+        uint32_t slot; /* 0: none */
 };
 
 struct jobs_config {
@@ -219,26 +222,26 @@ struct jobs_config {
 struct jobs {
         struct jobs_config config;
         struct list list;
-        void *claimed;                  /* what plans have of registered memories: memory.c's tree of spans */
-        struct records ended;           /* what jobs that are gone have left */
+        void *claimed;        /* what plans have of registered memories: memory.c's tree of spans */
+        struct records ended; /* what jobs that are gone have left */
         uint32_t next_job;
-        uint64_t last_id;               /* given here, in any job */
+        uint64_t last_id; /* given here, in any job */
         struct task_owner **slot;
         uint32_t n_slots;
         struct loop_timer *tick;
         bool ticking;
-        uint32_t unwatched;             /* id of the job with which the next tick begins to look for stalls; 0: any */
-        enum gate gate;                 /* OPEN; HELD: no new job, member or step; or STOPPING */
-        struct effects effects;         /* of all jobs' machines */
-        struct state *state;            /* left to the next daemon, from the last one; NULL: none */
+        uint32_t unwatched;     /* id of the job with which the next tick begins to look for stalls; 0: any */
+        enum gate gate;         /* OPEN; HELD: no new job, member or step; or STOPPING */
+        struct effects effects; /* of all jobs' machines */
+        struct state *state;    /* left to the next daemon, from the last one; NULL: none */
         struct past *past;
 };
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret);
-struct jobs *jobs_free(struct jobs *jobs);       /* all members must be gone; what they left is reaped here */
+struct jobs *jobs_free(struct jobs *jobs); /* all members must be gone; what they left is reaped here */
 /* What is kept for the next daemon, and what the last one has left; both are taken, and may be NULL. */
 void jobs_set_state(struct jobs *jobs, struct state *state, struct past *past);
-void jobs_forget_past(struct jobs *jobs);       /* whoever may come back has come */
+void jobs_forget_past(struct jobs *jobs); /* whoever may come back has come */
 void jobs_set_events(struct jobs *jobs, const struct jobs_events *events, void *data);
 void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace);
 /* Results of the backend come in here. */
@@ -247,12 +250,13 @@ void jobs_done(void *jobs, const struct backend_result *result);
  * tells whether one is still open. */
 void jobs_drain(struct jobs *jobs);
 bool jobs_busy(const struct jobs *jobs);
-/* Steps that are still open become void, and jobs of which somebody does not come back to another daemon are at their end. */
+/* Steps that are still open become void, and jobs of which somebody does not come back to another daemon are
+ * at their end. */
 void jobs_end(struct jobs *jobs);
 /* Jobs whose members all come back are theirs alone from now on. */
 void jobs_suspend(struct jobs *jobs);
 
-int jobs_slot_take(struct jobs *jobs, struct task_owner *owner);        /* 0 or -ENOMEM */
+int jobs_slot_take(struct jobs *jobs, struct task_owner *owner); /* 0 or -ENOMEM */
 void jobs_slot_give(struct jobs *jobs, struct task_owner *owner);
 
 struct job_join {
@@ -266,7 +270,7 @@ struct job_join {
         bool returns;
         struct membership_request membership;
         void *owner;
-        struct list *owner_members;     /* the member's owner_link is appended here */
+        struct list *owner_members; /* the member's owner_link is appended here */
 };
 /* The answer comes through events, at the end of the loop pass at the earliest. 0, a code with *refusal, or
  * -ENOMEM. */
@@ -276,8 +280,8 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
 void member_gone(struct member *member, uint32_t cause);
 /* One sentence about a loss, for people. */
 const char *cause_text(uint32_t cause);
-/* 0, or MEMBER_LOST with the loss in *refusal, if the job cannot go on; STATE while it forms, or the member waits for a place in
- * it: it has no rank then; VOID_RETRY while a lost member is replaced. */
+/* 0, or MEMBER_LOST with the loss in *refusal, if the job cannot go on; STATE while it forms, or the member
+ * waits for a place in it: it has no rank then; VOID_RETRY while a lost member is replaced. */
 int member_check(const struct member *member, struct refusal *refusal);
 
 /* The number of members on all nodes: what an average is divided by. */
@@ -301,8 +305,8 @@ void job_settle_later(struct job *job);
 unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);
 
 /*
- * What operators do (hold.c). A paused job launches nothing: its members' READYs are taken and counted, and go
- * to the backend when it is resumed. While all jobs are held, steps and operations that had begun go on to
+ * What operators do (hold.c). A paused job launches nothing: its members' READYs are taken and counted, and
+ * go to the backend when it is resumed. While all jobs are held, steps and operations that had begun go on to
  * their end, and those that begin now wait in the same way. Nobody is blamed for either.
  */
 static inline bool job_is_paused(const struct job *job) {

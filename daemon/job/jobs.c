@@ -10,14 +10,14 @@
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 #include "job/private.h"
-#include "job/takeover.h"
 #include "job/step.h"
+#include "job/takeover.h"
 
-#define TICK (100 * USEC_PER_MSEC)      /* resolution of join and plan time-outs and of stall notices */
-#define WATCH (2 * USEC_PER_MSEC)       /* of a tick for stalls: all members of a job hear of each */
+#define TICK (100 * USEC_PER_MSEC) /* resolution of join and plan time-outs and of stall notices */
+#define WATCH (2 * USEC_PER_MSEC)  /* of a tick for stalls: all members of a job hear of each */
 
-/* Jobs that stall together are told of it one after the other, so that nobody's results wait behind all of them:
- * with those for whom there was no time the next tick begins. */
+/* Jobs that stall together are told of it one after the other, so that nobody's results wait behind all of
+ * them: with those for whom there was no time the next tick begins. */
 static void watch_stalls(struct jobs *jobs, uint64_t now) {
         uint64_t began = clock_now();
         uint32_t first = jobs->unwatched;
@@ -169,7 +169,8 @@ int job_check_token(const struct job *job, const struct token *token, struct ref
                 return 0;
         return refuse(refusal, WIRE__CODE__DENIED,
                       "job '%s' of uid %u has another token than this process, or only one of them has one: "
-                      "set the token of the job's other members, or choose another name", job->name, (unsigned)job->uid);
+                      "set the token of the job's other members, or choose another name",
+                      job->name, (unsigned)job->uid);
 }
 
 int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *refusal) {
@@ -187,11 +188,12 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
         if (jobs->gate == GATE_HELD)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s': an operator has gradsyncd drained, and it takes no more members; "
-                              "wait for gradsyncctl resume", join->name);
+                              "wait for gradsyncctl resume",
+                              join->name);
         if (job != NULL && join->membership.incarnation > job->incarnation) {
                 r = membership_check(join->name, &join->membership, refusal);
                 if (r != 0)
-                        return r;               /* who could be in no job ends none */
+                        return r; /* who could be in no job ends none */
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 job = NULL;
         }

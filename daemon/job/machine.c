@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Delivers what the job's node and its coordinator say to each other, and turns what they want done into calls of the job:
- * after the call into the machine that has led to it, in the order in which it arose.
+ * Delivers what the job's node and its coordinator say to each other, and turns what they want done into
+ * calls of the job: after the call into the machine that has led to it, in the order in which it arose.
  */
 #include "job/machine.h"
 
@@ -15,8 +15,8 @@
 #include "job/private.h"
 #include "job/step.h"
 
-#define NEVER (UINT64_C(1) << 60)       /* in a time that is counted from now */
-#define FIRST_MEMBERS 4u                /* for which there is room from the beginning */
+#define NEVER (UINT64_C(1) << 60) /* in a time that is counted from now */
+#define FIRST_MEMBERS 4u          /* for which there is room from the beginning */
 
 static void deliver(struct job *job, const struct message *message) {
         if (message->kind < ANSWER_REPORT) {
@@ -33,7 +33,7 @@ static struct plan *plan_on(const struct job *job, uint32_t track) {
         list_for_each(plan, &job->plans, link)
                 if (plan->agreed && plan->track == track)
                         return plan;
-        assert(false);                  /* a track is in use only while a plan's step is open on it */
+        assert(false); /* a track is in use only while a plan's step is open on it */
         return NULL;
 }
 
@@ -42,20 +42,11 @@ static void act_on_unit(struct job *job, const struct action *action) {
         struct plan *plan = step ? plan_on(job, action->track) : NULL;
 
         switch (action->kind) {
-        case ACTION_OPEN:
-                step ? step_opened(plan) : operation_opened(job);
-                break;
-        case ACTION_CANCEL:
-                step ? step_cancel(plan) : operation_cancel(job);
-                break;
-        case ACTION_COMMITTED:
-                step ? step_committed(plan) : operation_committed(job);
-                break;
-        case ACTION_UNBEGUN:
-                step ? step_unbegun(plan) : operation_voided(job);
-                break;
-        default:
-                step ? step_voided(plan) : operation_voided(job);
+        case ACTION_OPEN: step ? step_opened(plan) : operation_opened(job); break;
+        case ACTION_CANCEL: step ? step_cancel(plan) : operation_cancel(job); break;
+        case ACTION_COMMITTED: step ? step_committed(plan) : operation_committed(job); break;
+        case ACTION_UNBEGUN: step ? step_unbegun(plan) : operation_voided(job); break;
+        default: step ? step_voided(plan) : operation_voided(job);
         }
 }
 
@@ -83,28 +74,15 @@ static void carry_out(struct job *job, const struct action *action) {
         case ACTION_COMMITTED:
         case ACTION_VOID:
         case ACTION_UNBEGUN:
-        case ACTION_MISMATCH:
-                act_on_unit(job, action);
-                break;
-        case ACTION_INTERRUPTED:
-                job_interrupted(job, &action->loss, action->end);
-                break;
-        case ACTION_GENERATION:
-                job_place(job, action);
-                break;
-        case ACTION_ENTERED:
-                job_entered(job, action);
-                break;
-        case ACTION_REFUSED:
-                note_refused(job, action);
-                break;
-        case ACTION_ENDED:
-                job_ended(job, action->end);
-                break;
+        case ACTION_MISMATCH: act_on_unit(job, action); break;
+        case ACTION_INTERRUPTED: job_interrupted(job, &action->loss, action->end); break;
+        case ACTION_GENERATION: job_place(job, action); break;
+        case ACTION_ENTERED: job_entered(job, action); break;
+        case ACTION_REFUSED: note_refused(job, action); break;
+        case ACTION_ENDED: job_ended(job, action->end); break;
         case ACTION_DROP:
         case ACTION_LAUNCH:
-        case ACTION_OUT:
-                break;                  /* what there is only with other nodes: communicators, and being cut off */
+        case ACTION_OUT: break; /* what there is only with other nodes: communicators, and being cut off */
         }
 }
 
@@ -215,7 +193,8 @@ static void run(struct job *job) {
         effects_drain(&job->table->effects, do_effect);
 }
 
-static int join(struct job *job, const struct membership_request *request, const struct tag *tag, struct refusal *refusal) {
+static int join(struct job *job, const struct membership_request *request, const struct tag *tag,
+                struct refusal *refusal) {
         struct machine *machine = &job->machine;
         struct refusal why;
         const struct membership *m = &machine->coordinator.membership;
@@ -361,6 +340,7 @@ void machine_restore(struct job *job, const struct message *report) {
         run(job);
 }
 
-int machine_return(struct job *job, const struct membership_request *request, const struct tag *tag, struct refusal *refusal) {
+int machine_return(struct job *job, const struct membership_request *request, const struct tag *tag,
+                   struct refusal *refusal) {
         return join(job, request, tag, refusal);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The membership machine of a job, run by this daemon: its node, and beside it the coordinator, because all members of the
- * job are here. What one says the other hears at once, nothing is lost or late, so none of the machine's own times plays a
- * part; only members' waits do.
+ * The membership machine of a job, run by this daemon: its node, and beside it the coordinator, because all
+ * members of the job are here. What one says the other hears at once, nothing is lost or late, so none of the
+ * machine's own times plays a part; only members' waits do.
  *
- * Calls from the job layer go in, and come back as calls of private.h, one after the other, before the call ends. Those may call
- * the machine again: what comes of that is carried out after what is left, by the outer call. Generations are made in
- * machine_settle() only.
+ * Calls from the job layer go in, and come back as calls of private.h, one after the other, before the call
+ * ends. Those may call the machine again: what comes of that is carried out after what is left, by the outer
+ * call. Generations are made in machine_settle() only.
  */
 #pragma once
 
@@ -22,10 +22,10 @@ struct job;
 struct machine {
         struct coordinator coordinator;
         struct node node;
-        unsigned char *memory;          /* of both, and behind it job->local[] */
-        struct charge charge;           /* the memory, to the job's uid */
-        uint64_t joining;               /* member whose join is being asked for; 0: none */
-        struct refusal *refusal;        /* where the answer to it goes */
+        unsigned char *memory;   /* of both, and behind it job->local[] */
+        struct charge charge;    /* the memory, to the job's uid */
+        uint64_t joining;        /* member whose join is being asked for; 0: none */
+        struct refusal *refusal; /* where the answer to it goes */
         bool refused;
 };
 
@@ -47,14 +47,15 @@ int machine_join(struct job *job, const struct membership_request *request, stru
 void machine_gone(struct job *job, uint64_t member, uint32_t cause);
 /* The whole generation ends, and there will be no other. */
 void machine_end(struct job *job, uint32_t cause);
-/* Lets time pass, and makes the next generation, unless somebody has to be awaited. Call when machine_deadline() has come. */
+/* Lets time pass, and makes the next generation, unless somebody has to be awaited. Call when
+ * machine_deadline() has come. */
 void machine_settle(struct job *job, bool wait);
 uint64_t machine_deadline(const struct job *job);
 
 /* Steps and operations. False: the generation is over, it begins anew in the next one. */
 bool machine_open(struct job *job, uint32_t track);
-/* Of the step or operation of that track. What it has come to is carried out later only where this is asked from inside a call
- * of the machine. */
+/* Of the step or operation of that track. What it has come to is carried out later only where this is asked
+ * from inside a call of the machine. */
 enum unit_state machine_unit(const struct job *job, uint32_t track);
 void machine_full(struct job *job, uint32_t track);
 void machine_landed(struct job *job, uint32_t track);
@@ -62,10 +63,11 @@ void machine_spoil(struct job *job, uint32_t track);
 void machine_differ(struct job *job, uint32_t track);
 void machine_quiet(struct job *job, uint32_t track);
 
-/* A job that comes from a former daemon: node and coordinator begin anew and wait for what its members say, those that are new in
- * the job wait with them. 0, QUOTA with *refusal, or -ENOMEM. */
+/* A job that comes from a former daemon: node and coordinator begin anew and wait for what its members say,
+ * those that are new in the job wait with them. 0, QUOTA with *refusal, or -ENOMEM. */
 int machine_expect(struct job *job, uint32_t world, struct refusal *refusal);
 /* What they have said, as node_restore() takes it. The coordinator judges before this returns. */
 void machine_restore(struct job *job, const struct message *report);
 /* A member that comes back to its place after that. */
-int machine_return(struct job *job, const struct membership_request *request, const struct tag *tag, struct refusal *refusal);
+int machine_return(struct job *job, const struct membership_request *request, const struct tag *tag,
+                   struct refusal *refusal);

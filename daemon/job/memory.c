@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registered memory. Files are told apart by device and inode, so that it does not matter through which descriptor, by which
- * member and how often one was registered. What of all files is claimed is kept in one search tree, so that a claim costs the same
- * however many there are.
+ * Registered memory. Files are told apart by device and inode, so that it does not matter through which
+ * descriptor, by which member and how often one was registered. What of all files is claimed is kept in one
+ * search tree, so that a claim costs the same however many there are.
  */
 #include "job/memory.h"
 
@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
@@ -56,7 +56,8 @@ static int charge(struct memory *memory, struct refusal *refusal) {
 
         r = charge_take(&memory->arenas, accounts, uid, ACCOUNT_ARENAS, 1, refusal);
         if (r == 0)
-                r = charge_take(&memory->space, accounts, uid, ACCOUNT_BYTES, sizeof(*memory) + memory->bytes, refusal);
+                r = charge_take(&memory->space, accounts, uid, ACCOUNT_BYTES, sizeof(*memory) + memory->bytes,
+                                refusal);
         if (r == 0)
                 r = charge_take(&memory->fds, accounts, uid, ACCOUNT_FDS, 1, refusal);
         return r;
@@ -69,16 +70,20 @@ static int adopt(struct memory *memory, int fd, struct refusal *refusal) {
         int r;
 
         if (memfd_is_arena(fd))
-                return refuse(refusal, WIRE__CODE__INVALID, "rank %u of job '%s' cannot register this memory: it is an arena, or staging "
-                              "memory, that a gradsyncd has made, and has its use already; make one with memfd_create(2)",
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "rank %u of job '%s' cannot register this memory: it is an arena, or staging "
+                              "memory, that a gradsyncd has made, and has its use already; make one with "
+                              "memfd_create(2)",
                               member->rank, member->job->name);
-        r = backend->ops->arena_adopt(backend, fd, memory->offset, memory->bytes, &memory->file, &memory->arena, &why);
+        r = backend->ops->arena_adopt(backend, fd, memory->offset, memory->bytes, &memory->file,
+                                      &memory->arena, &why);
 
         if (r > 0)
-                return refuse(refusal, why.code, "rank %u of job '%s' cannot register this memory: %s", member->rank,
-                              member->job->name, why.text);
+                return refuse(refusal, why.code, "rank %u of job '%s' cannot register this memory: %s",
+                              member->rank, member->job->name, why.text);
         if (r == -ENOMEM)
-                return refuse(refusal, WIRE__CODE__QUOTA, "job '%s': gradsyncd has no room to map %" PRIu64 " bytes of memory: %s",
+                return refuse(refusal, WIRE__CODE__QUOTA,
+                              "job '%s': gradsyncd has no room to map %" PRIu64 " bytes of memory: %s",
                               member->job->name, memory->bytes, strerror(-r));
         return r;
 }
@@ -89,8 +94,10 @@ int memory_register(struct member *member, int fd, uint64_t offset, uint64_t byt
         int r;
 
         if (bytes > LIMIT_ARENA)
-                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': a memory of %" PRIu64 " bytes is too large; %" PRIu64
-                              " are possible", member->job->name, bytes, LIMIT_ARENA);
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s': a memory of %" PRIu64 " bytes is too large; %" PRIu64
+                              " are possible",
+                              member->job->name, bytes, LIMIT_ARENA);
         memory = calloc(1, sizeof(*memory));
         if (memory == NULL)
                 return -ENOMEM;
@@ -115,13 +122,14 @@ int memory_unregister(struct member *member, uint32_t handle, struct refusal *re
         struct memory *memory = handle != 0 ? find(member, handle) : NULL;
 
         if (memory == NULL)
-                return refuse(refusal, WIRE__CODE__INVALID, "rank %u of job '%s' has registered no memory %u", member->rank,
-                              member->job->name, handle);
+                return refuse(refusal, WIRE__CODE__INVALID, "rank %u of job '%s' has registered no memory %u",
+                              member->rank, member->job->name, handle);
         if (!list_empty(&memory->claims))
-                return refuse(refusal, WIRE__CODE__STATE,
-                              "rank %u of job '%s': memory %u holds gradients of plan %u; free the plan first", member->rank,
-                              member->job->name, handle,
-                              list_entry(memory->claims.next, struct memory_claim, link)->plan->ordinal);
+                return refuse(
+                        refusal, WIRE__CODE__STATE,
+                        "rank %u of job '%s': memory %u holds gradients of plan %u; free the plan first",
+                        member->rank, member->job->name, handle,
+                        list_entry(memory->claims.next, struct memory_claim, link)->plan->ordinal);
         memory_free(memory);
         return 0;
 }
@@ -180,7 +188,8 @@ static int by_place(const void *left, const void *right) {
 
 /* Each of the description's buckets that lies in a memory, sorted. */
 static int find_places(const struct member *member, const struct known *known, const struct description *d,
-                       struct backend_range *place, struct lying *lying, uint32_t *ret_n, struct refusal *refusal) {
+                       struct backend_range *place, struct lying *lying, uint32_t *ret_n,
+                       struct refusal *refusal) {
         uint32_t n = 0;
 
         for (uint32_t b = 0; b < d->n_buckets; b++) {
@@ -191,22 +200,29 @@ static int find_places(const struct member *member, const struct known *known, c
                         continue;
                 memory = look_up(known, bucket->memory);
                 if (memory == NULL)
-                        return refuse(refusal, WIRE__CODE__INVALID, "bucket %u lies in memory %u, but rank %u of job '%s' has "
-                                      "registered none of that number", b, bucket->memory, member->rank, member->job->name);
+                        return refuse(refusal, WIRE__CODE__INVALID,
+                                      "bucket %u lies in memory %u, but rank %u of job '%s' has "
+                                      "registered none of that number",
+                                      b, bucket->memory, member->rank, member->job->name);
                 if (bucket->offset > memory->bytes || bucket->bytes > memory->bytes - bucket->offset)
-                        return refuse(refusal, WIRE__CODE__INVALID, "bucket %u: %" PRIu64 " bytes at offset %" PRIu64
-                                      " do not lie in memory %u, of which %" PRIu64 " are registered", b, bucket->bytes,
-                                      bucket->offset, bucket->memory, memory->bytes);
+                        return refuse(refusal, WIRE__CODE__INVALID,
+                                      "bucket %u: %" PRIu64 " bytes at offset %" PRIu64
+                                      " do not lie in memory %u, of which %" PRIu64 " are registered",
+                                      b, bucket->bytes, bucket->offset, bucket->memory, memory->bytes);
                 place[b] = (struct backend_range){ .arena = memory->arena, .offset = bucket->offset };
-                lying[n++] = (struct lying){ .memory = memory, .bucket = b,
-                                             .span = { .start = memory->offset + bucket->offset,
-                                                       .end = memory->offset + bucket->offset + bucket->bytes } };
+                lying[n++] =
+                        (struct lying){ .memory = memory,
+                                        .bucket = b,
+                                        .span = { .start = memory->offset + bucket->offset,
+                                                  .end = memory->offset + bucket->offset + bucket->bytes } };
         }
         qsort(lying, n, sizeof(*lying), by_place);
         for (uint32_t i = 1; i < n; i++)
                 if (lying[i].memory == lying[i - 1].memory && lying[i].span.start < lying[i - 1].span.end)
-                        return refuse(refusal, WIRE__CODE__INVALID, "buckets %u and %u overlap in memory %u: no byte belongs to two "
-                                      "parameters", lying[i - 1].bucket, lying[i].bucket, lying[i].memory->handle);
+                        return refuse(refusal, WIRE__CODE__INVALID,
+                                      "buckets %u and %u overlap in memory %u: no byte belongs to two "
+                                      "parameters",
+                                      lying[i - 1].bucket, lying[i].bucket, lying[i].memory->handle);
         *ret_n = n;
         return 0;
 }
@@ -224,17 +240,20 @@ static int by_bytes(const void *left, const void *right) {
 }
 
 /* The file may be another user's, too; whose plan it is, is told to its own uid only. */
-static int refuse_overlap(const struct memory_span *span, const struct memory_span *taken, struct refusal *refusal) {
+static int refuse_overlap(const struct memory_span *span, const struct memory_span *taken,
+                          struct refusal *refusal) {
         const struct member *member = span->claim->memory->member, *other = taken->claim->memory->member;
         uint64_t start = span->start > taken->start ? span->start : taken->start;
         uint64_t end = span->end < taken->end ? span->end : taken->end;
         char owner[LIMIT_NAME + 64] = "another user's plan";
 
         if (other->job->uid == member->job->uid)
-                snprintf(owner, sizeof(owner), "plan %u of rank %u of job '%s'", taken->claim->plan->ordinal, other->rank,
-                         other->job->name);
-        return refuse(refusal, WIRE__CODE__STATE, "bytes %" PRIu64 " to %" PRIu64 " of the file of a registered memory belong to %s; "
-                      "free that one first, or place the parameters elsewhere", start, end, owner);
+                snprintf(owner, sizeof(owner), "plan %u of rank %u of job '%s'", taken->claim->plan->ordinal,
+                         other->rank, other->job->name);
+        return refuse(refusal, WIRE__CODE__STATE,
+                      "bytes %" PRIu64 " to %" PRIu64 " of the file of a registered memory belong to %s; "
+                      "free that one first, or place the parameters elsewhere",
+                      start, end, owner);
 }
 
 static int enter(const struct memory_claim *claim, struct memory_span *span, struct refusal *refusal) {
@@ -247,10 +266,10 @@ static int enter(const struct memory_claim *claim, struct memory_span *span, str
         return *at == span ? 0 : refuse_overlap(span, *at, refusal);
 }
 
-/* The first of these that lie in one memory: makes their claim, which is on the list also if it fails. Buckets that touch are
- * one span. */
-static int claim_memory(const struct plan *plan, const struct lying *lying, uint32_t n, struct memory_claim **claims,
-                        struct refusal *refusal) {
+/* The first of these that lie in one memory: makes their claim, which is on the list also if it fails.
+ * Buckets that touch are one span. */
+static int claim_memory(const struct plan *plan, const struct lying *lying, uint32_t n,
+                        struct memory_claim **claims, struct refusal *refusal) {
         struct memory_claim *claim = malloc(sizeof(*claim) + n * sizeof(claim->span[0]));
         uint32_t spans = 0;
         int r = 0;
@@ -272,8 +291,8 @@ static int claim_memory(const struct plan *plan, const struct lying *lying, uint
         return r;
 }
 
-int memory_claim(struct member *member, const struct plan *plan, const struct description *d, struct backend_range *place,
-                 struct memory_claim **ret, struct refusal *refusal) {
+int memory_claim(struct member *member, const struct plan *plan, const struct description *d,
+                 struct backend_range *place, struct memory_claim **ret, struct refusal *refusal) {
         _cleanup_(freep) struct lying *lying = malloc(d->n_buckets * sizeof(*lying));
         struct memory_claim *claims = NULL;
         struct known known = { 0 };
@@ -314,8 +333,9 @@ static void evict(struct member *member, uint32_t code, const char *why) {
         struct log_context context = LOG_CONTEXT_NONE;
         struct refusal refusal;
 
-        refuse_for(&refusal, code, member->rank, (int32_t)member->pid, "job '%s': rank %u (pid %d) is evicted: %s",
-                   member->job->name, member->rank, (int)member->pid, why);
+        refuse_for(&refusal, code, member->rank, (int32_t)member->pid,
+                   "job '%s': rank %u (pid %d) is evicted: %s", member->job->name, member->rank,
+                   (int)member->pid, why);
         context.job = member->job->name;
         context.generation = member->job->generation;
         context.rank = member->rank;
@@ -327,7 +347,8 @@ static void evict(struct member *member, uint32_t code, const char *why) {
 }
 
 void memory_punched(struct member *member) {
-        evict(member, WIRE__CODE__INVALID, "some of its shared memory was given back to the kernel (holes were punched) while gradsyncd "
+        evict(member, WIRE__CODE__INVALID,
+              "some of its shared memory was given back to the kernel (holes were punched) while gradsyncd "
               "was using it");
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that members bring: registered by its memfd, and used by plans in place of an arena of ours. A claim says which bytes of
- * a file a plan has; no byte of a file has two, however often the file was registered, and by whom. And the watch over all
- * memory that a member shares with us: whoever gives pages back that we use is evicted.
+ * Memory that members bring: registered by its memfd, and used by plans in place of an arena of ours. A claim
+ * says which bytes of a file a plan has; no byte of a file has two, however often the file was registered,
+ * and by whom. And the watch over all memory that a member shares with us: whoever gives pages back that we
+ * use is evicted.
  */
 #pragma once
 
@@ -20,29 +21,30 @@ struct member;
 struct plan;
 
 struct memory {
-        struct memory *next;            /* of its member */
+        struct memory *next; /* of its member */
         struct member *member;
-        uint32_t handle;                /* in its member; from 1 */
-        uint64_t offset, bytes;         /* in its file */
+        uint32_t handle;        /* in its member; from 1 */
+        uint64_t offset, bytes; /* in its file */
         struct memfd_file file;
         struct backend_arena *arena;
         struct list claims;
         struct charge arenas, space, fds;
 };
 
-struct memory_span {                    /* of a file */
+struct memory_span { /* of a file */
         uint64_t start, end;
         const struct memory_claim *claim;
 };
 
-#define MEMORY_SPAN_COST (sizeof(struct memory_span) + 4 * sizeof(void *))      /* with its node in jobs->claimed */
+#define MEMORY_SPAN_COST                                                                                     \
+        (sizeof(struct memory_span) + 4 * sizeof(void *)) /* with its node in jobs->claimed */
 
-struct memory_claim {                   /* what one plan has of one memory */
-        struct list link;               /* memory->claims */
-        struct memory_claim *next;      /* of the same part of the plan */
+struct memory_claim {              /* what one plan has of one memory */
+        struct list link;          /* memory->claims */
+        struct memory_claim *next; /* of the same part of the plan */
         const struct plan *plan;
         struct memory *memory;
-        uint32_t n;                     /* spans that are in jobs->claimed */
+        uint32_t n; /* spans that are in jobs->claimed */
         struct memory_span span[];
 };
 
@@ -55,8 +57,8 @@ int memory_unregister(struct member *member, uint32_t handle, struct refusal *re
 void memories_release(struct member *member);
 
 /*
- * Claims for the plan what its buckets have of the member's memories, and writes to `place` where each of these buckets is.
- * 0 with *ret; INVALID or STATE with *refusal; -ENOMEM.
+ * Claims for the plan what its buckets have of the member's memories, and writes to `place` where each of
+ * these buckets is. 0 with *ret; INVALID or STATE with *refusal; -ENOMEM.
  */
 int memory_claim(struct member *member, const struct plan *plan, const struct description *description,
                  struct backend_range *place, struct memory_claim **ret, struct refusal *refusal);
@@ -65,5 +67,6 @@ void memory_unclaim(struct memory_claim *claims);
 
 /* The backend has found that the member gave pages back: it is evicted. */
 void memory_punched(struct member *member);
-/* Whether `bytes` bytes of an arena can be used: see arena_check of backend.h. If not, its member is evicted. */
+/* Whether `bytes` bytes of an arena can be used: see arena_check of backend.h. If not, its member is evicted.
+ */
 bool memory_intact(struct member *member, struct backend_arena *arena, uint64_t bytes);

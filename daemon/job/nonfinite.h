@@ -18,23 +18,23 @@
 
 struct plan;
 
-struct nonfinite {                      /* embedded in a job */
+struct nonfinite { /* embedded in a job */
         bool burst;
-        uint32_t quiet;                 /* committed steps since the last one of the burst */
+        uint32_t quiet; /* committed steps since the last one of the burst */
         /* How the latest burst began. */
-        uint64_t step;                  /* 0: there has been none */
+        uint64_t step; /* 0: there has been none */
         uint32_t plan, bucket, rank;
-        uint32_t ranks;                 /* that brought some into this bucket; `rank` is the lowest */
+        uint32_t ranks; /* that brought some into this bucket; `rank` is the lowest */
         pid_t pid;
         uint64_t count;                 /* values of that rank in the bucket */
         char parameter[LIMIT_NAME + 1]; /* "": not found, as with a maximum of -inf */
         /* The search. */
-        const struct plan *searched;    /* NULL: none goes on */
-        uint32_t low, high;             /* parameters of the bucket that come into question */
-        uint32_t middle;                /* those that are tested end before it */
-        bool hit;                       /* it is known that one of them is it */
-        struct backend_result result;   /* of the reduction, for when the search has ended */
-        double sums[LIMIT_WORLD];       /* by local index */
+        const struct plan *searched;  /* NULL: none goes on */
+        uint32_t low, high;           /* parameters of the bucket that come into question */
+        uint32_t middle;              /* those that are tested end before it */
+        bool hit;                     /* it is known that one of them is it */
+        struct backend_result result; /* of the reduction, for when the search has ended */
+        double sums[LIMIT_WORLD];     /* by local index */
         uint64_t counts[LIMIT_WORLD];
 };
 

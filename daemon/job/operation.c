@@ -22,8 +22,8 @@
 static int check_none(const struct member *member, struct refusal *refusal) {
         if (member->staging.arena == NULL)
                 return 0;
-        return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has its staging memory already", member->rank,
-                      member->job->name);
+        return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has its staging memory already",
+                      member->rank, member->job->name);
 }
 
 static int charge_staging(struct member *member, struct refusal *refusal) {
@@ -98,17 +98,19 @@ int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusa
         r = charge_staging(member, refusal);
         if (r == 0 && bytes != member->job->table->config.staging_bytes)
                 r = refuse(refusal, WIRE__CODE__INVALID,
-                           "rank %u of job '%s' has a staging memory of %" PRIu64 " bytes from before the restart of gradsyncd, "
-                           "which gives %" PRIu64 " now (staging_bytes): the job has to be started again", member->rank,
-                           member->job->name, bytes, member->job->table->config.staging_bytes);
+                           "rank %u of job '%s' has a staging memory of %" PRIu64
+                           " bytes from before the restart of gradsyncd, "
+                           "which gives %" PRIu64 " now (staging_bytes): the job has to be started again",
+                           member->rank, member->job->name, bytes, member->job->table->config.staging_bytes);
         if (r == 0) {
                 r = backend->ops->arena_adopt(backend, *fd, 0, bytes, &file, &staging->arena, &why);
                 *fd = r == 0 ? -1 : *fd;
                 if (r == 0 && file.size != bytes)
-                        r = refuse(&why, WIRE__CODE__INVALID, "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, bytes);
+                        r = refuse(&why, WIRE__CODE__INVALID,
+                                   "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, bytes);
                 if (r > 0)
-                        r = refuse(refusal, why.code, "the staging memory of rank %u of job '%s': %s", member->rank,
-                                   member->job->name, why.text);
+                        r = refuse(refusal, why.code, "the staging memory of rank %u of job '%s': %s",
+                                   member->rank, member->job->name, why.text);
         }
         staging->attached = r == 0;
         if (r != 0)
@@ -367,24 +369,27 @@ static int submit(struct job *job, uint32_t part) {
         combine(job, part, &c);
         if (c.n_outputs == 0)
                 return 0;
-        r = backend->ops->submit(backend, &(struct backend_task){
-                .id = (uint64_t)job->operation.owner->slot << 32 | part,
-                .turn = job->id,
-                .dtype = dtype,
-                .reduce = reduction ? first->reduce : WIRE__REDUCE__REDUCE_NONE,
-                .divisor = job_world(job),
-                .elements = first->bytes / dtype_size(dtype),
-                .n_inputs = c.n_inputs,
-                .n_outputs = c.n_outputs,
-                .inputs = c.input,
-                .outputs = c.output,
-        }, &result);
+        r = backend->ops->submit(backend,
+                                 &(struct backend_task){
+                                         .id = (uint64_t)job->operation.owner->slot << 32 | part,
+                                         .turn = job->id,
+                                         .dtype = dtype,
+                                         .reduce = reduction ? first->reduce : WIRE__REDUCE__REDUCE_NONE,
+                                         .divisor = job_world(job),
+                                         .elements = first->bytes / dtype_size(dtype),
+                                         .n_inputs = c.n_inputs,
+                                         .n_outputs = c.n_outputs,
+                                         .inputs = c.input,
+                                         .outputs = c.output,
+                                 },
+                                 &result);
         if (r == 0)
                 job->operation.tasks++;
         return r < 0 ? r : 0;
 }
 
-/* Whether nobody has given back staging memory. Who has is evicted, and the others' calls end with his loss. */
+/* Whether nobody has given back staging memory. Who has is evicted, and the others' calls end with his loss.
+ */
 static bool intact(struct job *job, uint64_t bytes) {
         bool all = true;
 
@@ -445,19 +450,20 @@ static enum gate operation_gate(const struct job *job) {
         return GATE_HELD;
 }
 
-/* Why an operation came to nothing: a loss, the end of the job, or, while it runs, that it is about to grow. */
+/* Why an operation came to nothing: a loss, the end of the job, or, while it runs, that it is about to grow.
+ */
 static void why_void(const struct job *job, struct refusal *ret) {
         const struct membership_loss *loss = &job->loss;
 
         if (job->state == JOB_LOST)
-                refuse_for(ret, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid, "%s; leave the job and join it anew",
-                           job->loss_text);
+                refuse_for(ret, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
+                           "%s; leave the job and join it anew", job->loss_text);
         else if (job->state == JOB_REPLACING)
-                refuse_for(ret, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid, "%s; call again in the next generation",
-                           job->loss_text);
+                refuse_for(ret, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid,
+                           "%s; call again in the next generation", job->loss_text);
         else
-                refuse(ret, WIRE__CODE__VOID_RETRY, "job '%s' takes in a new member; call again in the next generation",
-                       job->name);
+                refuse(ret, WIRE__CODE__VOID_RETRY,
+                       "job '%s' takes in a new member; call again in the next generation", job->name);
 }
 
 /* False: the generation is over. */
@@ -535,7 +541,7 @@ void operation_voided(struct job *job) {
                 refusal = job->operation.refusal;
         else
                 why_void(job, &refusal);
-        if (!job->passed_on)    /* its members call again at the next daemon */
+        if (!job->passed_on) /* its members call again at the next daemon */
                 refuse_pending(job, &refusal);
         job->operation.n_calls = 0;
 }
@@ -551,7 +557,8 @@ void operation_restart(struct job *job) {
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) {
         unsigned n = 0;
 
-        if (job->operation.n_calls == 0 || job->operation.tasks > 0 || job_is_paused(job) || job->table->gate == GATE_HELD)
+        if (job->operation.n_calls == 0 || job->operation.tasks > 0 || job_is_paused(job) ||
+            job->table->gate == GATE_HELD)
                 return 0;
         for (uint32_t local = 0; local < job->n_local && n < max; local++)
                 if (!job->local[local]->operation.pending)

@@ -9,14 +9,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/account.h"
 #include "backend/backend.h"
+#include "base/account.h"
 
 struct job;
 struct member;
 
 struct staging {
-        struct backend_arena *arena;    /* NULL until asked for */
+        struct backend_arena *arena; /* NULL until asked for */
         bool attached;
         struct charge arenas, bytes, fds;
 };
@@ -26,13 +26,13 @@ struct operation_request {
         unsigned kind, dtype, reduce;
         uint32_t root;
         uint64_t bytes, input, output;
-        uint64_t total;                 /* bytes of the caller's whole call, of which this is a part */
+        uint64_t total; /* bytes of the caller's whole call, of which this is a part */
 };
 
-struct operation_part {                 /* a member's call */
+struct operation_part { /* a member's call */
         bool pending;
         uint32_t request;
-        uint64_t next;                  /* sequence expected from it next */
+        uint64_t next; /* sequence expected from it next */
         struct operation_request call;
 };
 
@@ -43,12 +43,12 @@ struct operation {
         uint64_t dead;                  /* calls below this sequence have failed, also for who comes later */
         uint64_t since;                 /* clock_now() at the first call */
         bool stall_told;
-        bool differs;                   /* its calls are not the same */
+        bool differs; /* its calls are not the same */
         uint32_t n_calls;
-        uint32_t tasks;                 /* of the backend, unfinished */
-        bool failed;                    /* the backend refused a task of it */
-        struct refusal refusal;         /* why it failed, or why the last one that differed did */
-        struct task_owner *owner;       /* takes the backend's results; NULL until the first payload */
+        uint32_t tasks;           /* of the backend, unfinished */
+        bool failed;              /* the backend refused a task of it */
+        struct refusal refusal;   /* why it failed, or why the last one that differed did */
+        struct task_owner *owner; /* takes the backend's results; NULL until the first payload */
 };
 
 /* Gives the member its staging memory; the fd stays ours. */

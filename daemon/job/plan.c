@@ -29,13 +29,16 @@ struct backend_range plan_range(const struct plan *plan, uint32_t local, uint32_
 
         if (part->place != NULL)
                 return part->place[bucket];
-        return (struct backend_range){ .arena = part->arena, .offset = plan->reference->bucket[bucket].offset };
+        return (struct backend_range){ .arena = part->arena,
+                                       .offset = plan->reference->bucket[bucket].offset };
 }
 
-/* Parts are begun, completed and mapped in this order; they can be given up, or be as if never begun, at any time. */
+/* Parts are begun, completed and mapped in this order; they can be given up, or be as if never begun, at any
+ * time. */
 void part_set_state(struct plan_part *part, enum plan_part_state state) {
         assert(state == PART_DROPPED || state == PART_NONE || state == part->state + 1 ||
-               (part->state == PART_DESCRIBING && state == PART_MAPPED));      /* the member has brought its memory */
+               (part->state == PART_DESCRIBING &&
+                state == PART_MAPPED)); /* the member has brought its memory */
         part->state = state;
 }
 
@@ -58,7 +61,7 @@ static int check_room(const struct job *job, struct refusal *refusal) {
 }
 
 static int plan_new(struct job *job, uint32_t ordinal, struct plan **ret, struct refusal *refusal) {
-        uint64_t parts = job_max_world(job) * sizeof(struct plan_part);  /* the world may grow so far */
+        uint64_t parts = job_max_world(job) * sizeof(struct plan_part); /* the world may grow so far */
         struct plan *plan;
         int r;
 
@@ -125,8 +128,8 @@ void plan_release(struct plan *plan, uint32_t local) {
         member_of(plan, local)->plans--;
 }
 
-/* Nobody holds a part of it, and whoever should hear that it failed has heard it. Who came to the job later may have begun
- * behind it. */
+/* Nobody holds a part of it, and whoever should hear that it failed has heard it. Who came to the job later
+ * may have begun behind it. */
 static bool plan_over(const struct plan *plan) {
         for (uint32_t local = 0; local < plan->job->n_local; local++) {
                 const struct plan_part *part = &plan->part[local];
@@ -167,8 +170,9 @@ static int answer_failed(struct plan *plan, uint32_t local, struct refusal *refu
         return (int)refusal->code;
 }
 
-/* Everybody else hears it as an answer to what they have open; the caller as the answer to this request. Where the others
- * agreed in a former generation, it concerns only the one who came later: his part is as if never begun. */
+/* Everybody else hears it as an answer to what they have open; the caller as the answer to this request.
+ * Where the others agreed in a former generation, it concerns only the one who came later: his part is as if
+ * never begun. */
 static int fail_for(struct plan *plan, struct member *member, const struct refusal *refusal) {
         bool dropped = plan->dropped;
 
@@ -219,7 +223,8 @@ int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refus
         if (job_check_nodes(job, refusal) != 0)
                 return (int)refusal->code;
         if (begin->plan == UINT32_MAX)
-                return refuse(refusal, WIRE__CODE__INVALID, "rank %u of job '%s': %u is no plan's ordinal, none could follow it",
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "rank %u of job '%s': %u is no plan's ordinal, none could follow it",
                               member->rank, job->name, begin->plan);
         if (member->plans >= LIMIT_PLANS)
                 return refuse(refusal, WIRE__CODE__QUOTA,
@@ -320,7 +325,8 @@ static int find_places(struct plan *plan, struct member *member, struct refusal 
         if (part->place == NULL)
                 return -ENOMEM;
         for (uint32_t b = 0; b < d->n_buckets; b++)
-                part->place[b] = (struct backend_range){ .arena = part->arena, .offset = d->bucket[b].offset };
+                part->place[b] =
+                        (struct backend_range){ .arena = part->arena, .offset = d->bucket[b].offset };
         return d->placed ? memory_claim(member, plan, d, part->place, &part->claims, refusal) : 0;
 }
 
@@ -414,9 +420,10 @@ static int take_track(struct plan *plan, struct refusal *refusal) {
         while (slot < LIMIT_PLANS && taken[slot])
                 slot++;
         if (slot == LIMIT_PLANS)
-                return refuse(refusal, WIRE__CODE__QUOTA,
-                              "job '%s' has %u plans that not all of its members have freed; no more are possible",
-                              plan->job->name, LIMIT_PLANS);
+                return refuse(
+                        refusal, WIRE__CODE__QUOTA,
+                        "job '%s' has %u plans that not all of its members have freed; no more are possible",
+                        plan->job->name, LIMIT_PLANS);
         plan->track = TRACK_STEP + slot;
         return machine_reserve(plan->job, 0, plan->track + 1, refusal);
 }
@@ -442,11 +449,13 @@ static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         if (r < 0) {
                 free(plan->bucket);
                 plan->bucket = NULL;
-                charge_release(&plan->charge);  /* the next generation may try again */
+                charge_release(&plan->charge); /* the next generation may try again */
                 return r;
         }
-        plan->kept = state_add(plan->job->table->state, &(struct state_key){ plan->job->uid, plan->job->name,
-                               plan->job->incarnation, plan->ordinal }, plan->reference, most);
+        plan->kept = state_add(plan->job->table->state,
+                               &(struct state_key){ plan->job->uid, plan->job->name, plan->job->incarnation,
+                                                    plan->ordinal },
+                               plan->reference, most);
         if (plan->job->state == JOB_RUNNING)
                 state_generation(plan->kept, plan->job->generation, plan->job->n_local);
         return 0;
@@ -467,10 +476,11 @@ static int adopt(struct plan *plan, struct member *member, int *fd, struct refus
         if (r == 0)
                 *fd = -1;
         if (r == 0 && file.size != d->arena_bytes)
-                r = refuse(&why, WIRE__CODE__INVALID, "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, d->arena_bytes);
+                r = refuse(&why, WIRE__CODE__INVALID, "the memory has %" PRIu64 " bytes instead of %" PRIu64,
+                           file.size, d->arena_bytes);
         if (r > 0)
-                return refuse(refusal, why.code, "plan %u of job '%s', rank %u: %s", plan->ordinal, plan->job->name, member->rank,
-                              why.text);
+                return refuse(refusal, why.code, "plan %u of job '%s', rank %u: %s", plan->ordinal,
+                              plan->job->name, member->rank, why.text);
         return r == 0 && has_places(plan, d) ? find_places(plan, member, refusal) : r;
 }
 
@@ -480,8 +490,10 @@ static int check_said(const struct plan *plan, const struct member *member, cons
 
         if (said->launched <= n && said->step < MOST_STEPS)
                 return 0;
-        return refuse(refusal, WIRE__CODE__INVALID, "plan %u of job '%s', rank %u: %u of %u buckets of the step after %" PRIu64
-                      " cannot be ready", plan->ordinal, plan->job->name, member->rank, said->launched, n, said->step);
+        return refuse(refusal, WIRE__CODE__INVALID,
+                      "plan %u of job '%s', rank %u: %u of %u buckets of the step after %" PRIu64
+                      " cannot be ready",
+                      plan->ordinal, plan->job->name, member->rank, said->launched, n, said->step);
 }
 
 /* What one member brings back does not concern the others. */
@@ -491,7 +503,8 @@ static int refuse_return(struct plan *plan, const struct member *member, const s
         return (int)refusal->code;
 }
 
-static int take_back(struct plan *plan, struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal) {
+static int take_back(struct plan *plan, struct member *member, const Wire__RejoinPlan *said, int *fd,
+                     struct refusal *refusal) {
         int r = description_complete(plan->part[member->local].description, refusal);
 
         if (r == 0)
@@ -551,8 +564,9 @@ static int agree(struct plan *plan, struct refusal *refusal) {
         int r = prepare_buckets(plan, refusal);
 
         if (r < 0)
-                return refuse(refusal, WIRE__CODE__NO_MEMORY, "job '%s': gradsyncd has no memory for plan %u: %s",
-                              plan->job->name, plan->ordinal, strerror(-r));
+                return refuse(refusal, WIRE__CODE__NO_MEMORY,
+                              "job '%s': gradsyncd has no memory for plan %u: %s", plan->job->name,
+                              plan->ordinal, strerror(-r));
         if (r > 0)
                 return r;
         plan->agreed = true;
@@ -580,7 +594,7 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
         part->mapped = clock_now();
         part->request = request;
         if (plan->agreed)
-                answer_agreed(plan, member->local);      /* by the others, in a former generation */
+                answer_agreed(plan, member->local); /* by the others, in a former generation */
         else if (all_mapped(plan))
                 r = agree(plan, refusal);
         return r > 0 ? fail_for(plan, member, refusal) : r;

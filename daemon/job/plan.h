@@ -17,26 +17,28 @@
 #include "job/job.h"
 
 enum plan_part_state {
-        PART_NONE,              /* this member has not begun the plan */
-        PART_DESCRIBING,        /* chunks are coming in */
-        PART_COMPLETE,          /* compared; the arena is with the member */
-        PART_MAPPED,            /* the member has mapped and touched it */
-        PART_DROPPED,           /* the member gave it up, or is gone */
+        PART_NONE,       /* this member has not begun the plan */
+        PART_DESCRIBING, /* chunks are coming in */
+        PART_COMPLETE,   /* compared; the arena is with the member */
+        PART_MAPPED,     /* the member has mapped and touched it */
+        PART_DROPPED,    /* the member gave it up, or is gone */
 };
 
-struct plan_part {              /* of one member of this node */
+struct plan_part { /* of one member of this node */
         enum plan_part_state state;
-        uint32_t request;       /* to be answered when all agree; 0: none open */
-        uint64_t deadline, timeout;     /* of the agreement; UINT64_MAX: none */
-        uint64_t mapped;        /* clock_now() when it was */
-        struct description *description;        /* own one, while describing */
+        uint32_t request;                /* to be answered when all agree; 0: none open */
+        uint64_t deadline, timeout;      /* of the agreement; UINT64_MAX: none */
+        uint64_t mapped;                 /* clock_now() when it was */
+        struct description *description; /* own one, while describing */
         struct backend_arena *arena;
-        struct backend_range *place;    /* per bucket: where it is; NULL: all in the arena, as the reference has them */
-        struct memory_claim *claims;    /* on registered memory */
+        struct backend_range
+                *place; /* per bucket: where it is; NULL: all in the arena, as the reference has them */
+        struct memory_claim *claims; /* on registered memory */
         struct charge arenas, bytes, fds;
-        uint64_t *ready;        /* per bucket: number of the last step for which READY came */
-        uint32_t n_ready;       /* buckets of the open step */
-        uint64_t said_step;     /* back from a former daemon: the last step that the member knows to be committed, */
+        uint64_t *ready;    /* per bucket: number of the last step for which READY came */
+        uint32_t n_ready;   /* buckets of the open step */
+        uint64_t said_step; /* back from a former daemon: the last step that the member knows to be committed,
+                             */
         uint32_t said_launched; /* and buckets of the next one whose READY it has sent */
 };
 
@@ -44,29 +46,30 @@ struct plan {
         struct list link;
         struct job *job;
         uint32_t ordinal;
-        struct plan_part *part; /* by local index, like everything here that is one of each member */
-        struct description *reference;  /* what all members agreed on, but where buckets are; whose it was: */
+        struct plan_part *part;        /* by local index, like everything here that is one of each member */
+        struct description *reference; /* what all members agreed on, but where buckets are; whose it was: */
         uint32_t reference_local;
         bool agreed, failed, dropped;
         struct refusal refusal; /* why it failed */
         struct task_owner owner;
         /* the step */
-        uint32_t track;         /* of the job's machine, once agreed: it knows what has become of the step, see plan_unit() */
-        uint64_t step;          /* last committed */
-        uint64_t opened;        /* clock_now() at the first READY */
-        struct record_step *trace;      /* record of the open step; NULL: newer ones have pushed it out */
+        uint32_t track;  /* of the job's machine, once agreed: it knows what has become of the step, see
+                            plan_unit() */
+        uint64_t step;   /* last committed */
+        uint64_t opened; /* clock_now() at the first READY */
+        struct record_step *trace; /* record of the open step; NULL: newer ones have pushed it out */
         bool stall_told;
-        struct state_plan *kept;        /* of what is left to the next daemon; NULL: nothing */
-        enum gate gate;         /* of this step alone: OPEN; HELD: it began while all jobs were held; or LEFT */
-        uint32_t divisor;       /* of the open step; 0: nobody has said it yet */
+        struct state_plan *kept; /* of what is left to the next daemon; NULL: nothing */
+        enum gate gate;   /* of this step alone: OPEN; HELD: it began while all jobs were held; or LEFT */
+        uint32_t divisor; /* of the open step; 0: nobody has said it yet */
         struct bucket *bucket;
-        uint32_t n_full;        /* buckets that all members are ready in */
+        uint32_t n_full; /* buckets that all members are ready in */
         uint32_t n_done;
-        uint32_t tasks;         /* of the backend, unfinished */
-        double sum_squares;     /* of the results so far */
+        uint32_t tasks;     /* of the backend, unfinished */
+        double sum_squares; /* of the results so far */
         uint64_t nonfinite;
-        struct charge self;     /* for itself and its parts */
-        struct charge charge;   /* for buckets, with what their steps need, and what is kept of them */
+        struct charge self;   /* for itself and its parts */
+        struct charge charge; /* for buckets, with what their steps need, and what is kept of them */
 };
 
 /* What has become of the open step. IDLE also if it is decided, and step.h has yet to be called for that. */
@@ -96,27 +99,28 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
 int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal);
 
 /* For the rest of the job layer. */
-void plan_expire(struct plan *plan, uint64_t now);     /* answers whose deadline for the agreement has come */
-void plan_break(struct plan *plan, const struct refusal *refusal);      /* the job has lost a member: no
-                                                                           agreement any more */
-void plan_release(struct plan *plan, uint32_t local);           /* the part of a member that is gone; its
-                                                                   tasks have ended */
+void plan_expire(struct plan *plan, uint64_t now); /* answers whose deadline for the agreement has come */
+void plan_break(struct plan *plan, const struct refusal *refusal); /* the job has lost a member: no
+                                                                      agreement any more */
+void plan_release(struct plan *plan, uint32_t local);              /* the part of a member that is gone; its
+                                                                      tasks have ended */
 /* The job is in a new generation: the part of local member m is that of the former one from[m], or of nobody
  * if that is negative. `before` is the number of former local members. */
 void plan_move(struct plan *plan, uint32_t before, const int64_t *from);
-/* After that, when everybody has heard of the generation: agrees, if only members that are gone were missing; frees what
- * only they had, or had still to free. */
+/* After that, when everybody has heard of the generation: agrees, if only members that are gone were missing;
+ * frees what only they had, or had still to free. */
 void plan_resume(struct plan *plan);
 /* Whether some member has a part of it. */
 bool plan_is_held(const struct plan *plan);
 struct plan *plan_free(struct plan *plan);
-/* The plans of a job that its members still have, by ascending ordinals, and the ordinal of their next one. How many there are. */
+/* The plans of a job that its members still have, by ascending ordinals, and the ordinal of their next one.
+ * How many there are. */
 uint32_t job_list_plans(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next);
 /* Members without whom the plan is not agreed, or the step not complete. */
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
 /* The parameter that a wait for a step is about; "" where it is not known, or not found among the first
  * looks->marks of its bucket, from which those are taken that were looked at. */
 const char *plan_wait_parameter(const struct job_wait *wait, struct looks *looks);
-/* For how long the member was blocked, of how long a time, in nanoseconds: as its library says, which can write
- * what it likes. False if that is not known. */
+/* For how long the member was blocked, of how long a time, in nanoseconds: as its library says, which can
+ * write what it likes. False if that is not known. */
 bool plan_read_times(const struct plan *plan, uint32_t local, uint64_t times[2]);

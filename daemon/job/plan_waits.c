@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who keeps a plan, or its open step, waiting, and for how long its members were blocked: what people are told. */
+/* Who keeps a plan, or its open step, waiting, and for how long its members were blocked: what people are
+ * told. */
 #include "job/plan.h"
 #include "job/private.h"
 #include "job/step.h"

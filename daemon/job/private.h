@@ -43,11 +43,11 @@ void job_free_member(struct member *member);
 void job_answer_join(struct member *member, const struct refusal *refusal);
 
 /* What the job's machine has decided; see machine.h. */
-void job_place(struct job *job, const struct action *action);           /* a place in the generation that begins */
+void job_place(struct job *job, const struct action *action); /* a place in the generation that begins */
 void job_refused(struct job *job, uint64_t member, enum job_end end, const struct refusal *refusal);
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end);
 void job_ended(struct job *job, enum job_end end);
-void job_entered(struct job *job, const struct action *action);        /* the places are complete */
+void job_entered(struct job *job, const struct action *action); /* the places are complete */
 /* generation.c: there will be no other generation, because of job->loss. */
 void job_break(struct job *job, enum job_end end);
 void job_log_loss(const struct job *job);
@@ -61,8 +61,8 @@ int job_check_token(const struct job *job, const struct token *token, struct ref
 struct job *jobs_find(const struct jobs *jobs, uid_t uid, const char *name);
 /* Whether all of its members come back to the daemon that follows this one. */
 bool job_returns(const struct job *job);
-/* plan.c: ends a description with an arena that the member has from a former daemon; the plan is agreed. *fd is -1 once it is
- * taken over. */
+/* plan.c: ends a description with an arena that the member has from a former daemon; the plan is agreed. *fd
+ * is -1 once it is taken over. */
 int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal);
 /* operation.c: the same of a staging memory. */
 int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);

@@ -17,16 +17,16 @@
 #include "proto/frame.h"
 
 #define RECORD_STEPS 256u
-#define RECORD_BYTES (192u << 10)       /* of the ring: what 64 jobs have stays well below 20 MiB */
-#define RECORD_STEP_BYTES (RECORD_BYTES / 4)    /* of one step; buckets beyond are not recorded */
-#define RECORD_ENDED 8u                 /* records of jobs that have ended */
-#define RECORD_CLASSES (LIMIT_CLASSES - 1)      /* of the histogram; a last one holds what is longer */
+#define RECORD_BYTES (192u << 10)            /* of the ring: what 64 jobs have stays well below 20 MiB */
+#define RECORD_STEP_BYTES (RECORD_BYTES / 4) /* of one step; buckets beyond are not recorded */
+#define RECORD_ENDED 8u                      /* records of jobs that have ended */
+#define RECORD_CLASSES (LIMIT_CLASSES - 1)   /* of the histogram; a last one holds what is longer */
 
 /* Times are microseconds since the step was opened, plus 1; 0: has not happened. 71 minutes and more look
  * like 71 minutes. */
 struct record_bucket {
-        double sum_squares;             /* of the result */
-        uint32_t start, end;            /* of the reduction */
+        double sum_squares;  /* of the result */
+        uint32_t start, end; /* of the reduction */
 };
 
 struct record_step {
@@ -35,44 +35,44 @@ struct record_step {
         uint64_t number, opened, ended; /* clock_now(); ended: 0 while it is open */
         uint32_t size;                  /* bytes in the ring */
         uint32_t plan, generation, world, n_local;
-        uint32_t buckets, kept;         /* of the plan; recorded ones */
+        uint32_t buckets, kept; /* of the plan; recorded ones */
         bool committed;
         /* `kept` struct record_bucket, then for each of them `n_local` times of READY, then as many
          * non-finite counts; then `n_local` ranks, unless these are all of the world */
 };
 
 struct record_totals {
-        uint64_t committed, step_us;    /* steps, and their durations from the first READY to the commit */
-        uint64_t nonfinite_steps;       /* of these, with a value in some input that was not finite */
-        uint64_t class[RECORD_CLASSES + 1];     /* reductions by duration, not cumulative */
-        uint64_t reduce_us;             /* all reductions */
+        uint64_t committed, step_us; /* steps, and their durations from the first READY to the commit */
+        uint64_t nonfinite_steps;    /* of these, with a value in some input that was not finite */
+        uint64_t class[RECORD_CLASSES + 1]; /* reductions by duration, not cumulative */
+        uint64_t reduce_us;                 /* all reductions */
         /* Of buckets that were recorded: members' time from READY to the start of the reduction, and by
          * local index how much later than the first READY of a bucket its own came. */
         uint64_t wait_us, late_us[LIMIT_WORLD];
 };
 
 struct record {
-        struct list link;               /* in records, once the job has ended */
-        struct charge charge;           /* while the job lives */
+        struct list link;     /* in records, once the job has ended */
+        struct charge charge; /* while the job lives */
         uint32_t job;
         uid_t uid;
         uint64_t incarnation;
         bool ended;
         char name[LIMIT_NAME + 1];
         uint32_t world;
-        pid_t pid[LIMIT_WORLD];         /* by rank, as of the last plan that was agreed; 0: on another node */
+        pid_t pid[LIMIT_WORLD]; /* by rank, as of the last plan that was agreed; 0: on another node */
         struct record_totals totals;
-        uint64_t sequence;              /* of the last step */
-        uint32_t first, n;              /* steps in `at` */
-        uint32_t end;                   /* behind the youngest step in `ring` */
-        uint32_t at[RECORD_STEPS];      /* offsets of steps */
+        uint64_t sequence;         /* of the last step */
+        uint32_t first, n;         /* steps in `at` */
+        uint32_t end;              /* behind the youngest step in `ring` */
+        uint32_t at[RECORD_STEPS]; /* offsets of steps */
         _Alignas(8) uint8_t ring[RECORD_BYTES];
 };
 
 /* Records of ended jobs. A fixed number: a new one pushes out the oldest one of the uid that has most of
  * them. */
 struct records {
-        struct list list;               /* oldest first */
+        struct list list; /* oldest first */
         unsigned n;
 };
 
@@ -103,6 +103,6 @@ void record_close(struct record *record, struct record_step *step, bool committe
 /* The oldest step with a sequence above `after`; NULL if there is none. */
 const struct record_step *record_next(const struct record *record, uint64_t after);
 const struct record_bucket *record_bucket(const struct record_step *step, uint32_t bucket);
-const uint32_t *record_ready_times(const struct record_step *step, uint32_t bucket);     /* by local index */
-const uint32_t *record_nonfinite(const struct record_step *step, uint32_t bucket);       /* by local index */
+const uint32_t *record_ready_times(const struct record_step *step, uint32_t bucket); /* by local index */
+const uint32_t *record_nonfinite(const struct record_step *step, uint32_t bucket);   /* by local index */
 uint32_t record_rank(const struct record_step *step, uint32_t local);

@@ -4,11 +4,12 @@
 
 #include "gradsync.pb-c.h"
 
-const uint32_t recovery_class_us[RECOVERY_CLASSES] = { 1000,   5000,    10000,   25000,   50000,    100000,   250000,
-                                                       500000, 1000000, 2500000, 5000000, 10000000, 30000000, 60000000 };
+const uint32_t recovery_class_us[RECOVERY_CLASSES] = { 1000,    5000,     10000,    25000,   50000,
+                                                       100000,  250000,   500000,   1000000, 2500000,
+                                                       5000000, 10000000, 30000000, 60000000 };
 
-void recovery_begin(struct recovery *recovery, const struct membership_loss *loss, uint32_t generation, uint64_t step,
-                    uint64_t noticed) {
+void recovery_begin(struct recovery *recovery, const struct membership_loss *loss, uint32_t generation,
+                    uint64_t step, uint64_t noticed) {
         if (loss->cause == WIRE__CAUSE__LEAVING)
                 return;
         recovery->any = recovery->open = true;
@@ -44,7 +45,7 @@ void recovery_committed(struct recovery *recovery, uint64_t now) {
         unsigned class = 0;
 
         if (!recovery->open || recovery->regenerated == 0)
-                return;         /* nobody is missed, or the step is of the generation that has ended */
+                return; /* nobody is missed, or the step is of the generation that has ended */
         recovery->open = false;
         recovery->committed = now;
         recovery->recoveries++;

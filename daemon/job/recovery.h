@@ -15,27 +15,28 @@
 #include "proto/frame.h"
 #include "rendezvous/membership.h"
 
-#define RECOVERY_CLASSES (LIMIT_RECOVERY_CLASSES - 1)   /* of the histogram; a last one holds what took longer */
+#define RECOVERY_CLASSES                                                                                     \
+        (LIMIT_RECOVERY_CLASSES - 1) /* of the histogram; a last one holds what took longer */
 
 struct recovery {
-        bool any, open;                 /* somebody was lost; and no step was committed since */
-        uint32_t rank, cause;           /* in the generation that ended */
-        uint32_t generation;            /* that ended */
-        int32_t pid, successor;         /* 0: none */
-        uint64_t step;                  /* the last one committed before */
-        uint64_t void_steps;            /* that this loss cost */
-        uint64_t noticed, told, regenerated, committed;     /* 0: has not happened */
+        bool any, open;         /* somebody was lost; and no step was committed since */
+        uint32_t rank, cause;   /* in the generation that ended */
+        uint32_t generation;    /* that ended */
+        int32_t pid, successor; /* 0: none */
+        uint64_t step;          /* the last one committed before */
+        uint64_t void_steps;    /* that this loss cost */
+        uint64_t noticed, told, regenerated, committed; /* 0: has not happened */
         /* since the job began */
-        uint64_t rebuilds[LIMIT_CAUSES];        /* new generations by cause; none: for growth */
-        uint64_t recoveries, us;                /* that ended, and how long they took together */
-        uint64_t class[RECOVERY_CLASSES + 1];   /* … by that time, not cumulative */
+        uint64_t rebuilds[LIMIT_CAUSES];      /* new generations by cause; none: for growth */
+        uint64_t recoveries, us;              /* that ended, and how long they took together */
+        uint64_t class[RECOVERY_CLASSES + 1]; /* … by that time, not cumulative */
 };
 
 /* Upper bounds in microseconds of the classes. */
 extern const uint32_t recovery_class_us[RECOVERY_CLASSES];
 
-void recovery_begin(struct recovery *recovery, const struct membership_loss *loss, uint32_t generation, uint64_t step,
-                    uint64_t noticed);
+void recovery_begin(struct recovery *recovery, const struct membership_loss *loss, uint32_t generation,
+                    uint64_t step, uint64_t noticed);
 /* An open step was given up, and later: the frames that say so have gone to all who stay. */
 void recovery_void(struct recovery *recovery);
 void recovery_told(struct recovery *recovery, uint64_t now);

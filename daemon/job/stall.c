@@ -21,11 +21,11 @@
 #include "job/step.h"
 #include "proto/names.h"
 
-#define NAMED 16u                       /* members named in one notice, */
-#define NOTICES 512u                    /* unless these are more than so many frames */
-#define START_PATIENCE 10u              /* times stall_notice */
-#define THREADS 128u                    /* of those whom one job waits for that are looked at, */
-#define MARKS 65536u                    /* and parameters: as many as a plan may have */
+#define NAMED 16u          /* members named in one notice, */
+#define NOTICES 512u       /* unless these are more than so many frames */
+#define START_PATIENCE 10u /* times stall_notice */
+#define THREADS 128u       /* of those whom one job waits for that are looked at, */
+#define MARKS 65536u       /* and parameters: as many as a plan may have */
 
 static void describe(const struct job *job, const struct job_wait *wait, uint64_t now, char *text,
                      size_t size) {
@@ -45,8 +45,7 @@ static void describe(const struct job *job, const struct job_wait *wait, uint64_
         else if (wait->kind == WAIT_STEP)
                 snprintf(where, sizeof(where), ": bucket %u", wait->bucket);
         snprintf(text, size, "job '%s', %s: waiting %.1f s for rank %u (pid %d, %s)%s", job->name, what,
-                 (double)(now - wait->since) / 1e6, wait->rank, (int)wait->pid, wait->process_state,
-                 where);
+                 (double)(now - wait->since) / 1e6, wait->rank, (int)wait->pid, wait->process_state, where);
 }
 
 static void tell(struct job *job, const struct job_wait *wait, uint64_t now) {

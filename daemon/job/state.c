@@ -36,7 +36,7 @@ struct state_plan {     /* the header of a slot; marks, numbers and maps follow 
         uint32_t used, uid, plan;
         uint32_t n_params, n_buckets, most_local;
         uint32_t generation, n_local; /* members here; 0: in none yet */
-        uint32_t check;             /* over what is between `used` and here, and the name */
+        uint32_t check;               /* over what is between `used` and here, and the name */
         char job[LIMIT_NAME + 1];
 };
 

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "gradsync.pb-c.h"
 #include "job/private.h"
 #include "job/takeover.h"
@@ -26,15 +26,16 @@ static bool open_step(struct plan *plan, uint64_t now) {
         plan->sum_squares = 0;
         plan->nonfinite = 0;
         state_open(plan->kept, plan->step + 1);
-        record_open(plan->job->record, &plan->trace, &(struct record_step){
-                .number = plan->step + 1,
-                .opened = now,
-                .plan = plan->ordinal,
-                .generation = plan->job->generation,
-                .world = job_world(plan->job),
-                .n_local = plan->job->n_local,
-                .buckets = plan->reference->n_buckets,
-        });
+        record_open(plan->job->record, &plan->trace,
+                    &(struct record_step){
+                            .number = plan->step + 1,
+                            .opened = now,
+                            .plan = plan->ordinal,
+                            .generation = plan->job->generation,
+                            .world = job_world(plan->job),
+                            .n_local = plan->job->n_local,
+                            .buckets = plan->reference->n_buckets,
+                    });
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 record_name(plan->trace, local, plan->job->local[local]->rank);
         return true;
@@ -94,7 +95,7 @@ void step_voided(struct plan *plan) {
         struct job *job = plan->job;
 
         if (plan->gate == GATE_LEFT)
-                return;                 /* the next daemon's */
+                return; /* the next daemon's */
         if (job->takeover != NULL) {
                 takeover_voided(plan);
                 return;
@@ -138,8 +139,8 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
                 machine_landed(plan->job, plan->track);
 }
 
-/* Whoever gave memory back meanwhile goes now, and not when he has done it again. Small buckets are looked at together with
- * the next ones. */
+/* Whoever gave memory back meanwhile goes now, and not when he has done it again. Small buckets are looked at
+ * together with the next ones. */
 static void look_again(struct plan *plan, uint32_t index) {
         uint64_t bytes = plan->reference->bucket[index].bytes;
 
@@ -198,21 +199,23 @@ static int launch(struct plan *plan, uint32_t index, uint64_t now) {
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
         state_begin(plan->kept, index);
-        r = backend->ops->submit(backend, &(struct backend_task){
-                .id = (uint64_t)plan->owner.slot << 32 | index,
-                .turn = plan->job->id,
-                .dtype = place->dtype,
-                .reduce = plan->reference->reduce,
-                .divisor = plan->divisor,
-                .elements = place->bytes / dtype_size(place->dtype),
-                .n_inputs = n_local,
-                .n_outputs = n_local,
-                .inputs = range,
-                .outputs = range,
-                .statistics = true,
-                .watch = true,
-                .room = plan->bucket[index].room,
-        }, &result);
+        r = backend->ops->submit(backend,
+                                 &(struct backend_task){
+                                         .id = (uint64_t)plan->owner.slot << 32 | index,
+                                         .turn = plan->job->id,
+                                         .dtype = place->dtype,
+                                         .reduce = plan->reference->reduce,
+                                         .divisor = plan->divisor,
+                                         .elements = place->bytes / dtype_size(place->dtype),
+                                         .n_inputs = n_local,
+                                         .n_outputs = n_local,
+                                         .inputs = range,
+                                         .outputs = range,
+                                         .statistics = true,
+                                         .watch = true,
+                                         .room = plan->bucket[index].room,
+                                 },
+                                 &result);
         if (r < 0)
                 return r;
         if (r == 0)
@@ -305,7 +308,7 @@ int step_ready(struct member *member, const struct ready *ready, struct refusal 
         int r;
 
         if (ready->generation < job->generation || job->state != JOB_RUNNING)
-                return 0;               /* absorbed: its step is void, or will be */
+                return 0; /* absorbed: its step is void, or will be */
         plan = plan_find(job, ready->plan);
         r = check_place(plan, member, ready, refusal);
         if (r != 0)
@@ -333,7 +336,7 @@ int step_ready(struct member *member, const struct ready *ready, struct refusal 
         if (step_gate(plan) == GATE_OPEN)
                 r = launch(plan, ready->bucket, now);
         if (r != 0)
-                plan->n_full--;         /* so that the loss of this member, or the evicted one, voids the step */
+                plan->n_full--; /* so that the loss of this member, or the evicted one, voids the step */
         else if (plan->n_full == plan->reference->n_buckets)
                 machine_full(job, plan->track);
         return r < 0 ? r : 0;
@@ -382,7 +385,7 @@ void step_release(struct plan *plan) {
 }
 
 void step_opened(struct plan *plan) {
-        if (plan->n_full > 0 && step_gate(plan) == GATE_OPEN)   /* it was wanted for a while */
+        if (plan->n_full > 0 && step_gate(plan) == GATE_OPEN) /* it was wanted for a while */
                 step_release(plan);
 }
 
@@ -390,7 +393,7 @@ void step_cancel(struct plan *plan) {
         struct backend *backend = plan->job->table->config.backend;
 
         if (plan->gate == GATE_LEFT)
-                return;                 /* it is the next daemon's as it is */
+                return; /* it is the next daemon's as it is */
         if (plan->tasks == 0) {
                 machine_quiet(plan->job, plan->track);
                 return;

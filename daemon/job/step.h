@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The open step of a plan: from the first READY to committed or void. Which of them is decided by the job's machine: committed
- * once every bucket of every member was READY, whoever dies later; else void. Either is told only after the last access to the
- * arenas.
+ * The open step of a plan: from the first READY to committed or void. Which of them is decided by the job's
+ * machine: committed once every bucket of every member was READY, whoever dies later; else void. Either is
+ * told only after the last access to the arenas.
  */
 #pragma once
 
@@ -10,10 +10,10 @@
 
 struct ready {
         uint32_t generation, plan, bucket;
-        uint32_t divisor;               /* of averages; 0: the number of members */
+        uint32_t divisor; /* of averages; 0: the number of members */
         uint64_t step;
         bool has_absent;
-        const uint8_t *absent;          /* one bit per parameter of the bucket: not used here */
+        const uint8_t *absent; /* one bit per parameter of the bucket: not used here */
         size_t absent_bytes;
 };
 
@@ -21,8 +21,8 @@ struct ready {
  * over; a code with *refusal if the member broke a rule. */
 int step_ready(struct member *member, const struct ready *ready, struct refusal *refusal);
 
-/* What the job's machine decides about the open step. It may begin; nobody will have it; everybody has it; the members can be
- * told that nobody has it; it never began, and ends without a word. */
+/* What the job's machine decides about the open step. It may begin; nobody will have it; everybody has it;
+ * the members can be told that nobody has it; it never began, and ends without a word. */
 void step_opened(struct plan *plan);
 void step_cancel(struct plan *plan);
 void step_committed(struct plan *plan);

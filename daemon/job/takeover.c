@@ -115,7 +115,8 @@ static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusa
         return 0;
 }
 
-/* What came to this daemon first were processes that are new in the job: they wait for a place in it, like any that comes later. */
+/* What came to this daemon first were processes that are new in the job: they wait for a place in it, like
+ * any that comes later. */
 static int convert(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         struct member *member, *spare;
         struct refusal why;
@@ -205,7 +206,8 @@ int takeover_check_join(const struct job *job, const struct membership_request *
         if (wish->min_world != first->min_world || wish->max_world != first->max_world)
                 return refuse(
                         refusal, WIRE__CODE__INVALID,
-                        "job '%s' is one of %u to %u members, and goes on after a restart of gradsyncd; this member asks for "
+                        "job '%s' is one of %u to %u members, and goes on after a restart of gradsyncd; "
+                        "this member asks for "
                         "%u to %u: give all of them the same world size",
                         job->name, first->min_world, first->max_world, wish->min_world, wish->max_world);
         if (wish->has_rank && wish->rank < job_world(job) && takeover_is_back(job, wish->rank))
@@ -453,10 +455,10 @@ void takeover_check(struct job *job, uint64_t now) {
         for (uint32_t rank = 0; rank < job_world(job); rank++) {
                 if (!is_telling(job, rank))
                         continue;
-                refuse_for(
-                        &refusal, WIRE__CODE__TIMEOUT, rank, (int32_t)job->local[rank]->pid,
-                        "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not told of its plans in time",
-                        job->name, rank, (int)job->local[rank]->pid);
+                refuse_for(&refusal, WIRE__CODE__TIMEOUT, rank, (int32_t)job->local[rank]->pid,
+                           "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not "
+                           "told of its plans in time",
+                           job->name, rank, (int)job->local[rank]->pid);
                 job->table->config.events->evict(job->local[rank], &refusal);
         }
 }

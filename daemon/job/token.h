@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The secret of a job whose uid is shared by several tenants. It is held zero-padded, so that a comparison takes
- * the same time whatever is compared; it is never logged and never told.
+ * The secret of a job whose uid is shared by several tenants. It is held zero-padded, so that a comparison
+ * takes the same time whatever is compared; it is never logged and never told.
  */
 #pragma once
 
@@ -10,7 +10,7 @@
 
 #include "proto/frame.h"
 
-struct token {                          /* all zero: none */
+struct token { /* all zero: none */
         uint8_t byte[LIMIT_TOKEN + 1];
 };
 

@@ -104,8 +104,7 @@ static const char *view_doing(const struct member *member) {
                 const struct plan_part *part = &plan->part[member->local];
 
                 mapped |= plan->agreed && part->state == PART_MAPPED;
-                waiting |= plan_is_open(plan) &&
-                           part->n_ready == plan->reference->n_buckets;
+                waiting |= plan_is_open(plan) && part->n_ready == plan->reference->n_buckets;
         }
         return waiting ? "waiting" : mapped ? "computing" : "planning";
 }

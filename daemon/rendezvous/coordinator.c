@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls into the coordinator, the orders that it says again and again, and the change from one order to the next. */
+/* Calls into the coordinator, the orders that it says again and again, and the change from one order to the
+ * next. */
 #include "rendezvous/coordinator.h"
 
 #include <assert.h>
@@ -110,13 +111,15 @@ static void say_to(struct coordinator *c, uint32_t node) {
         order.links = order.kind == ORDER_END ? c->links : 0;
         memcpy(order.seq, c->cut, sizeof(order.seq));
         order.n_tracks = c->n_tracks;
-        memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict, c->n_tracks * sizeof(order.mark[0]));
+        memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict,
+               c->n_tracks * sizeof(order.mark[0]));
         if (order.kind == ORDER_NEWGEN)
                 form_fill_order(c, &order);
         effects_send(&c->out, &order);
 }
 
-/* Whom the generation has lost first. Without a member it is a daemon or a link, or the one that coordinated before. */
+/* Whom the generation has lost first. Without a member it is a daemon or a link, or the one that coordinated
+ * before. */
 static void note_loss(struct coordinator *c) {
         bool lost = c->membership.state == MEMBERSHIP_REPLACING || c->membership.state == MEMBERSHIP_BROKEN;
 
@@ -185,19 +188,21 @@ static bool raise_stop(struct coordinator *c) {
 
 /* Somebody waits for whom the world has room. */
 static bool grows(const struct coordinator *c) {
-        return membership_fitting(&c->membership) > 0 || (planted(PLANTED_HOLDS_FOR_SPARES) && c->membership.n_waiting > 0);
+        return membership_fitting(&c->membership) > 0 ||
+               (planted(PLANTED_HOLDS_FOR_SPARES) && c->membership.n_waiting > 0);
 }
 
 static void advance_running(struct coordinator *c, uint64_t now) {
-        if (loss_found(c) || (planted(PLANTED_RESTLESS) && c->membership.loss.member != 0 && c->current.number < 9 &&
-                               now > c->since + 2 * c->config.times.heartbeat)) {
+        if (loss_found(c) || (planted(PLANTED_RESTLESS) && c->membership.loss.member != 0 &&
+                              c->current.number < 9 && now > c->since + 2 * c->config.times.heartbeat)) {
                 loss_begin(c, now);
         } else if (planted(PLANTED_GROWS_ANYWHERE) && membership_fitting(&c->membership) > 0) {
                 loss_begin(c, now);
         } else if (c->order == ORDER_RUN && !c->hold && (grows(c) || empty_for_long(c, now))) {
                 coordinator_give(c, now, ORDER_HOLD);
-        } else if ((c->order == ORDER_HOLD || c->order == ORDER_STOP) && !grows(c) && !empty_for_long(c, now)) {
-                coordinator_give(c, now, ORDER_RUN);    /* whoever waited has gone */
+        } else if ((c->order == ORDER_HOLD || c->order == ORDER_STOP) && !grows(c) &&
+                   !empty_for_long(c, now)) {
+                coordinator_give(c, now, ORDER_RUN); /* whoever waited has gone */
         } else if (c->order == ORDER_HOLD && coordinator_all(c, ANSWER_HELD)) {
                 memset(c->stop, 0, c->n_tracks * sizeof(*c->stop));
                 raise_stop(c);
@@ -218,7 +223,8 @@ static void advance_order(struct coordinator *c, uint64_t now) {
                 take_advance(c, now);
         else if (c->order == ORDER_RUN || c->order == ORDER_HOLD || c->order == ORDER_STOP)
                 advance_running(c, now);
-        else if (c->order == ORDER_COLLECT || (c->order == ORDER_VERDICT && c->settled) || c->order == ORDER_NEWGEN)
+        else if (c->order == ORDER_COLLECT || (c->order == ORDER_VERDICT && c->settled) ||
+                 c->order == ORDER_NEWGEN)
                 form_advance(c, now);
         else if (c->order != ORDER_END)
                 loss_advance(c, now);
@@ -228,7 +234,8 @@ static void advance(struct coordinator *c, uint64_t now) {
         bool collecting, settled, recording;
         uint64_t round;
 
-        /* An order may have been carried out before it was given, by everybody: at most all of them in a row. */
+        /* An order may have been carried out before it was given, by everybody: at most all of them in a row.
+         */
         do {
                 collecting = c->collecting;
                 settled = c->settled;
@@ -239,7 +246,8 @@ static void advance(struct coordinator *c, uint64_t now) {
                 if (c->order != ORDER_END)
                         note_loss(c);
                 advance_order(c, now);
-        } while (round != c->round || collecting != c->collecting || settled != c->settled || recording != c->recording);
+        } while (round != c->round || collecting != c->collecting || settled != c->settled ||
+                 recording != c->recording);
 }
 
 /* Whoever has not been heard for too long is lost; outside, he is forgotten. */
@@ -314,7 +322,8 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
                 c->number = report->generation.number;
 }
 
-/* Whether a report is the latest one of the latest run of its node. Another run of it is the end of the one before. */
+/* Whether a report is the latest one of the latest run of its node. Another run of it is the end of the one
+ * before. */
 static bool fresh(struct coordinator *c, uint64_t now, const struct message *report) {
         struct reporter *reporter = &c->node[report->from];
 
@@ -334,8 +343,8 @@ static bool fresh(struct coordinator *c, uint64_t now, const struct message *rep
 
 /* A node of the generation that has left it by itself is lost to it, though it lives. */
 static bool has_left(const struct coordinator *c, const struct message *report) {
-        return (coordinator_survivors(c) >> report->from & 1) && report->world == 0 && c->order != ORDER_NEWGEN &&
-               c->order != ORDER_COLLECT && !c->recording;
+        return (coordinator_survivors(c) >> report->from & 1) && report->world == 0 &&
+               c->order != ORDER_NEWGEN && c->order != ORDER_COLLECT && !c->recording;
 }
 
 static void receive_report(struct coordinator *c, uint64_t now, const struct message *report) {

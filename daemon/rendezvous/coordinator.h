@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who belongs to a job that spans nodes, and what becomes of it when somebody is lost. A pure state machine beside
- * membership (places, grace, ranks) and tenure (who may coordinate at all). Its state is soft: whoever takes over learns
- * everything from the nodes' reports.
+ * Who belongs to a job that spans nodes, and what becomes of it when somebody is lost. A pure state machine
+ * beside membership (places, grace, ranks) and tenure (who may coordinate at all). Its state is soft: whoever
+ * takes over learns everything from the nodes' reports.
  *
- * It gives one order at a time to all nodes of the generation, and goes on when all of them have answered that order.
- * Any further loss begins anew with FREEZE. What everybody is told comes from the answers to that: a step is committed if
- * every survivor is prepared, or else it is void.
+ * It gives one order at a time to all nodes of the generation, and goes on when all of them have answered
+ * that order. Any further loss begins anew with FREEZE. What everybody is told comes from the answers to
+ * that: a step is committed if every survivor is prepared, or else it is void.
  */
 #pragma once
 
@@ -16,14 +16,14 @@
 #include "rendezvous/room.h"
 #include "rendezvous/tenure.h"
 
-#define LIMIT_REFUSALS 4u       /* texts that are kept, to be said again */
+#define LIMIT_REFUSALS 4u /* texts that are kept, to be said again */
 
 /* A node, as its latest report says. */
 struct reporter {
         bool known;
         uint64_t instance;
-        uint64_t heard;                 /* when, by the coordinator's clock; what a death is judged by */
-        uint64_t stamp;                 /* of the report, by the node's: older ones are dropped */
+        uint64_t heard; /* when, by the coordinator's clock; what a death is judged by */
+        uint64_t stamp; /* of the report, by the node's: older ones are dropped */
         uint64_t term, round;
         enum message_kind answer;
         struct generation generation, comm;
@@ -42,11 +42,11 @@ struct track_report {
 
 struct coordinator_config {
         uint32_t address, candidates;
-        uint64_t floor;                 /* see tenure_init() */
-        uint32_t nonce;                 /* of this run, goes into each generation */
-        uint64_t incarnation;           /* of the job */
-        bool alone;                     /* no other node can belong to this job: none is waited for */
-        const char *name;               /* of the job, for refusals; the caller's */
+        uint64_t floor;       /* see tenure_init() */
+        uint32_t nonce;       /* of this run, goes into each generation */
+        uint64_t incarnation; /* of the job */
+        bool alone;           /* no other node can belong to this job: none is waited for */
+        const char *name;     /* of the job, for refusals; the caller's */
         struct machine_times times;
         uint32_t n_nodes; /* addresses are below it */
         uint32_t n_texts; /* of refusals that are kept: LIMIT_REFUSALS; 0: no order is ever lost */
@@ -62,32 +62,32 @@ struct coordinator {
         struct coordinator_config config;
         struct outlet out;
         struct tenure tenure;
-        bool hold;                      /* the caller's: no generation is made, and nobody's wait ends */
+        bool hold; /* the caller's: no generation is made, and nobody's wait ends */
         bool serving;
-        bool collecting;                /* has just begun, and learns who is there */
+        bool collecting; /* has just begun, and learns who is there */
         uint64_t term, round;
-        uint64_t begun;                 /* when this tenure began */
-        enum message_kind order;        /* what all nodes of the generation are told now, */
-        uint64_t since;                 /* since when */
-        uint64_t last, said;            /* the latest call, and when the order was said last */
-        bool growing;                   /* FREEZE to VERDICT: nobody was lost when it began */
-        bool abort;                     /* the engine cannot be drained */
-        bool settled;                   /* VERDICT: everybody has; waits for the membership */
-        bool recording;                 /* VERDICT: the next generation is being put on record */
+        uint64_t begun;          /* when this tenure began */
+        enum message_kind order; /* what all nodes of the generation are told now, */
+        uint64_t since;          /* since when */
+        uint64_t last, said;     /* the latest call, and when the order was said last */
+        bool growing;            /* FREEZE to VERDICT: nobody was lost when it began */
+        bool abort;              /* the engine cannot be drained */
+        bool settled;            /* VERDICT: everybody has; waits for the membership */
+        bool recording;          /* VERDICT: the next generation is being put on record */
         struct generation current, comm;
-        uint64_t set, lost;             /* nodes of the generation, and those of them that are lost to it */
-        uint64_t links;                 /* the ends of the links that have cost somebody his place */
-        uint64_t empty_since;           /* a node of the generation has no member: since when; 0: none */
-        uint64_t number;                /* the highest number of a generation heard of */
+        uint64_t set, lost;   /* nodes of the generation, and those of them that are lost to it */
+        uint64_t links;       /* the ends of the links that have cost somebody his place */
+        uint64_t empty_since; /* a node of the generation has no member: since when; 0: none */
+        uint64_t number;      /* the highest number of a generation heard of */
         uint64_t cut[LIMIT_LANES];
-        uint32_t n_tracks;              /* in use anywhere */
-        struct membership_loss loss;    /* whom the generation has lost first; all 0: nobody */
-        struct tag history;             /* the largest tag of anybody in the generation: without it there is no state */
+        uint32_t n_tracks;           /* in use anywhere */
+        struct membership_loss loss; /* whom the generation has lost first; all 0: nobody */
+        struct tag history; /* the largest tag of anybody in the generation: without it there is no state */
         enum job_end end;
-        enum job_end ending;            /* asked for by the caller, and carried out after a verdict, */
-        uint32_t cause;                 /* for that cause */
-        uint32_t n_refused;             /* members turned away, ever */
-        uint32_t top;                   /* nodes known are below it */
+        enum job_end ending; /* asked for by the caller, and carried out after a verdict, */
+        uint32_t cause;      /* for that cause */
+        uint32_t n_refused;  /* members turned away, ever */
+        uint32_t top;        /* nodes known are below it */
         uint32_t n;
         struct membership membership;
         /* In the room: */
@@ -106,6 +106,6 @@ void coordinator_move(struct coordinator *c, const struct room *room);
 void coordinator_init(struct coordinator *c, const struct coordinator_config *config, uint64_t now,
                       const struct outlet *out);
 void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message);
-void coordinator_tick(struct coordinator *c, uint64_t now);     /* at least twice in each heartbeat */
+void coordinator_tick(struct coordinator *c, uint64_t now); /* at least twice in each heartbeat */
 /* The whole job ends, through no member's fault. What is open gets its verdict first. */
 void coordinator_end(struct coordinator *c, uint64_t now, enum job_end end, uint32_t cause);

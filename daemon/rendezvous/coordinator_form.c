@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Making a generation: who belongs to it, on which nodes, whose state counts. It is put on record with those who grant
- * leases before the first node hears of it, and in force when all its nodes have entered it.
+ * Making a generation: who belongs to it, on which nodes, whose state counts. It is put on record with those
+ * who grant leases before the first node hears of it, and in force when all its nodes have entered it.
  */
 #include <string.h>
 
@@ -98,7 +98,8 @@ void form_begin(struct coordinator *c, uint64_t now) {
         }
 }
 
-/* The communicator stays where it has all that it takes. A node without members stays in it, until it is made anew. */
+/* The communicator stays where it has all that it takes. A node without members stays in it, until it is made
+ * anew. */
 static bool comm_stays(struct coordinator *c, uint64_t now, uint64_t wanted) {
         if (c->comm.number == 0 || c->abort || c->lost != 0 || (wanted & ~c->set) != 0)
                 return false;
@@ -143,7 +144,8 @@ static void make(struct coordinator *c, uint64_t now) {
                 return;
         }
         if (tag_compare(&tag, &c->history) > 0)
-                c->history = tag;       /* what the generation begins with; its nodes remember it for the next coordinator */
+                c->history = tag; /* what the generation begins with; its nodes remember it for the next
+                                     coordinator */
         set_marks(c, &tag);
         if (!planted(PLANTED_GENERATION_TWICE) || c->number == 0)
                 c->number++;
@@ -158,7 +160,7 @@ static void make(struct coordinator *c, uint64_t now) {
         c->empty_since = 0;
         for (uint32_t i = 0; i < c->n; i++)
                 c->seat[i].in = membership_find(&c->membership, c->seat[i].request.member) != NULL;
-        c->recording = true;            /* which a single candidate has done at once */
+        c->recording = true; /* which a single candidate has done at once */
         tenure_put(&c->tenure, c->current, c->set, now);
 }
 
@@ -183,7 +185,8 @@ void form_fill_order(struct coordinator *c, struct message *order) {
                 *told = *seat;
                 told->in = true;
                 told->id = place->id;
-                told->rank = planted(PLANTED_RANK_TWICE) && rank + 1 == c->membership.n && rank > 0 ? rank - 1 : rank;
+                told->rank = planted(PLANTED_RANK_TWICE) && rank + 1 == c->membership.n && rank > 0 ? rank - 1
+                                                                                                    : rank;
                 told->slot = place->slot;
                 told->behind = tag_compare(&seat->tag, &tag) != 0;
         }
@@ -194,7 +197,7 @@ static void advance_settled(struct coordinator *c, uint64_t now) {
         enum membership_event event;
 
         if (c->growing && c->membership.state != MEMBERSHIP_FORMED) {
-                loss_begin(c, now);     /* somebody was lost meanwhile, and nobody has heard of it */
+                loss_begin(c, now); /* somebody was lost meanwhile, and nobody has heard of it */
                 return;
         }
         if (c->hold && c->membership.state != MEMBERSHIP_BROKEN)

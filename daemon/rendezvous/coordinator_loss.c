@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a loss to its verdict: freeze, then either fill all lanes up to the cut, or, where that cannot be reached, abort the
- * engine. Each wait has a deadline, behind which comes the next harder means: drain, abort and rebuild, expel a node.
+ * From a loss to its verdict: freeze, then either fill all lanes up to the cut, or, where that cannot be
+ * reached, abort the engine. Each wait has a deadline, behind which comes the next harder means: drain, abort
+ * and rebuild, expel a node.
  */
 #include <string.h>
 
@@ -14,8 +15,8 @@ bool loss_found(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++)
                 if (coordinator_survivors(c) >> node & 1)
                         links |= c->node[node].links;
-        return c->membership.state == MEMBERSHIP_REPLACING || c->membership.state == MEMBERSHIP_BROKEN || c->lost != 0 ||
-               links != 0;
+        return c->membership.state == MEMBERSHIP_REPLACING || c->membership.state == MEMBERSHIP_BROKEN ||
+               c->lost != 0 || links != 0;
 }
 
 void loss_begin(struct coordinator *c, uint64_t now) {
@@ -83,11 +84,13 @@ static bool drop_those_behind(struct coordinator *c, uint64_t now) {
         uint64_t behind = 0;
 
         for (uint32_t node = 0; node < c->top; node++)
-                for (uint32_t track = 0; track < c->n_tracks && (coordinator_survivors(c) >> node & 1); track++)
+                for (uint32_t track = 0; track < c->n_tracks && (coordinator_survivors(c) >> node & 1);
+                     track++)
                         if (coordinator_track(c, node, track)->committed > committed[track])
                                 committed[track] = coordinator_track(c, node, track)->committed;
         for (uint32_t node = 0; node < c->top; node++)
-                for (uint32_t track = 0; track < c->n_tracks && (coordinator_survivors(c) >> node & 1); track++)
+                for (uint32_t track = 0; track < c->n_tracks && (coordinator_survivors(c) >> node & 1);
+                     track++)
                         if (coordinator_track(c, node, track)->prepared < committed[track])
                                 behind |= UINT64_C(1) << node;
         for (uint32_t node = 0; node < c->top; node++)
@@ -110,8 +113,8 @@ static void find_verdict(struct coordinator *c) {
                         if (first || coordinator_track(c, node, track)->prepared < c->verdict[track])
                                 c->verdict[track] = coordinator_track(c, node, track)->prepared;
                 for (uint32_t lane = 0; lane < LIMIT_LANES; lane++)
-                        if (first || (planted(PLANTED_CUT_TOO_LOW) ? reporter->seq[lane] < c->cut[lane] :
-                                                                     reporter->seq[lane] > c->cut[lane]))
+                        if (first || (planted(PLANTED_CUT_TOO_LOW) ? reporter->seq[lane] < c->cut[lane]
+                                                                   : reporter->seq[lane] > c->cut[lane]))
                                 c->cut[lane] = reporter->seq[lane];
                 first = false;
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator's list of members, as the nodes report them: who is new asks for a place, who is no longer there is lost.
- * Places, ranks and grace are the membership's business.
+ * The coordinator's list of members, as the nodes report them: who is new asks for a place, who is no longer
+ * there is lost. Places, ranks and grace are the membership's business.
  */
 #include <string.h>
 
@@ -31,11 +31,12 @@ static struct refusal refusal_of(const struct coordinator *c, uint64_t member, e
         if (end == JOB_END_NONE)
                 refuse(&refusal, WIRE__CODE__OK, "job '%s': this member has said goodbye", c->config.name);
         else if (end == JOB_END_FENCED)
-                refuse(&refusal, WIRE__CODE__STALE, "job '%s': a newer process has this member's place; end this one",
-                       c->config.name);
+                refuse(&refusal, WIRE__CODE__STALE,
+                       "job '%s': a newer process has this member's place; end this one", c->config.name);
         else
                 refuse(&refusal, WIRE__CODE__INVALID,
-                       "job '%s' has turned this member away; gradsyncctl status says who is in it", c->config.name);
+                       "job '%s' has turned this member away; gradsyncctl status says who is in it",
+                       c->config.name);
         return refusal;
 }
 
@@ -63,7 +64,8 @@ static void drop_seat(struct coordinator *c, struct message_member *seat) {
 }
 
 /* Said again with each report in which it still appears. */
-static void turn_away(struct coordinator *c, struct message_member *seat, enum job_end end, const struct refusal *refusal) {
+static void turn_away(struct coordinator *c, struct message_member *seat, enum job_end end,
+                      const struct refusal *refusal) {
         keep_refusal(c, seat->request.member, refusal);
         seat->refused = true;
         seat->in = false;
@@ -71,11 +73,13 @@ static void turn_away(struct coordinator *c, struct message_member *seat, enum j
         refuse_member(c, seat->request.node, seat->request.member, end, refusal);
 }
 
-static void turn_away_older(struct coordinator *c, struct message_member *older, const struct membership_request *newer) {
+static void turn_away_older(struct coordinator *c, struct message_member *older,
+                            const struct membership_request *newer) {
         struct refusal refusal = { 0 };
 
         refuse_for(&refusal, WIRE__CODE__STALE, older->rank, newer->pid,
-                   "job '%s': rank %u, pid %d, was replaced by pid %d, a newer process of the same member; end this one",
+                   "job '%s': rank %u, pid %d, was replaced by pid %d, a newer process of the same member; "
+                   "end this one",
                    c->config.name, older->rank, older->request.pid, newer->pid);
         turn_away(c, older, JOB_END_FENCED, &refusal);
 }
@@ -101,7 +105,8 @@ static void let_go(struct coordinator *c, uint64_t now, const struct message_mem
         refuse_member(c, reported->request.node, reported->request.member, JOB_END_NONE, NULL);
 }
 
-/* Where the node is not one of those who go on, its members are not taken before it is out: what they belong to is over. */
+/* Where the node is not one of those who go on, its members are not taken before it is out: what they belong
+ * to is over. */
 static bool admissible(const struct coordinator *c, const struct message *report) {
         return !c->collecting && (report->world == 0 || (coordinator_survivors(c) >> report->from & 1));
 }
@@ -135,7 +140,8 @@ static uint32_t cause_of(const struct message *report, uint64_t member) {
                 if (report->gone[i].member == member)
                         return report->gone[i].cause;
         for (uint32_t i = 0; i < report->n_members; i++)
-                if (report->member_of[i].request.member == member)      /* no place of its own any more, but it is there */
+                if (report->member_of[i].request.member ==
+                    member) /* no place of its own any more, but it is there */
                         return WIRE__CAUSE__LEAVING;
         return WIRE__CAUSE__EXITED;
 }
@@ -162,7 +168,8 @@ void member_report(struct coordinator *c, uint64_t now, const struct message *re
                 else
                         note_member(c, now, report, i);
         for (uint32_t i = 0; i < report->n_members; i++)
-                if (report->member_of[i].in && !report->member_of[i].behind && generation_equal(report->generation, c->current) &&
+                if (report->member_of[i].in && !report->member_of[i].behind &&
+                    generation_equal(report->generation, c->current) &&
                     (coordinator_survivors(c) >> report->from & 1) &&
                     tag_compare(&report->member_of[i].tag, &c->history) > 0)
                         c->history = report->member_of[i].tag;

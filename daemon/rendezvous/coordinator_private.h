@@ -6,10 +6,11 @@
 #include "rendezvous/planted.h"
 
 /* coordinator.c */
-void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order);    /* from now on, to all */
-bool coordinator_all(const struct coordinator *c, enum message_kind answer);            /* the survivors have answered so */
-bool coordinator_wake(struct coordinator *c, uint64_t now);     /* false: this one may not serve */
-void coordinator_hear_anew(struct coordinator *c);              /* no node has said anything */
+void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order); /* from now on, to all */
+bool coordinator_all(const struct coordinator *c,
+                     enum message_kind answer);             /* the survivors have answered so */
+bool coordinator_wake(struct coordinator *c, uint64_t now); /* false: this one may not serve */
+void coordinator_hear_anew(struct coordinator *c);          /* no node has said anything */
 static inline struct track_report *coordinator_track(const struct coordinator *c, uint32_t node,
                                                      uint32_t track) {
         return &c->track[node * c->config.room.tracks + track];
@@ -21,8 +22,8 @@ static inline uint64_t coordinator_survivors(const struct coordinator *c) {
 /* coordinator_member.c */
 void member_report(struct coordinator *c, uint64_t now, const struct message *report);
 void member_admit(struct coordinator *c, uint64_t now, struct message_member *seat);
-void member_forget(struct coordinator *c, uint64_t now, uint32_t node);         /* its members are lost with it */
-enum membership_event member_tick(struct coordinator *c, uint64_t now);         /* answers waits that have ended */
+void member_forget(struct coordinator *c, uint64_t now, uint32_t node); /* its members are lost with it */
+enum membership_event member_tick(struct coordinator *c, uint64_t now); /* answers waits that have ended */
 struct message_member *member_find(struct coordinator *c, uint64_t member);
 
 /* coordinator_loss.c */
@@ -34,9 +35,9 @@ void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing);
 
 /* coordinator_form.c */
 void form_advance(struct coordinator *c, uint64_t now);
-void form_begin(struct coordinator *c, uint64_t now);           /* nobody is left: whoever is here forms anew */
+void form_begin(struct coordinator *c, uint64_t now); /* nobody is left: whoever is here forms anew */
 void form_end(struct coordinator *c, uint64_t now, enum job_end end);
-void form_break(struct coordinator *c, uint64_t now);           /* there will be no further generation */
+void form_break(struct coordinator *c, uint64_t now); /* there will be no further generation */
 void form_fill_order(struct coordinator *c, struct message *order);
 
 /* coordinator_take.c */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Taking over: a coordinator that has just begun knows nothing. It hears every node before it judges anybody, and goes on
- * from the latest generation of which it is told. If all of its nodes run, nobody notices; otherwise it freezes them, and
- * what any of them has already decided is decided.
+ * Taking over: a coordinator that has just begun knows nothing. It hears every node before it judges anybody,
+ * and goes on from the latest generation of which it is told. If all of its nodes run, nobody notices;
+ * otherwise it freezes them, and what any of them has already decided is decided.
  */
 #include <string.h>
 
@@ -29,8 +29,8 @@ void take_over(struct coordinator *c, uint64_t now) {
         c->n = c->top = 0;
 }
 
-/* The node that speaks for the latest generation; LIMIT_NODES: nobody is in any. Of several, one that has seen it itself: only such a
- * node knows which nodes belong to it. */
+/* The node that speaks for the latest generation; LIMIT_NODES: nobody is in any. Of several, one that has
+ * seen it itself: only such a node knows which nodes belong to it. */
 static uint32_t find_latest(const struct coordinator *c) {
         uint32_t best = LIMIT_NODES;
 
@@ -74,8 +74,8 @@ static uint64_t nodes_of(const struct coordinator *c, const struct reporter *spe
         return nodes;
 }
 
-/* Whether all of the generation have been heard. Where only words tell of it, all of its members: nodes that nobody names may have
- * the others. */
+/* Whether all of the generation have been heard. Where only words tell of it, all of its members: nodes that
+ * nobody names may have the others. */
 static bool all_are_heard(const struct coordinator *c, const struct reporter *speaker) {
         uint32_t members = 0;
 
@@ -110,8 +110,8 @@ static bool superseded(const struct coordinator *c, uint32_t latest) {
         return false;
 }
 
-/* A later generation than all who answer have been in is on record, and none of its nodes answers: what was committed in
- * it is not known here. If one of them answers without having been in it, nothing was. */
+/* A later generation than all who answer have been in is on record, and none of its nodes answers: what was
+ * committed in it is not known here. If one of them answers without having been in it, nothing was. */
 static bool unknown(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++)
                 if (has_answered(c, node) &&

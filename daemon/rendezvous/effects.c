@@ -35,7 +35,8 @@ void effects_deinit(struct effects *effects) {
         effects->room = NULL;
 }
 
-/* Where the next record of that size begins; SIZE_MAX: nowhere. `end` never meets `begin` from below: equal means empty. */
+/* Where the next record of that size begins; SIZE_MAX: nowhere. `end` never meets `begin` from below: equal
+ * means empty. */
 static size_t effects_place(struct effects *effects, size_t bytes) {
         if (effects->wrap != SIZE_MAX)
                 return effects->begin - effects->end > bytes ? effects->end : SIZE_MAX;

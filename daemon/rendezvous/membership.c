@@ -5,19 +5,20 @@
  * max_world members are there, or when min_world were there and the last call, which is never extended, has
  * passed.
  *
- * After a loss the place is kept for the grace, for whoever asks for its rank, or for none. When all places are taken
- * again, the next generation has the same ranks; when the grace is over, those who are left close ranks, if they are
- * enough and nobody has asked for a rank of his own. A member that leaves takes its place with it. At least one member
- * must have been in the generation before: fresh ones alone do not hold the job's state.
+ * After a loss the place is kept for the grace, for whoever asks for its rank, or for none. When all places
+ * are taken again, the next generation has the same ranks; when the grace is over, those who are left close
+ * ranks, if they are enough and nobody has asked for a rank of his own. A member that leaves takes its place
+ * with it. At least one member must have been in the generation before: fresh ones alone do not hold the
+ * job's state.
  *
- * A process that comes with the identity of a present member and a newer instance fences it: the older one is removed as
- * if lost, and its place is the newer one's.
+ * A process that comes with the identity of a present member and a newer instance fences it: the older one is
+ * removed as if lost, and its place is the newer one's.
  *
- * A job that formed with fewer than max_world members grows between steps: who comes later waits for that, or for a place
- * that becomes vacant.
+ * A job that formed with fewer than max_world members grows between steps: who comes later waits for that, or
+ * for a place that becomes vacant.
  *
- * A spare waits for a vacant place also where the world cannot grow. While the job forms it is taken in when the last call has
- * passed: until then its place may still be asked for by one who waits for nothing else.
+ * A spare waits for a vacant place also where the world cannot grow. While the job forms it is taken in when
+ * the last call has passed: until then its place may still be asked for by one who waits for nothing else.
  */
 #include "rendezvous/membership_private.h"
 
@@ -126,7 +127,8 @@ static void name_missing(const struct membership *m, char *text, size_t size) {
                 if (m->member[i].request.has_rank)
                         taken[m->member[i].request.rank] = true;
         if (!places_any_explicit(m)) {
-                snprintf(text, size, "%u missing", m->n + m->n_waiting < m->max_world ? m->max_world - m->n - m->n_waiting : 0);
+                snprintf(text, size, "%u missing",
+                         m->n + m->n_waiting < m->max_world ? m->max_world - m->n - m->n_waiting : 0);
                 return;
         }
         used = (size_t)snprintf(text, size, "missing ranks");
@@ -200,7 +202,8 @@ static enum membership_event grow(struct membership *m) {
         return MEMBERSHIP_HAS_FORMED;
 }
 
-/* Who waits for a place that there will never be: the job has formed with somebody who cannot go on in another generation. */
+/* Who waits for a place that there will never be: the job has formed with somebody who cannot go on in
+ * another generation. */
 static bool in_vain(const struct membership *m, uint32_t index) {
         return m->state == MEMBERSHIP_FORMED && index >= m->n && !places_all_adapt(m);
 }
@@ -210,18 +213,22 @@ static void refuse_fresh(const struct membership *m, uint32_t index, struct refu
 
         if (in_vain(m, index))
                 refuse(refusal, WIRE__CODE__JOB_FULL,
-                       "job '%s' has formed with %u members, and the library of one is too old for a spare to take any place: use "
+                       "job '%s' has formed with %u members, and the library of one is too old for a "
+                       "spare to take any place: use "
                        "one release for all of them",
                        m->name, m->n);
         else if (member->request.spare && index >= m->n)
                 refuse(refusal, WIRE__CODE__TIMEOUT,
-                       "job '%s' has had no place for this spare within %.1f s: all of its %u members are there", m->name,
-                       (double)member->request.timeout / 1e6, m->n);
+                       "job '%s' has had no place for this spare within %.1f s: all of its %u members "
+                       "are there",
+                       m->name, (double)member->request.timeout / 1e6, m->n);
         else
-                refuse(refusal, WIRE__CODE__TIMEOUT, "job '%s' has not begun another generation within %.1f s: %s", m->name,
+                refuse(refusal, WIRE__CODE__TIMEOUT,
+                       "job '%s' has not begun another generation within %.1f s: %s", m->name,
                        (double)member->request.timeout / 1e6,
-                       membership_vacant(m) > 0 ? "some of its places are still vacant; start the others"
-                                                : "a step has been open all the time; look at gradsyncctl status");
+                       membership_vacant(m) > 0
+                               ? "some of its places are still vacant; start the others"
+                               : "a step has been open all the time; look at gradsyncctl status");
 }
 
 /* The wait of a fresh member has ended: its place is vacant again. */
@@ -261,7 +268,8 @@ static enum membership_event expire_forming(struct membership *m, uint64_t now, 
                 refuse(refusal, WIRE__CODE__TIMEOUT,
                        "job '%s' did not form within %.1f s: %u of %u members are here (%s); start the "
                        "others, or raise the join time-out",
-                       m->name, (double)gone.request.timeout / 1e6, all < m->max_world ? all : m->max_world, m->max_world, missing);
+                       m->name, (double)gone.request.timeout / 1e6, all < m->max_world ? all : m->max_world,
+                       m->max_world, missing);
                 take_out(m, i);
                 *ret_member = gone.request.member;
                 return MEMBERSHIP_EXPIRED;
@@ -278,7 +286,8 @@ enum membership_event membership_tick(struct membership *m, uint64_t now, uint64
 
                 return event != MEMBERSHIP_NOTHING ? event : expire_fresh(m, now, ret_member, refusal);
         }
-        return m->state == MEMBERSHIP_FORMING ? expire_forming(m, now, ret_member, refusal) : MEMBERSHIP_NOTHING;
+        return m->state == MEMBERSHIP_FORMING ? expire_forming(m, now, ret_member, refusal)
+                                              : MEMBERSHIP_NOTHING;
 }
 
 uint64_t membership_deadline(const struct membership *m) {
@@ -313,17 +322,22 @@ static bool can_go_on(const struct membership *m, uint64_t now) {
 
 /* A member of the running generation is gone. */
 static void lose(struct membership *m, struct membership_member *member, uint32_t cause, uint64_t now) {
-        m->loss = (struct membership_loss){ .member = member->request.member, .rank = member->rank,
-                                            .pid = member->request.pid, .cause = cause };
+        m->loss = (struct membership_loss){ .member = member->request.member,
+                                            .rank = member->rank,
+                                            .pid = member->request.pid,
+                                            .cause = cause };
         member->lost = true;
         member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
         if (cause != WIRE__CAUSE__SUPERSEDED)
                 membership_fill(m, member);
         m->busy = true;
-        membership_set_state(m, places_all_adapt(m) && any_survivor(m) && can_go_on(m, now) ? MEMBERSHIP_REPLACING : MEMBERSHIP_BROKEN);
+        membership_set_state(m, places_all_adapt(m) && any_survivor(m) && can_go_on(m, now)
+                                        ? MEMBERSHIP_REPLACING
+                                        : MEMBERSHIP_BROKEN);
 }
 
-static void lose_further(struct membership *m, struct membership_member *member, uint32_t cause, uint64_t now) {
+static void lose_further(struct membership *m, struct membership_member *member, uint32_t cause,
+                         uint64_t now) {
         member->lost = true;
         if (!member->fresh)
                 member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;

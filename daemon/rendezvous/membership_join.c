@@ -9,18 +9,22 @@
 int membership_check(const char *name, const struct membership_request *request, struct refusal *refusal) {
         if (request->has_rank && request->rank >= request->max_world)
                 return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': rank %u was asked for in a world of %u; ranks go from 0 to %u",
-                              name, request->rank, request->max_world, request->max_world - 1);
+                              "job '%s': rank %u was asked for in a world of %u; ranks go from 0 to %u", name,
+                              request->rank, request->max_world, request->max_world - 1);
         if (request->has_slot && request->slot >= request->max_world)
                 return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': local rank %u was asked for in a world of %u", name,
-                              request->slot, request->max_world);
+                              "job '%s': local rank %u was asked for in a world of %u", name, request->slot,
+                              request->max_world);
         if (request->spare && (request->has_rank || request->has_slot))
                 return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': a spare takes the place that becomes vacant; leave its rank and local rank out", name);
+                              "job '%s': a spare takes the place that becomes vacant; leave its rank and "
+                              "local rank out",
+                              name);
         if (request->spare && !request->adapts)
                 return refuse(refusal, WIRE__CODE__UNSUPPORTED,
-                              "job '%s': this client's library is too old for a spare; use the one of the daemon's release", name);
+                              "job '%s': this client's library is too old for a spare; use the one of the "
+                              "daemon's release",
+                              name);
         return 0;
 }
 
@@ -30,7 +34,8 @@ static int check_size(const struct membership *m, const struct membership_reques
 
         if (r != 0)
                 return r;
-        if (m->n + m->n_waiting > 0 && (request->min_world != m->min_world || request->max_world != m->max_world))
+        if (m->n + m->n_waiting > 0 &&
+            (request->min_world != m->min_world || request->max_world != m->max_world))
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s' is being formed for %u to %u members (pid %d came first), this "
                               "member asks for %u to %u: give all of them the same world size",
@@ -68,12 +73,13 @@ static int refuse_formed(const struct membership *m, const struct membership_req
                                   "job '%s' has formed with %u members and its rank %u is held by pid %d",
                                   m->name, m->n, request->rank, m->member[request->rank].request.pid);
         return refuse(refusal, WIRE__CODE__JOB_FULL,
-                      "job '%s' has formed with %u members and takes no more; rank 0 is pid %d. Join as a spare to wait for a place",
+                      "job '%s' has formed with %u members and takes no more; rank 0 is pid %d. Join as a "
+                      "spare to wait for a place",
                       m->name, m->n, m->member[0].request.pid);
 }
 
-/* The place that is kept for this one: its own, the rank or local rank it asks for, else the first. Where a restored place
- * was is not known: it may be anybody's. */
+/* The place that is kept for this one: its own, the rank or local rank it asks for, else the first. Where a
+ * restored place was is not known: it may be anybody's. */
 static struct membership_member *find_vacant(struct membership *m, const struct membership_request *request) {
         if (request->returns && request->rank < m->n && m->member[request->rank].lost)
                 return &m->member[request->rank];
@@ -86,15 +92,16 @@ static struct membership_member *find_vacant(struct membership *m, const struct 
 
                 if (!place->lost || (request->has_rank && request->rank != place->rank))
                         continue;
-                if (request->has_rank || !request->has_slot || request->slot == place->slot || place->slot == UINT32_MAX)
+                if (request->has_rank || !request->has_slot || request->slot == place->slot ||
+                    place->slot == UINT32_MAX)
                         return place;
         }
         return NULL;
 }
 
 static bool can_grow(const struct membership *m, const struct membership_request *request) {
-        return m->n + m->n_waiting < m->max_world && request->adapts && !request->has_rank && places_all_adapt(m) &&
-               !places_any_explicit(m);
+        return m->n + m->n_waiting < m->max_world && request->adapts && !request->has_rank &&
+               places_all_adapt(m) && !places_any_explicit(m);
 }
 
 /* Behind the others, until the next generation. */
@@ -106,7 +113,8 @@ static int join_waiting(struct membership *m, const struct membership_request *r
                 return r;
         if (m->n + m->n_waiting == m->most)
                 return refuse(refusal, WIRE__CODE__JOB_FULL,
-                              "job '%s' has %u members, and %u processes wait for a place: no more can", m->name, m->n, m->n_waiting);
+                              "job '%s' has %u members, and %u processes wait for a place: no more can",
+                              m->name, m->n, m->n_waiting);
         m->member[m->n + m->n_waiting++] = (struct membership_member){
                 .request = *request,
                 .id = request->member,
@@ -136,7 +144,8 @@ static int join_vacant(struct membership *m, const struct membership_request *re
                 return join_behind(m, request, now, refusal);
         if (!request->adapts)
                 return refuse(refusal, WIRE__CODE__UNSUPPORTED,
-                              "job '%s' replaces a lost member, which this client's library is too old for; use the one of "
+                              "job '%s' replaces a lost member, which this client's library is too old for; "
+                              "use the one of "
                               "the daemon's release",
                               m->name);
         places_take(m, place, request, request->timeout > 0 ? now + request->timeout : UINT64_MAX);
@@ -153,10 +162,12 @@ static int join_first(struct membership *m, const struct membership_request *req
                 r = check_place(m, request, refusal);
         if (r == 0 && m->n > 0 && m->n == m->max_world)
                 r = refuse(refusal, WIRE__CODE__JOB_FULL,
-                           "job '%s' has all of its %u members; the first is pid %d. Join as a spare to wait for a place", m->name,
-                           m->n, m->member[0].request.pid);
+                           "job '%s' has all of its %u members; the first is pid %d. Join as a spare to "
+                           "wait for a place",
+                           m->name, m->n, m->member[0].request.pid);
         if (r == 0 && m->n + m->n_waiting == m->most)
-                r = refuse(refusal, WIRE__CODE__JOB_FULL, "job '%s' has %u members and %u spares: no more can come", m->name, m->n,
+                r = refuse(refusal, WIRE__CODE__JOB_FULL,
+                           "job '%s' has %u members and %u spares: no more can come", m->name, m->n,
                            m->n_waiting);
         if (r != 0)
                 return r;
@@ -181,7 +192,8 @@ static uint64_t longest_call(const struct membership *m, uint64_t longest) {
 static int join_forming(struct membership *m, const struct membership_request *request, uint64_t now,
                         struct refusal *refusal) {
         bool first = m->n + m->n_waiting == 0;
-        int r = request->spare ? join_waiting(m, request, now, refusal) : join_first(m, request, now, refusal);
+        int r = request->spare ? join_waiting(m, request, now, refusal)
+                               : join_first(m, request, now, refusal);
 
         if (r != 0)
                 return r;
@@ -194,17 +206,21 @@ static int join_forming(struct membership *m, const struct membership_request *r
         return 0;
 }
 
-/* A newer process of the same identity takes the place of the older one, which is removed; an older one is refused. */
-static int fence(struct membership *m, const struct membership_request *request, uint64_t now, struct refusal *refusal) {
+/* A newer process of the same identity takes the place of the older one, which is removed; an older one is
+ * refused. */
+static int fence(struct membership *m, const struct membership_request *request, uint64_t now,
+                 struct refusal *refusal) {
         for (uint32_t i = 0; i < m->n + m->n_waiting && request->identity != 0; i++) {
                 const struct membership_request *other = &m->member[i].request;
 
                 if (m->member[i].lost || other->identity != request->identity)
                         continue;
                 if (other->instance >= request->instance)
-                        return refuse_for(refusal, WIRE__CODE__STALE, m->member[i].rank, other->pid,
-                                          "job '%s': pid %d is the same or a newer process of this member; end this one", m->name,
-                                          other->pid);
+                        return refuse_for(
+                                refusal, WIRE__CODE__STALE, m->member[i].rank, other->pid,
+                                "job '%s': pid %d is the same or a newer process of this member; end "
+                                "this one",
+                                m->name, other->pid);
                 m->fenced = other->member;
                 membership_remove(m, other->member, WIRE__CAUSE__SUPERSEDED, now);
                 return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which member has which rank and local rank: when the job forms, when somebody takes a place over, and in the next
- * generation.
+ * Which member has which rank and local rank: when the job forms, when somebody takes a place over, and in
+ * the next generation.
  */
 #include "rendezvous/membership_private.h"
 
@@ -36,8 +36,8 @@ static uint32_t free_slot(const struct membership *m, uint32_t n, uint32_t host)
 }
 
 /* The rank goes to the newcomer; the local rank too, on the same host. */
-void places_take(struct membership *m, struct membership_member *place, const struct membership_request *request,
-                       uint64_t deadline) {
+void places_take(struct membership *m, struct membership_member *place,
+                 const struct membership_request *request, uint64_t deadline) {
         bool elsewhere = request->host != place->request.host;
 
         place->request = *request;
@@ -149,7 +149,7 @@ static void close_ranks(struct membership *m) {
                 if (m->member[i].lost)
                         continue;
                 m->member[n] = m->member[i];
-                if (m->member[n].id == 0)       /* restored, and its holder was lost before it could tell */
+                if (m->member[n].id == 0) /* restored, and its holder was lost before it could tell */
                         m->member[n].id = m->member[n].request.member;
                 m->member[n].rank = n;
                 m->member[n++].fresh = false;
@@ -179,8 +179,8 @@ static bool has_id(const struct membership *m, uint32_t except, uint64_t id) {
         return false;
 }
 
-/* Who came while a former daemon's members were on their way may have got a number that one of them then had brought as its
- * id. Nobody has been told of it yet. */
+/* Who came while a former daemon's members were on their way may have got a number that one of them then had
+ * brought as its id. Nobody has been told of it yet. */
 static void tell_apart(struct membership *m) {
         uint64_t highest = 0;
 
@@ -197,7 +197,8 @@ static void tell_apart(struct membership *m) {
                         m->member[i].id = ++highest;
 }
 
-/* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they stay. */
+/* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they
+ * stay. */
 void places_regenerate(struct membership *m) {
         uint32_t before = m->n;
 

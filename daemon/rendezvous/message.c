@@ -5,9 +5,9 @@
 #include "proto/frame.h"
 
 static const char *const names[N_MESSAGE_KINDS] = {
-        "COLLECT", "RUN", "HOLD", "STOP", "FREEZE", "CUT", "ABORT", "VERDICT", "NEWGEN", "FENCE", "END", "REFUSE",
-        "report", "held", "paused", "frozen", "drained", "aborted", "settled", "ack",
-        "lease-ask", "lease-grant", "lease-deny",
+        "COLLECT", "RUN",     "HOLD",    "STOP",   "FREEZE",    "CUT",         "ABORT",      "VERDICT",
+        "NEWGEN",  "FENCE",   "END",     "REFUSE", "report",    "held",        "paused",     "frozen",
+        "drained", "aborted", "settled", "ack",    "lease-ask", "lease-grant", "lease-deny",
 };
 
 const char *message_name(enum message_kind kind) {
@@ -43,10 +43,11 @@ static bool set_valid(const struct message *message, uint32_t node) {
 }
 
 bool message_valid(const struct message *message) {
-        if ((unsigned)message->kind >= N_MESSAGE_KINDS || message->from >= LIMIT_NODES || message->to >= LIMIT_NODES)
+        if ((unsigned)message->kind >= N_MESSAGE_KINDS || message->from >= LIMIT_NODES ||
+            message->to >= LIMIT_NODES)
                 return false;
-        if (message->n_members > LIMIT_SEATS || message->n_gone > LIMIT_WORLD || message->world > LIMIT_WORLD ||
-            message->n_tracks > LIMIT_TRACKS)
+        if (message->n_members > LIMIT_SEATS || message->n_gone > LIMIT_WORLD ||
+            message->world > LIMIT_WORLD || message->n_tracks > LIMIT_TRACKS)
                 return false;
         if ((unsigned)message->end >= N_JOB_ENDS || (unsigned)message->origin >= N_ORIGINS)
                 return false;
@@ -54,7 +55,7 @@ bool message_valid(const struct message *message) {
                 return message->term > 0 && message->n_members == 0 &&
                        (message->from < LIMIT_CANDIDATES && message->to < LIMIT_CANDIDATES);
         if (message->kind == ORDER_REFUSE && message->n_members > 0)
-                return false;           /* it has a text there */
+                return false; /* it has a text there */
         if (message->kind < ANSWER_REPORT && (message->term == 0 || message->from >= LIMIT_CANDIDATES))
                 return false;
         if (message->kind >= ANSWER_REPORT && (message->stamp == 0 || !set_valid(message, message->from)))

@@ -20,72 +20,84 @@
 #include "proto/frame.h"
 #include "rendezvous/membership.h"
 
-#define LIMIT_NODES 64u         /* of a job; a set of nodes is a mask */
-#define LIMIT_SEATS (LIMIT_WORLD + 1)   /* a full world, and the newer process of one of its members */
-#define LIMIT_LANES 4u          /* of steps and operations together */
-#define LIMIT_CANDIDATES 7u     /* daemons that may coordinate; they are the first ones by address */
+#define LIMIT_NODES 64u               /* of a job; a set of nodes is a mask */
+#define LIMIT_SEATS (LIMIT_WORLD + 1) /* a full world, and the newer process of one of its members */
+#define LIMIT_LANES 4u                /* of steps and operations together */
+#define LIMIT_CANDIDATES 7u           /* daemons that may coordinate; they are the first ones by address */
 
-/* Operations outside steps, and the steps of each plan: every track has its own numbers and outcome, and units of several may
- * be open at the same time. The steps of the plan in slot n are track TRACK_STEP + n. */
+/* Operations outside steps, and the steps of each plan: every track has its own numbers and outcome, and
+ * units of several may be open at the same time. The steps of the plan in slot n are track TRACK_STEP + n. */
 #define LIMIT_TRACKS (LIMIT_PLANS + 1)
 enum { TRACK_OPERATION = 0, TRACK_STEP = 1 };
 
-/* Which membership somebody belongs to. Terms come first: a generation of a later coordinator is later, whatever its number. */
+/* Which membership somebody belongs to. Terms come first: a generation of a later coordinator is later,
+ * whatever its number. */
 struct generation {
         uint64_t term;
-        uint32_t number;        /* 0: none */
+        uint32_t number; /* 0: none */
         uint32_t nonce;
 };
 
-/* How much a member's state holds: the generation that committed its last step, and how many steps of the job were committed
- * by then. All 0: nothing. */
+/* How much a member's state holds: the generation that committed its last step, and how many steps of the job
+ * were committed by then. All 0: nothing. */
 struct tag {
         uint64_t incarnation, term;
         uint32_t generation;
         uint64_t step;
-        bool checkpoint;        /* read from a file: counts only if all have the same, or else rank 0's state does */
-        uint64_t plans;         /* tells nodes apart that left a generation with steps of different plans; 0 on one node */
+        bool checkpoint; /* read from a file: counts only if all have the same, or else rank 0's state does */
+        uint64_t plans;  /* tells nodes apart that left a generation with steps of different plans; 0 on one
+                            node */
 };
 
 enum message_kind {
         /* orders: coordinator to node */
-        ORDER_COLLECT,          /* stay as you are and report; to who is outside, and by a coordinator that has just begun */
-        ORDER_RUN,              /* all nodes have entered the generation */
-        ORDER_HOLD,             /* open nothing further but what an open unit may need, and say what is open */
-        ORDER_STOP,             /* go on up to stop[track]; given anew when a node had to open more for the sake of what is
-                                   open */
-        ORDER_FREEZE,           /* hand nothing more to the engine, decide nothing, and say what was handed out */
-        ORDER_CUT,              /* fill every lane up to seq[lane] */
-        ORDER_ABORT,            /* a node is lost, so the cut cannot be reached: abort the engine */
-        ORDER_VERDICT,          /* everything up to verdict[track] is committed, everything beyond is void */
-        ORDER_NEWGEN,           /* enter this generation */
-        ORDER_FENCE,            /* you do not belong to the generation that goes on: let go of it, then join again */
-        ORDER_END,              /* there will be no further generation */
-        ORDER_REFUSE,           /* one member is not taken, or no longer; not numbered, the order stays what it is */
+        ORDER_COLLECT, /* stay as you are and report; to who is outside, and by a coordinator that has just
+                          begun */
+        ORDER_RUN,     /* all nodes have entered the generation */
+        ORDER_HOLD,    /* open nothing further but what an open unit may need, and say what is open */
+        ORDER_STOP,   /* go on up to stop[track]; given anew when a node had to open more for the sake of what
+                         is open */
+        ORDER_FREEZE, /* hand nothing more to the engine, decide nothing, and say what was handed out */
+        ORDER_CUT,    /* fill every lane up to seq[lane] */
+        ORDER_ABORT,  /* a node is lost, so the cut cannot be reached: abort the engine */
+        ORDER_VERDICT, /* everything up to verdict[track] is committed, everything beyond is void */
+        ORDER_NEWGEN,  /* enter this generation */
+        ORDER_FENCE,   /* you do not belong to the generation that goes on: let go of it, then join again */
+        ORDER_END,     /* there will be no further generation */
+        ORDER_REFUSE,  /* one member is not taken, or no longer; not numbered, the order stays what it is */
         /* answers: node to coordinator. Each carries the whole report */
-        ANSWER_REPORT, ANSWER_HELD, ANSWER_PAUSED, ANSWER_FROZEN, ANSWER_DRAINED, ANSWER_ABORTED, ANSWER_SETTLED, ANSWER_ACK,
+        ANSWER_REPORT,
+        ANSWER_HELD,
+        ANSWER_PAUSED,
+        ANSWER_FROZEN,
+        ANSWER_DRAINED,
+        ANSWER_ABORTED,
+        ANSWER_SETTLED,
+        ANSWER_ACK,
         /* between candidates and those who grant leases */
-        LEASE_ASK, LEASE_GRANT, LEASE_DENY,
+        LEASE_ASK,
+        LEASE_GRANT,
+        LEASE_DENY,
         N_MESSAGE_KINDS,
 };
 
 /* Why the job has ended, or a member is not taken. */
 enum job_end {
         JOB_END_NONE,
-        JOB_END_NO_STATE,       /* no up-to-date rank: restart from checkpoint */
-        JOB_END_TOO_FEW,        /* nobody came back in time, and too few are left */
-        JOB_END_REFUSED,        /* a member's request cannot be granted, or its wait has ended */
-        JOB_END_FENCED,         /* a newer process of the same identity has come */
-        JOB_END_ENDED,          /* through no member's fault: the loss has the cause */
+        JOB_END_NO_STATE, /* no up-to-date rank: restart from checkpoint */
+        JOB_END_TOO_FEW,  /* nobody came back in time, and too few are left */
+        JOB_END_REFUSED,  /* a member's request cannot be granted, or its wait has ended */
+        JOB_END_FENCED,   /* a newer process of the same identity has come */
+        JOB_END_ENDED,    /* through no member's fault: the loss has the cause */
         N_JOB_ENDS,
 };
 
 /* Where a node's report comes from. */
 enum origin {
-        ORIGIN_OWN,             /* from what it has seen itself */
-        ORIGIN_AWAITED,         /* its daemon has started anew, and the words of its members are still awaited */
-        ORIGIN_WORDS,           /* … it is made of those words (words.h): `set` names no node but this one, there is no
-                                   communicator */
+        ORIGIN_OWN,     /* from what it has seen itself */
+        ORIGIN_AWAITED, /* its daemon has started anew, and the words of its members are still awaited */
+        ORIGIN_WORDS, /* … it is made of those words (words.h): `set` names no node but this one, there is no
+                         communicator */
         N_ORIGINS,
 };
 
@@ -93,50 +105,54 @@ enum origin {
 struct message_member {
         struct membership_request request;
         struct tag tag;
-        uint32_t rank, slot;    /* in the generation, if `in` */
-        uint64_t id;            /* … the stable id of the place */
-        bool in;                /* belongs to the generation that the message names */
-        bool behind;            /* NEWGEN: must take the source's state first */
-        bool leaving;           /* report: has said goodbye; nobody waits for it */
-        bool refused;           /* the coordinator's own note: it says `end` to the node until this member is gone there */
+        uint32_t rank, slot; /* in the generation, if `in` */
+        uint64_t id;         /* … the stable id of the place */
+        bool in;             /* belongs to the generation that the message names */
+        bool behind;         /* NEWGEN: must take the source's state first */
+        bool leaving;        /* report: has said goodbye; nobody waits for it */
+        bool refused; /* the coordinator's own note: it says `end` to the node until this member is gone there
+                       */
         enum job_end end;
 };
 
 /* A member that its node has lost, and why. */
 struct message_gone {
         uint64_t member;
-        uint32_t cause;         /* WIRE__CAUSE__… */
+        uint32_t cause; /* WIRE__CAUSE__… */
 };
 
 struct message {
         enum message_kind kind;
-        uint32_t from, to;              /* addresses: 0 … LIMIT_NODES - 1 */
-        uint64_t instance;              /* answers: of the sender; orders: of the node that is meant. Grows with each start */
+        uint32_t from, to; /* addresses: 0 … LIMIT_NODES - 1 */
+        uint64_t instance; /* answers: of the sender; orders: of the node that is meant. Grows with each start
+                            */
         uint64_t term;
-        uint64_t round;                 /* orders: their number in the term; answers: the order that is answered */
-        uint64_t stamp;                 /* answers, LEASE_ASK: the sender's clock, never twice the same; orders, grants: the
-                                           latest one of the receiver that the sender has seen */
-        struct generation generation;   /* answers: the sender's; orders: the one that they are about; leases: the latest */
-        struct generation comm;         /* the generation for which the communicator in use was built */
-        uint64_t set;                   /* nodes of that generation */
-        uint64_t seq[LIMIT_LANES];      /* answers: launched on each lane; CUT: up to where */
-        uint64_t links;                 /* answers: nodes that this one cannot reach, as its engine says; END: the ends of
-                                           the links for whose sake the job has ended */
-        struct tag history;             /* the largest tag that the sender knows of */
-        uint32_t host, device;          /* answers */
-        enum origin origin;             /* answers */
-        bool running;                   /* answers: nothing keeps the node from opening the next step */
-        uint32_t world, source;         /* NEWGEN: members, and the rank whose state counts; answers: members of the
-                                           generation, 0: the sender is outside */
-        enum job_end end;               /* END and REFUSE; FREEZE: there will be no further generation */
-        struct membership_loss loss;    /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody */
-        uint64_t member;                /* REFUSE: whom */
-        uint32_t n_tracks;              /* in use; what is beyond counts as 0, in this message and everywhere else */
-        uint32_t n_members;             /* answers: all of the node's; NEWGEN: those of the node who belong to it */
-        uint32_t n_gone;                /* answers: members lost since the node entered its generation */
+        uint64_t round; /* orders: their number in the term; answers: the order that is answered */
+        uint64_t stamp; /* answers, LEASE_ASK: the sender's clock, never twice the same; orders, grants: the
+                           latest one of the receiver that the sender has seen */
+        struct generation generation; /* answers: the sender's; orders: the one that they are about; leases:
+                                         the latest */
+        struct generation comm;       /* the generation for which the communicator in use was built */
+        uint64_t set;                 /* nodes of that generation */
+        uint64_t seq[LIMIT_LANES];    /* answers: launched on each lane; CUT: up to where */
+        uint64_t links;     /* answers: nodes that this one cannot reach, as its engine says; END: the ends of
+                               the links for whose sake the job has ended */
+        struct tag history; /* the largest tag that the sender knows of */
+        uint32_t host, device;  /* answers */
+        enum origin origin;     /* answers */
+        bool running;           /* answers: nothing keeps the node from opening the next step */
+        uint32_t world, source; /* NEWGEN: members, and the rank whose state counts; answers: members of the
+                                   generation, 0: the sender is outside */
+        enum job_end end;       /* END and REFUSE; FREEZE: there will be no further generation */
+        struct membership_loss
+                loss;       /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody */
+        uint64_t member;    /* REFUSE: whom */
+        uint32_t n_tracks;  /* in use; what is beyond counts as 0, in this message and everywhere else */
+        uint32_t n_members; /* answers: all of the node's; NEWGEN: those of the node who belong to it */
+        uint32_t n_gone;    /* answers: members lost since the node entered its generation */
         /* Only so much of each array says something as the numbers above tell; the rest may be noise. */
-        uint64_t mark[LIMIT_TRACKS];    /* answers: opened; STOP: up to where; VERDICT, NEWGEN: committed */
-        uint64_t committed[LIMIT_TRACKS], prepared[LIMIT_TRACKS];       /* answers */
+        uint64_t mark[LIMIT_TRACKS]; /* answers: opened; STOP: up to where; VERDICT, NEWGEN: committed */
+        uint64_t committed[LIMIT_TRACKS], prepared[LIMIT_TRACKS]; /* answers */
         union {
                 struct message_member member_of[LIMIT_SEATS];
                 struct refusal refusal; /* REFUSE */
@@ -146,26 +162,27 @@ struct message {
 
 /* What the protocol wants done. The engine and the arenas are the caller's. */
 enum action_kind {
-        ACTION_BUILD,           /* a communicator of `set`, named `comm` → node_built(); the older one stays */
-        ACTION_DROP,            /* the older communicator */
-        ACTION_ABORT,           /* the engine of `comm`, bounded in time → node_aborted() */
-        ACTION_LAUNCH,          /* collective `seq` of `lane`: number `index` of the track's open unit, or its vote with `value`,
-                                   or a filler → node_done() */
-        ACTION_CANCEL,          /* let go of the unit's arenas → node_quiet() */
-        ACTION_OPEN,            /* from now on the unit's data may go to the engine, or into a reduction */
+        ACTION_BUILD,  /* a communicator of `set`, named `comm` → node_built(); the older one stays */
+        ACTION_DROP,   /* the older communicator */
+        ACTION_ABORT,  /* the engine of `comm`, bounded in time → node_aborted() */
+        ACTION_LAUNCH, /* collective `seq` of `lane`: number `index` of the track's open unit, or its vote
+                          with `value`, or a filler → node_done() */
+        ACTION_CANCEL, /* let go of the unit's arenas → node_quiet() */
+        ACTION_OPEN,   /* from now on the unit's data may go to the engine, or into a reduction */
         /* to members: */
-        ACTION_INTERRUPTED,     /* the generation has lost somebody: nothing more is decided in it before all have met. `end`:
-                                   there will be no further one */
-        ACTION_COMMITTED,       /* unit `number` of `track` */
-        ACTION_VOID,            /* … nobody has it, or, if `behind`, perhaps others */
-        ACTION_MISMATCH,        /* the operation was not the same everywhere */
-        ACTION_UNBEGUN,         /* the unit was asked for, was never open, and ends without a word to members */
-        ACTION_GENERATION,      /* `member` belongs to `generation` with `rank` of `world`, in the place `id`; `behind`: take
-                                   the state of `source`; `number`: steps of the job that were committed before */
-        ACTION_ENTERED,         /* every member of this node that belongs to `generation` has been named */
-        ACTION_OUT,             /* the node is outside: `since` the coordinator was last heard; its members join again */
-        ACTION_REFUSED,         /* `member` is not taken, or no longer: `end`, and what to tell it */
-        ACTION_ENDED,           /* the job is over: `end` */
+        ACTION_INTERRUPTED, /* the generation has lost somebody: nothing more is decided in it before all have
+                               met. `end`: there will be no further one */
+        ACTION_COMMITTED,   /* unit `number` of `track` */
+        ACTION_VOID,        /* … nobody has it, or, if `behind`, perhaps others */
+        ACTION_MISMATCH,    /* the operation was not the same everywhere */
+        ACTION_UNBEGUN,     /* the unit was asked for, was never open, and ends without a word to members */
+        ACTION_GENERATION,  /* `member` belongs to `generation` with `rank` of `world`, in the place `id`;
+                               `behind`: take  the state of `source`; `number`: steps of the job that were
+                               committed before */
+        ACTION_ENTERED,     /* every member of this node that belongs to `generation` has been named */
+        ACTION_OUT, /* the node is outside: `since` the coordinator was last heard; its members join again */
+        ACTION_REFUSED, /* `member` is not taken, or no longer: `end`, and what to tell it */
+        ACTION_ENDED,   /* the job is over: `end` */
 };
 
 enum launch_kind { LAUNCH_PAYLOAD, LAUNCH_VOTE, LAUNCH_FILLER };
@@ -185,18 +202,19 @@ struct action {
         uint32_t rank, slot, world, source;
         uint64_t id;
         enum job_end end;
-        struct membership_loss loss;    /* INTERRUPTED, VOID, GENERATION, ENDED: whom the generation before has lost first */
-        const struct refusal *refusal;  /* REFUSED; else NULL */
+        struct membership_loss
+                loss; /* INTERRUPTED, VOID, GENERATION, ENDED: whom the generation before has lost first */
+        const struct refusal *refusal; /* REFUSED; else NULL */
 };
 
 /* All in microseconds. heartbeat < patience < death; a lease is longer than two heartbeats. */
 struct machine_times {
-        uint64_t heartbeat;     /* between two sayings of the same thing */
-        uint64_t patience;      /* a node without word from a coordinator launches and decides nothing any more */
-        uint64_t death;         /* a coordinator without word from a node takes it for lost */
-        uint64_t abandon;       /* a node without word from a coordinator leaves its generation */
-        uint64_t drain;         /* for DRAINED, then the engine is aborted */
-        uint64_t build;         /* for ABORTED and for ACK, then a node is expelled */
+        uint64_t heartbeat; /* between two sayings of the same thing */
+        uint64_t patience;  /* a node without word from a coordinator launches and decides nothing any more */
+        uint64_t death;     /* a coordinator without word from a node takes it for lost */
+        uint64_t abandon;   /* a node without word from a coordinator leaves its generation */
+        uint64_t drain;     /* for DRAINED, then the engine is aborted */
+        uint64_t build;     /* for ABORTED and for ACK, then a node is expelled */
         uint64_t lease;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node carries out orders: the highest numbered one of the highest term. What it was told before is void then, what comes
- * late is dropped. A node that hears of no coordinator holds still first, and leaves its generation after a longer time;
- * it never makes a smaller world of its own.
+ * A node carries out orders: the highest numbered one of the highest term. What it was told before is void
+ * then, what comes late is dropped. A node that hears of no coordinator holds still first, and leaves its
+ * generation after a longer time; it never makes a smaller world of its own.
  */
 #include "rendezvous/node.h"
 
@@ -111,16 +111,28 @@ void node_enter(struct node *node) {
                 const struct message_member *member = &node->member[i];
 
                 if (member->in)
-                        node_act(node, &(struct action){
-                                .kind = ACTION_GENERATION, .generation = node->generation, .set = node->set,
-                                .comm = node->comm, .member = member->request.member, .rank = member->rank,
-                                .slot = member->slot, .world = node->world, .source = node->source,
-                                .behind = member->behind, .number = unit_steps(node), .id = member->id,
-                                .loss = node->loss });
+                        node_act(node, &(struct action){ .kind = ACTION_GENERATION,
+                                                         .generation = node->generation,
+                                                         .set = node->set,
+                                                         .comm = node->comm,
+                                                         .member = member->request.member,
+                                                         .rank = member->rank,
+                                                         .slot = member->slot,
+                                                         .world = node->world,
+                                                         .source = node->source,
+                                                         .behind = member->behind,
+                                                         .number = unit_steps(node),
+                                                         .id = member->id,
+                                                         .loss = node->loss });
         }
-        node_act(node, &(struct action){ .kind = ACTION_ENTERED, .generation = node->generation, .set = node->set,
-                                         .comm = node->comm, .world = node->world, .source = node->source,
-                                         .number = unit_steps(node), .loss = node->loss });
+        node_act(node, &(struct action){ .kind = ACTION_ENTERED,
+                                         .generation = node->generation,
+                                         .set = node->set,
+                                         .comm = node->comm,
+                                         .world = node->world,
+                                         .source = node->source,
+                                         .number = unit_steps(node),
+                                         .loss = node->loss });
         node->interrupted = false;
         node->loss = (struct membership_loss){ 0 };
 }
@@ -136,8 +148,11 @@ static void fill(struct node *node) {
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
                 while (node->lane[lane].launched < node->cut[lane] &&
                        node->lane[lane].launched - node->lane[lane].completed < node->config.window)
-                        node_act(node, &(struct action){ .kind = ACTION_LAUNCH, .comm = node->comm, .set = node->set,
-                                                         .generation = node->generation, .lane = lane,
+                        node_act(node, &(struct action){ .kind = ACTION_LAUNCH,
+                                                         .comm = node->comm,
+                                                         .set = node->set,
+                                                         .generation = node->generation,
+                                                         .lane = lane,
                                                          .seq = ++node->lane[lane].launched,
                                                          .launch = LAUNCH_FILLER });
 }
@@ -162,12 +177,15 @@ static void be_out(struct node *node, uint64_t now) {
         node->interrupted = false;
         node->loss = (struct membership_loss){ 0 };
         node->suspended = node->held = node->stopping = false;
-        node_act(node, &(struct action){ .kind = ACTION_OUT, .generation = node->generation, .since = node->contact });
+        node_act(node, &(struct action){
+                               .kind = ACTION_OUT, .generation = node->generation, .since = node->contact });
         node_say(node, now, NODE_OUT, ANSWER_REPORT);
 }
 
 static void be_ended(struct node *node, uint64_t now) {
-        node_act(node, &(struct action){ .kind = ACTION_ENDED, .generation = node->generation, .end = node->end,
+        node_act(node, &(struct action){ .kind = ACTION_ENDED,
+                                         .generation = node->generation,
+                                         .end = node->end,
                                          .loss = node->loss });
         node->n = node->n_gone = 0;
         node->world = 0;
@@ -182,7 +200,8 @@ void node_advance(struct node *node, uint64_t now) {
                 node_say(node, now, NODE_FILLING, ANSWER_DRAINED);
         else if (node->phase == NODE_SETTLING && unit_idle(node))
                 node_say(node, now, NODE_SETTLED, ANSWER_SETTLED);
-        else if (node->phase == NODE_RUNNING && node->stopping && node->answer != ANSWER_PAUSED && paused(node))
+        else if (node->phase == NODE_RUNNING && node->stopping && node->answer != ANSWER_PAUSED &&
+                 paused(node))
                 node_say(node, now, NODE_RUNNING, ANSWER_PAUSED);
         else if (node->phase == NODE_LEAVING && unit_idle(node) && node->comm.number == 0)
                 be_out(node, now);
@@ -210,7 +229,7 @@ static bool accept(struct node *node, uint64_t now, const struct message *order)
         if (order->stamp > node->contact && order->stamp <= node->stamp)
                 node->contact = order->stamp;
         if (tag_compare(&order->history, &node->history) > 0)
-                node->history = order->history;         /* for the coordinator that comes next */
+                node->history = order->history; /* for the coordinator that comes next */
         return true;
 }
 
@@ -223,10 +242,12 @@ void node_receive(struct node *node, uint64_t now, const struct message *order) 
         if (node->suspended && now <= node->contact + node->config.times.patience)
                 node->suspended = false;
         if (now > order->stamp + node->config.times.patience) {
-                /* It waited while this node slept, and may be about a world that is over. If not, it is said again. */
+                /* It waited while this node slept, and may be about a world that is over. If not, it is said
+                 * again. */
         } else if (order->kind == ORDER_REFUSE) {
                 report_refuse(node, order);
-        } else if (order->round > node->round || (order->kind == ORDER_FENCE && order->round == node->round)) {
+        } else if (order->round > node->round ||
+                   (order->kind == ORDER_FENCE && order->round == node->round)) {
                 node->round = order->round;
                 order_carry_out(node, now, order);
         }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One daemon's part in a job: what it has handed to the engine, what it knows to be prepared and committed, and how it carries
- * out the coordinator's orders. A pure state machine: calls, messages and the time go in, messages and actions come out
- * through the outlet. It never touches an engine or an arena, and knows buckets only as a count for each lane.
+ * One daemon's part in a job: what it has handed to the engine, what it knows to be prepared and committed,
+ * and how it carries out the coordinator's orders. A pure state machine: calls, messages and the time go in,
+ * messages and actions come out through the outlet. It never touches an engine or an arena, and knows buckets
+ * only as a count for each lane.
  *
- * The caller sees to it that what it offers on a lane is in the same order on every node, and that every call carries the
- * generation in which its cause arose: what belongs to another one is absorbed here.
+ * The caller sees to it that what it offers on a lane is in the same order on every node, and that every call
+ * carries the generation in which its cause arose: what belongs to another one is absorbed here.
  */
 #pragma once
 
@@ -14,55 +15,55 @@
 #include "rendezvous/room.h"
 
 enum node_phase {
-        NODE_OUT,               /* in no generation: its members wait to be taken */
-        NODE_BUILDING,          /* was told of a generation, and waits for its communicator */
+        NODE_OUT,      /* in no generation: its members wait to be taken */
+        NODE_BUILDING, /* was told of a generation, and waits for its communicator */
         NODE_RUNNING,
-        NODE_FROZEN,            /* hands out nothing and decides nothing, until the verdict */
-        NODE_FILLING,           /* fills its lanes up to the cut, then waits until all of that is complete */
+        NODE_FROZEN,  /* hands out nothing and decides nothing, until the verdict */
+        NODE_FILLING, /* fills its lanes up to the cut, then waits until all of that is complete */
         NODE_ABORTING,
         NODE_ABORTED,
-        NODE_SETTLING,          /* has the verdict; members are told once nothing touches their arenas any more */
-        NODE_SETTLED,           /* waits for the next generation */
-        NODE_LEAVING,           /* fenced, or has given up: lets go of everything, then is out */
+        NODE_SETTLING, /* has the verdict; members are told once nothing touches their arenas any more */
+        NODE_SETTLED,  /* waits for the next generation */
+        NODE_LEAVING,  /* fenced, or has given up: lets go of everything, then is out */
         NODE_ENDED,
 };
 
 enum unit_state {
         UNIT_IDLE,
-        UNIT_WANTED,            /* members have begun it, but the node holds still */
+        UNIT_WANTED, /* members have begun it, but the node holds still */
         UNIT_OPEN,
-        UNIT_COMMITTING,        /* decided; told once its results are in the arenas */
-        UNIT_VOIDING,           /* decided; told once the last access to the arenas has ended */
+        UNIT_COMMITTING, /* decided; told once its results are in the arenas */
+        UNIT_VOIDING,    /* decided; told once the last access to the arenas has ended */
 };
 
 /* A step or an operation that is open, and the number of the last one that was committed. */
 struct track {
         enum unit_state state;
         uint64_t committed, prepared;
-        uint64_t mismatches;    /* units of this generation that ended so, on all of its nodes */
+        uint64_t mismatches; /* units of this generation that ended so, on all of its nodes */
         uint64_t planned[LIMIT_LANES], offered[LIMIT_LANES], launched[LIMIT_LANES], completed[LIMIT_LANES];
-        bool full;              /* every member of this node has given everything */
-        bool spoilt;            /* … and nobody can get the results: it is never full again */
-        bool landed;            /* every result is in the arenas */
-        bool mismatch;          /* the operation is not the same everywhere */
-        bool behind, silent;    /* VOIDING: others may have it; nobody is told, it was never opened */
-        bool voted;             /* the vote was launched; */
-        int vote;               /* its result, -1: none yet */
+        bool full;           /* every member of this node has given everything */
+        bool spoilt;         /* … and nobody can get the results: it is never full again */
+        bool landed;         /* every result is in the arenas */
+        bool mismatch;       /* the operation is not the same everywhere */
+        bool behind, silent; /* VOIDING: others may have it; nobody is told, it was never opened */
+        bool voted;          /* the vote was launched; */
+        int vote;            /* its result, -1: none yet */
 };
 
 struct node_lane {
-        uint64_t launched, completed;   /* on the communicator in use */
+        uint64_t launched, completed; /* on the communicator in use */
 };
 
 struct node_config {
-        uint32_t address, candidates;   /* own address; how many daemons may coordinate: 0 … candidates - 1 */
-        uint64_t instance;              /* grows with each start of this daemon */
+        uint32_t address, candidates; /* own address; how many daemons may coordinate: 0 … candidates - 1 */
+        uint64_t instance;            /* grows with each start of this daemon */
         uint32_t host, device;
-        uint32_t n_lanes;               /* the last one is that of operations. On several nodes steps that are open at
-                                           the same time have lanes of their own; the vote is on a step's lowest one */
-        uint64_t window;                /* collectives ahead on a lane */
-        uint64_t incarnation;           /* of the job */
-        const char *name;               /* … for refusals; the caller's */
+        uint32_t n_lanes;     /* the last one is that of operations. On several nodes steps that are open at
+                                 the same time have lanes of their own; the vote is on a step's lowest one */
+        uint64_t window;      /* collectives ahead on a lane */
+        uint64_t incarnation; /* of the job */
+        const char *name;     /* … for refusals; the caller's */
         struct machine_times times;
         struct room room;
 };
@@ -71,24 +72,24 @@ struct node {
         struct node_config config;
         struct outlet out;
         enum node_phase phase;
-        enum message_kind answer;       /* what the next answer says; beside it goes the whole report */
-        uint64_t term, round;           /* of the highest order seen */
+        enum message_kind answer; /* what the next answer says; beside it goes the whole report */
+        uint64_t term, round;     /* of the highest order seen */
         uint32_t coordinator;
-        uint64_t contact;               /* own clock of the latest answer that a serving coordinator has seen */
+        uint64_t contact; /* own clock of the latest answer that a serving coordinator has seen */
         uint64_t stamp, reported;
-        enum origin origin;             /* of what it reports; OWN again in the next generation that it enters */
-        bool suspended;                 /* too long without contact */
-        bool held, stopping;            /* opens nothing beyond stop[], but what an open unit may need; stopping:
-                                           those numbers are the coordinator's */
-        bool missing;                   /* a member of this node and generation is gone: nothing can be opened without it */
-        bool interrupted;               /* its members know that the generation has lost somebody */
-        struct membership_loss loss;    /* whom, as the coordinator says */
+        enum origin origin;  /* of what it reports; OWN again in the next generation that it enters */
+        bool suspended;      /* too long without contact */
+        bool held, stopping; /* opens nothing beyond stop[], but what an open unit may need; stopping:
+                                those numbers are the coordinator's */
+        bool missing;     /* a member of this node and generation is gone: nothing can be opened without it */
+        bool interrupted; /* its members know that the generation has lost somebody */
+        struct membership_loss loss; /* whom, as the coordinator says */
         struct generation generation, comm, old_comm;
         uint64_t set, links;
         uint64_t cut[LIMIT_LANES];
         uint32_t world, source;
         struct node_lane lane[LIMIT_LANES];
-        uint32_t n_tracks;              /* in use; those beyond are idle, and have committed nothing */
+        uint32_t n_tracks; /* in use; those beyond are idle, and have committed nothing */
         struct tag history;
         enum job_end end;
         uint32_t n, n_gone;
@@ -108,46 +109,51 @@ void node_receive(struct node *node, uint64_t now, const struct message *message
 void node_tick(struct node *node, uint64_t now);
 uint64_t node_deadline(const struct node *node);
 
-/* Members of this node. `request.member` is never used again, by any node; a tag comes from a checkpoint or is all 0. */
-void node_join(struct node *node, uint64_t now, const struct membership_request *request, const struct tag *tag);
-void node_leave(struct node *node, uint64_t now, uint64_t member);      /* says goodbye: nobody waits for it */
-void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause);      /* WIRE__CAUSE__… */
+/* Members of this node. `request.member` is never used again, by any node; a tag comes from a checkpoint or
+ * is all 0. */
+void node_join(struct node *node, uint64_t now, const struct membership_request *request,
+               const struct tag *tag);
+void node_leave(struct node *node, uint64_t now, uint64_t member); /* says goodbye: nobody waits for it */
+void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause); /* WIRE__CAUSE__… */
 /* The member begins to take another one's state, of which it has nothing until it has all: */
 void node_sync(struct node *node, uint64_t member);
 void node_synced(struct node *node, uint64_t member, const struct tag *tag);
 
-/* The first sign of a step or operation; `planned` payloads on each lane. ACTION_OPEN says when its data may go on,
- * perhaps before this returns. False: absorbed, its members begin it anew in the next generation. The other calls are
- * absorbed silently if they are not about the open unit. */
+/* The first sign of a step or operation; `planned` payloads on each lane. ACTION_OPEN says when its data may
+ * go on, perhaps before this returns. False: absorbed, its members begin it anew in the next generation. The
+ * other calls are absorbed silently if they are not about the open unit. */
 bool node_open(struct node *node, uint64_t now, struct generation generation, uint32_t track,
                const uint64_t planned[LIMIT_LANES]);
 /* The next payload of that lane is complete on this node. */
 void node_offer(struct node *node, uint64_t now, struct generation generation, uint32_t track, uint32_t lane);
-/* Every member of this node has given everything: on one node that decides; on each it means that nothing else has to be
- * opened for this unit's sake. */
+/* Every member of this node has given everything: on one node that decides; on each it means that nothing
+ * else has to be opened for this unit's sake. */
 void node_full(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 /* Every result of the unit is in the members' arenas. */
 void node_landed(struct node *node, uint64_t now, struct generation generation, uint32_t track);
-/* Members of this node have called different operations. On several nodes the comparison must not have been offered yet:
- * it is once all members of the node have called the same. */
+/* Members of this node have called different operations. On several nodes the comparison must not have been
+ * offered yet: it is once all members of the node have called the same. */
 void node_differ(struct node *node, uint64_t now, struct generation generation, uint32_t track);
-/* Only where the node is the only one: the results of a unit that was full cannot be made, because a member has taken its memory
- * away. That member will be lost, and the unit is void with it. */
+/* Only where the node is the only one: the results of a unit that was full cannot be made, because a member
+ * has taken its memory away. That member will be lost, and the unit is void with it. */
 void node_spoil(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 /* After ACTION_CANCEL: nothing touches the unit's arenas any more. */
 void node_quiet(struct node *node, uint64_t now, struct generation generation, uint32_t track);
 
 /* What the engine says. */
-void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t lane, uint64_t seq, uint64_t value);
+void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t lane, uint64_t seq,
+               uint64_t value);
 void node_built(struct node *node, uint64_t now, struct generation comm, uint64_t unreachable);
 void node_aborted(struct node *node, uint64_t now, struct generation comm);
 void node_unreachable(struct node *node, uint64_t now, struct generation comm, uint64_t nodes);
 
-/* The daemon has started anew, and members of a former run of it are on their way back: right after node_init(). */
+/* The daemon has started anew, and members of a former run of it are on their way back: right after
+ * node_init(). */
 void node_expect(struct node *node, uint64_t now);
-/* They have said what they know, or are not awaited any longer: from now on the node reports what `report` says, an answer as the
- * former run might have given it: generation, world, history, n_tracks with mark, committed and prepared, and the members that
- * belong to it. World 0: none has come back, the node is outside. */
+/* They have said what they know, or are not awaited any longer: from now on the node reports what `report`
+ * says, an answer as the former run might have given it: generation, world, history, n_tracks with mark,
+ * committed and prepared, and the members that belong to it. World 0: none has come back, the node is
+ * outside. */
 void node_restore(struct node *node, uint64_t now, const struct message *report);
 
 static inline bool node_is_in(const struct node *node) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The orders. Each returns without a word if the node is not in a phase to which it applies: it stays with its last answer.
+ * The orders. Each returns without a word if the node is not in a phase to which it applies: it stays with
+ * its last answer.
  */
 #include <string.h>
 
@@ -27,7 +28,7 @@ static void order_run(struct node *node, const struct message *order) {
 static void order_hold(struct node *node, uint64_t now) {
         if (node->phase != NODE_RUNNING)
                 return;
-        node_drop_older(node);          /* all have entered, or it would not be said; RUN may have been lost */
+        node_drop_older(node); /* all have entered, or it would not be said; RUN may have been lost */
         node->held = true;
         node->stopping = false;
         for (uint32_t which = 0; which < node->n_tracks; which++)
@@ -58,8 +59,10 @@ static void order_freeze(struct node *node, uint64_t now, const struct message *
         note_loss(node, order);
         if (node->phase != NODE_BUILDING && !node->interrupted && node->loss.cause != 0) {
                 node->interrupted = true;
-                node_act(node, &(struct action){ .kind = ACTION_INTERRUPTED, .generation = node->generation,
-                                                 .loss = node->loss, .end = order->end });
+                node_act(node, &(struct action){ .kind = ACTION_INTERRUPTED,
+                                                 .generation = node->generation,
+                                                 .loss = node->loss,
+                                                 .end = order->end });
         }
         node->held = node->stopping = false;
         node_say(node, now, NODE_FROZEN, ANSWER_FROZEN);
@@ -98,7 +101,8 @@ static void order_verdict(struct node *node, const struct message *order) {
         for (uint32_t which = 0; which < node->n_tracks; which++) {
                 uint64_t prepared = node->track[which].prepared, mark = mark_of(order, which);
 
-                unit_decide(node, which, mark < prepared ? mark : prepared);    /* less: alone, and spoilt meanwhile */
+                unit_decide(node, which,
+                            mark < prepared ? mark : prepared); /* less: alone, and spoilt meanwhile */
         }
 }
 
@@ -147,7 +151,7 @@ static void order_end(struct node *node, const struct message *order) {
         note_loss(node, order);
         node_let_go(node, NODE_ENDED, false);
         if (node->world == 0)
-                node->world = 1;        /* outside, and to be told all the same */
+                node->world = 1; /* outside, and to be told all the same */
 }
 
 void order_carry_out(struct node *node, uint64_t now, const struct message *order) {
@@ -169,4 +173,3 @@ void order_carry_out(struct node *node, uint64_t now, const struct message *orde
         default: break;
         }
 }
-

@@ -14,11 +14,11 @@ void unit_give_up(struct node *node, uint32_t track);
 void unit_reset(struct track *track);
 /* The unit is as it was in a former run of the daemon: open, or nothing of it has begun. */
 void unit_restore(struct track *track, uint64_t committed, bool opened, bool prepared);
-uint64_t unit_steps(const struct node *node);   /* that were committed, of all plans */
-bool unit_alone(const struct node *node);       /* no other node belongs to the generation */
+uint64_t unit_steps(const struct node *node); /* that were committed, of all plans */
+bool unit_alone(const struct node *node);     /* no other node belongs to the generation */
 bool unit_idle(const struct node *node);
 bool unit_empty(const struct node *node);       /* no member of this node belongs to the generation */
-uint64_t unit_ended(const struct track *track);         /* in any way that all nodes agree on */
+uint64_t unit_ended(const struct track *track); /* in any way that all nodes agree on */
 uint64_t unit_opened(const struct node *node, uint32_t track);
 
 /* node_report.c: says everything to the coordinator, or to all who may be it. */
@@ -26,7 +26,8 @@ void report_send(struct node *node, uint64_t now);
 /* The members named by the order belong to the generation, the others of this node do not. */
 void report_enter(struct node *node, const struct message *order);
 void report_refuse(struct node *node, const struct message *order);
-struct message_member *report_add(struct node *node, const struct membership_request *request, const struct tag *tag);
+struct message_member *report_add(struct node *node, const struct membership_request *request,
+                                  const struct tag *tag);
 
 /* node_order.c */
 void order_carry_out(struct node *node, uint64_t now, const struct message *order);
@@ -38,8 +39,9 @@ void node_wake(struct node *node, uint64_t now);
 void node_act(const struct node *node, const struct action *action);
 void node_set_phase(struct node *node, enum node_phase phase, enum message_kind answer);
 void node_say(struct node *node, uint64_t now, enum node_phase phase, enum message_kind answer);
-void node_let_go(struct node *node, enum node_phase phase, bool behind);        /* of the generation: what is open is void */
+void node_let_go(struct node *node, enum node_phase phase,
+                 bool behind); /* of the generation: what is open is void */
 void node_abort_engine(struct node *node);
-void node_drop_older(struct node *node);        /* communicator */
+void node_drop_older(struct node *node); /* communicator */
 void node_enter(struct node *node);
 void node_use_tracks(struct node *node, uint32_t n);

@@ -32,7 +32,8 @@ static void fill(struct node *node, uint64_t now, struct message *message) {
         message->device = node->config.device;
         message->origin = node->origin;
         message->running = node->phase == NODE_RUNNING && !node->held && !node->suspended;
-        /* Who leaves is not out before its members have heard how the open step ended: their tags are not final. */
+        /* Who leaves is not out before its members have heard how the open step ended: their tags are not
+         * final. */
         message->world = node_is_in(node) || node->phase == NODE_LEAVING ? node->world : 0;
         message->end = node->phase == NODE_ENDED ? node->end : JOB_END_NONE;
         message->n_members = node->n;
@@ -84,7 +85,7 @@ void report_enter(struct node *node, const struct message *order) {
                 struct message_member *member = find(node, order->member_of[i].request.member);
 
                 if (member == NULL) {
-                        node->missing = true;   /* lost meanwhile; the report says so */
+                        node->missing = true; /* lost meanwhile; the report says so */
                         continue;
                 }
                 member->in = true;
@@ -100,7 +101,8 @@ static void drop(struct node *node, struct message_member *member) {
         *member = node->member[--node->n];
 }
 
-/* Of more than there is room for the latest ones count: a coordinator has seen the others long ago, or nobody has. */
+/* Of more than there is room for the latest ones count: a coordinator has seen the others long ago, or nobody
+ * has. */
 static void note_gone(struct node *node, uint64_t member, uint32_t cause) {
         if (node->n_gone == node->config.room.members || node->n_gone == LIMIT_WORLD)
                 memmove(&node->gone[0], &node->gone[1], --node->n_gone * sizeof(node->gone[0]));
@@ -119,13 +121,16 @@ void report_refuse(struct node *node, const struct message *order) {
 
         if (member == NULL)
                 return;
-        node_act(node, &(struct action){ .kind = ACTION_REFUSED, .member = order->member, .end = order->end,
+        node_act(node, &(struct action){ .kind = ACTION_REFUSED,
+                                         .member = order->member,
+                                         .end = order->end,
                                          .refusal = &order->refusal });
         note_gone(node, order->member, cause_of(order->end));
         drop(node, member);
 }
 
-struct message_member *report_add(struct node *node, const struct membership_request *request, const struct tag *tag) {
+struct message_member *report_add(struct node *node, const struct membership_request *request,
+                                  const struct tag *tag) {
         struct message_member *member;
 
         assert(node->n < node->config.room.members);
@@ -144,12 +149,15 @@ static void refuse_here(const struct node *node, const struct membership_request
 
         if (ended)
                 refuse(&refusal, WIRE__CODE__JOB_FULL,
-                       "job '%s' has ended, pid %d cannot join it any more; begin anew once its last member has left",
+                       "job '%s' has ended, pid %d cannot join it any more; begin anew once its last "
+                       "member has left",
                        node->config.name, request->pid);
         else
                 refuse(&refusal, WIRE__CODE__JOB_FULL, "job '%s' has %u members here, pid %d cannot join it",
                        node->config.name, node->n, request->pid);
-        node_act(node, &(struct action){ .kind = ACTION_REFUSED, .member = request->member, .refusal = &refusal,
+        node_act(node, &(struct action){ .kind = ACTION_REFUSED,
+                                         .member = request->member,
+                                         .refusal = &refusal,
                                          .end = ended ? node->end : JOB_END_REFUSED });
 }
 
@@ -162,7 +170,8 @@ static bool follows(const struct node *node, const struct membership_request *re
         return false;
 }
 
-void node_join(struct node *node, uint64_t now, const struct membership_request *request, const struct tag *tag) {
+void node_join(struct node *node, uint64_t now, const struct membership_request *request,
+               const struct tag *tag) {
         node_wake(node, now);
         if (find(node, request->member) != NULL)
                 return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node whose daemon has started anew. What it would know is made of its members' words (words.h) and given to it as the report
- * that it sends from then on; the coordinator judges by it as by any other report.
+ * A node whose daemon has started anew. What it would know is made of its members' words (words.h) and given
+ * to it as the report that it sends from then on; the coordinator judges by it as by any other report.
  */
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The open steps and the open operation of a node: what of them was handed to the engine, in which order, and when the node
- * may call them prepared or committed. Work that was handed out is latched: it counts, whatever happens to it.
+ * The open steps and the open operation of a node: what of them was handed to the engine, in which order, and
+ * when the node may call them prepared or committed. Work that was handed out is latched: it counts, whatever
+ * happens to it.
  */
 #include <assert.h>
 #include <string.h>
@@ -27,7 +28,8 @@ static void track_set_state(struct track *track, enum unit_state state) {
         static const unsigned before[] = {
                 [UNIT_IDLE] = 1u << UNIT_IDLE | 1u << UNIT_COMMITTING | 1u << UNIT_VOIDING,
                 [UNIT_WANTED] = 1u << UNIT_IDLE,
-                [UNIT_OPEN] = 1u << UNIT_WANTED | 1u << UNIT_COMMITTING,        /* the latter: its results are spoilt */
+                [UNIT_OPEN] =
+                        1u << UNIT_WANTED | 1u << UNIT_COMMITTING, /* the latter: its results are spoilt */
                 [UNIT_COMMITTING] = 1u << UNIT_OPEN,
                 [UNIT_VOIDING] = 1u << UNIT_WANTED | 1u << UNIT_OPEN,
         };
@@ -105,15 +107,20 @@ uint64_t unit_opened(const struct node *node, uint32_t which) {
 }
 
 static void tell(const struct node *node, uint32_t which, enum action_kind action, uint64_t number) {
-        node_act(node, &(struct action){ .kind = action, .track = which, .number = number,
+        node_act(node, &(struct action){ .kind = action,
+                                         .track = which,
+                                         .number = number,
                                          .generation = node->generation,
                                          .behind = node->track[which].behind,
-                                         .loss = action == ACTION_VOID ? node->loss : (struct membership_loss){ 0 } });
+                                         .loss = action == ACTION_VOID ? node->loss
+                                                                       : (struct membership_loss){ 0 } });
 }
 
 static void tell_committed(struct node *node, uint32_t which) {
         struct track *track = &node->track[which];
-        struct tag tag = { node->config.incarnation, node->generation.term, node->generation.number, 0, false, 0 };
+        struct tag tag = {
+                node->config.incarnation, node->generation.term, node->generation.number, 0, false, 0
+        };
 
         track_set_state(track, UNIT_IDLE);
         tag.step = unit_steps(node);
@@ -145,7 +152,9 @@ static void begin_void(struct node *node, uint32_t which) {
         track_set_state(track, UNIT_VOIDING);
         if (planted(PLANTED_TELLS_EARLY) && !track->silent)
                 tell(node, which, ACTION_VOID, track->committed + 1);
-        node_act(node, &(struct action){ .kind = ACTION_CANCEL, .track = which, .number = track->committed + 1,
+        node_act(node, &(struct action){ .kind = ACTION_CANCEL,
+                                         .track = which,
+                                         .number = track->committed + 1,
                                          .generation = node->generation });
 }
 
@@ -174,10 +183,18 @@ static void launch(struct node *node, uint32_t which, uint32_t lane, enum launch
         struct track *track = &node->track[which];
 
         node_act(node, &(struct action){
-                .kind = ACTION_LAUNCH, .comm = node->comm, .generation = node->generation, .set = node->set, .lane = lane,
-                .seq = ++node->lane[lane].launched, .launch = what, .track = which, .number = track->committed + 1,
-                .index = what == LAUNCH_PAYLOAD ? track->launched[lane] : 0, .value = value,
-        });
+                               .kind = ACTION_LAUNCH,
+                               .comm = node->comm,
+                               .generation = node->generation,
+                               .set = node->set,
+                               .lane = lane,
+                               .seq = ++node->lane[lane].launched,
+                               .launch = what,
+                               .track = which,
+                               .number = track->committed + 1,
+                               .index = what == LAUNCH_PAYLOAD ? track->launched[lane] : 0,
+                               .value = value,
+                       });
 }
 
 static bool window_open(const struct node *node, uint32_t lane) {
@@ -236,7 +253,8 @@ static void progress_open(struct node *node, uint32_t which) {
 /* Members have not given everything to what is open: perhaps they need another unit before they can. */
 static bool waits_for_more(const struct node *node) {
         for (uint32_t which = 0; which < node->n_tracks; which++)
-                if (node->track[which].state == UNIT_OPEN && !node->track[which].full && !node->track[which].mismatch)
+                if (node->track[which].state == UNIT_OPEN && !node->track[which].full &&
+                    !node->track[which].mismatch)
                         return !unit_empty(node) && !planted(PLANTED_HOLDS_BACK);
         return false;
 }
@@ -257,7 +275,9 @@ static bool open_what_may_be(struct node *node, bool *ret_beyond) {
                 if (track->state != UNIT_WANTED || !may_open(node, which))
                         continue;
                 track_set_state(track, UNIT_OPEN);
-                node_act(node, &(struct action){ .kind = ACTION_OPEN, .track = which, .number = track->committed + 1,
+                node_act(node, &(struct action){ .kind = ACTION_OPEN,
+                                                 .track = which,
+                                                 .number = track->committed + 1,
                                                  .generation = node->generation });
                 *ret_beyond |= node->held && unit_ended(track) >= node->stop[which];
                 opened = true;
@@ -273,7 +293,7 @@ void unit_progress(struct node *node, uint64_t now) {
         while (open_what_may_be(node, &beyond))
                 ;
         if (beyond)
-                report_send(node, now);         /* others must be allowed to open it too */
+                report_send(node, now); /* others must be allowed to open it too */
         for (uint32_t which = 0; which < node->n_tracks; which++) {
                 struct track *track = &node->track[which];
 
@@ -310,7 +330,8 @@ bool node_open(struct node *node, uint64_t now, struct generation generation, ui
         return true;
 }
 
-void node_offer(struct node *node, uint64_t now, struct generation generation, uint32_t which, uint32_t lane) {
+void node_offer(struct node *node, uint64_t now, struct generation generation, uint32_t which,
+                uint32_t lane) {
         struct track *track;
 
         node_wake(node, now);
@@ -337,11 +358,13 @@ void node_differ(struct node *node, uint64_t now, struct generation generation, 
 
         node_wake(node, now);
         track = find(node, generation, which);
-        if (track == NULL || track_is_step(which) || (track->state != UNIT_WANTED && track->state != UNIT_OPEN) ||
+        if (track == NULL || track_is_step(which) ||
+            (track->state != UNIT_WANTED && track->state != UNIT_OPEN) ||
             track->launched[node->config.n_lanes - 1] > 0)
                 return;
         track->mismatch = true;
-        memcpy(track->offered, track->planned, sizeof(track->offered));         /* fillers: the others wait for them */
+        memcpy(track->offered, track->planned,
+               sizeof(track->offered)); /* fillers: the others wait for them */
         node_advance(node, now);
 }
 
@@ -420,14 +443,15 @@ static void note_done(struct node *node, uint32_t lane, uint64_t value) {
         if (track->completed[lane] < track->launched[lane]) {
                 track->completed[lane]++;
                 if (which == TRACK_OPERATION && track->completed[lane] == 1 && value == 0 &&
-                    node->phase == NODE_RUNNING)        /* a filler compares equal with nothing */
+                    node->phase == NODE_RUNNING) /* a filler compares equal with nothing */
                         track->mismatch = true;
         } else {
                 track->vote = value != 0;
         }
 }
 
-void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t lane, uint64_t seq, uint64_t value) {
+void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t lane, uint64_t seq,
+               uint64_t value) {
         node_wake(node, now);
         if (!generation_equal(comm, node->comm) || lane >= node->config.n_lanes ||
             seq != node->lane[lane].completed + 1 || seq > node->lane[lane].launched)

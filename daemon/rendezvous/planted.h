@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bugs that a test can switch on, to show that the simulator finds them. They exist only in the copy of these sources that
- * is compiled for that test; in the daemon each of them is the constant false.
+ * Bugs that a test can switch on, to show that the simulator finds them. They exist only in the copy of these
+ * sources that is compiled for that test; in the daemon each of them is the constant false.
  */
 #pragma once
 
 enum planted {
         PLANTED_NOTHING,
-        PLANTED_COMMITS_IN_DOUBT,       /* a node that is prepared commits, whatever the verdict is */
-        PLANTED_PREPARES_EARLY,         /* a node calls itself prepared before it has all results */
-        PLANTED_IGNORES_MISSING,        /* a node opens steps without a member that it has lost */
-        PLANTED_TELLS_UNLANDED,         /* a step is called committed before its results are in the arenas */
-        PLANTED_TELLS_EARLY,            /* VOID is told before the last access to the arenas has ended */
-        PLANTED_RANK_TWICE,             /* the last rank of a new generation is given away twice */
-        PLANTED_GENERATION_TWICE,       /* a new generation gets the number of the one before */
-        PLANTED_TERM_TWICE,             /* a candidate's term does not name it, and voters do not mind */
-        PLANTED_FORGETS_A_NODE,         /* the coordinator never judges a silent node */
-        PLANTED_CUT_TOO_LOW,            /* the cut is the minimum over the nodes */
-        PLANTED_FENCE_OPEN,             /* a node listens to coordinators of terms that are over */
-        PLANTED_GROWS_ANYWHERE,         /* the world grows without waiting for the end of the step */
-        PLANTED_RESTLESS,               /* after a loss the coordinator freezes generations without a reason */
-        PLANTED_HASTY,                  /* a coordinator that has just begun waits for nobody */
-        PLANTED_STATE_OF_ANYBODY,       /* the source is rank 0, whatever it has */
-        PLANTED_HOLDS_BACK,             /* a node that holds still opens nothing that an open unit needs */
-        PLANTED_STOPS_ONCE,             /* the coordinator does not let others open what a node needed to open */
-        PLANTED_HOLDS_FOR_SPARES,       /* the world holds still for who waits and does not fit */
-        PLANTED_BLAMES_ANYBODY,         /* the loss that members are told is not the one that was */
-        PLANTED_PREPARES_BY_READY,      /* after a restart a step of which all READYs were sent is called prepared */
-        PLANTED_ASSUMES_UNTOUCHED,      /* … and one whose buckets may have been begun is called untouched */
-        PLANTED_HEEDS_NO_WORD,          /* a coordinator does not wait for members on their way back */
-        PLANTED_FORGETS_COMMITS,        /* what only some members know to be committed is not */
+        PLANTED_COMMITS_IN_DOUBT,  /* a node that is prepared commits, whatever the verdict is */
+        PLANTED_PREPARES_EARLY,    /* a node calls itself prepared before it has all results */
+        PLANTED_IGNORES_MISSING,   /* a node opens steps without a member that it has lost */
+        PLANTED_TELLS_UNLANDED,    /* a step is called committed before its results are in the arenas */
+        PLANTED_TELLS_EARLY,       /* VOID is told before the last access to the arenas has ended */
+        PLANTED_RANK_TWICE,        /* the last rank of a new generation is given away twice */
+        PLANTED_GENERATION_TWICE,  /* a new generation gets the number of the one before */
+        PLANTED_TERM_TWICE,        /* a candidate's term does not name it, and voters do not mind */
+        PLANTED_FORGETS_A_NODE,    /* the coordinator never judges a silent node */
+        PLANTED_CUT_TOO_LOW,       /* the cut is the minimum over the nodes */
+        PLANTED_FENCE_OPEN,        /* a node listens to coordinators of terms that are over */
+        PLANTED_GROWS_ANYWHERE,    /* the world grows without waiting for the end of the step */
+        PLANTED_RESTLESS,          /* after a loss the coordinator freezes generations without a reason */
+        PLANTED_HASTY,             /* a coordinator that has just begun waits for nobody */
+        PLANTED_STATE_OF_ANYBODY,  /* the source is rank 0, whatever it has */
+        PLANTED_HOLDS_BACK,        /* a node that holds still opens nothing that an open unit needs */
+        PLANTED_STOPS_ONCE,        /* the coordinator does not let others open what a node needed to open */
+        PLANTED_HOLDS_FOR_SPARES,  /* the world holds still for who waits and does not fit */
+        PLANTED_BLAMES_ANYBODY,    /* the loss that members are told is not the one that was */
+        PLANTED_PREPARES_BY_READY, /* after a restart a step of which all READYs were sent is called prepared
+                                    */
+        PLANTED_ASSUMES_UNTOUCHED, /* … and one whose buckets may have been begun is called untouched */
+        PLANTED_HEEDS_NO_WORD,     /* a coordinator does not wait for members on their way back */
+        PLANTED_FORGETS_COMMITS,   /* what only some members know to be committed is not */
         N_PLANTED,
 };
 

@@ -6,13 +6,14 @@
 
 #include "rendezvous/planted.h"
 
-/* Candidates ask one behind the other, each after the answers to the one before: else all would promise themselves. */
+/* Candidates ask one behind the other, each after the answers to the one before: else all would promise
+ * themselves. */
 static uint64_t turn(const struct tenure *tenure) {
         return tenure->n > 1 ? (tenure->self + 1) * 3 * tenure->times.heartbeat : 0;
 }
 
-void tenure_init(struct tenure *tenure, uint32_t self, uint32_t n, const struct machine_times *times, uint64_t floor,
-                 uint64_t now, const struct outlet *out) {
+void tenure_init(struct tenure *tenure, uint32_t self, uint32_t n, const struct machine_times *times,
+                 uint64_t floor, uint64_t now, const struct outlet *out) {
         memset(tenure, 0, sizeof(*tenure));
         tenure->self = self;
         tenure->n = n;
@@ -22,7 +23,7 @@ void tenure_init(struct tenure *tenure, uint32_t self, uint32_t n, const struct 
         tenure->voter.holder = self;
         if (n == 1)
                 return;
-        tenure->voter.until = now + times->lease;       /* what an earlier run may have promised */
+        tenure->voter.until = now + times->lease; /* what an earlier run may have promised */
         tenure->retry = tenure->voter.until + turn(tenure);
 }
 
@@ -30,7 +31,8 @@ void tenure_init(struct tenure *tenure, uint32_t self, uint32_t n, const struct 
 static bool voter_grants(struct voter *voter, const struct message *ask, uint64_t now, uint64_t lease) {
         if (ask->term < voter->term)
                 return false;
-        if (ask->from != voter->holder && !planted(PLANTED_TERM_TWICE) && (ask->term == voter->term || now < voter->until))
+        if (ask->from != voter->holder && !planted(PLANTED_TERM_TWICE) &&
+            (ask->term == voter->term || now < voter->until))
                 return false;
         voter->term = ask->term;
         voter->holder = ask->from;
@@ -165,7 +167,8 @@ void tenure_receive(struct tenure *tenure, uint64_t now, const struct message *m
         } else if (message->kind == LEASE_GRANT) {
                 receive_grant(tenure, now, message);
         } else if (message->kind == LEASE_DENY && tenure->serving) {
-                /* Who was cut off has promised himself a term that he cannot serve in: the others' leases still count. */
+                /* Who was cut off has promised himself a term that he cannot serve in: the others' leases
+                 * still count. */
                 if (message->term > tenure->seen)
                         tenure->seen = message->term;
         } else if (message->kind == LEASE_DENY) {

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who may coordinate: a candidate that holds leases from a majority of the listed daemons, each of which grants one lease at
- * a time. A term names its candidate, so that two candidates never have the same one; and a candidate that starts anew
- * begins above all terms that it can have had before.
+ * Who may coordinate: a candidate that holds leases from a majority of the listed daemons, each of which
+ * grants one lease at a time. A term names its candidate, so that two candidates never have the same one; and
+ * a candidate that starts anew begins above all terms that it can have had before.
  *
- * Beside the lease the listed daemons keep the latest generation that a coordinator was about to make. Whoever takes over
- * learns of it from any majority, and does not go on from an older one that happened to answer first.
+ * Beside the lease the listed daemons keep the latest generation that a coordinator was about to make.
+ * Whoever takes over learns of it from any majority, and does not go on from an older one that happened to
+ * answer first.
  */
 #pragma once
 
@@ -21,31 +22,32 @@ struct voter {
 };
 
 struct tenure {
-        uint32_t self, n;               /* address, and length of the list */
+        uint32_t self, n; /* address, and length of the list */
         struct machine_times times;
         struct outlet out;
         struct voter voter;
-        uint64_t floor;                 /* terms of this run are above it */
-        uint64_t seen;                  /* the highest term heard of */
-        uint64_t term;                  /* asked for or held */
+        uint64_t floor; /* terms of this run are above it */
+        uint64_t seen;  /* the highest term heard of */
+        uint64_t term;  /* asked for or held */
         bool seeking, serving;
-        uint64_t since;                 /* serving: from when on */
+        uint64_t since; /* serving: from when on */
         uint64_t asked, retry;
-        uint64_t granted[LIMIT_CANDIDATES];             /* the latest own stamp that was granted; 0: none in this term */
-        struct generation recorded[LIMIT_CANDIDATES];   /* what that voter has on record */
-        struct generation record;       /* what the others are asked to put on record */
+        uint64_t granted[LIMIT_CANDIDATES]; /* the latest own stamp that was granted; 0: none in this term */
+        struct generation recorded[LIMIT_CANDIDATES]; /* what that voter has on record */
+        struct generation record;                     /* what the others are asked to put on record */
         uint64_t record_set;
 };
 
-/* `floor` is larger than in every earlier run of this candidate, and grows as fast as a counter of leases could: the time
- * of start in milliseconds does. */
-void tenure_init(struct tenure *tenure, uint32_t self, uint32_t n, const struct machine_times *times, uint64_t floor,
-                 uint64_t now, const struct outlet *out);
+/* `floor` is larger than in every earlier run of this candidate, and grows as fast as a counter of leases
+ * could: the time of start in milliseconds does. */
+void tenure_init(struct tenure *tenure, uint32_t self, uint32_t n, const struct machine_times *times,
+                 uint64_t floor, uint64_t now, const struct outlet *out);
 void tenure_tick(struct tenure *tenure, uint64_t now);
 void tenure_receive(struct tenure *tenure, uint64_t now, const struct message *message);
 /* Until when the leases last: 0 if there is no majority. */
 uint64_t tenure_until(const struct tenure *tenure);
-/* Somebody has a higher term: the next one of this candidate is above it, and it does not serve in the present one. */
+/* Somebody has a higher term: the next one of this candidate is above it, and it does not serve in the
+ * present one. */
 void tenure_exceeded(struct tenure *tenure, uint64_t term, uint64_t now);
 /* Asks a majority to remember this generation. */
 void tenure_put(struct tenure *tenure, struct generation generation, uint64_t set, uint64_t now);

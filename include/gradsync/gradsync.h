@@ -386,47 +386,47 @@ extern "C" {
 #define GRADSYNC_VERSION_MAJOR 0
 #define GRADSYNC_VERSION_MINOR 1
 
-struct gradsync;                /* a connection to one daemon */
-struct gradsync_job;            /* this process's membership of a job */
-struct gradsync_memory;         /* memory of the trainer's own, registered with the daemon */
-struct gradsync_plan;           /* parameters cut into buckets, and the arena of their gradients */
+struct gradsync;        /* a connection to one daemon */
+struct gradsync_job;    /* this process's membership of a job */
+struct gradsync_memory; /* memory of the trainer's own, registered with the daemon */
+struct gradsync_plan;   /* parameters cut into buckets, and the arena of their gradients */
 
-enum gradsync_result {          /* equal to enum Code of the protocol */
-        GRADSYNC_OK = 0,
-        /* nothing is wrong; call again */
-        GRADSYNC_AGAIN = 1,             /* non-blocking handle: not finished yet */
-        GRADSYNC_INTERRUPTED = 2,       /* a signal handler ran during the wait: call again */
-        GRADSYNC_TIMEOUT = 3,           /* others did not come in time; the text names them */
-        /* outcome of a step */
-        GRADSYNC_VOID_RETRY = 10,       /* no member committed it: compute it again, from the
-                                           same samples */
-        GRADSYNC_VOID_BEHIND = 11,      /* the same, and a new member has no state: first
-                                           gradsync_sync_state() */
-        /* this call */
-        GRADSYNC_INVALID = 20,          /* an argument is wrong */
-        GRADSYNC_STATE = 21,            /* right arguments, wrong moment: ready twice, finish
-                                           before ready, … */
-        GRADSYNC_NO_MEMORY = 22,
-        GRADSYNC_FORKED = 23,           /* the handle belongs to the parent process */
-        GRADSYNC_UNSUPPORTED = 24,      /* not by this version */
-        GRADSYNC_QUOTA = 25,            /* more than the daemon grants this user */
-        GRADSYNC_SYSTEM = 26,           /* a system call failed; the text names it */
-        /* the job */
-        GRADSYNC_PLAN_MISMATCH = 30,    /* members disagree; the text names the rank and the first
-                                           parameter */
-        GRADSYNC_OPERATION_MISMATCH = 31,       /* members made different calls; the text names a
-                                                   rank and both calls */
-        GRADSYNC_RANK_TAKEN = 32,       /* the text names the process that has it */
-        GRADSYNC_JOB_FULL = 33,
-        GRADSYNC_STALE = 34,            /* an older incarnation or generation than the job's */
-        GRADSYNC_MEMBER_LOST = 35,      /* the job is over; the text names the member that it lost,
-                                           and why */
-        /* the connection */
-        GRADSYNC_NO_DAEMON = 40,        /* no daemon listens; the text names every socket tried */
-        GRADSYNC_DENIED = 41,           /* no permission */
-        GRADSYNC_VERSION = 42,          /* daemon and library are too far apart */
-        GRADSYNC_PROTOCOL = 43,
-        GRADSYNC_DAEMON_LOST = 44
+enum gradsync_result { /* equal to enum Code of the protocol */
+                       GRADSYNC_OK = 0,
+                       /* nothing is wrong; call again */
+                       GRADSYNC_AGAIN = 1,       /* non-blocking handle: not finished yet */
+                       GRADSYNC_INTERRUPTED = 2, /* a signal handler ran during the wait: call again */
+                       GRADSYNC_TIMEOUT = 3,     /* others did not come in time; the text names them */
+                       /* outcome of a step */
+                       GRADSYNC_VOID_RETRY = 10,  /* no member committed it: compute it again, from the
+                                                     same samples */
+                       GRADSYNC_VOID_BEHIND = 11, /* the same, and a new member has no state: first
+                                                     gradsync_sync_state() */
+                       /* this call */
+                       GRADSYNC_INVALID = 20, /* an argument is wrong */
+                       GRADSYNC_STATE = 21,   /* right arguments, wrong moment: ready twice, finish
+                                                 before ready, … */
+                       GRADSYNC_NO_MEMORY = 22,
+                       GRADSYNC_FORKED = 23,      /* the handle belongs to the parent process */
+                       GRADSYNC_UNSUPPORTED = 24, /* not by this version */
+                       GRADSYNC_QUOTA = 25,       /* more than the daemon grants this user */
+                       GRADSYNC_SYSTEM = 26,      /* a system call failed; the text names it */
+                       /* the job */
+                       GRADSYNC_PLAN_MISMATCH = 30, /* members disagree; the text names the rank and the first
+                                                       parameter */
+                       GRADSYNC_OPERATION_MISMATCH = 31, /* members made different calls; the text names a
+                                                            rank and both calls */
+                       GRADSYNC_RANK_TAKEN = 32,         /* the text names the process that has it */
+                       GRADSYNC_JOB_FULL = 33,
+                       GRADSYNC_STALE = 34,       /* an older incarnation or generation than the job's */
+                       GRADSYNC_MEMBER_LOST = 35, /* the job is over; the text names the member that it lost,
+                                                     and why */
+                       /* the connection */
+                       GRADSYNC_NO_DAEMON = 40, /* no daemon listens; the text names every socket tried */
+                       GRADSYNC_DENIED = 41,    /* no permission */
+                       GRADSYNC_VERSION = 42,   /* daemon and library are too far apart */
+                       GRADSYNC_PROTOCOL = 43,
+                       GRADSYNC_DAEMON_LOST = 44
 };
 
 /*
@@ -434,8 +434,13 @@ enum gradsync_result {          /* equal to enum Code of the protocol */
  * and added in f32.
  */
 enum gradsync_dtype {
-        GRADSYNC_F32 = 1, GRADSYNC_F64 = 2, GRADSYNC_F16 = 3, GRADSYNC_BF16 = 4, GRADSYNC_I32 = 5,
-        GRADSYNC_I64 = 6, GRADSYNC_U8 = 7
+        GRADSYNC_F32 = 1,
+        GRADSYNC_F64 = 2,
+        GRADSYNC_F16 = 3,
+        GRADSYNC_BF16 = 4,
+        GRADSYNC_I32 = 5,
+        GRADSYNC_I64 = 6,
+        GRADSYNC_U8 = 7
 };
 
 /*
@@ -444,9 +449,12 @@ enum gradsync_dtype {
  * Integers wrap; AVG of integers is refused.
  */
 enum gradsync_reduce {
-        GRADSYNC_AVG = 1, GRADSYNC_SUM = 2, GRADSYNC_MIN = 3, GRADSYNC_MAX = 4, GRADSYNC_PROD = 5
+        GRADSYNC_AVG = 1,
+        GRADSYNC_SUM = 2,
+        GRADSYNC_MIN = 3,
+        GRADSYNC_MAX = 4,
+        GRADSYNC_PROD = 5
 };
-
 
 /* ---- Connections ------------------------------------------------------------------------- */
 
@@ -456,15 +464,15 @@ enum gradsync_reduce {
  */
 struct gradsync_stall {
         size_t size;
-        uint64_t step;                  /* 0: what waits is not a step; `text` says what it is */
+        uint64_t step; /* 0: what waits is not a step; `text` says what it is */
         uint32_t rank;
         int32_t pid;
-        const char *process_state;      /* "running", "sleeping", "stopped", "traced", "zombie",
-                                           "gone" */
+        const char *process_state; /* "running", "sleeping", "stopped", "traced", "zombie",
+                                      "gone" */
         uint32_t bucket;
-        const char *parameter;          /* the first that is not marked; "" if not known */
+        const char *parameter; /* the first that is not marked; "" if not known */
         uint64_t since_ms;
-        const char *text;               /* all of it in one sentence */
+        const char *text; /* all of it in one sentence */
 };
 
 /*
@@ -473,23 +481,22 @@ struct gradsync_stall {
  * gradsync_dispatch() on that handle. It may make any call except gradsync_leave() of that job
  * and gradsync_close().
  */
-typedef void (*gradsync_stall_fn)(void *data, struct gradsync_job *job,
-                                  const struct gradsync_stall *stall);
+typedef void (*gradsync_stall_fn)(void *data, struct gradsync_job *job, const struct gradsync_stall *stall);
 
 /* Every options structure starts with its size, set by its initialiser, so that it can grow. */
 struct gradsync_options {
         size_t size;
-        const char *socket;             /* NULL: GRADSYNC_SOCKET, else the default places of
-                                           `device` */
-        const char *device;             /* NULL: GRADSYNC_DEVICE, else "cpu" */
-        const char *program;            /* name in `gradsyncctl status`; NULL: the process's own */
-        int64_t reconnect_timeout_ms;   /* how long to wait for a lost daemon; -1: not at all;
-                                           0: GRADSYNC_RECONNECT_TIMEOUT (seconds), else 30 s */
-        bool nonblocking;               /* calls that would wait return GRADSYNC_AGAIN */
-        gradsync_stall_fn stall;        /* NULL: none */
+        const char *socket;           /* NULL: GRADSYNC_SOCKET, else the default places of
+                                         `device` */
+        const char *device;           /* NULL: GRADSYNC_DEVICE, else "cpu" */
+        const char *program;          /* name in `gradsyncctl status`; NULL: the process's own */
+        int64_t reconnect_timeout_ms; /* how long to wait for a lost daemon; -1: not at all;
+                                         0: GRADSYNC_RECONNECT_TIMEOUT (seconds), else 30 s */
+        bool nonblocking;             /* calls that would wait return GRADSYNC_AGAIN */
+        gradsync_stall_fn stall;      /* NULL: none */
         void *stall_data;
 };
-#define GRADSYNC_OPTIONS_INIT \
+#define GRADSYNC_OPTIONS_INIT                                                                                \
         { sizeof(struct gradsync_options), NULL, NULL, NULL, 0, false, NULL, NULL }
 
 /*
@@ -533,36 +540,35 @@ const char *gradsync_result_name(int result);
 /* Of the library that is running, such as "0.1.0". Static. */
 const char *gradsync_version(void);
 
-
 /* ---- Jobs -------------------------------------------------------------------------------- */
 
 struct gradsync_join_options {
         size_t size;
-        const char *name;               /* NULL: from the environment */
-        uint32_t min_world, max_world;  /* 0: from the environment; one of them given: both the
-                                           same */
-        int64_t rank;                   /* -1: none asked for */
-        int64_t local_rank;             /* -1: lowest free */
-        int64_t incarnation;            /* -1: from the environment, else 0; counts restarts of the
-                                           whole job */
-        int64_t timeout_ms;             /* join and plan; -1: wait for ever; 0: default 5 min, a
-                                           spare's join for ever */
-        int64_t last_call_ms;           /* once min_world is reached, how long to wait for more;
-                                           0: default 2 s */
-        int64_t rejoin_grace_ms;        /* how long a lost member's place is kept; -1: not at all;
-                                           0: GRADSYNC_REJOIN_GRACE (seconds), else the daemon's
-                                           setting. The job's is that of its first member */
-        const char *token;              /* secret of the job, 1 to 255 bytes; NULL:
-                                           GRADSYNC_JOB_TOKEN, else none */
-        int64_t instance;               /* which process of its rank this is: 1 for the first one
-                                           that the launcher started, 2 for the one that follows
-                                           it; 0: from the environment, with the rank, else none;
-                                           -1: none. See TWO PROCESSES OF ONE RANK */
-        int64_t spare;                  /* 1: wait for the place of a lost member if the job is
-                                           full; 0: as GRADSYNC_SPARE says, if no rank is asked
-                                           for; -1: no. See SPARES */
+        const char *name;              /* NULL: from the environment */
+        uint32_t min_world, max_world; /* 0: from the environment; one of them given: both the
+                                          same */
+        int64_t rank;                  /* -1: none asked for */
+        int64_t local_rank;            /* -1: lowest free */
+        int64_t incarnation;           /* -1: from the environment, else 0; counts restarts of the
+                                          whole job */
+        int64_t timeout_ms;            /* join and plan; -1: wait for ever; 0: default 5 min, a
+                                          spare's join for ever */
+        int64_t last_call_ms;          /* once min_world is reached, how long to wait for more;
+                                          0: default 2 s */
+        int64_t rejoin_grace_ms;       /* how long a lost member's place is kept; -1: not at all;
+                                          0: GRADSYNC_REJOIN_GRACE (seconds), else the daemon's
+                                          setting. The job's is that of its first member */
+        const char *token;             /* secret of the job, 1 to 255 bytes; NULL:
+                                          GRADSYNC_JOB_TOKEN, else none */
+        int64_t instance;              /* which process of its rank this is: 1 for the first one
+                                          that the launcher started, 2 for the one that follows
+                                          it; 0: from the environment, with the rank, else none;
+                                          -1: none. See TWO PROCESSES OF ONE RANK */
+        int64_t spare;                 /* 1: wait for the place of a lost member if the job is
+                                          full; 0: as GRADSYNC_SPARE says, if no rank is asked
+                                          for; -1: no. See SPARES */
 };
-#define GRADSYNC_JOIN_OPTIONS_INIT \
+#define GRADSYNC_JOIN_OPTIONS_INIT                                                                           \
         { sizeof(struct gradsync_join_options), NULL, 0, 0, -1, -1, -1, 0, 0, 0, NULL, 0, 0 }
 
 /*
@@ -614,7 +620,6 @@ uint32_t gradsync_generation(const struct gradsync_job *job);
 uint64_t gradsync_member_id(const struct gradsync_job *job);
 const char *gradsync_job_name(const struct gradsync_job *job);
 
-
 /* ---- Plans ------------------------------------------------------------------------------- */
 
 /*
@@ -626,8 +631,8 @@ const char *gradsync_job_name(const struct gradsync_job *job);
  *                the type is unknown
  *   STATE        a plan of this job is being made
  */
-int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype,
-                   uint32_t ndim, const uint64_t *shape);
+int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim,
+                   const uint64_t *shape);
 
 /*
  * Registers memory of the trainer's own for parameters of this job's plans: `bytes` bytes from
@@ -646,8 +651,8 @@ int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dty
  *   NO_MEMORY    the pages do not fit into this process's memory limit
  *   UNSUPPORTED  the daemon is too old
  */
-int gradsync_register(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes,
-                      void *address, struct gradsync_memory **memory);
+int gradsync_register(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes, void *address,
+                      struct gradsync_memory **memory);
 
 /*
  * Takes the memory back: gradsync has no access to it any more when this returns OK, and no mapping
@@ -665,20 +670,18 @@ void *gradsync_memory_address(const struct gradsync_memory *memory);
  *   INVALID      also: the memory is not one of this job's; the offset is no multiple of 64; the
  *                parameter does not lie in it
  */
-int gradsync_param_at(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype,
-                      uint32_t ndim, const uint64_t *shape, struct gradsync_memory *memory,
-                      uint64_t offset);
+int gradsync_param_at(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim,
+                      const uint64_t *shape, struct gradsync_memory *memory, uint64_t offset);
 
 struct gradsync_plan_options {
         size_t size;
-        enum gradsync_reduce reduce;    /* GRADSYNC_AVG */
-        uint64_t first_bucket_bytes;    /* the first bucket of each type closes at this payload;
-                                           1 MiB */
-        uint64_t bucket_bytes;          /* the others; 25 MiB */
+        enum gradsync_reduce reduce; /* GRADSYNC_AVG */
+        uint64_t first_bucket_bytes; /* the first bucket of each type closes at this payload;
+                                        1 MiB */
+        uint64_t bucket_bytes;       /* the others; 25 MiB */
 };
-#define GRADSYNC_PLAN_OPTIONS_INIT                                              \
-        { sizeof(struct gradsync_plan_options), GRADSYNC_AVG, UINT64_C(1) << 20, \
-          UINT64_C(25) << 20 }
+#define GRADSYNC_PLAN_OPTIONS_INIT                                                                           \
+        { sizeof(struct gradsync_plan_options), GRADSYNC_AVG, UINT64_C(1) << 20, UINT64_C(25) << 20 }
 
 /*
  * Makes a plan of the registered parameters; waits until all members have made the same one (at
@@ -723,7 +726,6 @@ uint32_t gradsync_plan_buckets(const struct gradsync_plan *plan);
 uint64_t gradsync_plan_bytes(const struct gradsync_plan *plan);
 uint32_t gradsync_plan_bucket_of(const struct gradsync_plan *plan, uint32_t param);
 void *gradsync_gradient(struct gradsync_plan *plan, uint32_t param);
-
 
 /* ---- Steps ------------------------------------------------------------------------------- */
 
@@ -772,19 +774,19 @@ int gradsync_wait(struct gradsync_plan *plan, uint32_t param);
 
 struct gradsync_info {
         size_t size;
-        uint64_t step;                  /* number of this step, from 1 */
-        double norm;                    /* of the whole result, over all buckets; square root of the
-                                           sum of squares */
-        uint64_t nonfinite;             /* NaN and infinite elements in all members' inputs */
-        int64_t nonfinite_rank;         /* lowest rank that had some, or -1 */
-        uint64_t bytes;                 /* payload reduced */
-        double exposed_s;               /* seconds that finish() and wait() blocked in this step */
-        double elapsed_s;               /* seconds since the previous finish(), or the plan */
-        uint32_t lost_rank;             /* VOID: the rank that was lost */
-        int32_t lost_pid;               /* VOID: the pid of its process */
-        char cause[256];                /* VOID: why it was lost */
+        uint64_t step;          /* number of this step, from 1 */
+        double norm;            /* of the whole result, over all buckets; square root of the
+                                   sum of squares */
+        uint64_t nonfinite;     /* NaN and infinite elements in all members' inputs */
+        int64_t nonfinite_rank; /* lowest rank that had some, or -1 */
+        uint64_t bytes;         /* payload reduced */
+        double exposed_s;       /* seconds that finish() and wait() blocked in this step */
+        double elapsed_s;       /* seconds since the previous finish(), or the plan */
+        uint32_t lost_rank;     /* VOID: the rank that was lost */
+        int32_t lost_pid;       /* VOID: the pid of its process */
+        char cause[256];        /* VOID: why it was lost */
 };
-#define GRADSYNC_INFO_INIT \
+#define GRADSYNC_INFO_INIT                                                                                   \
         { sizeof(struct gradsync_info), 0, 0., 0, -1, 0, 0., 0., 0, 0, "" }
 
 /*
@@ -812,12 +814,13 @@ bool gradsync_unused(const struct gradsync_plan *plan, uint32_t param);
 
 struct gradsync_bucket_stats {
         size_t size;
-        double norm;                    /* square root of the sum of squares */
-        uint64_t nonfinite;             /* NaN and infinite elements; of the result: all members'
-                                           inputs together */
+        double norm;        /* square root of the sum of squares */
+        uint64_t nonfinite; /* NaN and infinite elements; of the result: all members'
+                               inputs together */
 };
-#define GRADSYNC_BUCKET_STATS_INIT { sizeof(struct gradsync_bucket_stats), 0., 0 }
-#define GRADSYNC_RESULT_RANK (-1)       /* the result instead of one rank's input */
+#define GRADSYNC_BUCKET_STATS_INIT                                                                           \
+        { sizeof(struct gradsync_bucket_stats), 0., 0 }
+#define GRADSYNC_RESULT_RANK (-1) /* the result instead of one rank's input */
 
 /*
  * Statistics of one bucket in the last step that was finished with OK: of one rank's input, or of
@@ -825,7 +828,6 @@ struct gradsync_bucket_stats {
  */
 int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int64_t rank,
                           struct gradsync_bucket_stats *stats);
-
 
 /* ---- Collectives outside steps ----------------------------------------------------------- */
 
@@ -866,8 +868,8 @@ int gradsync_allgather(struct gradsync_job *job, const void *in, void *out, size
 int gradsync_reduce_scatter(struct gradsync_job *job, const void *in, void *out, size_t count,
                             enum gradsync_dtype dtype, enum gradsync_reduce reduce);
 /* Reduces `count` elements, in place. AVG divides by the world size. */
-int gradsync_allreduce(struct gradsync_job *job, void *data, size_t count,
-                       enum gradsync_dtype dtype, enum gradsync_reduce reduce);
+int gradsync_allreduce(struct gradsync_job *job, void *data, size_t count, enum gradsync_dtype dtype,
+                       enum gradsync_reduce reduce);
 
 /* One piece of a trainer's state: parameters, momentum, the state of a random generator, … */
 struct gradsync_state {

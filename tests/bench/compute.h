@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a trainer does between two gradients, reduced to a loop: products of matrices that stay in the core's own
- * cache. The amount of work is fixed, so that its time says what it lost to others.
+ * What a trainer does between two gradients, reduced to a loop: products of matrices that stay in the core's
+ * own cache. The amount of work is fixed, so that its time says what it lost to others.
  */
 #pragma once
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every process measured by the benchmark has in common: the line by which the driver commands it, the gate at
- * which the members of one contender meet before a batch, and the clock.
+ * What every process measured by the benchmark has in common: the line by which the driver commands it, the
+ * gate at which the members of one contender meet before a batch, and the clock.
  *
- * The line is a Unix stream socket on which the driver listens. A contender that is not being measured sleeps in
- * control_read(), so that it takes no processor from the one that is.
+ * The line is a Unix stream socket on which the driver listens. A contender that is not being measured sleeps
+ * in control_read(), so that it takes no processor from the one that is.
  *
- * A batch is a number of allreduces one after the other; the operation itself keeps the members together. Each member
- * reports the instant at which it began and those at which it had each result. An allreduce is over when the last
- * member has its result; the time from there back to the end of the one before is what counts.
+ * A batch is a number of allreduces one after the other; the operation itself keeps the members together.
+ * Each member reports the instant at which it began and those at which it had each result. An allreduce is
+ * over when the last member has its result; the time from there back to the end of the one before is what
+ * counts.
  */
 #pragma once
 

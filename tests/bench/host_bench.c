@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_bench [--rounds N] [--workers N] [--members K] [--bytes B] [--dtype f32|f16|bf16|f64] [--no-statistics] [--no-rotation]
+ * host_bench [--rounds N] [--workers N] [--members K] [--bytes B] [--dtype f32|f16|bf16|f64]
+ * [--no-statistics] [--no-rotation]
  *
- * The host backend alone beside its limit: no socket, no daemon. Both are measured in turns, one reduction each, over
- * rotating buffers; one JSON line per case with medians, least times and their ratios. Without --members and --bytes it
- * goes through the usual cases. For tuning; the benchmark of the whole is run.sh.
+ * The host backend alone beside its limit: no socket, no daemon. Both are measured in turns, one reduction
+ * each, over rotating buffers; one JSON line per case with medians, least times and their ratios. Without
+ * --members and --bytes it goes through the usual cases. For tuning; the benchmark of the whole is run.sh.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -49,15 +50,20 @@ static void die(const char *what, int error) {
         exit(1);
 }
 
-static void subject_open(struct subject *subject, const struct options *options, unsigned members, size_t bytes) {
+static void subject_open(struct subject *subject, const struct options *options, unsigned members,
+                         size_t bytes) {
         struct backend_config config = { .workers = options->workers, .done = on_done, .owner = subject };
         size_t each = options->dtype == WIRE__DTYPE__F64 ? 8 : options->dtype == WIRE__DTYPE__F32 ? 4 : 2;
         int r = backend_host.open(&config, &subject->backend);
         if (r < 0)
                 die("open", -r);
-        *subject = (struct subject){ .backend = subject->backend, .members = members, .bytes = bytes,
-                                     .stride = (bytes + 4095) / 4096 * 4096, .elements = bytes / each,
-                                     .dtype = options->dtype, .statistics = options->statistics };
+        *subject = (struct subject){ .backend = subject->backend,
+                                     .members = members,
+                                     .bytes = bytes,
+                                     .stride = (bytes + 4095) / 4096 * 4096,
+                                     .elements = bytes / each,
+                                     .dtype = options->dtype,
+                                     .statistics = options->statistics };
         subject->sets = (unsigned)(options->rotate / (subject->stride * members)) + 1;
         for (unsigned i = 0; i < members; i++) {
                 size_t size = subject->sets * subject->stride;
@@ -65,7 +71,8 @@ static void subject_open(struct subject *subject, const struct options *options,
                 r = backend_host.arena_new(subject->backend, size, &subject->arena[i]);
                 if (r < 0)
                         die("arena", -r);
-                map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, backend_host.arena_fd(subject->arena[i]), 0);
+                map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED,
+                           backend_host.arena_fd(subject->arena[i]), 0);
                 if (map == MAP_FAILED)
                         die("mmap", errno);
                 memset(map, 0, size);
@@ -85,10 +92,17 @@ static void subject_close(struct subject *subject) {
 /* One reduction, from submit() to the delivery of its result. */
 static int64_t subject_run(struct subject *subject) {
         struct backend_range range[16];
-        struct backend_task task = { .id = 1, .turn = 1, .dtype = subject->dtype, .reduce = WIRE__REDUCE__AVG,
-                                     .divisor = subject->members, .elements = subject->elements,
-                                     .n_inputs = subject->members, .n_outputs = subject->members, .inputs = range,
-                                     .outputs = range, .statistics = subject->statistics };
+        struct backend_task task = { .id = 1,
+                                     .turn = 1,
+                                     .dtype = subject->dtype,
+                                     .reduce = WIRE__REDUCE__AVG,
+                                     .divisor = subject->members,
+                                     .elements = subject->elements,
+                                     .n_inputs = subject->members,
+                                     .n_outputs = subject->members,
+                                     .inputs = range,
+                                     .outputs = range,
+                                     .statistics = subject->statistics };
         struct backend_result result;
         int64_t start;
         int r;
@@ -117,14 +131,15 @@ static void measure(const struct options *options, unsigned members, size_t byte
         struct subject subject;
         struct limit *limit;
         unsigned n = options->rounds;
-        int64_t *ours = calloc(n, sizeof *ours), *best = calloc(n, sizeof *best), *scale = calloc(n, sizeof *scale);
+        int64_t *ours = calloc(n, sizeof *ours), *best = calloc(n, sizeof *best),
+                *scale = calloc(n, sizeof *scale);
         uint64_t cpu;
         subject_open(&subject, options, members, bytes);
         limit = limit_new(members, bytes, backend_host.workers(subject.backend), options->rotate);
         if (!limit || !ours || !best || !scale)
                 die("limit", errno);
         for (unsigned i = 0; i < subject.sets; i++)
-                subject_run(&subject);          /* the daemon's own page tables */
+                subject_run(&subject); /* the daemon's own page tables */
         cpu = backend_host.cpu_us(subject.backend);
         for (unsigned i = 0; i < n; i++) {
                 ours[i] = subject_run(&subject);
@@ -135,13 +150,15 @@ static void measure(const struct options *options, unsigned members, size_t byte
         qsort(ours, n, sizeof *ours, compare);
         qsort(best, n, sizeof *best, compare);
         qsort(scale, n, sizeof *scale, compare);
-        printf("{\"simd\": \"%s\", \"members\": %u, \"bytes\": %zu, \"sets\": %u, \"us\": %.2f, \"limit_us\": %.2f, "
-               "\"scale_us\": %.2f, \"ratio\": %.3f, \"least_us\": %.2f, \"least_limit_us\": %.2f, \"least_scale_us\": "
+        printf("{\"simd\": \"%s\", \"members\": %u, \"bytes\": %zu, \"sets\": %u, \"us\": %.2f, "
+               "\"limit_us\": %.2f, "
+               "\"scale_us\": %.2f, \"ratio\": %.3f, \"least_us\": %.2f, \"least_limit_us\": %.2f, "
+               "\"least_scale_us\": "
                "%.2f, \"least_ratio\": %.3f, \"cpu_us\": %.1f}\n",
                backend_host.simd(subject.backend), members, bytes, subject.sets, (double)ours[n / 2] / 1000,
-               (double)best[n / 2] / 1000, (double)scale[n / 2] / 1000, (double)ours[n / 2] / (double)best[n / 2],
-               (double)ours[0] / 1000, (double)best[0] / 1000, (double)scale[0] / 1000,
-               (double)ours[0] / (double)best[0], (double)cpu / n);
+               (double)best[n / 2] / 1000, (double)scale[n / 2] / 1000,
+               (double)ours[n / 2] / (double)best[n / 2], (double)ours[0] / 1000, (double)best[0] / 1000,
+               (double)scale[0] / 1000, (double)ours[0] / (double)best[0], (double)cpu / n);
         fflush(stdout);
         limit_free(limit);
         subject_close(&subject);
@@ -151,21 +168,23 @@ static void measure(const struct options *options, unsigned members, size_t byte
 }
 
 static unsigned dtype_parse(const char *name) {
-        return strcmp(name, "f64") == 0 ? WIRE__DTYPE__F64
-               : strcmp(name, "f16") == 0 ? WIRE__DTYPE__F16
-               : strcmp(name, "bf16") == 0 ? WIRE__DTYPE__BF16 : WIRE__DTYPE__F32;
+        return strcmp(name, "f64") == 0    ? WIRE__DTYPE__F64
+               : strcmp(name, "f16") == 0  ? WIRE__DTYPE__F16
+               : strcmp(name, "bf16") == 0 ? WIRE__DTYPE__BF16
+                                           : WIRE__DTYPE__F32;
 }
 
 static void options_parse(int argc, char **argv, struct options *options) {
         static const struct option names[] = {
-                { "rounds", required_argument, NULL, 'n' },   { "workers", required_argument, NULL, 'w' },
-                { "members", required_argument, NULL, 'm' },  { "bytes", required_argument, NULL, 'b' },
-                { "dtype", required_argument, NULL, 'd' },    { "no-statistics", no_argument, NULL, 's' },
-                { "no-rotation", no_argument, NULL, 'r' },    { 0 },
+                { "rounds", required_argument, NULL, 'n' },  { "workers", required_argument, NULL, 'w' },
+                { "members", required_argument, NULL, 'm' }, { "bytes", required_argument, NULL, 'b' },
+                { "dtype", required_argument, NULL, 'd' },   { "no-statistics", no_argument, NULL, 's' },
+                { "no-rotation", no_argument, NULL, 'r' },   { 0 },
         };
         int c;
-        *options = (struct options){ .rounds = 61, .dtype = WIRE__DTYPE__F32, .rotate = limit_rotation(),
-                                     .statistics = true };
+        *options = (struct options){
+                .rounds = 61, .dtype = WIRE__DTYPE__F32, .rotate = limit_rotation(), .statistics = true
+        };
         while ((c = getopt_long(argc, argv, "", names, NULL)) != -1) {
                 if (c == 'n')
                         options->rounds = (unsigned)strtoul(optarg, NULL, 10);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The threads and buffers behind limit.h. Within a run the threads meet in a spinning barrier before and after each
- * iteration, so that no system call is in what is measured; between runs they sleep.
+ * The threads and buffers behind limit.h. Within a run the threads meet in a spinning barrier before and
+ * after each iteration, so that no system call is in what is measured; between runs they sleep.
  */
 #include "limit.h"
 
@@ -21,19 +21,19 @@
 
 #define MEMBERS_MAX 64u
 #define ALIGN 4096u
-#define SPINS 2000u                     /* then let another thread run: there may be fewer processors than threads */
+#define SPINS 2000u /* then let another thread run: there may be fewer processors than threads */
 
 struct limit {
         unsigned members, threads, sets, next;
-        size_t bytes, stride;           /* of one set of one member */
+        size_t bytes, stride; /* of one set of one member */
         unsigned char *buffer[MEMBERS_MAX];
 
         pthread_t thread[MEMBERS_MAX];
         unsigned started;
-        pthread_barrier_t gate;         /* where threads sleep between runs */
+        pthread_barrier_t gate; /* where threads sleep between runs */
         _Alignas(64) atomic_uint arrived;
         _Alignas(64) atomic_uint round;
-        enum limit_loop loop;           /* the run in progress */
+        enum limit_loop loop; /* the run in progress */
         unsigned iterations;
         bool stop;
 };
@@ -63,7 +63,8 @@ static void meet(struct limit *limit) {
 
 /* One thread's part of one set: whole cache lines. */
 static void work(struct limit *limit, unsigned set, unsigned index) {
-        size_t lines = limit->bytes / 64, from = lines * index / limit->threads, to = lines * (index + 1) / limit->threads;
+        size_t lines = limit->bytes / 64, from = lines * index / limit->threads,
+               to = lines * (index + 1) / limit->threads;
         size_t n = (to - from) * 16;
         float *part[MEMBERS_MAX];
         for (unsigned i = 0; i < limit->members; i++)
@@ -120,12 +121,14 @@ static int threads_start(struct limit *limit) {
 }
 
 /*
- * Where one member's buffers go: each member's another page after a multiple of 256 MiB, because Zen processors confuse lines
- * whose addresses agree in a hash of bits 12 to 27 (arena.c tells more). The program ends before address space gets short.
+ * Where one member's buffers go: each member's another page after a multiple of 256 MiB, because Zen
+ * processors confuse lines whose addresses agree in a hash of bits 12 to 27 (arena.c tells more). The program
+ * ends before address space gets short.
  */
 static void *place(size_t size, unsigned member) {
         size_t align = (size_t)256 << 20;
-        char *reserved = mmap(NULL, size + 2 * align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        char *reserved =
+                mmap(NULL, size + 2 * align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (reserved == MAP_FAILED)
                 return NULL;
         return reserved + (align - (uintptr_t)reserved % align) + member * (size_t)ALIGN;
@@ -169,7 +172,7 @@ struct limit *limit_new(unsigned members, size_t bytes, unsigned threads, size_t
                 r = threads_start(limit);
         if (r != 0) {
                 errno = r;
-                return NULL;            /* the program ends now: nothing is unwound */
+                return NULL; /* the program ends now: nothing is unwound */
         }
         return limit;
 }

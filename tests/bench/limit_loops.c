@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loops of limit.h, apart so that they can be compiled for the very machine they measure. They go block by block:
- * all reads of a block, then all its writes, which is never slower than the textbook loop.
+ * The loops of limit.h, apart so that they can be compiled for the very machine they measure. They go block
+ * by block: all reads of a block, then all its writes, which is never slower than the textbook loop.
  */
 #include "limit_loops.h"
 
 #include <string.h>
 
-#define BLOCK 128u                      /* elements */
+#define BLOCK 128u /* elements */
 
 #define INLINE inline __attribute__((always_inline))
 

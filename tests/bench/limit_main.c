@@ -2,8 +2,9 @@
 /*
  * limit --members K --bytes B [--threads T] [--iterations N] [--no-rotation] [--serve]
  *
- * Measures the three loops of limit.h in turn, N iterations of each, and prints one JSON line of medians. With --serve
- * it does so once for each line read from standard input, and ends with it: so a driver can interleave it with others.
+ * Measures the three loops of limit.h in turn, N iterations of each, and prints one JSON line of medians.
+ * With --serve it does so once for each line read from standard input, and ends with it: so a driver can
+ * interleave it with others.
  */
 #include <getopt.h>
 #include <stdbool.h>
@@ -34,7 +35,8 @@ static void measure(struct limit *limit, const struct options *options, int64_t 
         double reduce = median_us(limit, LIMIT_REDUCE, options->iterations, ns);
         double scale = median_us(limit, LIMIT_SCALE, options->iterations, ns);
         double copy = options->members < 2 ? 0 : median_us(limit, LIMIT_COPY, options->iterations, ns);
-        printf("{\"members\": %u, \"bytes\": %zu, \"threads\": %u, \"sets\": %u, \"rotated\": %s, \"limit_us\": %.2f, "
+        printf("{\"members\": %u, \"bytes\": %zu, \"threads\": %u, \"sets\": %u, \"rotated\": %s, "
+               "\"limit_us\": %.2f, "
                "\"scale_us\": %.2f, \"limit_over_scale\": %.3f, \"copy_gbps\": %.2f}\n",
                options->members, options->bytes, options->threads, limit_sets(limit),
                options->rotate ? "true" : "false", reduce, scale, reduce / scale,
@@ -43,15 +45,19 @@ static void measure(struct limit *limit, const struct options *options, int64_t 
 }
 
 static int usage(void) {
-        fputs("usage: limit --members K --bytes B [--threads T] [--iterations N] [--no-rotation] [--serve]\n", stderr);
+        fputs("usage: limit --members K --bytes B [--threads T] [--iterations N] [--no-rotation] [--serve]\n",
+              stderr);
         return 2;
 }
 
 static int options_parse(int argc, char **argv, struct options *options) {
         static const struct option names[] = {
-                { "members", required_argument, NULL, 'm' }, { "bytes", required_argument, NULL, 'b' },
-                { "threads", required_argument, NULL, 't' }, { "iterations", required_argument, NULL, 'i' },
-                { "no-rotation", no_argument, NULL, 'r' },   { "serve", no_argument, NULL, 's' },
+                { "members", required_argument, NULL, 'm' },
+                { "bytes", required_argument, NULL, 'b' },
+                { "threads", required_argument, NULL, 't' },
+                { "iterations", required_argument, NULL, 'i' },
+                { "no-rotation", no_argument, NULL, 'r' },
+                { "serve", no_argument, NULL, 's' },
                 { 0 },
         };
         int c;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gradsync's side of the benchmark: one member of a job, written against the public header alone. It gets its job
- * from the environment like any trainer. Commands:
+ * gradsync's side of the benchmark: one member of a job, written against the public header alone. It gets its
+ * job from the environment like any trainer. Commands:
  *
- *   prepare BYTES COUNT PARAMETERS FIRST BUCKET   COUNT plans of BYTES each, with the given bucket limits (0: default)
- *   run N             N steps, the plans taking turns, every parameter marked ready at once; stamps
- *   steps N UNITS SYNC   N steps with UNITS of computing before each parameter's gradient; without SYNC only computing
- *   lose K            opens a step by marking K parameters ready, then waits in finish() for its outcome
- *   open K            opens a step by marking K parameters ready, then waits to be killed
- *   go_on K           opens a step by marking K parameters ready, loses it with a member, takes the state, and does one more
- *   replace BYTES PARAMETERS   takes a lost member's place: one plan, the others' state, one step
+ *   prepare BYTES COUNT PARAMETERS FIRST BUCKET   COUNT plans of BYTES each, with the given bucket limits (0:
+ * default) run N             N steps, the plans taking turns, every parameter marked ready at once; stamps
+ *   steps N UNITS SYNC   N steps with UNITS of computing before each parameter's gradient; without SYNC only
+ * computing lose K            opens a step by marking K parameters ready, then waits in finish() for its
+ * outcome open K            opens a step by marking K parameters ready, then waits to be killed go_on K opens
+ * a step by marking K parameters ready, loses it with a member, takes the state, and does one more replace
+ * BYTES PARAMETERS   takes a lost member's place: one plan, the others' state, one step
  */
 #include <gradsync/gradsync.h>
 
@@ -30,7 +30,7 @@ struct member {
         struct compute compute;
         struct gradsync_plan **plans;
         unsigned int count, next, params;
-        size_t elements; /* of one parameter */
+        size_t elements;  /* of one parameter */
         int64_t attached; /* when the connection to the daemon stood */
         volatile float sink;
 };
@@ -48,7 +48,8 @@ static void release(struct member *m) {
         m->count = m->next = 0;
 }
 
-/* The job of the plan with this index; joined like the first one, by the same members, when it is first needed. */
+/* The job of the plan with this index; joined like the first one, by the same members, when it is first
+ * needed. */
 static struct gradsync_job *job_of(struct member *m, unsigned int index) {
         struct gradsync_join_options options = GRADSYNC_JOIN_OPTIONS_INIT;
         unsigned int number = index / PLANS_OF_A_JOB;
@@ -101,7 +102,8 @@ static void step(struct member *m, struct gradsync_plan *plan) {
         check(gradsync_finish(plan, &info), "finish");
 }
 
-/* Ranks hold 1, 2, 3 …: the average proves the operation, and stays what it is however often it is taken again. */
+/* Ranks hold 1, 2, 3 …: the average proves the operation, and stays what it is however often it is taken
+ * again. */
 static void prepare(struct member *m, const size_t *figure) {
         release(m);
         m->params = (unsigned int)figure[2];

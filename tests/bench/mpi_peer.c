@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Open MPI's side of the benchmark: MPI_Allreduce in place over buffers that take turns. Started by mpirun with the
- * driver's socket and the gate's file; idle members sleep in control_read(), they do not spin in MPI.
+ * Open MPI's side of the benchmark: MPI_Allreduce in place over buffers that take turns. Started by mpirun
+ * with the driver's socket and the gate's file; idle members sleep in control_read(), they do not spin in
+ * MPI.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -40,7 +41,8 @@ static void release(struct peer *p) {
         set_release(p, &p->sets[1]);
 }
 
-/* Ranks hold 1, -1, 0, 0 … so that sums stay finite however often they are taken; the first sum proves the operation. */
+/* Ranks hold 1, -1, 0, 0 … so that sums stay finite however often they are taken; the first sum proves the
+ * operation. */
 static void set_prepare(struct peer *p, struct set *set, unsigned int count, bool huge) {
         float value = p->rank == 0 ? 1.0f : p->rank == 1 ? -1.0f : 0.0f;
         size_t elements = p->bytes / sizeof(float);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The floor under any service behind a Unix socket: one packet of 32 bytes to a process that sleeps in recv(), and
- * one back. Nothing else happens: no memory, no second member, no arithmetic.
+ * The floor under any service behind a Unix socket: one packet of 32 bytes to a process that sleeps in
+ * recv(), and one back. Nothing else happens: no memory, no second member, no arithmetic.
  */
 #include <errno.h>
 #include <stdio.h>

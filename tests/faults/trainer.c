@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A member that checks what it is given: every rank's gradients are whole numbers that all members know, so each sum is
- * known beforehand, exactly, whoever dies meanwhile. Written against the public header alone.
+ * A member that checks what it is given: every rank's gradients are whole numbers that all members know, so
+ * each sum is known beforehand, exactly, whoever dies meanwhile. Written against the public header alone.
  *
  *     trainer STEPS LOG
  *
- * It trains two plans, whose steps are both part of each step of the training, in an order that changes from step to step, with a
- * collective in the middle of some: so it hears of a loss from either plan, or from the collective, while the other plan has
- * marked nothing, or something, or all, and is committed already.
+ * It trains two plans, whose steps are both part of each step of the training, in an order that changes from
+ * step to step, with a collective in the middle of some: so it hears of a loss from either plan, or from the
+ * collective, while the other plan has marked nothing, or something, or all, and is committed already.
  *
- * It appends to LOG, a line each, with CLOCK_MONOTONIC nanoseconds: "begin PID", "open STEP PLAN" when the first gradient of a
- * plan's step is marked, "commit STEP PLAN HASH", "void STEP" when some of the step was void, "state STEP PLAN HASH" for each plan
- * when the state was synchronised, "wrong STEP …", "end STEP". Its state is a chain of hashes for each plan, over the steps that it
- * has applied, so that a step applied twice, or not at all, shows in the end.
- * On SIGUSR1 it leaves a child behind, which holds copies of all it has open, and dies. Without a daemon it ends with 3.
+ * It appends to LOG, a line each, with CLOCK_MONOTONIC nanoseconds: "begin PID", "open STEP PLAN" when the
+ * first gradient of a plan's step is marked, "commit STEP PLAN HASH", "void STEP" when some of the step was
+ * void, "state STEP PLAN HASH" for each plan when the state was synchronised, "wrong STEP …", "end STEP". Its
+ * state is a chain of hashes for each plan, over the steps that it has applied, so that a step applied twice,
+ * or not at all, shows in the end. On SIGUSR1 it leaves a child behind, which holds copies of all it has
+ * open, and dies. Without a daemon it ends with 3.
  */
 #include <gradsync/gradsync.h>
 
@@ -27,7 +28,7 @@
 #include <unistd.h>
 
 #define PLANS 2u
-#define PARAMS 3u /* at most, of a plan */
+#define PARAMS 3u  /* at most, of a plan */
 #define PIECE 100u /* elements of a collective */
 
 static const struct model {
@@ -39,7 +40,8 @@ static const struct model {
         { 3, { 64, 70000, 3 }, { "norm", "dense", "bias" } },
 };
 
-/* What a step consists of, by its number: "a" marks all of the first plan, "A" finishes it, "b" and "B" are the second one's,
+/* What a step consists of, by its number: "a" marks all of the first plan, "A" finishes it, "b" and "B" are
+ * the second one's,
  * "*" is a collective. */
 static const char *const orders[] = { "abAB", "aA*bB", "a*bBA", "ba*AB", "bBaA", "b*aA*B", "ab*BA" };
 
@@ -72,9 +74,9 @@ static void on_signal(int number) {
 }
 
 /* A call that a signal handler has interrupted goes on. */
-#define UNINTERRUPTED(r, call)                                                                                         \
-        do                                                                                                             \
-                r = (call);                                                                                            \
+#define UNINTERRUPTED(r, call)                                                                               \
+        do                                                                                                   \
+                r = (call);                                                                                  \
         while (r == GRADSYNC_INTERRUPTED)
 
 static int64_t now_ns(void) {
@@ -141,8 +143,8 @@ static void verify(struct trainer *t, unsigned plan, uint64_t step) {
 
                         if (gradient[i] == right)
                                 continue;
-                        note(t, "wrong %" PRIu64 " %s[%" PRIu64 "] is %g instead of %g", step, model[plan].names[p], i, gradient[i],
-                             right);
+                        note(t, "wrong %" PRIu64 " %s[%" PRIu64 "] is %g instead of %g", step,
+                             model[plan].names[p], i, gradient[i], right);
                         return;
                 }
         }
@@ -200,7 +202,8 @@ static int finish(struct trainer *t, unsigned plan) {
 
 /* Something that all members can tell the result of. */
 static int talk(struct trainer *t, uint64_t step) {
-        uint32_t rank = gradsync_rank(t->job), world = gradsync_world_size(t->job), root = (uint32_t)(step % world);
+        uint32_t rank = gradsync_rank(t->job), world = gradsync_world_size(t->job),
+                 root = (uint32_t)(step % world);
         unsigned kind = step / 8 % COLLECTIVES;
         float piece[PIECE];
         int r;
@@ -214,11 +217,13 @@ static int talk(struct trainer *t, uint64_t step) {
         else
                 UNINTERRUPTED(r, gradsync_barrier(t->job));
         for (unsigned i = 0; i < PIECE && r == GRADSYNC_OK; i++) {
-                float right = kind == ALLREDUCE ? sum(step, kind, i, world) : value(step, kind, i, kind == BROADCAST ? root : rank);
+                float right = kind == ALLREDUCE ? sum(step, kind, i, world)
+                                                : value(step, kind, i, kind == BROADCAST ? root : rank);
 
                 if (piece[i] == right)
                         continue;
-                note(t, "wrong %" PRIu64 " collective %u: [%u] is %g instead of %g", step, kind, i, piece[i], right);
+                note(t, "wrong %" PRIu64 " collective %u: [%u] is %g instead of %g", step, kind, i, piece[i],
+                     right);
                 break;
         }
         return r;
@@ -251,13 +256,15 @@ static void synchronise(struct trainer *t) {
         UNINTERRUPTED(r, gradsync_sync_state(t->job, &state, 1, &step));
         check(t, "sync_state", r);
         for (unsigned plan = 0; plan < PLANS; plan++)
-                note(t, "state %" PRIu64 " %u %016" PRIx64, t->progress[plan].step, plan, t->progress[plan].chain);
+                note(t, "state %" PRIu64 " %u %016" PRIx64, t->progress[plan].step, plan,
+                     t->progress[plan].chain);
         if (step != done(t))
                 note(t, "wrong %" PRIu64 " state of it is said to be of step %" PRIu64, done(t), step);
 }
 
-/* A call has told of a change of the members. Each plan of which something is marked has an outcome of its own, before the state is
- * synchronised (what is committed counts) or after that (it does not): both are right, if all members do the same. */
+/* A call has told of a change of the members. Each plan of which something is marked has an outcome of its
+ * own, before the state is synchronised (what is committed counts) or after that (it does not): both are
+ * right, if all members do the same. */
 static void settle(struct trainer *t, uint64_t step, int r) {
         bool behind = r == GRADSYNC_VOID_BEHIND;
 
@@ -312,7 +319,8 @@ static void set_up(struct trainer *t) {
         for (unsigned plan = 0; plan < PLANS; plan++) {
                 for (unsigned p = 0; p < model[plan].n; p++)
                         check(t, model[plan].names[p],
-                              gradsync_param(t->job, model[plan].names[p], GRADSYNC_F32, 1, &model[plan].elements[p]));
+                              gradsync_param(t->job, model[plan].names[p], GRADSYNC_F32, 1,
+                                             &model[plan].elements[p]));
                 UNINTERRUPTED(r, gradsync_plan_with(t->job, &options, &t->learner[plan].plan));
                 check(t, "plan", r);
         }

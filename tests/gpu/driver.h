@@ -74,7 +74,8 @@ enum {
         KERNEL_IDLE,  /* () does nothing */
         KERNEL_BUMP,  /* (u32 *words, u32 n) adds 1 to each word */
         KERNEL_COUNT, /* (u64 *device, u64 *host, u64 ns) counts in both places until ns have passed */
-        KERNEL_GAPS, /* (u64 *gaps, u64 max, u64 ns, u64 least) notes when it did not run, see fact_slices.c */
+        KERNEL_GAPS,  /* (u64 *gaps, u64 max, u64 ns, u64 least) notes when it did not run, see fact_slices.c
+                       */
         KERNELS,
 };
 

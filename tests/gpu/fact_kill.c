@@ -43,7 +43,8 @@ struct watch {
         struct peer *writer;
         int pidfd; /* -1: this kernel has none; the end of a child can be asked for, too */
         int64_t begin;
-        int younger; /* socket that the writer made after it had opened the driver; its own channel is older */
+        int younger; /* socket that the writer made after it had opened the driver; its own channel is older
+                      */
         struct sign older_end, younger_end, gone;
         const struct page *page; /* that the writer counts in */
         uint64_t word;           /* last seen there */
@@ -288,10 +289,10 @@ static _Noreturn void kill_several(struct actor *actor, bool exporter, unsigned 
 
                 worst = after > worst ? after : worst;
         }
-        actor_note(
-                actor,
-                "the answer is whether writes go on after an end of file, and for how long at most of %d kills",
-                KILLS);
+        actor_note(actor,
+                   "the answer is whether writes go on after an end of file, and for how long at most of "
+                   "%d kills",
+                   KILLS);
         if (worst == 0)
                 actor_answer(actor, "no");
         actor_answer(actor, "yes, %.2f ms", milliseconds(worst));

@@ -57,12 +57,12 @@ static _Noreturn void answer_runs(struct actor *actor, const struct runs *mine, 
         both = runs_common(mine, theirs, from, to);
         one = runs_alone(mine, from, to, samples, &n);
         other = runs_alone(theirs, from, to, samples, &n);
-        actor_note(
-                actor,
-                "of %.1f ms in which both kernels were under way: both ran %.1f %%, the one %.1f %%, the other %.1f %%, "
-                "neither %.1f %%",
-                window / 1e6, 100 * (double)both / window, 100 * (double)one / window,
-                100 * (double)other / window, 100 * (window - (double)(one + other - both)) / window);
+        actor_note(actor,
+                   "of %.1f ms in which both kernels were under way: both ran %.1f %%, the one %.1f %%, "
+                   "the other %.1f %%, "
+                   "neither %.1f %%",
+                   window / 1e6, 100 * (double)both / window, 100 * (double)one / window,
+                   100 * (double)other / window, 100 * (window - (double)(one + other - both)) / window);
         if (n > 0) {
                 samples_sort(samples, n);
                 actor_note(actor, "%zu turns: p50 %.3f ms, p99 %.3f ms, longest %.3f ms", n,

@@ -47,11 +47,11 @@ void fact_speed_copy(struct actor *actor) {
         samples_sort(samples, COPIES);
         if (samples[0] <= 0)
                 actor_fail(actor, "a copy took no time");
-        actor_note(
-                actor,
-                "%d copies of 1 GiB within the card, read and written bytes counted: best %.0f GB/s, median %.0f GB/s",
-                COPIES, 2 * (double)copy_bytes / (double)samples[0],
-                2 * (double)copy_bytes / (double)samples_percentile(samples, COPIES, 50));
+        actor_note(actor,
+                   "%d copies of 1 GiB within the card, read and written bytes counted: best %.0f GB/s, "
+                   "median %.0f GB/s",
+                   COPIES, 2 * (double)copy_bytes / (double)samples[0],
+                   2 * (double)copy_bytes / (double)samples_percentile(samples, COPIES, 50));
         actor_answer(actor, "%.0f GB/s",
                      2 * (double)copy_bytes / (double)samples_percentile(samples, COPIES, 50));
 }

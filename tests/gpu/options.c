@@ -14,7 +14,8 @@
 static const char help[] =
         "usage: probe [OPTION...]\n"
         "\n"
-        "Finds out what this machine's GPU, driver and libraries really do, and prints a JSON row for each fact.\n"
+        "Finds out what this machine's GPU, driver and libraries really do, and prints a JSON row for "
+        "each fact.\n"
         "\n"
         "  --list            print the names of the facts, run nothing\n"
         "  --only PATTERN    run only these facts (shell pattern; may be given again)\n"
@@ -27,7 +28,8 @@ static const char help[] =
         "  --root DIR        where files that describe the machine are looked for, instead of /\n"
         "  --kernels         print the PTX of the kernels, run nothing\n"
         "\n"
-        "Exit status: 0 all rows are printed, whatever they say; 1 the GPU or the rows failed; 2 usage; 77 no GPU.\n"
+        "Exit status: 0 all rows are printed, whatever they say; 1 the GPU or the rows failed; 2 usage; "
+        "77 no GPU.\n"
         "--role, --board, --place and --channel are how the probe starts its own processes.\n";
 
 static int options_wrong(const char *option, const char *value, const char *wanted) {

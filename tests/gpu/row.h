@@ -18,8 +18,8 @@ void rows_close(struct rows *rows);
 
 /*
  * Prints one row. Under a user-space kernel a failure is not the driver's answer: no, error, hang and crash
- * become "undecided", and the detail says what it was. With `kernel` every answer does, as it would be the host
- * kernel's, except "skipped". Returns 0, or a negative errno if a row could not be written.
+ * become "undecided", and the detail says what it was. With `kernel` every answer does, as it would be the
+ * host kernel's, except "skipped". Returns 0, or a negative errno if a row could not be written.
  */
 int rows_print(struct rows *rows, const char *fact, const char *answer, const char *detail, double ms,
                bool kernel);

@@ -18,8 +18,10 @@ int fd_of_kind(const char *kind, uint64_t size, uint64_t fill, int seals) {
                 return pipe2(pair, O_CLOEXEC) < 0 ? -1 : (close(pair[1]), pair[0]);
         if (strcmp(kind, "socket") == 0)
                 return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        fd = memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING | (strcmp(kind, "huge") == 0 ? MFD_HUGETLB : 0));
-        if (fd >= 0 && ftruncate(fd, (off_t)size) == 0 && (fill == 0 || posix_fallocate(fd, 0, (off_t)fill) == 0))
+        fd = memfd_create("own",
+                          MFD_CLOEXEC | MFD_ALLOW_SEALING | (strcmp(kind, "huge") == 0 ? MFD_HUGETLB : 0));
+        if (fd >= 0 && ftruncate(fd, (off_t)size) == 0 &&
+            (fill == 0 || posix_fallocate(fd, 0, (off_t)fill) == 0))
                 fcntl(fd, F_ADD_SEALS, seals);
         return fd;
 }

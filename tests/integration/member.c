@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A trainer for tests: takes commands on standard input, one a line, calls the public API, and answers each with one line
- * that starts with the name of the result. It knows nothing of what a test means by it.
- *
- * Words are separated by blanks; KEY=VALUE words may come in any order. `job K` and `slot K` choose which job and which plan the
- * next commands are about. `poll COMMAND` repeats a call of a non-blocking handle until it is not AGAIN, sleeping on
- * gradsync_fd() between. `register K` makes memory of its own, which `param_at K` and others are about. SIGUSR1 has a handler that only counts.
+ * A trainer for tests: takes commands on standard input, one a line, calls the public API, and answers each
+ * with one line that starts with the name of the result. Words are separated by blanks; KEY=VALUE words may
+ * come in any order. `job K`, `slot K` and `register K` choose the job, plan or own memory that the next
+ * commands are about. `poll COMMAND` repeats a call of a non-blocking handle until it is not AGAIN, sleeping
+ * on gradsync_fd() between. SIGUSR1 has a handler that only counts.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -122,13 +121,14 @@ static int do_join(char *out, size_t size) {
 /* Memory of the trainer's own. */
 static struct own {
         struct gradsync_memory *memory;
-        int fd; /* 0: none */
+        int fd;       /* 0: none */
         uint8_t *map; /* of the range, if the trainer maps it */
         uint64_t bytes;
 } owned[SLOTS];
 
 static int make_fd(uint64_t bytes) {
-        return fd_of_kind(value_of("kind", "memfd"), (uint64_t)number_of("size", (int64_t)bytes), (uint64_t)number_of("fill", 0),
+        return fd_of_kind(value_of("kind", "memfd"), (uint64_t)number_of("size", (int64_t)bytes),
+                          (uint64_t)number_of("fill", 0),
                           (int)number_of("seals", F_SEAL_SHRINK | F_SEAL_GROW));
 }
 
@@ -140,14 +140,16 @@ static void drop(struct own *own) {
         *own = (struct own){ 0 };
 }
 
-/* What a job had that is no more. */
 static void drop_owned(void) {
         for (unsigned k = 0; k < SLOTS; k++)
                 drop(&owned[k]);
 }
 
-/* register K BYTES [kind= size= fill= seals= offset= map= file=]: makes memory and registers it. map=1: where the trainer has mapped it;
- * map=2: at an address that is wrong; map=3: not shared. file=L: of the file of memory L. Repeated after AGAIN. */
+static const int flags_of_map[] = { MAP_SHARED, MAP_SHARED, MAP_SHARED | MAP_ANONYMOUS, MAP_PRIVATE };
+
+/* register K BYTES [kind= size= fill= seals= offset= map= file=]: makes memory and registers it. map=1: where
+ * the trainer has mapped it; map=2: at an address that is wrong; map=3: not shared. file=L: of the file of
+ * memory L. Repeated after AGAIN. */
 static int do_register(char *out, size_t size) {
         struct own *own = &owned[index_at(1) % SLOTS];
         uint64_t offset = (uint64_t)number_of("offset", 0);
@@ -156,15 +158,16 @@ static int do_register(char *out, size_t size) {
 
         if (own->fd == 0) {
                 own->bytes = strtoull(word[2], NULL, 0);
-                own->fd = value_of("file", NULL) ? dup(owned[number_of("file", 0) % SLOTS].fd) : make_fd(own->bytes);
+                own->fd = value_of("file", NULL) ? dup(owned[number_of("file", 0) % SLOTS].fd)
+                                                 : make_fd(own->bytes);
                 if (map > 0)
-                        own->map = mmap(NULL, own->bytes, PROT_READ | PROT_WRITE,
-                                        map == 2 ? MAP_SHARED | MAP_ANONYMOUS : map == 3 ? MAP_PRIVATE : MAP_SHARED,
+                        own->map = mmap(NULL, own->bytes, PROT_READ | PROT_WRITE, flags_of_map[map % 4],
                                         map == 2 ? -1 : own->fd, (off_t)offset);
         }
         r = gradsync_register(JOB, own->fd, offset, own->bytes, own->map, &own->memory);
         if (r == GRADSYNC_OK)
-                snprintf(out, size, "%s", gradsync_memory_address(own->memory) == own->map ? "own" : "mapped");
+                snprintf(out, size, "%s",
+                         gradsync_memory_address(own->memory) == own->map ? "own" : "mapped");
         else if (r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED)
                 drop(own);
         return r;
@@ -182,8 +185,8 @@ static int do_unregister(char *out, size_t size) {
 
 /* punch K OFFSET BYTES: of the file */
 static int do_punch(char *out, size_t size) {
-        int r = fallocate(owned[index_at(1) % SLOTS].fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, strtoll(word[2], NULL, 0),
-                          strtoll(word[3], NULL, 0));
+        int r = fallocate(owned[index_at(1) % SLOTS].fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                          strtoll(word[2], NULL, 0), strtoll(word[3], NULL, 0));
 
         snprintf(out, size, "%s", r < 0 ? strerror(errno) : "punched");
         return GRADSYNC_OK;
@@ -371,8 +374,8 @@ static uint64_t count_wrong(bool *ret_last) {
         *ret_last = load(gradsync_gradient(p->plan, 0), p->dtype[0], 0) >= LAST;
         for (uint32_t i = 0; i < p->n; i++)
                 for (uint64_t j = 0; j < p->elements[i]; j++) /* of large values a third is not exact */
-                        n += fabs(load(gradsync_gradient(p->plan, i), p->dtype[i], j) - base - (double)(j % 4) - (*ret_last ? LAST : 0)) >
-                             (*ret_last ? 0.01 : 0);
+                        n += fabs(load(gradsync_gradient(p->plan, i), p->dtype[i], j) - base -
+                                  (double)(j % 4) - (*ret_last ? LAST : 0)) > (*ret_last ? 0.01 : 0);
         return n;
 }
 
@@ -383,8 +386,8 @@ static uint64_t now_ms(void) {
         return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* train N, train until=FILE: goes on as a trainer does, whatever becomes void, until step N is committed, or rank 0 has found
- * the file. gap_ms: the longest time from one commit to the next. */
+/* train N, train until=FILE: until step N is committed or rank 0 has found the file. gap_ms: the longest
+ * time from one commit to the next. */
 static int do_train(char *out, size_t size) {
         const char *file = value_of("until", NULL);
         uint64_t goal = file ? UINT64_MAX : index_at(1), wrong = 0, void_steps = 0, committed = 0, step = 0;
@@ -396,7 +399,8 @@ static int do_train(char *out, size_t size) {
         words = 1;
         while ((info.step < goal && !last) || r != GRADSYNC_OK) {
                 last = file && gradsync_rank(JOB) == 0 && access(file, F_OK) == 0;
-                fill(gradsync_rank(JOB) + 1.0 + (last ? LAST * gradsync_world_size(JOB) : 0), 0, plans[plan_slot].n);
+                fill(gradsync_rank(JOB) + 1.0 + (last ? LAST * gradsync_world_size(JOB) : 0), 0,
+                     plans[plan_slot].n);
                 last = false;
                 if ((r = do_ready(out, size)) == GRADSYNC_OK)
                         r = gradsync_finish(PLAN, &info);
@@ -412,7 +416,9 @@ static int do_train(char *out, size_t size) {
                         return r;
                 void_steps += r != GRADSYNC_OK;
         }
-        return snprintf(out, size, "step=%" PRIu64 " committed=%" PRIu64 " void=%" PRIu64 " gap_ms=%" PRIu64 " wrong=%" PRIu64,
+        return snprintf(out, size,
+                        "step=%" PRIu64 " committed=%" PRIu64 " void=%" PRIu64 " gap_ms=%" PRIu64
+                        " wrong=%" PRIu64,
                         info.step, committed, void_steps, gap, wrong) < 0;
 }
 
@@ -464,7 +470,7 @@ static void *mark_some(void *data) {
         return NULL;
 }
 
-/* finish_waited PARAMETER: another thread tries to leave meanwhile, and waits for it. Tells what that one was told; the result is that of finish(). */
+/* finish_waited PARAMETER: another thread tries to leave meanwhile, and waits. Prints its result. */
 static int do_finish_waited(char *out, size_t size) {
         int waited, left, r = finish_waited(JOB, PLAN, index_at(1), &waited, &left);
 
@@ -540,16 +546,16 @@ static int do_state(char *out, size_t size) {
 
 /* sync STEP: tells the step and the value that the state has afterwards */
 static int do_sync(char *out, size_t size) {
-        const struct gradsync_state state[] = {
-                { state_memory, state_bytes }, { NULL, 0 }, { &state_number, sizeof(state_number) }
-        };
+        const struct gradsync_state number = { &state_number, sizeof(state_number) };
+        const struct gradsync_state state[] = { { state_memory, state_bytes }, { NULL, 0 }, number };
         uint64_t step = strtoull(word[1], NULL, 0), strange = 0;
         int r = gradsync_sync_state(JOB, state, 3, &step);
 
         for (uint64_t i = 0; i < state_bytes; i++)
                 strange += state_memory[i] != (uint8_t)state_number;
         if (r == GRADSYNC_OK)
-                snprintf(out, size, "step=%" PRIu64 " value=%" PRIu64 " strange=%" PRIu64, step, state_number, strange);
+                snprintf(out, size, "step=%" PRIu64 " value=%" PRIu64 " strange=%" PRIu64, step, state_number,
+                         strange);
         return r;
 }
 
@@ -565,8 +571,8 @@ static void *sync_in_thread(void *data) {
         return NULL;
 }
 
-/* sync_twice: by two threads, with buffers as sync has them after `state 0`; what the first that is back was told. sync_other: waits
- * for the second. */
+/* sync_twice: by two threads, with buffers as sync has them after `state 0`; what the first that is back was
+ * told. sync_other: waits for the second. */
 static int do_sync_other(char *out, size_t size) {
         uint8_t r;
 
@@ -583,7 +589,8 @@ static int do_sync_twice(char *out, size_t size) {
         if (pipe(two_syncs) < 0)
                 abort();
         for (unsigned i = 0; i < 2; i++)
-                if (pthread_create(&thread, NULL, sync_in_thread, &state[i]) != 0 || pthread_detach(thread) != 0)
+                if (pthread_create(&thread, NULL, sync_in_thread, &state[i]) != 0 ||
+                    pthread_detach(thread) != 0)
                         abort();
         return do_sync_other(out, size);
 }
@@ -638,7 +645,7 @@ static int do_allgather(char *out, size_t size) {
         return r;
 }
 
-/* What element i of rank r is, and what the members make of it: small numbers, so that every order of adding is exact. */
+/* Element i of rank r, and what the members make of it: so small that every order of adding is exact. */
 static double element(uint32_t rank, uint64_t i) {
         return (double)((rank + 1) * (i % 7 + 1));
 }
@@ -797,7 +804,7 @@ static void child_calls(char *out, size_t size) {
         snprintf(out + strlen(out), size - strlen(out), "fd=%d", gradsync_fd(gs));
 }
 
-/* fork: what a child's calls return, and that it can close the handle and open its own. The child has ended when the answer comes. */
+/* fork: what calls of a child, ended by then, return; and that it can close the handle and open its own. */
 static int do_fork(char *out, size_t size) {
         int pipes[2], status;
         ssize_t n;

@@ -53,7 +53,8 @@ static void *wait_second(void *data) {
         return NULL;
 }
 
-int finish_waited(struct gradsync_job *job, struct gradsync_plan *plan, uint32_t param, int *ret_waited, int *ret_left) {
+int finish_waited(struct gradsync_job *job, struct gradsync_plan *plan, uint32_t param, int *ret_waited,
+                  int *ret_left) {
         struct second second = { .job = job, .plan = plan, .param = param };
         pthread_t thread;
         int r;

@@ -744,7 +744,8 @@ def test_status_shows_the_times_that_a_library_has_counted(daemon):
     served = daemon()
     crew = Crew(served.socket, "timed", 2, small_plan)
     crew.plan(small_plan)
-    for rank, plan, blocked, whole in ((0, 0, 3_000_000, 12_000_000), (0, 1, 1_000_000, 2_000_000), (1, 0, 7_000, 7_000),
+    for rank, plan, blocked, whole in ((0, 0, 3_000_000, 12_000_000), (0, 1, 1_000_000, 2_000_000),
+                                       (1, 0, 7_000, 7_000),
                                        (1, 1, 9_000_000, 8_999_999)):
         crew.plans[plan][rank].arena.map[0:16] = struct.pack("<2Q", blocked, whole)
     shown = {row.rank: row for row in crew.peers[0].status()["STATUS_MEMBER"]}

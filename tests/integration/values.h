@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What member.c reads from its commands and writes into gradients: types and reductions by their names, and elements. */
+/* What member.c reads from its commands and writes into gradients: types and reductions by their names, and
+ * elements. */
 #pragma once
 
 #include <stddef.h>

@@ -38,7 +38,7 @@ def test_links(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(TREE)))
 def test_quoted_files(page):
-    """`daemon/job/` and `frame.h` in backticks are files of this tree. A name without a folder may be anywhere.
+    """`daemon/job/` and `frame.h` in backticks are files of this tree; without a folder they may be anywhere.
     A path that begins with no folder of the tree is not checked."""
     names = {path.name for path in tracked()}
     missing = []

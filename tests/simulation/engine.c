@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A model of the engine, with what was measured on a real one: a collective completes on a node only when all nodes have
- * launched that sequence number; after a kill some nodes see it complete and others never do; a stopped node finds its
- * completions when it wakes; an abort ends everything on the node that asks for it, and nowhere else.
+ * A model of the engine, with what was measured on a real one: a collective completes on a node only when all
+ * nodes have launched that sequence number; after a kill some nodes see it complete and others never do; a
+ * stopped node finds its completions when it wakes; an abort ends everything on the node that asks for it,
+ * and nowhere else.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,8 +53,11 @@ static void build(uint32_t proc, const struct action *action) {
         comm->epoch[proc] = w.proc[proc].epoch;
         for (uint32_t i = 0; i < w.n_procs && comm->built == comm->set; i++)
                 if (comm->set >> i & 1)
-                        queue_put((struct event){ .at = w.now + 1 + rnd(5), .kind = EVENT_BUILT, .proc = i,
-                                                  .epoch = comm->epoch[i], .a = (uint32_t)(comm - w.comm) });
+                        queue_put((struct event){ .at = w.now + 1 + rnd(5),
+                                                  .kind = EVENT_BUILT,
+                                                  .proc = i,
+                                                  .epoch = comm->epoch[i],
+                                                  .a = (uint32_t)(comm - w.comm) });
 }
 
 void engine_built(const struct event *event) {
@@ -90,7 +94,8 @@ static void launch(uint32_t proc, const struct action *action) {
         struct collective *c;
 
         if (comm == NULL || action->seq != comm->launched[action->lane][proc] + 1) {
-                violate(RULE_COUNTS, "node %u launches %llu on lane %u of a communicator where it is not the next", proc,
+                violate(RULE_COUNTS,
+                        "node %u launches %llu on lane %u of a communicator where it is not the next", proc,
                         (unsigned long long)action->seq, action->lane);
                 return;
         }
@@ -107,8 +112,13 @@ static void launch(uint32_t proc, const struct action *action) {
                 if ((comm->set >> i & 1) == 0)
                         continue;
                 *next = (*next > w.now ? *next : w.now) + 1 + rnd(rnd(8) == 0 ? 12 : 3);
-                queue_put((struct event){ .at = *next, .kind = EVENT_DONE, .proc = i, .epoch = comm->epoch[i],
-                                          .a = (uint32_t)(comm - w.comm), .b = action->lane, .c = action->seq });
+                queue_put((struct event){ .at = *next,
+                                          .kind = EVENT_DONE,
+                                          .proc = i,
+                                          .epoch = comm->epoch[i],
+                                          .a = (uint32_t)(comm - w.comm),
+                                          .b = action->lane,
+                                          .c = action->seq });
         }
 }
 
@@ -121,14 +131,16 @@ void engine_done(const struct event *event) {
         if (comm->dead >> event->proc & 1)
                 return;
         if (generation_equal(node->comm, comm->name) && event->c > node->lane[event->b].completed + 1) {
-                at(1, EVENT_DONE, event->proc, event->a, event->b, event->c);   /* in order, also for who wakes */
+                at(1, EVENT_DONE, event->proc, event->a, event->b,
+                   event->c); /* in order, also for who wakes */
                 return;
         }
         for (uint32_t i = 0; i < w.n_procs; i++) {
                 if ((comm->set >> i & 1) == 0)
                         continue;
                 if ((!w.proc[i].alive || w.proc[i].epoch != comm->epoch[i]) && rnd(2) == 0)
-                        comm->dead |= UINT64_C(1) << event->proc;       /* it waits for bytes that will never come */
+                        comm->dead |= UINT64_C(1)
+                                      << event->proc; /* it waits for bytes that will never come */
                 held |= !linked(event->proc, i);
         }
         if (held) {
@@ -145,12 +157,8 @@ void engine_act(uint32_t proc, const struct action *action) {
         struct comm *comm;
 
         switch (action->kind) {
-        case ACTION_BUILD:
-                build(proc, action);
-                break;
-        case ACTION_LAUNCH:
-                launch(proc, action);
-                break;
+        case ACTION_BUILD: build(proc, action); break;
+        case ACTION_LAUNCH: launch(proc, action); break;
         case ACTION_DROP:
                 comm = engine_find(action->comm);
                 if (comm != NULL)
@@ -163,7 +171,6 @@ void engine_act(uint32_t proc, const struct action *action) {
                         at(1 + rnd(3), EVENT_ABORTED, proc, (uint32_t)(comm - w.comm), 0, 0);
                 }
                 break;
-        default:
-                break;
+        default: break;
         }
 }

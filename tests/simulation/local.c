@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lies between trainers and the machine in a real daemon: reductions that read arenas, results that are written into
- * them, and what a node without members gives.
+ * What lies between trainers and the machine in a real daemon: reductions that read arenas, results that are
+ * written into them, and what a node without members gives.
  */
 #include <string.h>
 
@@ -41,8 +41,12 @@ bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
         for (uint32_t lane = 0; lane < N_LANES; lane++)
                 planned[lane] = w.planned[track][lane];
         memset(local, 0, sizeof(*local));
-        *local = (struct local){ .active = true, .serial = serial, .generation = generation, .members = members_in(p),
-                                 .number = p->node.track[track].committed + 1, .opened = w.now };
+        *local = (struct local){ .active = true,
+                                 .serial = serial,
+                                 .generation = generation,
+                                 .members = members_in(p),
+                                 .number = p->node.track[track].committed + 1,
+                                 .opened = w.now };
         local->active = node_open(&p->node, w.now, generation, track, planned);
         if (local->active)
                 restart_note_open(proc, track, local->number);
@@ -53,8 +57,8 @@ bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
 void local_look(uint32_t proc) {
         struct proc *p = &w.proc[proc];
 
-        if (!p->alive || p->stopped || !p->has_node || p->node.phase != NODE_RUNNING || p->node.suspended || alone(p) ||
-            members_in(p) > 0)
+        if (!p->alive || p->stopped || !p->has_node || p->node.phase != NODE_RUNNING || p->node.suspended ||
+            alone(p) || members_in(p) > 0)
                 return;
         for (uint32_t track = 0; track < TRACKS; track++) {
                 if (p->local[track].active || !local_open(proc, p->node.generation, track))
@@ -139,7 +143,8 @@ void local_result(uint32_t proc, uint32_t lane, const struct collective *c) {
         struct local *local = &w.proc[proc].local[track];
         uint32_t item;
 
-        if ((c->payload >> proc & 1) == 0 || c->serial[proc] != local->serial || !local->active || local->cancelled)
+        if ((c->payload >> proc & 1) == 0 || c->serial[proc] != local->serial || !local->active ||
+            local->cancelled)
                 return;
         item = item_of(track, lane, local->results[lane]++);
         local->good[item] = !c->mixed && c->members == w.proc[proc].node.world;

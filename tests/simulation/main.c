@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs schedules, one for each seed, on all CPUs, and counts where faults struck. Ends with 1 if a rule was violated, with 2
- * if only a pair of phase and fault was struck too seldom.
+ * Runs schedules, one for each seed, on all CPUs, and counts where faults struck. Ends with 1 if a rule was
+ * violated, with 2 if only a pair of phase and fault was struck too seldom.
  *
  *   simulation [--schedules N] [--seed S] [--jobs J] [--coverage] [--trace]
  *   simulation-planted --list | --plant BUG [--schedules N] [--seed S] [--jobs J] [--trace]
  *
- * The second one has bugs in it. It runs schedules until the one that was switched on violates the rule that it is meant to,
- * and ends with 1 if that does not happen.
+ * The second one has bugs in it. It runs schedules until the one that was switched on violates the rule that
+ * it is meant to, and ends with 1 if that does not happen.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,8 +74,7 @@ static bool plant(const char *name, int *ret_rule) {
         return false;
 }
 
-static void list_bugs(void) {
-}
+static void list_bugs(void) {}
 #endif
 
 struct tally {
@@ -86,12 +85,13 @@ static struct options {
         uint64_t schedules, seed;
         unsigned jobs;
         bool trace, coverage;
-        int expect;                     /* the rule that is to be violated; -1: none */
+        int expect; /* the rule that is to be violated; -1: none */
 } o = { .schedules = 100000, .expect = -1 };
 
 static void usage(void) {
-        fprintf(stderr, "simulation [--schedules N] [--seed S] [--jobs J] [--coverage] [--trace]\n"
-                        "simulation-planted --list | --plant BUG [--schedules N] [--seed S] [--jobs J] [--trace]\n");
+        fprintf(stderr,
+                "simulation [--schedules N] [--seed S] [--jobs J] [--coverage] [--trace]\n"
+                "simulation-planted --list | --plant BUG [--schedules N] [--seed S] [--jobs J] [--trace]\n");
         exit(64);
 }
 
@@ -202,7 +202,8 @@ static bool print_coverage(const struct tally *tally) {
                         enough &= n >= least;
                 }
         }
-        printf("\n%s: each pair at least %llu times\n", enough ? "enough" : "NOT ENOUGH", (unsigned long long)least);
+        printf("\n%s: each pair at least %llu times\n", enough ? "enough" : "NOT ENOUGH",
+               (unsigned long long)least);
         return enough;
 }
 
@@ -222,8 +223,8 @@ static uint64_t print_violations(const struct tally *tally, int *ret_rule) {
                         continue;
                 if (rule == o.expect || *ret_rule == RULE_NONE)
                         *ret_rule = rule;
-                printf("VIOLATED %s in %llu schedules, first: --seed %llu --trace\n", rule_names[rule], (unsigned long long)n,
-                       (unsigned long long)first);
+                printf("VIOLATED %s in %llu schedules, first: --seed %llu --trace\n", rule_names[rule],
+                       (unsigned long long)n, (unsigned long long)first);
                 all += n;
         }
         return all;
@@ -237,7 +238,8 @@ int main(int argc, char **argv) {
         int rule;
 
         parse(argc, argv);
-        tally = mmap(NULL, sizeof(*tally) * o.jobs, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        tally = mmap(NULL, sizeof(*tally) * o.jobs, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                     0);
         if (tally == MAP_FAILED) {
                 perror("mmap");
                 return 1;

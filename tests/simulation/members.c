@@ -1,33 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trainers: each synchronises first in a generation, then does steps of two plans, and operations, one behind or inside the
- * other. Its state is a hash of all that it has applied.
+ * Trainers: each synchronises first in a generation, then does steps of two plans, and operations, one behind
+ * or inside the other. Its state is a hash of all that it has applied.
  */
 #include <string.h>
 
 #include "gradsync.pb-c.h"
 #include "sim.h"
 
-/* What trainers do, one behind the other: OPEN begins a unit, GIVE makes all that is left of it ready, WAIT is for its outcome.
- * Each one opens what it opens in the same order everywhere, and needs nothing that another one could not give. */
+/* What trainers do, one behind the other: OPEN begins a unit, GIVE makes all that is left of it ready, WAIT
+ * is for its outcome. Each one opens what it opens in the same order everywhere, and needs nothing that
+ * another one could not give. */
 enum { END, OPEN, GIVE, WAIT };
 enum { O = TRACK_OPERATION, A = TRACK_STEP, B };
 enum { SCRIPT_SYNC, N_SCRIPTS = 8 };
 
-static const struct { uint8_t what, track; } script[N_SCRIPTS][12] = {
+static const struct {
+        uint8_t what, track;
+} script[N_SCRIPTS][12] = {
         [SCRIPT_SYNC] = { { GIVE, O }, { WAIT, O } },
         { { GIVE, A }, { WAIT, A } },
         { { GIVE, O }, { WAIT, O }, { GIVE, B }, { WAIT, B } },
         { { OPEN, A }, { GIVE, B }, { WAIT, B }, { GIVE, A }, { WAIT, A } },
         { { OPEN, A }, { GIVE, O }, { WAIT, O }, { GIVE, A }, { WAIT, A } },
         { { OPEN, A }, { GIVE, B }, { GIVE, A }, { WAIT, A }, { WAIT, B } },
-        { { OPEN, B }, { OPEN, A }, { GIVE, O }, { WAIT, O }, { GIVE, A }, { WAIT, A }, { GIVE, B }, { WAIT, B } },
+        { { OPEN, B },
+          { OPEN, A },
+          { GIVE, O },
+          { WAIT, O },
+          { GIVE, A },
+          { WAIT, A },
+          { GIVE, B },
+          { WAIT, B } },
         { { OPEN, B }, { GIVE, A }, { WAIT, A }, { GIVE, A }, { WAIT, A }, { GIVE, B }, { WAIT, B } },
 };
 
 /* The next script depends on nothing but what is committed, so all members play the same one. */
 static uint32_t next_script(const struct node *node) {
-        return 1 + (uint32_t)((w.program + node->track[A].committed + 3 * node->track[B].committed) % (N_SCRIPTS - 1));
+        return 1 + (uint32_t)((w.program + node->track[A].committed + 3 * node->track[B].committed) %
+                              (N_SCRIPTS - 1));
 }
 
 static void later(uint32_t proc, uint32_t index) {
@@ -52,10 +63,21 @@ static void begin(uint32_t proc, uint32_t index, uint32_t number) {
 struct membership_request wish_of(uint64_t member, uint32_t index, uint64_t identity) {
         bool spare = identity >= SPARES, ranked = w.ranked && !spare;
 
-        return (struct membership_request){
-                .member = member, .min_world = w.min_world, .max_world = w.max_world, .adapts = true, .identity = identity,
-                .instance = member, .timeout = spare ? 0 : 1500, .last_call = 10, .grace = 100, .incarnation = 1, .spare = spare,
-                .has_slot = !spare, .slot = spare ? 0 : index, .has_rank = ranked, .rank = ranked ? (uint32_t)identity - 1 : 0 };
+        return (struct membership_request){ .member = member,
+                                            .min_world = w.min_world,
+                                            .max_world = w.max_world,
+                                            .adapts = true,
+                                            .identity = identity,
+                                            .instance = member,
+                                            .timeout = spare ? 0 : 1500,
+                                            .last_call = 10,
+                                            .grace = 100,
+                                            .incarnation = 1,
+                                            .spare = spare,
+                                            .has_slot = !spare,
+                                            .slot = spare ? 0 : index,
+                                            .has_rank = ranked,
+                                            .rank = ranked ? (uint32_t)identity - 1 : 0 };
 }
 
 void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct tag *tag, uint64_t hash) {
@@ -63,10 +85,15 @@ void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct 
         uint32_t epoch = trainer->epoch + 1;
         struct membership_request wish;
 
-        *trainer = (struct trainer){ .state = TRAINER_JOINING, .id = ++w.next_member, .identity = identity,
-                                     .epoch = epoch, .tag = *tag, .hash = hash };
+        *trainer = (struct trainer){ .state = TRAINER_JOINING,
+                                     .id = ++w.next_member,
+                                     .identity = identity,
+                                     .epoch = epoch,
+                                     .tag = *tag,
+                                     .hash = hash };
         truth_hired(trainer->id, identity);
-        trace("%u hires member %llu with step %llu", proc, (unsigned long long)trainer->id, (unsigned long long)tag->step);
+        trace("%u hires member %llu with step %llu", proc, (unsigned long long)trainer->id,
+              (unsigned long long)tag->step);
         wish = wish_of(trainer->id, index, identity);
         node_join(&w.proc[proc].node, w.now, &wish, tag);
 }
@@ -179,7 +206,8 @@ static bool give(uint32_t proc, struct trainer *trainer, uint32_t track) {
 /* The next line of its script, or a part of it. */
 static void play(uint32_t proc, uint32_t index) {
         struct trainer *trainer = &w.proc[proc].trainer[index];
-        uint32_t what = script[trainer->script][trainer->line].what, track = script[trainer->script][trainer->line].track;
+        uint32_t what = script[trainer->script][trainer->line].what,
+                 track = script[trainer->script][trainer->line].track;
 
         if (what == END) {
                 begin(proc, index, next_script(&w.proc[proc].node));
@@ -189,8 +217,9 @@ static void play(uint32_t proc, uint32_t index) {
                 trainer->state = TRAINER_WAITING;
                 return;
         }
-        if ((what == OPEN && !local_open(proc, trainer->generation, track)) || (what == GIVE && !give(proc, trainer, track))) {
-                trainer->state = TRAINER_WAITING;       /* for a word about another generation */
+        if ((what == OPEN && !local_open(proc, trainer->generation, track)) ||
+            (what == GIVE && !give(proc, trainer, track))) {
+                trainer->state = TRAINER_WAITING; /* for a word about another generation */
                 return;
         }
         if (what == WAIT) {
@@ -199,7 +228,7 @@ static void play(uint32_t proc, uint32_t index) {
         }
         if (what != GIVE || trainer->item[track] == w.items[track])
                 trainer->line++;
-        if (trainer->state == TRAINER_READYING)         /* not turned away by what its data has led to */
+        if (trainer->state == TRAINER_READYING) /* not turned away by what its data has led to */
                 later(proc, index);
 }
 
@@ -240,11 +269,11 @@ static void enter(uint32_t proc, const struct action *action) {
 
                 if (trainer->state == TRAINER_NONE || trainer->id != action->member)
                         continue;
-                if (trainer->received) {        /* the daemon does not know of it, so it counts for nothing */
+                if (trainer->received) { /* the daemon does not know of it, so it counts for nothing */
                         trainer->tag = (struct tag){ 0 };
                         trainer->hash = 0;
                 }
-                if (w.proc[proc].awaits)        /* it is in without them: a node like any other that comes */
+                if (w.proc[proc].awaits) /* it is in without them: a node like any other that comes */
                         truth_lost(proc);
                 w.proc[proc].awaits = false;
                 hear_news(proc, i);
@@ -283,7 +312,8 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
 }
 
 /* Steps of different plans are committed in different orders on different nodes. */
-void member_hear(uint32_t proc, struct trainer *trainer, uint32_t track, struct generation generation, uint64_t number) {
+void member_hear(uint32_t proc, struct trainer *trainer, uint32_t track, struct generation generation,
+                 uint64_t number) {
         trainer->known[track] = number;
         if (!track_is_step(track))
                 return;
@@ -333,7 +363,9 @@ static void committed(uint32_t proc, const struct action *action) {
                 if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_AWAY || !trainer->in ||
                     (trainer->returns && trainer->known[action->track] >= action->number))
                         continue;
-                *news = (struct news){ .come = true, .generation = action->generation, .number = action->number };
+                *news = (struct news){ .come = true,
+                                       .generation = action->generation,
+                                       .number = action->number };
                 for (uint32_t k = 0; k < node->n; k++)
                         if (node->member[k].request.member == trainer->id)
                                 news->tag = node->member[k].tag;
@@ -347,7 +379,8 @@ static void mismatched(uint32_t proc, uint32_t track) {
                 struct trainer *trainer = &w.proc[proc].trainer[i];
 
                 hear_news(proc, i);
-                if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_AWAY || !trainer->in || script[trainer->script][trainer->line].track != track)
+                if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_AWAY || !trainer->in ||
+                    script[trainer->script][trainer->line].track != track)
                         continue;
                 trainer->epoch++;
                 trainer->item[track] = 0;
@@ -363,7 +396,8 @@ static void interrupt(uint32_t proc, enum trainer_state state) {
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &w.proc[proc].trainer[i];
 
-                if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_OVER || trainer->state == TRAINER_AWAY)
+                if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_OVER ||
+                    trainer->state == TRAINER_AWAY)
                         continue;
                 if (state == TRAINER_WAITING && !trainer->in)
                         continue;
@@ -393,10 +427,11 @@ void member_act(uint32_t proc, const struct action *action) {
         struct local *local = &w.proc[proc].local[action->track];
 
         if (w.trace && action->kind >= ACTION_CANCEL)
-                trace("%u: action %d track %d number %llu member %llu rank %u/%u source %u behind %d gen %u.%llx", proc,
-                      action->kind, action->track, (unsigned long long)action->number, (unsigned long long)action->member,
-                      action->rank, action->world, action->source, action->behind, action->generation.number,
-                      (unsigned long long)action->generation.term);
+                trace("%u: action %d track %d number %llu member %llu rank %u/%u source %u behind %d "
+                      "gen %u.%llx",
+                      proc, action->kind, action->track, (unsigned long long)action->number,
+                      (unsigned long long)action->member, action->rank, action->world, action->source,
+                      action->behind, action->generation.number, (unsigned long long)action->generation.term);
         truth_loss(proc, action);
         switch (action->kind) {
         case ACTION_CANCEL:
@@ -425,9 +460,7 @@ void member_act(uint32_t proc, const struct action *action) {
                 truth_lost(proc);
                 interrupt(proc, TRAINER_JOINING);
                 break;
-        case ACTION_REFUSED:
-                refused(proc, action->member, action->end);
-                break;
+        case ACTION_REFUSED: refused(proc, action->member, action->end); break;
         case ACTION_ENDED: interrupt(proc, TRAINER_OVER); break;
         default: break;
         }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A daemon that is restarted: its trainers live on, come back in any order, or not at all, and say what they know. Beside their
- * words there may be the trace that the former run has left. What the daemon makes of both is the machine's own code; here is what
- * a real one does around it.
+ * A daemon that is restarted: its trainers live on, come back in any order, or not at all, and say what they
+ * know. Beside their words there may be the trace that the former run has left. What the daemon makes of both
+ * is the machine's own code; here is what a real one does around it.
  */
 #include <string.h>
 
@@ -172,7 +172,8 @@ static void put_units(uint32_t proc, const struct words_unit unit[TRACKS], struc
         }
 }
 
-/* Those who have told belong to the latest generation that one of them knows, the others ask for a place like anybody who comes. */
+/* Those who have told belong to the latest generation that one of them knows, the others ask for a place like
+ * anybody who comes. */
 static void restore(uint32_t proc) {
         static struct message report;
         struct word word[MAX_PROCS * MAX_TRAINERS] = { 0 };

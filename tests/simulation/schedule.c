@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One schedule: a small world made from a seed, faults that strike when the coordinator is in a certain phase, and the
- * end, when everything has been repaired and everybody must have come on.
+ * One schedule: a small world made from a seed, faults that strike when the coordinator is in a certain
+ * phase, and the end, when everything has been repaired and everybody must have come on.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,17 +10,25 @@
 #include "sim.h"
 
 uint64_t hits[N_PHASES][N_FAULTS];
-const char *const phase_names[N_PHASES] = { "form", "take", "run", "open", "doubt", "hold", "stop", "freeze", "cut", "abort", "verdict", "newgen" };
-const char *const fault_names[N_FAULTS] = { "member-kill", "node-kill", "coordinator-kill", "node-stop", "coordinator-stop",
-                                            "partition", "link", "leave", "twin", "restart", "upgrade" };
+const char *const phase_names[N_PHASES] = { "form", "take",   "run", "open",  "doubt",   "hold",
+                                            "stop", "freeze", "cut", "abort", "verdict", "newgen" };
+const char *const fault_names[N_FAULTS] = {
+        "member-kill", "node-kill", "coordinator-kill", "node-stop", "coordinator-stop", "partition", "link",
+        "leave",       "twin",      "restart",          "upgrade"
+};
 
 #define HEARTBEAT 20u
-#define GIVE_UP 900u            /* by then a fault that waits for its phase strikes no more */
-#define GENTLE 40u              /* an absence that costs nobody his place: shorter than the grace */
-#define TOO_LONG 6000u          /* … and this long after the last repair everybody must have come on */
+#define GIVE_UP 900u   /* by then a fault that waits for its phase strikes no more */
+#define GENTLE 40u     /* an absence that costs nobody his place: shorter than the grace */
+#define TOO_LONG 6000u /* … and this long after the last repair everybody must have come on */
 
-static const struct machine_times times = { .heartbeat = HEARTBEAT, .patience = 130, .death = 200, .abandon = 320, .drain = 80,
-                                            .build = 120, .lease = 120 };
+static const struct machine_times times = { .heartbeat = HEARTBEAT,
+                                            .patience = 130,
+                                            .death = 200,
+                                            .abandon = 320,
+                                            .drain = 80,
+                                            .build = 120,
+                                            .lease = 120 };
 
 static struct effects effects;
 
@@ -93,7 +101,8 @@ struct coordinator *serving(uint32_t *ret_proc) {
         for (uint32_t i = 0; i < w.n_candidates; i++) {
                 struct coordinator *c = &w.proc[i].coordinator;
 
-                if (w.proc[i].alive && !w.proc[i].stopped && c->serving && (found == NULL || c->term > found->term)) {
+                if (w.proc[i].alive && !w.proc[i].stopped && c->serving &&
+                    (found == NULL || c->term > found->term)) {
                         found = c;
                         *ret_proc = i;
                 }
@@ -150,22 +159,27 @@ static struct tag file_of(uint32_t index) {
 }
 
 static uint32_t pick_trainer(uint32_t proc) {
-        for (uint32_t i = 0, index = rnd(MAX_TRAINERS); i < MAX_TRAINERS; i++, index = (index + 1) % MAX_TRAINERS)
-                if (w.proc[proc].trainer[index].state > TRAINER_AWAY && w.proc[proc].trainer[index].state != TRAINER_OVER &&
-                    !w.proc[proc].trainer[index].leaving)
+        for (uint32_t i = 0, index = rnd(MAX_TRAINERS); i < MAX_TRAINERS;
+             i++, index = (index + 1) % MAX_TRAINERS)
+                if (w.proc[proc].trainer[index].state > TRAINER_AWAY &&
+                    w.proc[proc].trainer[index].state != TRAINER_OVER && !w.proc[proc].trainer[index].leaving)
                         return index;
         return MAX_TRAINERS;
 }
 
 static uint32_t pick_node(void) {
         for (uint32_t i = 0, proc = rnd(w.n_procs); i < w.n_procs; i++, proc = (proc + 1) % w.n_procs)
-                if (w.proc[proc].has_node && w.proc[proc].alive && !w.proc[proc].stopped && pick_trainer(proc) < MAX_TRAINERS)
+                if (w.proc[proc].has_node && w.proc[proc].alive && !w.proc[proc].stopped &&
+                    pick_trainer(proc) < MAX_TRAINERS)
                         return proc;
         return MAX_PROCS;
 }
 
-static void heal_later(uint32_t delay, enum event_kind kind, uint32_t proc, uint32_t a, uint32_t b, uint64_t c) {
-        struct event event = { .at = w.now + delay, .kind = kind, .proc = proc, .epoch = UINT32_MAX, .a = a, .b = b, .c = c };
+static void heal_later(uint32_t delay, enum event_kind kind, uint32_t proc, uint32_t a, uint32_t b,
+                       uint64_t c) {
+        struct event event = {
+                .at = w.now + delay, .kind = kind, .proc = proc, .epoch = UINT32_MAX, .a = a, .b = b, .c = c
+        };
 
         w.healing++;
         queue_put(event);
@@ -192,7 +206,7 @@ static void kill_proc(uint32_t proc) {
                         member_kill(proc, i);
         }
         if (!p->candidate && rnd(3) == 0)
-                heal_later(1, EVENT_HEAL, 0, 0, 0, 0);  /* it never comes back */
+                heal_later(1, EVENT_HEAL, 0, 0, 0, 0); /* it never comes back */
         else
                 heal_later(20 + rnd(400), EVENT_START, proc, survive, 0, 0);
 }
@@ -230,7 +244,8 @@ static void restart_later(uint32_t proc, bool orderly) {
 
 static void healed(void);
 
-/* It opens no step from now on, and ends when what is begun has come to its end; or after a while, as if it were killed. */
+/* It opens no step from now on, and ends when what is begun has come to its end; or after a while, as if it
+ * were killed. */
 static void begin_end(uint32_t proc) {
         w.proc[proc].ending = true;
         heal_later(0, EVENT_ENDING, proc, 0, w.proc[proc].epoch, 0);
@@ -239,7 +254,8 @@ static void begin_end(uint32_t proc) {
 static void end_orderly(const struct event *event) {
         struct proc *p = &w.proc[event->proc];
 
-        if (p->alive && p->epoch == event->b && (p->stopped || (!restart_is_quiet(event->proc) && event->a < 20)))
+        if (p->alive && p->epoch == event->b &&
+            (p->stopped || (!restart_is_quiet(event->proc) && event->a < 20)))
                 heal_later(2 + rnd(4), EVENT_ENDING, event->proc, event->a + !p->stopped, event->b, 0);
         else if (p->alive && p->epoch == event->b)
                 restart_later(event->proc, restart_is_quiet(event->proc));
@@ -337,7 +353,7 @@ static void fault_event(void) {
                 return;
         phase = phase_of(c);
         if (fault->at_phase && phase != fault->phase)
-                return;                 /* it waits for the next time */
+                return; /* it waits for the next time */
         if (fault->fault != FAULT_MEMBER_KILL && fault->fault != FAULT_LEAVE && fault->fault != FAULT_TWIN)
                 w.personal = false;
         if (!strike(fault->fault, proc)) {
@@ -364,7 +380,8 @@ static void restart(const struct event *event) {
         memset(p->trace, 0, sizeof(p->trace));
         for (uint32_t i = 0; i < MAX_TRAINERS; i++)
                 if (p->trainer[i].state != TRAINER_NONE)
-                        member_hire(event->proc, i, p->trainer[i].identity, &p->trainer[i].tag, p->trainer[i].hash);
+                        member_hire(event->proc, i, p->trainer[i].identity, &p->trainer[i].tag,
+                                    p->trainer[i].hash);
                 else if (!event->a && p->has_node && rnd(4) != 0)
                         member_hire(event->proc, i, identity_of(event->proc, i), &(struct tag){ 0 }, 0);
 }
@@ -384,12 +401,16 @@ void schedule_event(const struct event *event) {
                 healed();
         } else if (event->kind == EVENT_HIRE) {
                 if (p->stopped) {
-                        queue_put((struct event){ .at = p->wakes + 1, .kind = EVENT_HIRE, .proc = event->proc, .a = event->a,
+                        queue_put((struct event){ .at = p->wakes + 1,
+                                                  .kind = EVENT_HIRE,
+                                                  .proc = event->proc,
+                                                  .a = event->a,
                                                   .epoch = UINT32_MAX });
                         return;
                 }
                 if (p->alive && p->trainer[event->a].state == TRAINER_NONE)
-                        member_hire(event->proc, event->a, identity_of(event->proc, event->a), &(struct tag){ 0 }, 0);
+                        member_hire(event->proc, event->a, identity_of(event->proc, event->a),
+                                    &(struct tag){ 0 }, 0);
                 healed();
         } else {
                 if (event->a == 1 && p->epoch == event->b)
@@ -405,7 +426,8 @@ void schedule_event(const struct event *event) {
 
 /* Which fault leads to the phase in which the one that is meant shall strike. */
 static void plan_prelude(enum phase phase) {
-        static const enum fault to_cut[] = { FAULT_MEMBER_KILL }, to_abort[] = { FAULT_NODE_KILL, FAULT_LINK };
+        static const enum fault to_cut[] = { FAULT_MEMBER_KILL },
+                                to_abort[] = { FAULT_NODE_KILL, FAULT_LINK };
         struct plan_fault *fault = &w.fault[w.n_faults];
 
         if (phase == PHASE_HOLD || phase == PHASE_STOP) {
@@ -458,7 +480,9 @@ static void make_plan(void) {
         w.items[TRACK_OPERATION] = 2;
         for (uint32_t track = 0; track < TRACKS; track++)
                 for (uint32_t item = 0; item < w.items[track]; item++) {
-                        w.item_lane[track][item] = track == TRACK_STEP ? item % 2 : track == TRACK_OPERATION ? N_LANES - 1 : 2;
+                        w.item_lane[track][item] = track == TRACK_STEP        ? item % 2
+                                                   : track == TRACK_OPERATION ? N_LANES - 1
+                                                                              : 2;
                         w.planned[track][w.item_lane[track][item]]++;
                 }
 }
@@ -548,7 +572,8 @@ static bool waits_as_spare(const struct trainer *trainer) {
         return trainer->state == TRAINER_JOINING && trainer->identity >= SPARES;
 }
 
-/* The world has no room for a spare; or there is none, and the spares that wait for one are too few to make it. */
+/* The world has no room for a spare; or there is none, and the spares that wait for one are too few to make
+ * it. */
 static bool spares_may_wait(void) {
         uint32_t in = 0, spares = 0, others = 0;
 
@@ -577,7 +602,8 @@ static bool finished(void) {
 
                         if (may_wait && waits_as_spare(trainer))
                                 continue;
-                        if (trainer->state != TRAINER_NONE && trainer->state != TRAINER_OVER && trainer->commits < 2)
+                        if (trainer->state != TRAINER_NONE && trainer->state != TRAINER_OVER &&
+                            trainer->commits < 2)
                                 return false;
                 }
         return true;
@@ -592,7 +618,8 @@ static void deliver(const struct event *event) {
         case EVENT_TICK:
                 if (p->has_node)
                         node_tick(&p->node, w.now);
-                p->coordinator.hold = p->candidate && rnd(4) == 0;      /* its daemon lets no generation begin just now */
+                p->coordinator.hold =
+                        p->candidate && rnd(4) == 0; /* its daemon lets no generation begin just now */
                 if (p->candidate)
                         coordinator_tick(&p->coordinator, w.now);
                 at(HEARTBEAT / 2, EVENT_TICK, event->proc, 0, 0, 0);

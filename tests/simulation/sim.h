@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A world of daemons, members and a bad network in virtual time, driven by one seed. The machines in it are the daemon's own
- * object files; everything else is a model: the engine with the facts that were measured on a real one, trainers, the
- * part of the daemon between both. truth.c holds what really happened, and judges.
+ * A world of daemons, members and a bad network in virtual time, driven by one seed. The machines in it are
+ * the daemon's own object files; everything else is a model: the engine with the facts that were measured on
+ * a real one, trainers, the part of the daemon between both. truth.c holds what really happened, and judges.
  */
 #pragma once
 
@@ -17,87 +17,157 @@
 #define MAX_TRAINERS 3u
 #define MAX_ITEMS 4u
 #define MAX_COMMS 128u
-#define TRACKS 3u               /* operations, and the steps of two plans */
-#define N_LANES 4u              /* two of the first plan, one of the second, one of operations */
-#define SPARES 1000u            /* identities of spares begin here */
-#define RING 16u                /* collectives of a lane that are kept: more than any window */
+#define TRACKS 3u    /* operations, and the steps of two plans */
+#define N_LANES 4u   /* two of the first plan, one of the second, one of operations */
+#define SPARES 1000u /* identities of spares begin here */
+#define RING 16u     /* collectives of a lane that are kept: more than any window */
 #define MAX_FAULTS 6u
 
-/* Where the coordinator is when a fault strikes; what strikes. Each pair of them is counted. OPEN: a step is open; DOUBT: and
- * a node is prepared for it, but does not know the outcome. */
-enum phase { PHASE_FORM, PHASE_TAKE, PHASE_RUN, PHASE_OPEN, PHASE_DOUBT, PHASE_HOLD, PHASE_STOP, PHASE_FREEZE, PHASE_CUT, PHASE_ABORT,
-             PHASE_VERDICT, PHASE_NEWGEN, N_PHASES };
-enum fault { FAULT_MEMBER_KILL, FAULT_NODE_KILL, FAULT_COORDINATOR_KILL, FAULT_NODE_STOP, FAULT_COORDINATOR_STOP,
-             FAULT_PARTITION, FAULT_LINK, FAULT_LEAVE, FAULT_TWIN, FAULT_RESTART, FAULT_UPGRADE, N_FAULTS };
+/* Where the coordinator is when a fault strikes; what strikes. Each pair of them is counted. OPEN: a step is
+ * open; DOUBT: and a node is prepared for it, but does not know the outcome. */
+enum phase {
+        PHASE_FORM,
+        PHASE_TAKE,
+        PHASE_RUN,
+        PHASE_OPEN,
+        PHASE_DOUBT,
+        PHASE_HOLD,
+        PHASE_STOP,
+        PHASE_FREEZE,
+        PHASE_CUT,
+        PHASE_ABORT,
+        PHASE_VERDICT,
+        PHASE_NEWGEN,
+        N_PHASES
+};
+enum fault {
+        FAULT_MEMBER_KILL,
+        FAULT_NODE_KILL,
+        FAULT_COORDINATOR_KILL,
+        FAULT_NODE_STOP,
+        FAULT_COORDINATOR_STOP,
+        FAULT_PARTITION,
+        FAULT_LINK,
+        FAULT_LEAVE,
+        FAULT_TWIN,
+        FAULT_RESTART,
+        FAULT_UPGRADE,
+        N_FAULTS
+};
 
 /* What must always hold. */
-enum rule { RULE_NONE, RULE_SAME_STATE, RULE_TRUE_SUM, RULE_ARENA, RULE_RANK, RULE_GENERATION, RULE_TERM, RULE_WAIT,
-            RULE_COUNTS, RULE_FENCED, RULE_LOSS, RULE_RESTART, RULE_NO_FAULT, RULE_ONE_FAULT, N_RULES };
+enum rule {
+        RULE_NONE,
+        RULE_SAME_STATE,
+        RULE_TRUE_SUM,
+        RULE_ARENA,
+        RULE_RANK,
+        RULE_GENERATION,
+        RULE_TERM,
+        RULE_WAIT,
+        RULE_COUNTS,
+        RULE_FENCED,
+        RULE_LOSS,
+        RULE_RESTART,
+        RULE_NO_FAULT,
+        RULE_ONE_FAULT,
+        N_RULES
+};
 
-enum event_kind { EVENT_MESSAGE, EVENT_TICK, EVENT_DONE, EVENT_BUILT, EVENT_ABORTED, EVENT_UNREACHABLE, EVENT_REDUCED,
-                  EVENT_FANNED, EVENT_QUIET, EVENT_TRAINER, EVENT_TOLD, EVENT_REJOIN, EVENT_RESTORE, EVENT_START, EVENT_ENDING, EVENT_HIRE, EVENT_FAULT, EVENT_HEAL };
+enum event_kind {
+        EVENT_MESSAGE,
+        EVENT_TICK,
+        EVENT_DONE,
+        EVENT_BUILT,
+        EVENT_ABORTED,
+        EVENT_UNREACHABLE,
+        EVENT_REDUCED,
+        EVENT_FANNED,
+        EVENT_QUIET,
+        EVENT_TRAINER,
+        EVENT_TOLD,
+        EVENT_REJOIN,
+        EVENT_RESTORE,
+        EVENT_START,
+        EVENT_ENDING,
+        EVENT_HIRE,
+        EVENT_FAULT,
+        EVENT_HEAL
+};
 
 struct event {
         uint64_t at;
-        uint32_t order;                 /* of equal times: random */
+        uint32_t order; /* of equal times: random */
         enum event_kind kind;
-        uint32_t proc, epoch;           /* dropped if the process has another epoch by then */
+        uint32_t proc, epoch; /* dropped if the process has another epoch by then */
         uint32_t a, b;
         uint64_t c;
 };
 
 /* AWAY: its daemon is gone, and it has not come back into its job yet. */
-enum trainer_state { TRAINER_NONE, TRAINER_AWAY, TRAINER_JOINING, TRAINER_READYING, TRAINER_WAITING, TRAINER_OVER };
+enum trainer_state {
+        TRAINER_NONE,
+        TRAINER_AWAY,
+        TRAINER_JOINING,
+        TRAINER_READYING,
+        TRAINER_WAITING,
+        TRAINER_OVER
+};
 
 /* The end of a unit, which the daemon has said and the trainer not heard yet. */
-struct news { bool come; struct generation generation; uint64_t number; struct tag tag; };
+struct news {
+        bool come;
+        struct generation generation;
+        uint64_t number;
+        struct tag tag;
+};
 
 struct trainer {
         enum trainer_state state;
         uint64_t id, identity;
-        uint32_t epoch;                 /* counts what it was told to begin: older events are not its own any more */
+        uint32_t epoch; /* counts what it was told to begin: older events are not its own any more */
         struct tag tag;
-        uint64_t hash;                  /* its state: everything that it has applied */
+        uint64_t hash; /* its state: everything that it has applied */
         bool behind, in, leaving;
         struct generation generation;
         uint32_t rank, world;
-        uint32_t script, line;          /* what it does now */
-        uint32_t item[TRACKS];          /* next one to be ready */
-        bool done[TRACKS];              /* the unit that it has given everything to is committed */
-        uint64_t known[TRACKS];         /* units that it has heard to be committed */
+        uint32_t script, line;  /* what it does now */
+        uint32_t item[TRACKS];  /* next one to be ready */
+        bool done[TRACKS];      /* the unit that it has given everything to is committed */
+        uint64_t known[TRACKS]; /* units that it has heard to be committed */
         struct news news[TRACKS];
         uint32_t slot;
-        uint64_t place;                 /* the id of its place */
-        bool orderly, resumed, ended;   /* see struct word */
-        bool told, returns;             /* AWAY: has said everything; and then: comes back into its place */
-        bool received;                  /* has the source's state, which its node does not know yet */
-        uint32_t commits;               /* since the world was healed */
+        uint64_t place;               /* the id of its place */
+        bool orderly, resumed, ended; /* see struct word */
+        bool told, returns;           /* AWAY: has said everything; and then: comes back into its place */
+        bool received;                /* has the source's state, which its node does not know yet */
+        uint32_t commits;             /* since the world was healed */
 };
 
 /* The daemon's part between machine, arenas and engine: one open unit of a track. */
 struct local {
         bool active, cancelled, told, empty;
-        bool open;                      /* data may be reduced */
-        bool spoilt;                    /* … but the results cannot be written */
+        bool open;   /* data may be reduced */
+        bool spoilt; /* … but the results cannot be written */
         uint32_t serial;
         struct generation generation;
-        uint64_t number, opened;        /* opened: when */
+        uint64_t number, opened; /* opened: when */
         uint32_t members, ready[MAX_ITEMS];
-        bool begun[MAX_ITEMS];          /* the data was touched */
+        bool begun[MAX_ITEMS]; /* the data was touched */
         bool reduced[MAX_ITEMS], fanned[MAX_ITEMS], good[MAX_ITEMS];
         uint32_t n_ready, offered[N_LANES], results[N_LANES], tasks;
 };
 
 struct proc {
         bool alive, stopped, has_node, candidate;
-        bool ending;                    /* it will end when nothing is begun */
-        bool expects;                   /* started anew, with trainers on their way back */
-        bool awaits;                    /* … and their words have not become a report */
-        bool may_resume;                /* nothing is void in the generation that follows, if all of them are in it */
+        bool ending;     /* it will end when nothing is begun */
+        bool expects;    /* started anew, with trainers on their way back */
+        bool awaits;     /* … and their words have not become a report */
+        bool may_resume; /* nothing is void in the generation that follows, if all of them are in it */
         uint32_t former_world;
-        struct trace trace[TRACKS], past[TRACKS];       /* left to the next run; by the former one */
+        struct trace trace[TRACKS], past[TRACKS]; /* left to the next run; by the former one */
         struct local former[TRACKS];
-        uint32_t epoch;                 /* counts starts */
+        uint32_t epoch; /* counts starts */
         uint64_t wakes;
         struct trainer trainer[MAX_TRAINERS];
         struct local local[TRACKS];
@@ -106,13 +176,13 @@ struct proc {
 };
 
 struct collective {
-        uint64_t seq;                   /* which one of the lane this is now */
-        uint64_t launched;              /* by whom */
+        uint64_t seq;      /* which one of the lane this is now */
+        uint64_t launched; /* by whom */
         uint64_t number;
         enum launch_kind kind;
         uint32_t track;
-        uint64_t index, value, payload;         /* payload: nodes that have launched what they call a payload, */
-        uint32_t serial[MAX_PROCS];             /* … of which unit of theirs */
+        uint64_t index, value, payload; /* payload: nodes that have launched what they call a payload, */
+        uint32_t serial[MAX_PROCS];     /* … of which unit of theirs */
         uint32_t members;               /* whose data is in it */
         bool mixed;                     /* not the same thing on all nodes: no result that anybody may use */
 };
@@ -122,38 +192,43 @@ struct comm {
         uint64_t set, built, dead;
         uint32_t epoch[MAX_PROCS];
         uint64_t launched[N_LANES][MAX_PROCS];
-        uint64_t next_at[N_LANES][MAX_PROCS];   /* when the latest one completes there: in order */
+        uint64_t next_at[N_LANES][MAX_PROCS]; /* when the latest one completes there: in order */
         struct collective ring[N_LANES][RING];
 };
 
-struct plan_fault { bool armed, done, at_phase; enum phase phase; enum fault fault; uint64_t at; };
+struct plan_fault {
+        bool armed, done, at_phase;
+        enum phase phase;
+        enum fault fault;
+        uint64_t at;
+};
 
 struct world {
         uint64_t seed, rng, now;
         bool trace;
-        bool traced;                            /* daemons leave a trace to the next run */
+        bool traced; /* daemons leave a trace to the next run */
         uint32_t n_procs, n_candidates, min_world, max_world;
         uint32_t items[TRACKS], item_lane[TRACKS][MAX_ITEMS], planned[TRACKS][N_LANES];
         bool grows, ranked;
-        bool crowded;                           /* there are spares: who is slow finds his place taken */
-        uint32_t program;                       /* which scripts are played when */
+        bool crowded;     /* there are spares: who is slow finds his place taken */
+        uint32_t program; /* which scripts are played when */
         enum { FILES_NONE, FILES_SAME, FILES_DIFFER } files;
         struct proc proc[MAX_PROCS];
         struct comm comm[MAX_COMMS];
         uint32_t n_comms;
         uint64_t next_member;
-        uint32_t size[MAX_PROCS];               /* members at the beginning */
-        uint32_t spares[MAX_PROCS];             /* trainers of it that wait for a place, one bit each */
-        uint64_t cut_off[MAX_PROCS];            /* whom nothing of this process reaches */
-        uint64_t bad_link[MAX_PROCS];           /* … in the engine */
+        uint32_t size[MAX_PROCS];     /* members at the beginning */
+        uint32_t spares[MAX_PROCS];   /* trainers of it that wait for a place, one bit each */
+        uint64_t cut_off[MAX_PROCS];  /* whom nothing of this process reaches */
+        uint64_t bad_link[MAX_PROCS]; /* … in the engine */
         uint8_t dropped[MAX_PROCS][MAX_PROCS];
         struct plan_fault fault[MAX_FAULTS];
         uint32_t n_faults, n_done;
-        uint32_t healing;                       /* restarts, wake-ups and repairs still to come */
-        bool gentle;                            /* no fault so far can have cost anybody his place */
-        bool upgraded;                          /* the last fault was an orderly restart, all come back in time */
-        bool personal;                          /* … can have cost anybody but single members their places */
-        uint64_t healed;                        /* when the last one came */
+        uint32_t healing; /* restarts, wake-ups and repairs still to come */
+        bool gentle;      /* no fault so far can have cost anybody his place */
+        bool upgraded;    /* the last fault was an orderly restart, all come back in time */
+        bool personal;    /* … can have cost anybody but single members their places */
+        uint64_t healed;  /* when the last one came */
         enum rule violated;
 };
 
@@ -188,12 +263,14 @@ void member_event(const struct event *event);
 void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct tag *tag, uint64_t hash);
 void member_kill(uint32_t proc, uint32_t index);
 void member_leave(uint32_t proc, uint32_t index);
-bool member_twin(uint32_t proc, uint32_t index);        /* a newer process of the same identity comes */
+bool member_twin(uint32_t proc, uint32_t index); /* a newer process of the same identity comes */
 
-void member_return(uint32_t proc, uint32_t index);      /* into its place, as a member that the daemon has not seen before */
+void member_return(uint32_t proc,
+                   uint32_t index); /* into its place, as a member that the daemon has not seen before */
 bool member_returned(uint32_t proc, uint64_t member);
 void member_vanish(uint32_t proc, uint32_t index);
-void member_hear(uint32_t proc, struct trainer *trainer, uint32_t track, struct generation generation, uint64_t number);
+void member_hear(uint32_t proc, struct trainer *trainer, uint32_t track, struct generation generation,
+                 uint64_t number);
 struct membership_request wish_of(uint64_t member, uint32_t index, uint64_t identity);
 
 /* restart.c */
@@ -209,15 +286,15 @@ void restart_event(const struct event *event);
 bool restart_resumes(uint32_t proc);
 
 /* local.c */
-bool local_open(uint32_t proc, struct generation generation, uint32_t track);   /* false: absorbed */
-void local_opened(uint32_t proc, uint32_t track);       /* from now on data may be touched */
+bool local_open(uint32_t proc, struct generation generation, uint32_t track); /* false: absorbed */
+void local_opened(uint32_t proc, uint32_t track); /* from now on data may be touched */
 void local_reduce(uint32_t proc, uint32_t track, uint32_t item);
 void local_reduced(uint32_t proc, uint32_t track, uint32_t item);
 void local_result(uint32_t proc, uint32_t lane, const struct collective *collective);
 void local_fanned(uint32_t proc, uint32_t track, uint32_t item);
-void local_quiet(uint32_t proc, uint32_t track);        /* once nothing touches arenas any more */
-void local_spoil(uint32_t proc);        /* a member takes its memory with it */
-void local_look(uint32_t proc);         /* what a node without members does of itself */
+void local_quiet(uint32_t proc, uint32_t track); /* once nothing touches arenas any more */
+void local_spoil(uint32_t proc);                 /* a member takes its memory with it */
+void local_look(uint32_t proc);                  /* what a node without members does of itself */
 
 /* schedule.c */
 void schedule_make(uint64_t seed);
@@ -233,15 +310,15 @@ void truth_message(uint32_t proc, const struct message *message);
 void truth_generation(uint32_t proc, struct trainer *trainer, const struct action *action);
 void truth_outcome(uint32_t proc, const struct action *action);
 void truth_hired(uint64_t member, uint64_t identity);
-void truth_gone(uint64_t member, uint32_t cause);       /* the first cause counts */
-void truth_differs(struct generation generation, uint64_t number);      /* members call different operations */
+void truth_gone(uint64_t member, uint32_t cause);                  /* the first cause counts */
+void truth_differs(struct generation generation, uint64_t number); /* members call different operations */
 void truth_loss(uint32_t proc, const struct action *action);
 /* What the words say by a rule of its own: `resumes` and what the node goes on from must agree with it. */
-void truth_restored(uint32_t proc, const struct word *word, struct word_step (*about)[MAX_PROCS * MAX_TRAINERS], uint32_t n,
-                    bool resumes);
+void truth_restored(uint32_t proc, const struct word *word,
+                    struct word_step (*about)[MAX_PROCS * MAX_TRAINERS], uint32_t n, bool resumes);
 void truth_restarted(uint32_t proc);
 void truth_resumed(uint32_t proc, bool resumed);
-void truth_lost(uint32_t proc);          /* its node is no survivor of its generation any more */
+void truth_lost(uint32_t proc); /* its node is no survivor of its generation any more */
 void truth_serving(uint32_t proc);
 void truth_write(uint32_t proc, const struct local *local);
 void truth_before(uint32_t proc, const struct message *message);

@@ -16,30 +16,50 @@ struct fact {
         struct generation name, comm;
         uint64_t set, term, round, entered;
         uint32_t from, world;
-        uint64_t member[MAX_PROCS * MAX_TRAINERS];      /* by rank */
-        bool known;                                     /* what those who are not behind hold: */
+        uint64_t member[MAX_PROCS * MAX_TRAINERS]; /* by rank */
+        bool known;                                /* what those who are not behind hold: */
         uint64_t hash;
         struct tag tag;
-        struct generation before;                       /* where the survivors come from, and */
-        uint64_t committed;                             /* the last step that they were told there */
+        struct generation before; /* where the survivors come from, and */
+        uint64_t committed;       /* the last step that they were told there */
 };
 
 /* What the members of a process were told, as long as their node is a survivor of its generation. */
-static struct { bool survivor; struct generation generation; uint64_t committed, number[TRACKS]; } heard[MAX_PROCS];
+static struct {
+        bool survivor;
+        struct generation generation;
+        uint64_t committed, number[TRACKS];
+} heard[MAX_PROCS];
 
 /* What a node that was restarted should go on from, and whether nothing is void then. */
-static struct { bool resumes, come; uint64_t step[TRACKS]; } restored[MAX_PROCS];
+static struct {
+        bool resumes, come;
+        uint64_t step[TRACKS];
+} restored[MAX_PROCS];
 
 static struct fact fact[MAX_GENERATIONS];
 static uint32_t n_facts;
-static struct { uint64_t term; uint32_t proc, epoch; } served[MAX_TERMS];
+static struct {
+        uint64_t term;
+        uint32_t proc, epoch;
+} served[MAX_TERMS];
 static uint32_t n_served;
-static struct { struct generation generation; uint64_t number; uint32_t track; } voided[MAX_VOIDS];
+static struct {
+        struct generation generation;
+        uint64_t number;
+        uint32_t track;
+} voided[MAX_VOIDS];
 static uint32_t n_voided;
-static struct { uint64_t identity; uint32_t cause; } person[MAX_MEMBERS];     /* by member; cause: gone, and why */
-static struct { struct generation generation; uint64_t number; } differs[MAX_VOIDS];
+static struct {
+        uint64_t identity;
+        uint32_t cause;
+} person[MAX_MEMBERS]; /* by member; cause: gone, and why */
+static struct {
+        struct generation generation;
+        uint64_t number;
+} differs[MAX_VOIDS];
 static uint32_t n_differs;
-static struct generation interrupted[MAX_PROCS];        /* what members know to have lost somebody */
+static struct generation interrupted[MAX_PROCS]; /* what members know to have lost somebody */
 static uint64_t judged_term, judged_round;
 static bool ended, refused;
 static struct node before;
@@ -47,7 +67,8 @@ static struct track track_before[TRACKS];
 static bool compare;
 
 const char *const rule_names[N_RULES] = {
-        "none", "same-state", "true-sum", "arena", "rank", "generation", "term", "wait", "counts", "fenced", "loss", "restart", "no-fault", "one-fault",
+        "none", "same-state", "true-sum", "arena", "rank",    "generation", "term",
+        "wait", "counts",     "fenced",   "loss",  "restart", "no-fault",   "one-fault",
 };
 
 void truth_reset(void) {
@@ -98,8 +119,8 @@ static void note_newgen(uint32_t proc, const struct message *m) {
                 known->round = m->round;
                 known->from = proc;
                 known->world = m->world;
-        } else if (known->set != m->set || known->world != m->world || known->round != m->round || known->term != m->term ||
-                   known->from != proc || !generation_equal(known->comm, m->comm)) {
+        } else if (known->set != m->set || known->world != m->world || known->round != m->round ||
+                   known->term != m->term || known->from != proc || !generation_equal(known->comm, m->comm)) {
                 violate(RULE_GENERATION, "generation %u of term %llx is made twice", m->generation.number,
                         (unsigned long long)m->generation.term);
         }
@@ -117,8 +138,8 @@ static void note_verdict(uint32_t proc, const struct message *m) {
         for (uint32_t lane = 0; lane < N_LANES; lane++)
                 for (uint32_t i = 0; i < w.n_procs; i++)
                         if ((comm->set >> i & 1) && comm->launched[lane][i] != c->cut[lane])
-                                violate(RULE_COUNTS, "node %u has launched %llu on lane %u, the cut is %llu", i,
-                                        (unsigned long long)comm->launched[lane][i], lane,
+                                violate(RULE_COUNTS, "node %u has launched %llu on lane %u, the cut is %llu",
+                                        i, (unsigned long long)comm->launched[lane][i], lane,
                                         (unsigned long long)c->cut[lane]);
 }
 
@@ -132,7 +153,7 @@ void truth_message(uint32_t proc, const struct message *m) {
         else if (m->kind == ORDER_REFUSE)
                 refused = true;
         else if (m->kind == ORDER_FENCE)
-                w.personal = false;     /* too slow: taken for gone with all its members */
+                w.personal = false; /* too slow: taken for gone with all its members */
 }
 
 /* A new run of its daemon says anew what the former one has said. */
@@ -155,9 +176,11 @@ static void compare_told(uint32_t proc, struct fact *f, const struct action *act
                         f->before = heard[proc].generation;
                         f->committed = heard[proc].committed;
                 }
-                if (generation_equal(f->before, heard[proc].generation) && f->committed != heard[proc].committed)
-                        violate(RULE_SAME_STATE, "survivors of generation %u were told %llu and %llu", f->before.number,
-                                (unsigned long long)f->committed, (unsigned long long)heard[proc].committed);
+                if (generation_equal(f->before, heard[proc].generation) &&
+                    f->committed != heard[proc].committed)
+                        violate(RULE_SAME_STATE, "survivors of generation %u were told %llu and %llu",
+                                f->before.number, (unsigned long long)f->committed,
+                                (unsigned long long)heard[proc].committed);
         }
         heard[proc].survivor = true;
         heard[proc].generation = action->generation;
@@ -170,8 +193,8 @@ void truth_generation(uint32_t proc, struct trainer *trainer, const struct actio
         struct fact *f = find(action->generation);
 
         if (f == NULL || action->rank >= MAX_PROCS * MAX_TRAINERS || action->rank >= action->world) {
-                violate(RULE_RANK, "member %llu has rank %u of %u", (unsigned long long)trainer->id, action->rank,
-                        action->world);
+                violate(RULE_RANK, "member %llu has rank %u of %u", (unsigned long long)trainer->id,
+                        action->rank, action->world);
                 return;
         }
         if (f->member[action->rank] != 0 && f->member[action->rank] != trainer->id)
@@ -182,8 +205,9 @@ void truth_generation(uint32_t proc, struct trainer *trainer, const struct actio
                 f->entered = w.now;
         compare_told(proc, f, action);
         if (trainer->generation.number >= action->generation.number)
-                violate(RULE_GENERATION, "member %llu comes from generation %u into %u", (unsigned long long)trainer->id,
-                        trainer->generation.number, action->generation.number);
+                violate(RULE_GENERATION, "member %llu comes from generation %u into %u",
+                        (unsigned long long)trainer->id, trainer->generation.number,
+                        action->generation.number);
         for (uint32_t track = 0; track < TRACKS; track++)
                 if (w.proc[proc].local[track].active)
                         violate(RULE_ARENA, "a new generation while the daemon has the arena of member %llu",
@@ -193,7 +217,8 @@ void truth_generation(uint32_t proc, struct trainer *trainer, const struct actio
         if (action->behind)
                 return;
         if (f->known && f->hash != trainer->hash)
-                violate(RULE_SAME_STATE, "member %llu (step %llu) and an earlier one (step %llu) go on from other states",
+                violate(RULE_SAME_STATE,
+                        "member %llu (step %llu) and an earlier one (step %llu) go on from other states",
                         (unsigned long long)trainer->id, (unsigned long long)trainer->tag.step,
                         (unsigned long long)f->tag.step);
         f->known = true;
@@ -205,7 +230,8 @@ uint64_t truth_state(struct generation generation, struct tag *ret_tag) {
         const struct fact *f = find(generation);
 
         if (f == NULL || !f->known) {
-                violate(RULE_SAME_STATE, "nobody in generation %u has the state that the others take", generation.number);
+                violate(RULE_SAME_STATE, "nobody in generation %u has the state that the others take",
+                        generation.number);
                 return 0;
         }
         *ret_tag = f->tag;
@@ -214,8 +240,8 @@ uint64_t truth_state(struct generation generation, struct tag *ret_tag) {
 
 static void note_void(const struct action *action) {
         for (uint32_t i = 0; i < n_voided; i++)
-                if (generation_equal(voided[i].generation, action->generation) && voided[i].number == action->number &&
-                    voided[i].track == action->track)
+                if (generation_equal(voided[i].generation, action->generation) &&
+                    voided[i].number == action->number && voided[i].track == action->track)
                         return;
         if (n_voided < MAX_VOIDS) {
                 voided[n_voided].generation = action->generation;
@@ -224,7 +250,8 @@ static void note_void(const struct action *action) {
         }
 }
 
-/* Two worlds of one job: something has begun, and was committed, in a generation after a later one had been entered. */
+/* Two worlds of one job: something has begun, and was committed, in a generation after a later one had been
+ * entered. */
 static void look_for_two_worlds(uint32_t proc, const struct local *local, const struct action *action) {
         for (uint32_t i = 0; i < n_facts; i++)
                 if (fact[i].entered > 0 && fact[i].entered < local->opened &&
@@ -235,7 +262,8 @@ static void look_for_two_worlds(uint32_t proc, const struct local *local, const 
 
 static bool is_different(const struct action *action) {
         for (uint32_t i = 0; i < n_differs; i++)
-                if (generation_equal(differs[i].generation, action->generation) && differs[i].number == action->number)
+                if (generation_equal(differs[i].generation, action->generation) &&
+                    differs[i].number == action->number)
                         return true;
         return false;
 }
@@ -288,11 +316,12 @@ void truth_serving(uint32_t proc) {
 
 void truth_write(uint32_t proc, const struct local *local) {
         if (local->told)
-                violate(RULE_ARENA, "node %u writes into arenas of step %llu, which its members have back", proc,
-                        (unsigned long long)local->number);
+                violate(RULE_ARENA, "node %u writes into arenas of step %llu, which its members have back",
+                        proc, (unsigned long long)local->number);
 }
 
-/* What comes from a coordinator whose term is over, or is meant for another run of the node, changes nothing. */
+/* What comes from a coordinator whose term is over, or is meant for another run of the node, changes nothing.
+ */
 void truth_before(uint32_t proc, const struct message *m) {
         const struct node *node = &w.proc[proc].node;
 
@@ -307,13 +336,14 @@ void truth_after(uint32_t proc, const struct message *m) {
         const struct node *node = &w.proc[proc].node, *was = &before;
 
         if (!compare || node->suspended != was->suspended || node->phase == NODE_LEAVING)
-                return;         /* or time has come for what it does of itself */
+                return; /* or time has come for what it does of itself */
         if (node->term != was->term || node->round != was->round || node->phase != was->phase ||
             node->n != was->n || !generation_equal(node->generation, was->generation) ||
             memcmp(node->track, track_before, sizeof(track_before)) != 0 ||
             memcmp(node->lane, was->lane, sizeof(node->lane)) != 0)
-                violate(RULE_FENCED, "%s of term %llx has changed node %u, which is in term %llx", message_name(m->kind),
-                        (unsigned long long)m->term, proc, (unsigned long long)was->term);
+                violate(RULE_FENCED, "%s of term %llx has changed node %u, which is in term %llx",
+                        message_name(m->kind), (unsigned long long)m->term, proc,
+                        (unsigned long long)was->term);
 }
 
 void truth_hired(uint64_t member, uint64_t identity) {
@@ -359,17 +389,20 @@ void truth_loss(uint32_t proc, const struct action *action) {
                                 action->generation.number);
                 interrupted[proc] = action->generation;
         }
-        if (action->kind == ACTION_VOID && !action->behind && !known && !w.proc[proc].local[action->track].empty && w.proc[proc].node.phase != NODE_ENDED)
-                violate(RULE_LOSS, "node %u says void in generation %u, and has not said why", proc, action->generation.number);
+        if (action->kind == ACTION_VOID && !action->behind && !known &&
+            !w.proc[proc].local[action->track].empty && w.proc[proc].node.phase != NODE_ENDED)
+                violate(RULE_LOSS, "node %u says void in generation %u, and has not said why", proc,
+                        action->generation.number);
 }
 
-/* Restarts, by the rule that daemons went by before there was one protocol for all of it, member by member. */
+/* Restarts, by the rule that daemons went by before there was one protocol for all of it, member by member.
+ */
 static bool is_of(const struct word *word, uint32_t generation) {
         return word->told && word->generation == generation;
 }
 
-static bool goes_on(const struct word *word, const struct word_step *about, uint32_t n, const struct trace *past, uint32_t items,
-                    uint32_t generation, uint64_t *ret_step) {
+static bool goes_on(const struct word *word, const struct word_step *about, uint32_t n,
+                    const struct trace *past, uint32_t items, uint32_t generation, uint64_t *ret_step) {
         bool heard_all = true, orderly = true, launched = true;
         uint64_t step = 0;
 
@@ -383,15 +416,18 @@ static bool goes_on(const struct word *word, const struct word_step *about, uint
 
                 heard_all &= !about[i].known || about[i].step == step || told;
                 orderly &= is_of(&word[i], generation) && word[i].orderly;
-                launched &= is_of(&word[i], generation) && about[i].known && about[i].step == step && about[i].launched > 0;
+                launched &= is_of(&word[i], generation) && about[i].known && about[i].step == step &&
+                            about[i].launched > 0;
         }
         *ret_step = step;
-        return heard_all && (orderly || !launched ||
-                             (past->known && (past->step < step + 1 || (past->step == step + 1 && !past->begun))));
+        return heard_all &&
+               (orderly || !launched ||
+                (past->known && (past->step < step + 1 || (past->step == step + 1 && !past->begun))));
 }
 
 /* What the former run has said, and nobody who is back has heard, is not said. */
-static void forget_unheard(uint32_t proc, uint32_t track, const struct word *word, const struct word_step *about, uint32_t n) {
+static void forget_unheard(uint32_t proc, uint32_t track, const struct word *word,
+                           const struct word_step *about, uint32_t n) {
         uint64_t step = 0;
 
         for (uint32_t i = 0; i < n; i++)
@@ -403,8 +439,8 @@ static void forget_unheard(uint32_t proc, uint32_t track, const struct word *wor
         heard[proc].number[track] = step;
 }
 
-void truth_restored(uint32_t proc, const struct word *word, struct word_step (*about)[MAX_PROCS * MAX_TRAINERS], uint32_t n,
-                    bool resumes) {
+void truth_restored(uint32_t proc, const struct word *word,
+                    struct word_step (*about)[MAX_PROCS * MAX_TRAINERS], uint32_t n, bool resumes) {
         uint32_t generation = words_generation(word, n);
         bool expected = w.n_procs == 1, current = true, entered = true;
 
@@ -416,17 +452,18 @@ void truth_restored(uint32_t proc, const struct word *word, struct word_step (*a
         expected &= current || entered;
         for (uint32_t track = TRACK_STEP; track < TRACKS; track++) {
                 forget_unheard(proc, track, word, about[track], n);
-                expected &= goes_on(word, about[track], n, &w.proc[proc].past[track], w.items[track], generation,
-                                    &restored[proc].step[track]);
+                expected &= goes_on(word, about[track], n, &w.proc[proc].past[track], w.items[track],
+                                    generation, &restored[proc].step[track]);
         }
         if (expected != resumes)
-                violate(RULE_RESTART, "node %u %s, by the words it %s", proc, resumes ? "resumes" : "does not resume",
-                        expected ? "should" : "should not");
+                violate(RULE_RESTART, "node %u %s, by the words it %s", proc,
+                        resumes ? "resumes" : "does not resume", expected ? "should" : "should not");
         restored[proc].come = w.n_procs == 1;
         restored[proc].resumes = expected;
 }
 
-/* Where nothing is called void, nothing that is not committed may have been begun; and what is committed is what the words say. */
+/* Where nothing is called void, nothing that is not committed may have been begun; and what is committed is
+ * what the words say. */
 void truth_resumed(uint32_t proc, bool resumed) {
         for (uint32_t track = TRACK_STEP; track < TRACKS; track++) {
                 const struct local *former = &w.proc[proc].former[track];
@@ -434,10 +471,12 @@ void truth_resumed(uint32_t proc, bool resumed) {
 
                 if (restored[proc].come && committed != restored[proc].step[track])
                         violate(RULE_RESTART, "node %u goes on after step %llu, the words say %llu", proc,
-                                (unsigned long long)committed, (unsigned long long)restored[proc].step[track]);
+                                (unsigned long long)committed,
+                                (unsigned long long)restored[proc].step[track]);
                 for (uint32_t item = 0; item < w.items[track] && resumed; item++)
                         if (former->active && former->begun[item] && former->number > committed)
-                                violate(RULE_TRUE_SUM, "node %u goes on with arenas of which item %u was begun", proc, item);
+                                violate(RULE_TRUE_SUM,
+                                        "node %u goes on with arenas of which item %u was begun", proc, item);
         }
         restored[proc].come = false;
         w.upgraded &= resumed;
@@ -455,10 +494,12 @@ void truth_end(void) {
         if (w.n_done == 0 && (n_voided > 0 || ended || (refused && !w.grows)))
                 violate(RULE_NO_FAULT, "%u steps are void, and nobody has done anything", n_voided);
         if (w.n_done == 1 && (ended || (refused && !w.crowded)) && w.gentle)
-                violate(RULE_ONE_FAULT, "somebody is turned away, though all members and nodes are back at once");
+                violate(RULE_ONE_FAULT,
+                        "somebody is turned away, though all members and nodes are back at once");
         if (w.n_done == 1 && w.fault[0].fault == FAULT_UPGRADE && w.upgraded && n_voided > 0)
                 violate(RULE_ONE_FAULT, "%u steps are void after an orderly restart", n_voided);
         for (uint32_t track = TRACK_STEP; track < TRACKS && w.n_done == 1; track++)
                 if (count_voided(track) > 2)
-                        violate(RULE_ONE_FAULT, "%u steps of a plan are void after one fault", count_voided(track));
+                        violate(RULE_ONE_FAULT, "%u steps of a plan are void after one fault",
+                                count_voided(track));
 }

@@ -11,7 +11,7 @@
 #define MAX_SLOTS 1024u
 #define SLOT_MEMBERS 6u
 #define SLOT_GONE 32u
-#define SLOT_TEXT 24u           /* enough to see that there is one */
+#define SLOT_TEXT 24u /* enough to see that there is one */
 
 struct world w;
 
@@ -74,8 +74,13 @@ void queue_put(struct event event) {
 }
 
 void at(uint64_t delay, enum event_kind kind, uint32_t proc, uint32_t a, uint32_t b, uint64_t c) {
-        queue_put((struct event){ .at = w.now + delay, .kind = kind, .proc = proc, .epoch = w.proc[proc].epoch, .a = a,
-                                  .b = b, .c = c });
+        queue_put((struct event){ .at = w.now + delay,
+                                  .kind = kind,
+                                  .proc = proc,
+                                  .epoch = w.proc[proc].epoch,
+                                  .a = a,
+                                  .b = b,
+                                  .c = c });
 }
 
 bool next_event(struct event *ret) {
@@ -136,7 +141,8 @@ static void put_on_wire(const struct message *message, uint64_t delay) {
         struct slot *s;
         uint32_t index;
 
-        if (n_free == 0 || message->n_members > SLOT_MEMBERS || message->n_gone > SLOT_GONE || message->n_tracks > TRACKS) {
+        if (n_free == 0 || message->n_members > SLOT_MEMBERS || message->n_gone > SLOT_GONE ||
+            message->n_tracks > TRACKS) {
                 fprintf(stderr, "seed %llu: network is full\n", (unsigned long long)w.seed);
                 abort();
         }
@@ -160,10 +166,11 @@ void net_send(const struct message *message) {
                 return;
         truth_message(from, message);
         if (w.trace)
-                trace("%u -> %u %s term %llx round %llu gen %u.%llx end %d set %llx n %u", from, to, message_name(message->kind),
-                      (unsigned long long)message->term, (unsigned long long)message->round, message->generation.number,
-                      (unsigned long long)message->generation.term, message->end, (unsigned long long)message->set,
-                      message->n_members);
+                trace("%u -> %u %s term %llx round %llu gen %u.%llx end %d set %llx n %u", from, to,
+                      message_name(message->kind), (unsigned long long)message->term,
+                      (unsigned long long)message->round, message->generation.number,
+                      (unsigned long long)message->generation.term, message->end,
+                      (unsigned long long)message->set, message->n_members);
         if (from != to && (!reaches(from, to) || (rnd(32) == 0 && w.dropped[from][to]++ == 0)))
                 return;
         w.dropped[from][to] = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Node and coordinator of a job on one node, in one process: nothing is lost between them, nobody is ever silent, and nothing
- * but the waits of members depends on the time. What is delivered is the latest answer and the latest order.
+ * Node and coordinator of a job on one node, in one process: nothing is lost between them, nobody is ever
+ * silent, and nothing but the waits of members depends on the time. What is delivered is the latest answer
+ * and the latest order.
  */
 #pragma once
 
@@ -15,7 +16,7 @@
 #include "rendezvous/node.h"
 
 #define NEVER (UINT64_C(1) << 60)
-#define NOW (UINT64_C(1) << 50)         /* 35 years after the start of the clock */
+#define NOW (UINT64_C(1) << 50) /* 35 years after the start of the clock */
 #define SECOND 1000000u
 #define MAX_ACTED 128u
 
@@ -147,8 +148,14 @@ static inline void move_machines(uint32_t members, uint32_t tracks) {
 }
 
 static inline struct membership_request request(uint64_t id, uint32_t least, uint32_t most) {
-        return (struct membership_request){ .member = id, .pid = 100 + (int32_t)id, .min_world = least, .max_world = most,
-                                            .adapts = true, .grace = SECOND, .last_call = SECOND, .incarnation = 1 };
+        return (struct membership_request){ .member = id,
+                                            .pid = 100 + (int32_t)id,
+                                            .min_world = least,
+                                            .max_world = most,
+                                            .adapts = true,
+                                            .grace = SECOND,
+                                            .last_call = SECOND,
+                                            .incarnation = 1 };
 }
 
 static inline void join(struct membership_request request) {

@@ -12,8 +12,14 @@
 /* 2 to 3 members, who form with 2. */
 static inline struct job_join elastic(struct fixture *f) {
         return (struct job_join){
-                .name = "j", .uid = 1000, .pid = getpid(), .program = "t", .request = 7, .token = &f->token,
-                .owner = f, .owner_members = &f->members,
+                .name = "j",
+                .uid = 1000,
+                .pid = getpid(),
+                .program = "t",
+                .request = 7,
+                .token = &f->token,
+                .owner = f,
+                .owner_members = &f->members,
                 .membership = { .min_world = 2, .max_world = 3, .grace = GRACE, .adapts = true },
         };
 }
@@ -81,8 +87,10 @@ static inline int ready(struct fixture *f, uint32_t rank, uint32_t plan, uint64_
 }
 
 static inline int barrier(struct fixture *f, uint32_t rank, uint64_t sequence) {
-        return operation_call(f->member[rank], 11, &(struct operation_request){ .sequence = sequence,
-                              .kind = WIRE__OPERATION_KIND__BARRIER }, &f->refusal);
+        return operation_call(f->member[rank], 11,
+                              &(struct operation_request){ .sequence = sequence,
+                                                           .kind = WIRE__OPERATION_KIND__BARRIER },
+                              &f->refusal);
 }
 
 static inline void end_tasks(struct fixture *f) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A backend for tests of the job and session layers: it reduces nothing, keeps each submitted task until the test lets it end, and enforces
- * the contract: no arena is freed while a task uses it, no id twice, results only for known tasks, a room for one task at a time.
+ * A backend for tests of the job and session layers: it reduces nothing, keeps each submitted task until the
+ * test lets it end, and enforces the contract: no arena is freed while a task uses it, no id twice, results
+ * only for known tasks, a room for one task at a time.
  */
 #pragma once
 
@@ -14,7 +15,7 @@
 #include "backend/backend.h"
 #include "proto/memfd.h"
 
-#define FAKE_ROOM 40u                   /* bytes for each input */
+#define FAKE_ROOM 40u /* bytes for each input */
 
 struct backend_arena {
         int fd;
@@ -27,7 +28,7 @@ struct fake_task {
         struct backend_task task;
         struct backend_range input[LIMIT_WORLD], output[LIMIT_WORLD];
         bool cancelled;
-        unsigned punched;               /* as in struct backend_result; set by the test */
+        unsigned punched; /* as in struct backend_result; set by the test */
 };
 
 struct fake_backend {
@@ -37,10 +38,10 @@ struct fake_backend {
         struct fake_task task[64];
         unsigned n_tasks, n_arenas, submitted;
         bool inline_results, refuse_attach;
-        const struct backend_arena *punched;    /* what arena_check() finds a hole in */
-        int arena_error;                /* what arena_new() fails with */
-        int submit_error;               /* and submit() */
-        size_t room;                    /* what room() says; 0: FAKE_ROOM */
+        const struct backend_arena *punched; /* what arena_check() finds a hole in */
+        int arena_error;                     /* what arena_new() fails with */
+        int submit_error;                    /* and submit() */
+        size_t room;                         /* what room() says; 0: FAKE_ROOM */
         double sums[LIMIT_WORLD];
         uint64_t counts[LIMIT_WORLD];
 };
@@ -67,7 +68,7 @@ static uint64_t fake_arena_bytes(const struct backend_arena *arena) {
         return arena->bytes;
 }
 
-static struct fake_backend *fake_current;       /* arenas do not know their backend */
+static struct fake_backend *fake_current; /* arenas do not know their backend */
 
 static int fake_arena_attach(struct backend_arena *arena, struct refusal *refusal) {
         if (fake_current->refuse_attach)
@@ -76,8 +77,9 @@ static int fake_arena_attach(struct backend_arena *arena, struct refusal *refusa
         return 0;
 }
 
-static int fake_arena_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret_file,
-                            struct backend_arena **ret, struct refusal *refusal) {
+static int fake_arena_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes,
+                            struct memfd_file *ret_file, struct backend_arena **ret,
+                            struct refusal *refusal) {
         struct backend_arena *arena;
         char text[256];
         int r = memfd_check(fd, offset, bytes, ret_file, text, sizeof(text));
@@ -109,16 +111,21 @@ static void fake_arena_read(const struct backend_arena *arena, uint64_t offset, 
 static struct backend_arena *fake_arena_free(struct backend_arena *arena) {
         if (arena == NULL)
                 return NULL;
-        assert(arena->tasks == 0);      /* the daemon's last access has ended */
+        assert(arena->tasks == 0); /* the daemon's last access has ended */
         close(arena->fd);
         free(arena);
         fake_current->n_arenas--;
         return NULL;
 }
 
-static void fake_result(struct fake_backend *fake, const struct backend_task *task, bool cancelled, struct backend_result *ret) {
-        *ret = (struct backend_result){ .id = task->id, .cancelled = cancelled, .n_inputs = task->n_inputs, .sum_squares = 4,
-                                        .input_sum_squares = fake->sums, .input_nonfinite = fake->counts };
+static void fake_result(struct fake_backend *fake, const struct backend_task *task, bool cancelled,
+                        struct backend_result *ret) {
+        *ret = (struct backend_result){ .id = task->id,
+                                        .cancelled = cancelled,
+                                        .n_inputs = task->n_inputs,
+                                        .sum_squares = 4,
+                                        .input_sum_squares = fake->sums,
+                                        .input_nonfinite = fake->counts };
 }
 
 static size_t fake_room(const struct backend_task *task) {

@@ -7,13 +7,21 @@
 #include "job/private.h"
 #include "job/step.h"
 
-static inline int join_named(struct fixture *f, const char *name, uint32_t rank, uint32_t world, uint64_t incarnation) {
-        struct job_join join = { .name = name, .uid = 1000, .pid = getpid(), .program = "t", .request = 7,
+static inline int join_named(struct fixture *f, const char *name, uint32_t rank, uint32_t world,
+                             uint64_t incarnation) {
+        struct job_join join = { .name = name,
+                                 .uid = 1000,
+                                 .pid = getpid(),
+                                 .program = "t",
+                                 .request = 7,
                                  .token = &f->token,
-                                 .owner = f, .owner_members = &f->members };
+                                 .owner = f,
+                                 .owner_members = &f->members };
 
-        join.membership = (struct membership_request){ .min_world = world, .max_world = world,
-                                                       .has_rank = true, .rank = rank,
+        join.membership = (struct membership_request){ .min_world = world,
+                                                       .max_world = world,
+                                                       .has_rank = true,
+                                                       .rank = rank,
                                                        .incarnation = incarnation };
         return jobs_join(f->jobs, &join, &f->refusal);
 }
@@ -34,7 +42,8 @@ static inline void form(struct fixture *f, uint32_t world) {
 }
 
 /* Two buckets of one f32 parameter each, up to PLAN_ARENA. */
-static inline int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, const char *name, int *ret_fd) {
+static inline int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, const char *name,
+                           int *ret_fd) {
         Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
         Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
         Wire__PlanBuckets buckets = WIRE__PLAN_BUCKETS__INIT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The job layer over a backend whose tasks end when the test says so. What comes up is recorded as words, so that a test can
- * say in which order members hear what.
+ * The job layer over a backend whose tasks end when the test says so. What comes up is recorded as words, so
+ * that a test can say in which order members hear what.
  */
 #pragma once
 
@@ -15,19 +15,19 @@
 #include "gradsync.pb-c.h"
 #include "job/plan.h"
 
-#define MEMBERS 5               /* of a world, at most */
+#define MEMBERS 5 /* of a world, at most */
 
 struct fixture {
         struct loop *loop;
         struct users *accounts;
         struct fake_backend fake;
         struct jobs *jobs;
-        struct list members;            /* as a session keeps them */
+        struct list members; /* as a session keeps them */
         struct member *member[MEMBERS];
         struct loop_deferred exit;
         struct refusal refusal;
-        struct token token;             /* what joins bring */
-        uint64_t stall_takes;           /* us that it takes to tell of a stall; if any, loop_run() ends behind it */
+        struct token token;   /* what joins bring */
+        uint64_t stall_takes; /* us that it takes to tell of a stall; if any, loop_run() ends behind it */
 };
 
 static char heard[4096];
@@ -74,8 +74,7 @@ static void on_lost(struct job *job, const struct membership_loss *loss, const c
 }
 
 /* Nothing is kept back here. */
-static void on_flush(struct job *job) {
-}
+static void on_flush(struct job *job) {}
 
 static void on_regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
         fixture->member[member->rank] = member;
@@ -101,9 +100,18 @@ static void on_evict(struct member *member, const struct refusal *refusal) {
 }
 
 static const struct jobs_events events = {
-        .joined = on_joined, .refused = on_refused, .plan_agreed = on_agreed, .operation_done = on_operation,
-        .result = on_result, .outcome = on_outcome, .lost = on_lost, .flush = on_flush,
-        .regenerated = on_regenerated, .resumed = on_resumed, .stall = on_stall, .evict = on_evict,
+        .joined = on_joined,
+        .refused = on_refused,
+        .plan_agreed = on_agreed,
+        .operation_done = on_operation,
+        .result = on_result,
+        .outcome = on_outcome,
+        .lost = on_lost,
+        .flush = on_flush,
+        .regenerated = on_regenerated,
+        .resumed = on_resumed,
+        .stall = on_stall,
+        .evict = on_evict,
 };
 
 static void leave_loop(void *data) {
@@ -126,10 +134,10 @@ static void assert_heard(const char *what) {
 static int setup(void **state) {
         static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
         struct fixture *f = calloc(1, sizeof(*f));
-        struct jobs_config config = {
-                .events = &events, .step_deadline = 3600 * USEC_PER_SEC, .stall_notice = 60 * USEC_PER_SEC,
-                .staging_bytes = 65536
-        };
+        struct jobs_config config = { .events = &events,
+                                      .step_deadline = 3600 * USEC_PER_SEC,
+                                      .stall_notice = 60 * USEC_PER_SEC,
+                                      .staging_bytes = 65536 };
 
         loop_new(&f->loop);
         users_new(limits, &f->accounts);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One membership, and who asks for a place in it. The test says before how long the last call takes (CALL). */
+/* One membership, and who asks for a place in it. The test says before how long the last call takes (CALL).
+ */
 #pragma once
 
 #include "unit.h"
@@ -15,8 +16,13 @@ static struct refusal refusal;
 static uint64_t gone;
 
 static inline struct membership_request request(uint64_t member, uint32_t min, uint32_t max) {
-        return (struct membership_request){ .member = member, .pid = (int32_t)member + 100, .min_world = min, .max_world = max,
-                                            .grace = GRACE, .last_call = CALL, .adapts = true };
+        return (struct membership_request){ .member = member,
+                                            .pid = (int32_t)member + 100,
+                                            .min_world = min,
+                                            .max_world = max,
+                                            .grace = GRACE,
+                                            .last_call = CALL,
+                                            .adapts = true };
 }
 
 static inline struct membership_request ranked(uint64_t member, uint32_t world, uint32_t rank) {

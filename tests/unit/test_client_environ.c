@@ -2,7 +2,7 @@
 /* The launcher table and the places of the socket. */
 #include "unit.h"
 
-#undef fail                                     /* cmocka's macro; the library has a function of that name */
+#undef fail /* cmocka's macro; the library has a function of that name */
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,8 @@ static void test_each_row(void **state) {
 /* Each of them alone says that this process is not. */
 static void test_each_variable_of_a_launcher(void **state) {
         static const char *const variables[] = {
-                "GRADSYNC_JOB", "GRADSYNC_WORLD_SIZE", "GRADSYNC_RANK", "TORCHELASTIC_RUN_ID", "WORLD_SIZE", "RANK",
+                "GRADSYNC_JOB",         "GRADSYNC_WORLD_SIZE",  "GRADSYNC_RANK",
+                "TORCHELASTIC_RUN_ID",  "WORLD_SIZE",           "RANK",
                 "SLURM_STEP_NUM_TASKS", "JOB_COMPLETION_INDEX", "GRADSYNC_SPARE",
         };
 
@@ -132,7 +133,8 @@ static void test_a_spare_needs_no_rank(void **state) {
         assert_true(spare);
         SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_SPARE", "1", "GRADSYNC_RANK", "3");
         assert_int_equal(job().rank, 3);
-        SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_SPARE", "1", "JOB_COMPLETION_INDEX", "2");
+        SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_SPARE", "1", "JOB_COMPLETION_INDEX",
+            "2");
         assert_int_equal(job().rank, 2);
         SET("GRADSYNC_JOB", "j", "GRADSYNC_WORLD_SIZE", "4", "GRADSYNC_SPARE", "0");
         assert_null(job().launcher); /* and a rank is missing, as without it */

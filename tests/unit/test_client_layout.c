@@ -2,15 +2,15 @@
 /* Registered parameters, and the buckets that are made of them. */
 #include "unit.h"
 
-#undef fail                                     /* cmocka's macro; the library has a function of that name */
+#undef fail /* cmocka's macro; the library has a function of that name */
 
 #include <stdio.h>
 #include <string.h>
 
 #include "client/lib/base/fail.h"
+#include "client/lib/memory/registered.h"
 #include "client/lib/plan/layout.h"
 #include "client/lib/plan/params.h"
-#include "client/lib/memory/registered.h"
 #include "gradsync/gradsync.h"
 #include "proto/diagnosis.h"
 
@@ -106,10 +106,11 @@ static void test_parameters_are_never_split(void **state) {
         params_deinit(&params);
 }
 
-static struct gradsync_memory somewhere = { .map = { .bytes = 1 << 20 } }, elsewhere = { .map = { .bytes = 1 << 20 } };
+static struct gradsync_memory somewhere = { .map = { .bytes = 1 << 20 } },
+                              elsewhere = { .map = { .bytes = 1 << 20 } };
 
-static void put(struct params *params, const char *name, unsigned dtype, uint64_t elements, struct gradsync_memory *memory,
-                uint64_t offset) {
+static void put(struct params *params, const char *name, unsigned dtype, uint64_t elements,
+                struct gradsync_memory *memory, uint64_t offset) {
         assert_int_equal(params_add(params, name, dtype, 1, &elements, memory, offset), GRADSYNC_OK);
 }
 
@@ -136,7 +137,8 @@ static void test_registered_memory_without_gaps_is_cut_like_an_arena(void **stat
                 assert_int_equal(memory.bucket[b].bytes, arena.bucket[b].bytes);
                 assert_int_equal(memory.bucket[b].payload, arena.bucket[b].payload);
                 assert_ptr_equal(memory.bucket[b].memory, &somewhere);
-                assert_int_equal(memory.bucket[b].offset, memory.offset[memory.order[memory.bucket[b].first]]);
+                assert_int_equal(memory.bucket[b].offset,
+                                 memory.offset[memory.order[memory.bucket[b].first]]);
         }
         for (uint32_t i = 0; i < 5; i++)
                 assert_int_equal(memory.bucket_of[i], arena.bucket_of[i]);
@@ -191,8 +193,10 @@ static void test_parameters_lie_in_their_memory(void **state) {
         struct params params = { 0 };
         uint64_t elements = (1 << 18) - 16;
 
-        assert_int_equal(params_add(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, 128), GRADSYNC_INVALID);
-        assert_int_equal(params_add(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, UINT64_MAX - 63), GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, 128),
+                         GRADSYNC_INVALID);
+        assert_int_equal(params_add(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, UINT64_MAX - 63),
+                         GRADSYNC_INVALID);
         assert_int_equal(params_add(&params, "a", GRADSYNC_F32, 1, &elements, &somewhere, 64), GRADSYNC_OK);
         params_deinit(&params);
 }

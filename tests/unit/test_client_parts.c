@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sized structures, results of a step, error texts, the numbers that header and protocol share, and children of fork(). */
+/* Sized structures, results of a step, error texts, the numbers that header and protocol share, and children
+ * of fork(). */
 #include "unit.h"
 
-#undef fail                                     /* cmocka's macro; the library has a function of that name */
+#undef fail /* cmocka's macro; the library has a function of that name */
 
 #include <dirent.h>
 #include <pthread.h>
@@ -222,7 +223,8 @@ static void *open_thread(void *path) {
         return (void *)(intptr_t)gradsync_open(&gs, &options);
 }
 
-/* A child that another thread forks while a connection is made has no copy of it, by which the daemon would not notice our end. */
+/* A child that another thread forks while a connection is made has no copy of it, by which the daemon would
+ * not notice our end. */
 static void test_fork_while_opening(void **state) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
         char directory[] = "/tmp/gs-parts.XXXXXX";
@@ -235,7 +237,8 @@ static void test_fork_while_opening(void **state) {
         snprintf(address.sun_path, sizeof(address.sun_path), "%s/socket", directory);
         assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
         assert_int_equal(listen(listener, 0), 0);
-        assert_int_equal(connect(first, (struct sockaddr *)&address, sizeof(address)), 0); /* nobody else comes in */
+        assert_int_equal(connect(first, (struct sockaddr *)&address, sizeof(address)),
+                         0); /* nobody else comes in */
         before = count_fds();
         assert_int_equal(pthread_create(&thread, NULL, open_thread, address.sun_path), 0);
         while (count_fds() == before)

@@ -91,7 +91,7 @@ static struct description *placed(struct fixture *f, uint64_t rows, uint64_t off
         Wire__Bucket bucket = WIRE__BUCKET__INIT, *buckets = &bucket;
         struct description *d = NULL;
 
-        f->begin.arena_bytes = 4096;            /* the diagnosis pages alone */
+        f->begin.arena_bytes = 4096; /* the diagnosis pages alone */
         assert_int_equal(begin(f, &d), 0);
         f->begin.arena_bytes = 8192;
         assert_int_equal(add_param(f, d, "a", WIRE__DTYPE__F32, 2, 5, 0), 0);
@@ -111,13 +111,14 @@ static struct description *placed(struct fixture *f, uint64_t rows, uint64_t off
 
 static void buckets_in_registered_memory(void **state) {
         struct fixture *f = *state;
-        struct description *arena = good(f, "b", 4), *memory = placed(f, 4, 192, 0), *far = placed(f, 4, 1 << 20, 0);
+        struct description *arena = good(f, "b", 4), *memory = placed(f, 4, 192, 0),
+                           *far = placed(f, 4, 1 << 20, 0);
         struct description *longer = placed(f, 5, 192, 0);
         char text[700];
 
         assert_false(arena->placed);
         assert_true(memory->placed);
-        assert_true(description_equal(arena, "A", memory, "M", text, sizeof(text)));    /* wherever they lie */
+        assert_true(description_equal(arena, "A", memory, "M", text, sizeof(text))); /* wherever they lie */
         assert_true(description_equal(memory, "M", arena, "A", text, sizeof(text)));
         assert_true(description_equal(memory, "M", far, "F", text, sizeof(text)));
         assert_false(description_equal(arena, "A", longer, "L", text, sizeof(text)));

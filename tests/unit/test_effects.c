@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue between machines and those who drive them: order, owners, room that is used again, calls from inside. */
+/* The queue between machines and those who drive them: order, owners, room that is used again, calls from
+ * inside. */
 #include "unit.h"
 
 #include <string.h>
@@ -70,12 +71,13 @@ static void each_effect_has_its_own_owner(void **state) {
         effects_deinit(&effects);
 }
 
-/* Each one leads to another one, of another size, until there were enough: the room is used many times over. */
+/* Each one leads to another one, of another size, until there were enough: the room is used many times over.
+ */
 static void breed(const struct effect *effect) {
         uint64_t number = effect->message != NULL ? effect->message->stamp : effect->action->number;
 
         note(effect);
-        effects_drain(&effects, note);  /* from inside: the outer one does it */
+        effects_drain(&effects, note); /* from inside: the outer one does it */
         assert_int_equal(n_seen, number);
         if (number >= most)
                 return;

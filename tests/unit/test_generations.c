@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the job layer makes of its machine's decisions where several things are open at once: growth, losses, newer processes. */
+/* What the job layer makes of its machine's decisions where several things are open at once: growth, losses,
+ * newer processes. */
 #include "elastic_fixture.h"
 
-/* A step may need another plan's step, and an operation, before it can be complete: growth waits for all of that, and holds
- * none of it up. */
+/* A step may need another plan's step, and an operation, before it can be complete: growth waits for all of
+ * that, and holds none of it up. */
 static void growth_waits_until_nothing_is_open(void **state) {
         struct fixture *f = *state;
 
@@ -39,7 +40,7 @@ static void of_several_steps_the_complete_one_is_committed(void **state) {
         agree(f, 2, 0);
         agree(f, 2, 1);
         assert_int_equal(ready(f, 0, 0, 1), 0);
-        assert_int_equal(ready(f, 1, 0, 1), 0);         /* complete, and with the backend */
+        assert_int_equal(ready(f, 1, 0, 1), 0); /* complete, and with the backend */
         assert_int_equal(ready(f, 0, 1, 1), 0);
         assert_int_equal(barrier(f, 0, 0), 0);
         member_gone(f->member[1], WIRE__CAUSE__EXITED);
@@ -184,7 +185,8 @@ static unsigned plans_of(const struct job *job) {
         return n;
 }
 
-/* What a member had brought alone goes with it: those who come to the plan later are compared with each other. */
+/* What a member had brought alone goes with it: those who come to the plan later are compared with each
+ * other. */
 static void a_plan_is_not_compared_with_that_of_who_is_gone(void **state) {
         struct fixture *f = *state;
 
@@ -224,7 +226,7 @@ static void who_comes_later_counts_plans_as_the_others_do(void **state) {
         for (uint32_t rank = 0; rank < 2; rank++)
                 assert_int_equal(plan_drop(f->member[rank], 0, &f->refusal), 0);
         assert_int_equal(commit_named(f, f->member[0], 1, "a"), 0);
-        assert_int_equal(commit_named(f, f->member[1], 1, "b"), WIRE__CODE__PLAN_MISMATCH);     /* and it ends */
+        assert_int_equal(commit_named(f, f->member[1], 1, "b"), WIRE__CODE__PLAN_MISMATCH); /* and it ends */
         member_gone(f->member[1], WIRE__CAUSE__EXITED);
         assert_int_equal(plan_mapped(f->member[0], 1, 9, &f->refusal), WIRE__CODE__PLAN_MISMATCH);
         join(f);
@@ -269,7 +271,7 @@ static void a_search_in_a_void_step_is_no_burst(void **state) {
         f->fake.counts[1] = 3;
         assert_int_equal(ready(f, 0, 0, 1), 0);
         assert_int_equal(ready(f, 1, 0, 1), 0);
-        fake_end_one(&f->fake);                         /* the reduction; the search is under way */
+        fake_end_one(&f->fake); /* the reduction; the search is under way */
         assert_heard("");
         f->fake.task[0].punched = 1;
         fake_end_one(&f->fake);
@@ -283,7 +285,7 @@ static void a_search_in_a_void_step_is_no_burst(void **state) {
         assert_int_equal(ready(f, 0, 0, 1), 0);
         assert_int_equal(ready(f, 1, 0, 1), 0);
         fake_end_one(&f->fake);
-        assert_heard("");                               /* it is searched before anybody hears of it */
+        assert_heard(""); /* it is searched before anybody hears of it */
         f->fake.counts[0] = 1;
         fake_end_one(&f->fake);
         assert_heard("bucket 0;committed 1;");
@@ -293,16 +295,21 @@ static void a_search_in_a_void_step_is_no_burst(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(growth_waits_until_nothing_is_open, setup, teardown),
-                cmocka_unit_test_setup_teardown(of_several_steps_the_complete_one_is_committed, setup, teardown),
+                cmocka_unit_test_setup_teardown(of_several_steps_the_complete_one_is_committed, setup,
+                                                teardown),
                 cmocka_unit_test_setup_teardown(tracks_are_used_again, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_newer_process_takes_the_rank, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_newer_process_takes_the_wish_for_a_rank, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_newer_process_takes_a_rank_of_a_full_job, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_complete_step_without_its_memory_is_void, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_complete_step_of_a_lost_member_can_be_void, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_plan_is_not_compared_with_that_of_who_is_gone, setup, teardown),
-                cmocka_unit_test_setup_teardown(a_plan_is_compared_with_that_of_who_has_stayed, setup, teardown),
-                cmocka_unit_test_setup_teardown(who_comes_later_counts_plans_as_the_others_do, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_complete_step_of_a_lost_member_can_be_void, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(a_plan_is_not_compared_with_that_of_who_is_gone, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(a_plan_is_compared_with_that_of_who_has_stayed, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(who_comes_later_counts_plans_as_the_others_do, setup,
+                                                teardown),
                 cmocka_unit_test_setup_teardown(a_plan_that_only_the_lost_had_is_freed, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_search_in_a_void_step_is_no_burst, setup, teardown),
         };

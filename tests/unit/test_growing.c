@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Growth that something comes between: from the moment at which nothing is open any more, until the next generation is made at
- * the end of the loop's pass.
+ * Growth that something comes between: from the moment at which nothing is open any more, until the next
+ * generation is made at the end of the loop's pass.
  */
 #include "elastic_fixture.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job that is handed from one daemon to the next: what the first leaves alone, and who comes to the second in which order. */
+/* A job that is handed from one daemon to the next: what the first leaves alone, and who comes to the second
+ * in which order. */
 #include "elastic_fixture.h"
 
 #include "job/takeover.h"
@@ -27,7 +28,8 @@ static int teardown_left(void **state) {
         return 0;
 }
 
-/* No bucket of it had been begun when the daemon was told to stop, so none must be: the next daemon relies on that. */
+/* No bucket of it had been begun when the daemon was told to stop, so none must be: the next daemon relies on
+ * that. */
 static void is_left_as_it_is(struct fixture *f) {
         assert_int_equal(ready(f, 0, 0, 1), 0);
         assert_int_equal(ready(f, 1, 0, 1), 0);
@@ -113,7 +115,11 @@ static void who_is_too_few_then_hears_it(void **state) {
 /* A member of generation 3, as it tells the next daemon. */
 static struct member *come_back(struct fixture *f, uint32_t rank, uint32_t max_world, bool history) {
         struct job_rejoin rejoin = {
-                .join = elastic(f), .generation = 3, .world = 2, .stable = 1 + rank, .wait = 3600 * USEC_PER_SEC,
+                .join = elastic(f),
+                .generation = 3,
+                .world = 2,
+                .stable = 1 + rank,
+                .wait = 3600 * USEC_PER_SEC,
                 .history = history,
         };
         struct member *member;
@@ -152,7 +158,8 @@ static void who_came_too_early_waits(void **state) {
         assert_heard("generation 4 0;generation 4 1;joined 2;");
 }
 
-/* One came back, a new process took the other place, and then the first was lost before the new one had its state. */
+/* One came back, a new process took the other place, and then the first was lost before the new one had its
+ * state. */
 static void nobody_has_a_state_any_more(void **state) {
         struct fixture *f = *state;
         struct job_join fresh = elastic(f);
@@ -173,7 +180,10 @@ static void nobody_has_a_state_any_more(void **state) {
 /* What a member claims to have been is its own job's affair. */
 static void a_claimed_id_is_nothing_to_other_jobs(void **state) {
         struct fixture *f = *state;
-        struct job_rejoin rejoin = { .join = elastic(f), .generation = 3, .world = 2, .stable = (UINT64_C(1) << 48) - 1,
+        struct job_rejoin rejoin = { .join = elastic(f),
+                                     .generation = 3,
+                                     .world = 2,
+                                     .stable = (UINT64_C(1) << 48) - 1,
                                      .wait = 3600 * USEC_PER_SEC };
         struct job_join other = elastic(f);
         struct member *claims;

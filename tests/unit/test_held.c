@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the job layer does not begin: steps of a daemon that drains or is held, and of jobs that are paused. */
+/* What the job layer does not begin: steps of a daemon that drains or is held, and of jobs that are paused.
+ */
 #include "fixed_fixture.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ static void what_is_held_is_launched_later(void **state) {
         agree(f, 2);
         assert_int_equal(ready(f, 0, 1, 0), 0);
         jobs_hold(f->jobs, true);
-        assert_int_equal(ready(f, 1, 1, 0), 0);         /* of a step that was open */
+        assert_int_equal(ready(f, 1, 1, 0), 0); /* of a step that was open */
         assert_int_equal(f->fake.n_tasks, 1);
         assert_int_equal(jobs_open(f->jobs), 1);
         job_pause(f->member[0]->job);
@@ -42,14 +43,15 @@ static void what_is_held_is_launched_later(void **state) {
         assert_int_equal(jobs_open(f->jobs), 0);
         assert_heard("bucket 0;");
         jobs_hold(f->jobs, false);
-        assert_int_equal(f->fake.n_tasks, 0);           /* it is paused still */
+        assert_int_equal(f->fake.n_tasks, 0); /* it is paused still */
         job_resume(f->member[0]->job);
         assert_int_equal(f->fake.n_tasks, 1);
         fake_end_one(&f->fake);
         assert_heard("bucket 1;committed 1;");
 }
 
-/* Neither that of a step which was paused, nor that of one which was held first, and paused before it was released. */
+/* Neither that of a step which was paused, nor that of one which was held first, and paused before it was
+ * released. */
 static void time_that_is_held_is_no_part_of_a_step(void **state) {
         struct fixture *f = *state;
         struct plan *plan;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that members bring, and what becomes of those who give pages back, over a backend that reduces nothing. */
+/* Memory that members bring, and what becomes of those who give pages back, over a backend that reduces
+ * nothing. */
 #include "jobs_fixture.h"
 
 #include <fcntl.h>
@@ -18,11 +19,23 @@ static int setup_pair(void **state) {
         f = *state;
         accounts_set_limits(f->accounts, limits);
         for (uint32_t rank = 0; rank < 2; rank++)
-                assert_int_equal(jobs_join(f->jobs, &(struct job_join){
-                        .name = "j", .uid = 1000, .pid = getpid(), .program = "t", .request = 7, .token = &none, .owner = f,
-                        .owner_members = &f->members,
-                        .membership = { .min_world = 2, .max_world = 2, .has_rank = true, .rank = rank },
-                }, &f->refusal), 0);
+                assert_int_equal(jobs_join(f->jobs,
+                                           &(struct job_join){
+                                                   .name = "j",
+                                                   .uid = 1000,
+                                                   .pid = getpid(),
+                                                   .program = "t",
+                                                   .request = 7,
+                                                   .token = &none,
+                                                   .owner = f,
+                                                   .owner_members = &f->members,
+                                                   .membership = { .min_world = 2,
+                                                                   .max_world = 2,
+                                                                   .has_rank = true,
+                                                                   .rank = rank },
+                                           },
+                                           &f->refusal),
+                                 0);
         pass(f);
         assert_heard("joined 0;joined 1;");
         return 0;
@@ -58,13 +71,17 @@ static int enlist(struct fixture *f, uint32_t rank, int fd, uint64_t offset, uin
         return r;
 }
 
-/* One f32 parameter of a page in each of two buckets, at these offsets of the memory; handle 0: in the arena. */
-static int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t handle, uint64_t first, uint64_t second) {
+/* One f32 parameter of a page in each of two buckets, at these offsets of the memory; handle 0: in the arena.
+ */
+static int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t handle, uint64_t first,
+                    uint64_t second) {
         Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
         Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
         Wire__PlanBuckets buckets = WIRE__PLAN_BUCKETS__INIT;
-        Wire__Param param[2] = { WIRE__PARAM__INIT, WIRE__PARAM__INIT }, *param_list[] = { &param[0], &param[1] };
-        Wire__Bucket bucket[2] = { WIRE__BUCKET__INIT, WIRE__BUCKET__INIT }, *bucket_list[] = { &bucket[0], &bucket[1] };
+        Wire__Param param[2] = { WIRE__PARAM__INIT, WIRE__PARAM__INIT },
+                    *param_list[] = { &param[0], &param[1] };
+        Wire__Bucket bucket[2] = { WIRE__BUCKET__INIT, WIRE__BUCKET__INIT },
+                     *bucket_list[] = { &bucket[0], &bucket[1] };
         uint64_t bytes, shape = PAGE / 4;
         int fd, r;
 
@@ -183,15 +200,16 @@ static void bytes_belong_to_one_plan(void **state) {
         assert_int_equal(describe(f, 0, 3, handle, 0, 64), WIRE__CODE__INVALID);
         assert_int_equal(describe(f, 1, 0, others, 7 * PAGE, 8 * PAGE + 64), WIRE__CODE__STATE);
         assert_non_null(strstr(f->refusal.text, "plan 0 of rank 0 of job 'j'"));
-        assert_int_equal(describe(f, 0, 4, again, PAGE, 3 * PAGE), 0);          /* right beside it, on both sides */
+        assert_int_equal(describe(f, 0, 4, again, PAGE, 3 * PAGE), 0); /* right beside it, on both sides */
         assert_int_equal(describe(f, 0, 5, handle, 16 * PAGE - PAGE + 64, 0), WIRE__CODE__INVALID);
         assert_int_equal(describe(f, 0, 6, 99, 0, PAGE), WIRE__CODE__INVALID);
         assert_int_equal(enlist(f, 0, sealed(), 0, &another), 0);
-        assert_int_equal(describe(f, 0, 7, another, 4 * PAGE, 8 * PAGE), 0);    /* of another file */
-        assert_int_equal(describe(f, 0, 8, handle, 0, 5 * PAGE - 64), WIRE__CODE__STATE);       /* who failed has freed nothing */
+        assert_int_equal(describe(f, 0, 7, another, 4 * PAGE, 8 * PAGE), 0); /* of another file */
+        assert_int_equal(describe(f, 0, 8, handle, 0, 5 * PAGE - 64),
+                         WIRE__CODE__STATE); /* who failed has freed nothing */
         assert_int_equal(plan_drop(f->member[0], 0, &f->refusal), 0);
         assert_int_equal(describe(f, 0, 9, handle, 2 * PAGE, 8 * PAGE), 0);
-        assert_int_equal(describe(f, 0, 10, again, 0, 3 * PAGE), WIRE__CODE__STATE);    /* plan 4 has 7 to 8 */
+        assert_int_equal(describe(f, 0, 10, again, 0, 3 * PAGE), WIRE__CODE__STATE); /* plan 4 has 7 to 8 */
         assert_int_equal(describe(f, 0, 11, another, 4 * PAGE, 0), WIRE__CODE__STATE);
 }
 
@@ -207,18 +225,19 @@ static void punched_memory_evicts_its_member(void **state) {
         assert_int_equal(f->fake.submitted, 1);
         f->fake.punched = plan_range(plan_find(f->member[0]->job, 0), 0, 1).arena;
         assert_int_equal(ready(f, 0, 1, 1), 0);
-        assert_int_equal(ready(f, 1, 1, 1), 0);         /* the honest one is not to blame */
+        assert_int_equal(ready(f, 1, 1, 1), 0); /* the honest one is not to blame */
         assert_int_equal(f->fake.submitted, 1);
         assert_heard("evict 0;");
         member_gone(f->member[0], WIRE__CAUSE__EVICTED);
-        assert_int_equal(f->fake.n_arenas, 3);          /* a task still uses them */
+        assert_int_equal(f->fake.n_arenas, 3); /* a task still uses them */
         fake_end_one(&f->fake);
         pass(f);
         assert_heard("void 1;lost 0;");
         assert_int_equal(f->fake.n_arenas, 1);
 }
 
-/* Found while it was being reduced, when all was ready already: void all the same, also if the member is gone by then. */
+/* Found while it was being reduced, when all was ready already: void all the same, also if the member is gone
+ * by then. */
 static void memory_punched_in_a_reduction_voids_the_step(void **state) {
         struct fixture *f = *state;
 
@@ -272,8 +291,11 @@ static void punched_memory_is_found_when_a_job_is_resumed(void **state) {
 
 static void punched_staging_evicts_its_member(void **state) {
         struct fixture *f = *state;
-        struct operation_request call = { .kind = WIRE__OPERATION_KIND__ALLREDUCE, .dtype = WIRE__DTYPE__F32,
-                                          .reduce = WIRE__REDUCE__SUM, .bytes = 64, .total = 64 };
+        struct operation_request call = { .kind = WIRE__OPERATION_KIND__ALLREDUCE,
+                                          .dtype = WIRE__DTYPE__F32,
+                                          .reduce = WIRE__REDUCE__SUM,
+                                          .bytes = 64,
+                                          .total = 64 };
         uint64_t bytes;
         int fd;
 

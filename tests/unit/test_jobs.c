@@ -106,7 +106,7 @@ static void who_cannot_bring_a_plan_fails_it_for_all(void **state) {
         assert_int_equal(spoil(f, 1, 0), WIRE__CODE__INVALID);
         assert_heard("refused 0 9 30;");
         assert_null(plan_find(f->member[0]->job, 0));
-        assert_int_equal(spoil(f, 1, 1), WIRE__CODE__INVALID);          /* whoever comes later hears it too */
+        assert_int_equal(spoil(f, 1, 1), WIRE__CODE__INVALID); /* whoever comes later hears it too */
         assert_int_equal(describe(f, 0, 1, "b", &fd), WIRE__CODE__PLAN_MISMATCH);
         assert_int_equal(f->refusal.rank, 1);
         assert_int_equal(describe(f, 0, 2, "b", &fd), 0);
@@ -126,7 +126,7 @@ static void a_plan_given_up_fails_for_all(void **state) {
         assert_int_equal(describe(f, 0, 0, "b", &fd), 0);
         assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
         assert_int_equal(describe(f, 1, 0, "b", &fd), 0);
-        assert_int_equal(plan_drop(f->member[1], 0, &f->refusal), 0);   /* it could not map the arena */
+        assert_int_equal(plan_drop(f->member[1], 0, &f->refusal), 0); /* it could not map the arena */
         assert_heard("refused 0 9 30;");
         assert_true(list_empty(&f->member[0]->job->plans));
 }
@@ -281,21 +281,21 @@ static void a_nonfinite_value_is_searched_for(void **state) {
         blame = &f->member[0]->job->blame;
         ready_all(f, 1, 1);
         f->fake.counts[1] = 3;
-        fake_end_one(&f->fake);                         /* the reduction */
+        fake_end_one(&f->fake); /* the reduction */
         assert_heard("");
         assert_int_equal(f->fake.n_tasks, 1);
         assert_int_equal(f->fake.task[0].task.reduce, WIRE__REDUCE__REDUCE_NONE);
         assert_int_equal(f->fake.task[0].input[0].offset, 2 * 4096);
         assert_int_equal(f->fake.task[0].task.elements, 1);
         f->fake.counts[0] = 1;
-        fake_end_one(&f->fake);                         /* the search */
+        fake_end_one(&f->fake); /* the search */
         assert_heard("bucket 1;");
         assert_int_equal(blame->step, 1);
         assert_int_equal(blame->rank, 1);
         assert_int_equal(blame->ranks, 1);
         assert_int_equal(blame->count, 3);
         assert_string_equal(blame->parameter, "b");
-        ready_all(f, 1, 0);                             /* the same burst */
+        ready_all(f, 1, 0); /* the same burst */
         fake_end_one(&f->fake);
         assert_heard("bucket 0;committed 1;");
         assert_int_equal(blame->bucket, 1);
@@ -319,7 +319,7 @@ static void a_burst_ends_after_quiet_steps(void **state) {
         form(f, 2);
         agree(f, 2);
         blame = &f->member[0]->job->blame;
-        for (unsigned turn = 0; turn < 2; turn++) {     /* 99 steps are not enough, 100 are */
+        for (unsigned turn = 0; turn < 2; turn++) { /* 99 steps are not enough, 100 are */
                 uint64_t step = turn * 100 + 1;
 
                 f->fake.inline_results = true;
@@ -383,10 +383,10 @@ static void wrong_readys_are_refused_by_name(void **state) {
 
         form(f, 2);
         agree(f, 2);
-        assert_int_equal(ready(f, 0, 2, 0), WIRE__CODE__STATE);         /* a step too far */
-        assert_int_equal(ready(f, 0, 1, 2), WIRE__CODE__INVALID);       /* no such bucket */
+        assert_int_equal(ready(f, 0, 2, 0), WIRE__CODE__STATE);   /* a step too far */
+        assert_int_equal(ready(f, 0, 1, 2), WIRE__CODE__INVALID); /* no such bucket */
         assert_int_equal(ready(f, 0, 1, 0), 0);
-        assert_int_equal(ready(f, 0, 1, 0), WIRE__CODE__STATE);         /* twice */
+        assert_int_equal(ready(f, 0, 1, 0), WIRE__CODE__STATE); /* twice */
         message.generation = 0;
         /* an older generation is absorbed */
         assert_int_equal(step_ready(f->member[0], &message, &f->refusal), 0);
@@ -440,13 +440,13 @@ static void a_loss_in_a_step_voids_it_after_the_last_access(void **state) {
         assert_int_equal(f->fake.n_tasks, 1);
         member_gone(f->member[1], WIRE__CAUSE__EXITED);
         pass(f);
-        assert_heard("");                       /* the backend still has the arenas */
+        assert_heard(""); /* the backend still has the arenas */
         assert_true(f->fake.task[0].cancelled);
         assert_int_equal(ready(f, 0, 1, 1), 0); /* absorbed */
         fake_end_one(&f->fake);
         pass(f);
         assert_heard("void 1;lost 1;");
-        assert_int_equal(f->fake.n_arenas, 2);  /* the dead member's has been given back */
+        assert_int_equal(f->fake.n_arenas, 2); /* the dead member's has been given back */
         assert_int_equal(member_check(f->member[0], &f->refusal), WIRE__CODE__MEMBER_LOST);
         assert_int_equal(f->refusal.rank, 1);
         assert_int_equal(f->member[0]->job->void_steps, 1);
@@ -479,8 +479,8 @@ static void a_loss_between_steps_is_only_told(void **state) {
         assert_int_equal(plan_mapped(f->member[0], 1, 11, &f->refusal), 0);
         member_gone(f->member[1], WIRE__CAUSE__LEAVING);
         pass(f);
-        assert_heard("refused 0 11 35;lost 1;");        /* the plan that waited for it, and the job */
-        assert_int_equal(join(f, 0, 1, 0), 0);          /* the name is free again */
+        assert_heard("refused 0 11 35;lost 1;"); /* the plan that waited for it, and the job */
+        assert_int_equal(join(f, 0, 1, 0), 0);   /* the name is free again */
         pass(f);
         assert_heard("joined 0;");
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What node and coordinator make of messages that they should not act upon: from a term that is over, for another run, about
- * another generation, in the wrong phase, or made of noise. That the protocol does what it is for is the simulation's matter.
+ * What node and coordinator make of messages that they should not act upon: from a term that is over, for
+ * another run, about another generation, in the wrong phase, or made of noise. That the protocol does what it
+ * is for is the simulation's matter.
  */
 #include "unit.h"
 
@@ -26,8 +27,13 @@ static void *node_memory;
 static unsigned char *coordinator_memory;
 static size_t coordinator_bytes_used;
 static const struct room room = { .members = LIMIT_SEATS, .tracks = LIMIT_TRACKS };
-static const struct machine_times times = { .heartbeat = 20000, .patience = 100000, .death = 200000, .abandon = 400000,
-                                            .drain = 80000, .build = 120000, .lease = 120000 };
+static const struct machine_times times = { .heartbeat = 20000,
+                                            .patience = 100000,
+                                            .death = 200000,
+                                            .abandon = 400000,
+                                            .drain = 80000,
+                                            .build = 120000,
+                                            .lease = 120000 };
 
 static void keep(const struct effect *effect) {
         if (effect->message != NULL && n_messages < MAX_SENT)
@@ -106,8 +112,17 @@ static struct membership_request member(uint64_t id) {
 
 /* Address 1, coordinated by address 0. */
 static struct message order(enum message_kind kind, uint64_t round) {
-        struct message m = { .kind = kind, .from = 0, .to = 1, .instance = 5, .term = 256, .round = round, .stamp = NOW, .generation = first,
-                             .comm = first, .set = 3, .world = 2 };
+        struct message m = { .kind = kind,
+                             .from = 0,
+                             .to = 1,
+                             .instance = 5,
+                             .term = 256,
+                             .round = round,
+                             .stamp = NOW,
+                             .generation = first,
+                             .comm = first,
+                             .set = 3,
+                             .world = 2 };
 
         return m;
 }
@@ -196,7 +211,10 @@ static void each_phase_is_reached(void **state) {
 
 /* Which orders do something in which phase; all others leave everything as it is. */
 static void orders_apply_to_phases(void **state) {
-        static const struct { enum node_phase phase; uint32_t orders; } table[] = {
+        static const struct {
+                enum node_phase phase;
+                uint32_t orders;
+        } table[] = {
 #define O(kind) (1u << ORDER_##kind)
                 { NODE_RUNNING, O(HOLD) | O(FREEZE) | O(FENCE) | O(END) | O(REFUSE) },
                 { NODE_FROZEN, O(CUT) | O(ABORT) | O(FENCE) | O(END) | O(REFUSE) },
@@ -238,7 +256,7 @@ static void what_is_not_meant_for_a_node_is_dropped(void **state) {
                         else if (wrong == 2)
                                 m.to = 0;
                         else if (wrong == 3)
-                                m.from = 1;             /* no candidate */
+                                m.from = 1; /* no candidate */
                         else if (wrong == 4)
                                 m.n_members = LIMIT_WORLD + 1;
                         else
@@ -270,7 +288,7 @@ static void an_order_that_is_old_by_the_own_clock_is_dropped(void **state) {
         node_tick(&node, NOW + times.patience + 1);
         m.stamp = node.stamp;
         node_receive(&node, NOW + times.patience + 1, &m);
-        assert_int_equal(node.phase, NODE_FROZEN);      /* said again, as an answer to what the node said since */
+        assert_int_equal(node.phase, NODE_FROZEN); /* said again, as an answer to what the node said since */
 }
 
 /* A coordinator that answers what this node has not said yet is no sign of life. */
@@ -301,11 +319,11 @@ static void a_later_term_begins_anew(void **state) {
         m.term = 512;
         tell(m);
         assert_int_equal(node.phase, NODE_FROZEN);
-        m = order(ORDER_ABORT, 50);             /* of the former one */
+        m = order(ORDER_ABORT, 50); /* of the former one */
         forget();
         tell(m);
         assert_int_equal(node.phase, NODE_FROZEN);
-        assert_int_equal(n_sent(), 1);            /* it is told that there is a later one */
+        assert_int_equal(n_sent(), 1); /* it is told that there is a later one */
         assert_int_equal(sent(0)->term, 512);
 }
 
@@ -328,9 +346,9 @@ static void calls_of_another_generation_are_absorbed(void **state) {
         remember();
         assert_false(node_open(&node, NOW, other, TRACK_STEP, planned));
         assert_false(node_open(&node, NOW, first, LIMIT_TRACKS, planned));
-        node_offer(&node, NOW, first, TRACK_STEP, 0);           /* nothing is open */
+        node_offer(&node, NOW, first, TRACK_STEP, 0); /* nothing is open */
         node_done(&node, NOW, other, 0, 1, 1);
-        node_done(&node, NOW, first, 0, 1, 1);                  /* nothing was launched */
+        node_done(&node, NOW, first, 0, 1, 1); /* nothing was launched */
         node_done(&node, NOW, first, LIMIT_LANES, 1, 1);
         node_aborted(&node, NOW, other);
         node_unreachable(&node, NOW, other, 1);
@@ -339,7 +357,7 @@ static void calls_of_another_generation_are_absorbed(void **state) {
         assert_true(unchanged());
         assert_true(node_open(&node, NOW, first, TRACK_STEP, planned));
         node_offer(&node, NOW, first, TRACK_STEP, 0);
-        node_offer(&node, NOW, first, TRACK_STEP, 0);           /* more than was planned */
+        node_offer(&node, NOW, first, TRACK_STEP, 0); /* more than was planned */
         assert_int_equal(node.track[TRACK_STEP].offered[0], 1);
         assert_int_equal(n_acted(), 2);
         assert_int_equal(acted(0)->kind, ACTION_OPEN);
@@ -381,7 +399,7 @@ static void an_operation_that_differs_moves_no_payload(void **state) {
         node_offer(&node, NOW, first, TRACK_OPERATION, 1);
         assert_int_equal(n_acted(), 1);
         assert_int_equal(acted(0)->launch, LAUNCH_PAYLOAD);
-        node_done(&node, NOW, first, 1, 1, 0);          /* not equal */
+        node_done(&node, NOW, first, 1, 1, 0); /* not equal */
         assert_int_equal(acted(1)->launch, LAUNCH_FILLER);
         node_done(&node, NOW, first, 1, 2, 0);
         assert_int_equal(acted(2)->launch, LAUNCH_VOTE);
@@ -423,7 +441,7 @@ static void what_was_compared_does_not_differ_later(void **state) {
         node_offer(&node, NOW, first, TRACK_OPERATION, 1);
         remember();
         node_differ(&node, NOW, first, TRACK_OPERATION);
-        node_spoil(&node, NOW, first, TRACK_OPERATION);         /* there are other nodes */
+        node_spoil(&node, NOW, first, TRACK_OPERATION); /* there are other nodes */
         assert_true(unchanged());
 }
 
@@ -454,7 +472,7 @@ static void a_vote_of_all_commits_when_the_results_are_there(void **state) {
         assert_int_equal(acted(1)->value, 1);
         node_done(&node, NOW, first, 0, 2, 1);
         assert_int_equal(node.track[TRACK_STEP].committed, 1);
-        assert_int_equal(n_acted(), 2);                   /* nobody is told yet */
+        assert_int_equal(n_acted(), 2); /* nobody is told yet */
         node_landed(&node, NOW, first, TRACK_STEP);
         assert_int_equal(acted(2)->kind, ACTION_COMMITTED);
         assert_int_equal(node.member[0].tag.step, 1);
@@ -489,12 +507,24 @@ static struct message noisy(uint32_t to) {
         struct message m;
 
         memset(&m, 0, offsetof(struct message, mark));
-        m = (struct message){ .kind = noise() % (N_MESSAGE_KINDS + 1), .from = noise() % 5, .to = to,
-                              .instance = noise() % 7, .term = 256 * (noise() % 4), .round = noise() % 12,
-                              .stamp = NOW + noise() % 9, .generation = { 256, noise() % 4, 7 }, .comm = { 256, noise() % 4, 7 },
-                              .set = noise() % 64, .links = noise() % 8, .world = noise() % 5, .source = noise() % 5,
-                              .end = noise() % (N_JOB_ENDS + 1), .member = noise() % 5,
-                              .running = noise() % 2, .n_members = noise() % 4, .n_tracks = noise() % 5 };
+        m = (struct message){ .kind = noise() % (N_MESSAGE_KINDS + 1),
+                              .from = noise() % 5,
+                              .to = to,
+                              .instance = noise() % 7,
+                              .term = 256 * (noise() % 4),
+                              .round = noise() % 12,
+                              .stamp = NOW + noise() % 9,
+                              .generation = { 256, noise() % 4, 7 },
+                              .comm = { 256, noise() % 4, 7 },
+                              .set = noise() % 64,
+                              .links = noise() % 8,
+                              .world = noise() % 5,
+                              .source = noise() % 5,
+                              .end = noise() % (N_JOB_ENDS + 1),
+                              .member = noise() % 5,
+                              .running = noise() % 2,
+                              .n_members = noise() % 4,
+                              .n_tracks = noise() % 5 };
         for (unsigned i = 0; i < LIMIT_LANES; i++)
                 m.seq[i] = noise() % 6;
         for (unsigned i = 0; i < m.n_tracks; i++) {
@@ -503,8 +533,10 @@ static struct message noisy(uint32_t to) {
                 m.prepared[i] = m.committed[i] + noise() % 3;
         }
         for (unsigned i = 0; i < m.n_members; i++)
-                m.member_of[i] = (struct message_member){ .request = member(noise() % 6), .rank = noise() % 4,
-                                                          .in = noise() % 2, .leaving = noise() % 5 == 0 };
+                m.member_of[i] = (struct message_member){ .request = member(noise() % 6),
+                                                          .rank = noise() % 4,
+                                                          .in = noise() % 2,
+                                                          .leaving = noise() % 5 == 0 };
         return m;
 }
 
@@ -543,7 +575,8 @@ static void noise_breaks_no_coordinator(void **state) {
                         coordinator_receive(&coordinator, now, &m);
                         coordinator_tick(&coordinator, now);
                         assert_true(coordinator.term >= term && coordinator.n <= LIMIT_WORLD);
-                        assert_true(coordinator.membership.n + coordinator.membership.n_waiting <= LIMIT_WORLD);
+                        assert_true(coordinator.membership.n + coordinator.membership.n_waiting <=
+                                    LIMIT_WORLD);
                         assert_int_equal(coordinator.lost & ~coordinator.set, 0);
                         term = coordinator.term;
                         forget();

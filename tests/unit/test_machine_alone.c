@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job on one node forms, loses somebody, turns somebody away and ends, without a tick and with the right words. */
+/* A job on one node forms, loses somebody, turns somebody away and ends, without a tick and with the right
+ * words. */
 #include "alone_fixture.h"
 
 static void a_world_forms_and_steps_without_a_tick(void **state) {
@@ -7,13 +8,13 @@ static void a_world_forms_and_steps_without_a_tick(void **state) {
         open_unit(TRACK_STEP + 4);
         assert_int_equal(latest(ACTION_OPEN)->track, TRACK_STEP + 4);
         node_full(&node, now, node.generation, TRACK_STEP + 4);
-        assert_null(latest(ACTION_COMMITTED));          /* the results are not there */
+        assert_null(latest(ACTION_COMMITTED)); /* the results are not there */
         node_landed(&node, now, node.generation, TRACK_STEP + 4);
         assert_int_equal(latest(ACTION_COMMITTED)->number, 1);
         open_unit(TRACK_STEP);
         commit(TRACK_STEP);
         assert_int_equal(latest(ACTION_COMMITTED)->number, 1);
-        assert_int_equal(node.member[0].tag.step, 2);   /* of the job */
+        assert_int_equal(node.member[0].tag.step, 2); /* of the job */
 }
 
 static void single_tick_makes_the_generation(void **state) {
@@ -46,14 +47,14 @@ static void a_loss_is_told_with_its_cause(void **state) {
         quiet(TRACK_OPERATION);
         assert_int_equal(count(ACTION_VOID), 2);
         assert_int_equal(latest(ACTION_VOID)->loss.cause, WIRE__CAUSE__EVICTED);
-        lose(3, WIRE__CAUSE__CLOSED);                   /* one more; the first one counts */
+        lose(3, WIRE__CAUSE__CLOSED); /* one more; the first one counts */
         join(request(4, 3, 3));
         assert_null(latest(ACTION_GENERATION));
         join(request(5, 3, 3));
         assert_int_equal(count(ACTION_GENERATION), 3);
         assert_int_equal(latest(ACTION_GENERATION)->loss.member, 2);
         assert_int_equal(count(ACTION_INTERRUPTED), 1);
-        assert_int_equal(count(ACTION_BUILD), 0);       /* the same communicator */
+        assert_int_equal(count(ACTION_BUILD), 0); /* the same communicator */
         forget();
         lose(4, WIRE__CAUSE__EXITED);
         assert_int_equal(latest(ACTION_INTERRUPTED)->loss.member, 4);
@@ -156,7 +157,7 @@ static void who_says_goodbye_is_let_go(void **state) {
         pump();
         assert_int_equal(latest(ACTION_REFUSED)->end, JOB_END_NONE);
         assert_int_equal(latest(ACTION_INTERRUPTED)->loss.cause, WIRE__CAUSE__LEAVING);
-        assert_int_equal(latest(ACTION_GENERATION)->world, 1);  /* nobody waits for it */
+        assert_int_equal(latest(ACTION_GENERATION)->world, 1); /* nobody waits for it */
 }
 
 static void the_whole_job_ends_after_a_verdict(void **state) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps and operations of a job on one node: growth between them, spoilt results, mismatches; and a job that is taken back. */
+/* Steps and operations of a job on one node: growth between them, spoilt results, mismatches; and a job that
+ * is taken back. */
 #include "alone_fixture.h"
 
 /* Of several members that have the newest state the others take that of the lowest rank. The bug planted: the
@@ -33,7 +34,7 @@ static void the_world_grows_when_all_is_quiet(void **state) {
         commit(TRACK_OPERATION);
         commit(TRACK_STEP + 1);
         node_full(&node, now, node.generation, TRACK_STEP);
-        open_unit(TRACK_STEP + 1);              /* nothing needs it any more */
+        open_unit(TRACK_STEP + 1); /* nothing needs it any more */
         assert_int_equal(node.track[TRACK_STEP + 1].state, UNIT_WANTED);
         node_landed(&node, now, node.generation, TRACK_STEP);
         pump();
@@ -42,7 +43,7 @@ static void the_world_grows_when_all_is_quiet(void **state) {
         assert_int_equal(latest(ACTION_GENERATION)->number, 2);
         assert_int_equal(latest(ACTION_GENERATION)->loss.cause, 0);
         assert_null(latest(ACTION_INTERRUPTED));
-        assert_null(latest(ACTION_VOID));       /* it was never open */
+        assert_null(latest(ACTION_VOID)); /* it was never open */
 }
 
 static void what_is_spoilt_is_void(void **state) {
@@ -52,7 +53,7 @@ static void what_is_spoilt_is_void(void **state) {
                 if (late > 0)
                         node_full(&node, now, node.generation, TRACK_STEP);
                 if (late == 2)
-                        lose(2, WIRE__CAUSE__EXITED);   /* another reason; it stands to be committed */
+                        lose(2, WIRE__CAUSE__EXITED); /* another reason; it stands to be committed */
                 assert_int_equal(node.phase, late == 2 ? NODE_SETTLING : NODE_RUNNING);
                 node_spoil(&node, now, node.generation, TRACK_STEP);
                 node_full(&node, now, node.generation, TRACK_STEP);
@@ -129,12 +130,13 @@ static void who_was_behind_has_the_state_before_its_first_step(void **state) {
         commit(TRACK_STEP);
         assert_int_equal(tag_compare(&node.member[0].tag, &node.member[1].tag), 0);
         forget();
-        lose(1, WIRE__CAUSE__EXITED);                   /* the other one's state is as good */
+        lose(1, WIRE__CAUSE__EXITED); /* the other one's state is as good */
         join(request(4, 2, 2));
         assert_int_equal(count(ACTION_GENERATION), 2);
 }
 
-/* A run of the daemon after another one, which has left a job of `world` members, in generation 41, after step 9 of the first plan. */
+/* A run of the daemon after another one, which has left a job of `world` members, in generation 41, after
+ * step 9 of the first plan. */
 static struct message words;
 
 static void expect(uint32_t world, bool opened) {
@@ -154,9 +156,13 @@ static void expect(uint32_t world, bool opened) {
 }
 
 static void come_back(uint64_t id, uint32_t rank, uint64_t step) {
-        words.member_of[words.n_members++] = (struct message_member){
-                .request = request(id, 1, words.world), .rank = rank, .slot = rank, .id = 50 + rank, .in = true,
-                .tag = { .incarnation = 1, .generation = 41, .step = step } };
+        words.member_of[words.n_members++] =
+                (struct message_member){ .request = request(id, 1, words.world),
+                                         .rank = rank,
+                                         .slot = rank,
+                                         .id = 50 + rank,
+                                         .in = true,
+                                         .tag = { .incarnation = 1, .generation = 41, .step = step } };
 }
 
 static void restore(void) {
@@ -209,12 +215,12 @@ static void a_step_that_was_open_is_void_or_committed(void **state) {
 static void a_member_that_does_not_come_back_is_waited_for(void **state) {
         expect(3, false);
         come_back(1, 0, 9);
-        come_back(2, 2, 8);                             /* it missed the last step */
+        come_back(2, 2, 8); /* it missed the last step */
         restore();
         let_go();
         assert_null(latest(ACTION_GENERATION));
         now = membership_deadline(&coordinator.membership);
-        assert_int_equal(now, NOW + SECOND);            /* the grace */
+        assert_int_equal(now, NOW + SECOND); /* the grace */
         let_go();
         assert_int_equal(count(ACTION_GENERATION), 2);
         assert_int_equal(latest(ACTION_GENERATION)->world, 2);
@@ -236,7 +242,8 @@ static void a_member_that_comes_back_may_be_lost_again(void **state) {
         assert_int_equal(latest(ACTION_GENERATION)->behind, true);
 }
 
-/* Whoever comes first waits until it is known who belongs to the job; one that comes back late gets its own place. */
+/* Whoever comes first waits until it is known who belongs to the job; one that comes back late gets its own
+ * place. */
 static void a_newcomer_waits_for_those_on_their_way(void **state) {
         struct membership_request late = request(7, 1, 2);
 
@@ -246,7 +253,7 @@ static void a_newcomer_waits_for_those_on_their_way(void **state) {
         come_back(1, 1, 9);
         restore();
         let_go();
-        assert_int_equal(count(ACTION_GENERATION), 2);  /* the newcomer has the place of rank 0 */
+        assert_int_equal(count(ACTION_GENERATION), 2); /* the newcomer has the place of rank 0 */
         assert_int_equal(latest(ACTION_ENTERED)->world, 2);
         expect(2, false);
         come_back(1, 0, 9);
@@ -302,9 +309,7 @@ static void move(uint64_t *next) {
         uint32_t track = rnd(3), some = node.n > 0 ? rnd(node.n) : 0;
 
         switch (rnd(14)) {
-        case 0:
-                join(request(++*next, 1, 3));
-                break;
+        case 0: join(request(++*next, 1, 3)); break;
         case 1:
                 if (node.n > 1)
                         lose(node.member[some].request.member, WIRE__CAUSE__EXITED);
@@ -317,7 +322,7 @@ static void move(uint64_t *next) {
                 break;
         case 3:
                 if (node.n < 2 || !node.member[some].in || node.track[track].state == UNIT_IDLE)
-                        break;                  /* who takes memory away has given some */
+                        break; /* who takes memory away has given some */
                 node_spoil(&node, now, node.generation, track);
                 lose(node.member[some].request.member, WIRE__CAUSE__EVICTED);
                 break;
@@ -364,8 +369,10 @@ static void whatever_happens_comes_to_an_end(void **state) {
                 coordinator_tick(&coordinator, now);
                 pump();
                 build();
-                if (coordinator.order == ORDER_END) {   /* nobody is left who was there before, or has the state */
-                        assert_true(coordinator.end == JOB_END_TOO_FEW || coordinator.end == JOB_END_NO_STATE);
+                if (coordinator.order ==
+                    ORDER_END) { /* nobody is left who was there before, or has the state */
+                        assert_true(coordinator.end == JOB_END_TOO_FEW ||
+                                    coordinator.end == JOB_END_NO_STATE);
                         assert_int_equal(node.phase, NODE_ENDED);
                         ended++;
                         continue;

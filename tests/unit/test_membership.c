@@ -104,7 +104,8 @@ static void members_must_agree_on_the_world(void **state) {
         assert_non_null(strstr(refusal.text, "pid 101"));
 }
 
-/* A job of 2 to 4, whose last call of 1000 begins with the second member. Returns what the next ones ask for, too. */
+/* A job of 2 to 4, whose last call of 1000 begins with the second member. Returns what the next ones ask for,
+ * too. */
 static struct membership_request call_last_at_100(void) {
         struct membership_request r = request(1, 2, 4);
         struct refusal refusal;
@@ -180,7 +181,7 @@ static void the_first_loss_breaks_the_generation(void **state) {
 
         membership_init(&m, "j", 0);
         assert_int_equal(join(request(1, 2, 2), 0, &refusal), 0);
-        assert_false(membership_remove(&m, 1, WIRE__CAUSE__EXITED, 0));    /* forming: makes room */
+        assert_false(membership_remove(&m, 1, WIRE__CAUSE__EXITED, 0)); /* forming: makes room */
         assert_int_equal(m.n, 0);
         assert_int_equal(join(request(2, 2, 2), 0, &refusal), 0);
         assert_int_equal(join(request(3, 2, 2), 0, &refusal), 0);

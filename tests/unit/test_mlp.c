@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The example's perceptron: its gradients against finite differences of its loss, the identity that sharding a batch rests on,
- * and the hash by which members compare their parameters.
+ * The example's perceptron: its gradients against finite differences of its loss, the identity that sharding
+ * a batch rests on, and the hash by which members compare their parameters.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +29,8 @@ static void fill(float *input) {
                 input[i] = (float)((i * 37 + 11) % 101) / 101.f - 0.3f;
 }
 
-/* Biases start at 0, where a unit of mirrored inputs would sit on the kink of its ReLU: give each a value of its own. */
+/* Biases start at 0, where a unit of mirrored inputs would sit on the kink of its ReLU: give each a value of
+ * its own. */
 static void new_mlp(struct mlp *mlp, uint64_t seed) {
         assert_int_equal(mlp_init(mlp, widths, LAYERS, ROWS, seed), 0);
         for (size_t l = 0; l < LAYERS; l++)
@@ -38,7 +39,7 @@ static void new_mlp(struct mlp *mlp, uint64_t seed) {
 }
 
 static void backward(struct mlp *mlp, struct gradients *gradients) {
-        memset(gradients, 0xff, sizeof(*gradients));    /* not a number: backward has to overwrite it */
+        memset(gradients, 0xff, sizeof(*gradients)); /* not a number: backward has to overwrite it */
         for (size_t l = LAYERS; l-- > 0;)
                 mlp_backward(mlp, l, gradients->weight[l], gradients->bias[l]);
 }
@@ -53,7 +54,8 @@ static double slope(struct mlp *mlp, float *value, const float *input) {
         return (above - below) / (high - low);
 }
 
-static void assert_slopes(struct mlp *mlp, float *value, const float *gradient, size_t count, const float *input) {
+static void assert_slopes(struct mlp *mlp, float *value, const float *gradient, size_t count,
+                          const float *input) {
         for (size_t i = 0; i < count; i++) {
                 double wanted = slope(mlp, &value[i], input);
                 assert_true(fabs(wanted - (double)gradient[i]) < 1e-3 * fmax(1., fabs(wanted)));
@@ -77,11 +79,12 @@ static void test_gradients_are_slopes(void **state) {
                 for (size_t i = 0; i < layer->in * layer->out; i++)
                         sum += fabs((double)gradients.weight[l][i]);
         }
-        assert_true(sum > 0.1);         /* a network of nothing but zeros would pass as well */
+        assert_true(sum > 0.1); /* a network of nothing but zeros would pass as well */
         mlp_deinit(&mlp);
 }
 
-/* The mean of the gradients of equal shares is the gradient of the whole batch: what averaging across members relies on. */
+/* The mean of the gradients of equal shares is the gradient of the whole batch: what averaging across members
+ * relies on. */
 static void test_shares_average_to_the_whole(void **state) {
         struct gradients whole, first, second;
         float input[ROWS * IN];
@@ -99,7 +102,8 @@ static void test_shares_average_to_the_whole(void **state) {
         assert_true(fabs(loss - shares) < 1e-6 * loss);
         for (size_t l = 0; l < LAYERS; l++)
                 for (size_t i = 0; i < mlp.layer[l].in * mlp.layer[l].out; i++)
-                        assert_true(fabsf(whole.weight[l][i] - (first.weight[l][i] + second.weight[l][i]) / 2.f) < 1e-6f);
+                        assert_true(fabsf(whole.weight[l][i] -
+                                          (first.weight[l][i] + second.weight[l][i]) / 2.f) < 1e-6f);
         mlp_deinit(&mlp);
 }
 
@@ -128,7 +132,7 @@ static void test_hash_tells_parameters_apart(void **state) {
         new_mlp(&one, 5);
         new_mlp(&other, 5);
         assert_true(mlp_hash(&one) == mlp_hash(&other));
-        for (size_t i = 0; i < one.params; i++) {       /* each of them counts, down to its last bit */
+        for (size_t i = 0; i < one.params; i++) { /* each of them counts, down to its last bit */
                 uint32_t bits;
                 memcpy(&bits, &other.memory[i], sizeof(bits));
                 bits ^= 1;

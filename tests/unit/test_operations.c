@@ -5,8 +5,12 @@
 static int call(struct fixture *f, uint32_t rank, uint64_t sequence, unsigned kind, uint64_t bytes) {
         return operation_call(f->member[rank], 20 + rank,
                               &(struct operation_request){
-                                      .sequence = sequence, .kind = kind, .dtype = WIRE__DTYPE__F32,
-                                      .reduce = WIRE__REDUCE__SUM, .bytes = bytes, .output = 32768,
+                                      .sequence = sequence,
+                                      .kind = kind,
+                                      .dtype = WIRE__DTYPE__F32,
+                                      .reduce = WIRE__REDUCE__SUM,
+                                      .bytes = bytes,
+                                      .output = 32768,
                               },
                               &f->refusal);
 }
@@ -35,7 +39,7 @@ static void operations_wait_for_all_and_run(void **state) {
                 uint64_t sequence = kind - 1;
 
                 assert_int_equal(call(f, 1, sequence, kind, 128), 0);
-                assert_int_equal(call(f, 1, sequence, kind, 128), WIRE__CODE__STATE);   /* one at a time */
+                assert_int_equal(call(f, 1, sequence, kind, 128), WIRE__CODE__STATE); /* one at a time */
                 assert_heard("");
                 assert_int_equal(call(f, 0, sequence, kind, 128), 0);
                 assert_int_equal(f->fake.n_tasks, tasks[kind]);

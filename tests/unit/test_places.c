@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places on several hosts, members that come back as somebody newer, a membership known only from reports, and leases. */
+/* Places on several hosts, members that come back as somebody newer, a membership known only from reports,
+ * and leases. */
 #include "unit.h"
 
 #include <string.h>
@@ -16,8 +17,14 @@ static struct refusal refusal;
 static uint64_t gone;
 
 static struct membership_request on(uint64_t member, uint32_t host, uint32_t device) {
-        return (struct membership_request){ .member = member, .pid = (int32_t)member + 100, .min_world = 2, .max_world = 6,
-                                            .grace = GRACE, .adapts = true, .host = host, .device = device };
+        return (struct membership_request){ .member = member,
+                                            .pid = (int32_t)member + 100,
+                                            .min_world = 2,
+                                            .max_world = 6,
+                                            .grace = GRACE,
+                                            .adapts = true,
+                                            .host = host,
+                                            .device = device };
 }
 
 static struct membership_request who(uint64_t member, uint64_t identity, uint64_t instance) {
@@ -37,7 +44,10 @@ static enum membership_event tick(uint64_t now) {
 }
 
 static void ranks_go_by_host_device_and_slot(void **state) {
-        static const struct { uint64_t id; uint32_t host, device, slot, rank; } table[] = {
+        static const struct {
+                uint64_t id;
+                uint32_t host, device, slot, rank;
+        } table[] = {
                 { 1, 1, 0, 0, 3 }, { 2, 0, 1, 1, 1 }, { 3, 0, 1, 2, 2 }, { 4, 0, 0, 5, 0 }, { 5, 2, 0, 0, 4 },
         };
 
@@ -47,7 +57,7 @@ static void ranks_go_by_host_device_and_slot(void **state) {
 
                 r.has_slot = true;
                 r.slot = table[i].slot;
-                assert_int_equal(join(r, 0), 0);        /* the same local rank on another host is another one */
+                assert_int_equal(join(r, 0), 0); /* the same local rank on another host is another one */
         }
         assert_int_equal(tick(0), MEMBERSHIP_HAS_FORMED);
         for (unsigned i = 0; i < 5; i++)
@@ -96,7 +106,8 @@ static void a_newer_process_takes_the_rank_and_fences_the_older(void **state) {
         assert_int_equal(tick(6), MEMBERSHIP_HAS_FORMED);
         assert_int_equal(membership_find(&m, 4)->rank, 1);
         assert_null(membership_find(&m, 2));
-        assert_int_equal(join(who(5, 13, 1), 7), WIRE__CODE__STALE);    /* not newer than the one that is there */
+        assert_int_equal(join(who(5, 13, 1), 7),
+                         WIRE__CODE__STALE); /* not newer than the one that is there */
         assert_int_equal(m.fenced, 0);
         assert_int_equal(refusal.pid, 103);
         assert_int_equal(m.state, MEMBERSHIP_FORMED);
@@ -132,13 +143,15 @@ static void a_membership_is_restored_from_reports(void **state) {
         membership_restore(&m, 4, 3, member, 2, 100);
         assert_int_equal(m.state, MEMBERSHIP_REPLACING);
         assert_int_equal(membership_vacant(&m), 1);
-        assert_int_equal(tick(100 + GRACE), MEMBERSHIP_NOTHING);        /* nobody has let go yet */
+        assert_int_equal(tick(100 + GRACE), MEMBERSHIP_NOTHING); /* nobody has let go yet */
         m.busy = false;
         assert_int_equal(tick(100 + GRACE - 1), MEMBERSHIP_NOTHING);
         assert_int_equal(tick(100 + GRACE), MEMBERSHIP_HAS_FORMED);
         assert_int_equal(m.generation, 5);
         assert_int_equal(membership_find(&m, 9)->rank, 1);
-        membership_restore(&m, 8, 2, (struct membership_member[]){ member[0], { .request = on(9, 1, 0), .rank = 1 } }, 2, 0);
+        membership_restore(&m, 8, 2,
+                           (struct membership_member[]){ member[0], { .request = on(9, 1, 0), .rank = 1 } },
+                           2, 0);
         assert_int_equal(m.state, MEMBERSHIP_FORMED);
 }
 
@@ -198,11 +211,11 @@ static void one_of_three_serves_as_long_as_it_reaches_a_majority(void **state) {
         term = tenure[0].term;
         cut_off = 1u << 2;
         pass(100);
-        assert_int_equal(serving(), 0);         /* two of three are enough */
+        assert_int_equal(serving(), 0); /* two of three are enough */
         assert_int_equal(tenure[0].term, term);
         cut_off = 1u << 0;
         pass(100);
-        assert_int_equal(serving(), 1);         /* and never two at once: serving() looks */
+        assert_int_equal(serving(), 1); /* and never two at once: serving() looks */
         assert_true(tenure[1].term > term);
         cut_off = 7;
         pass(100);
@@ -216,7 +229,7 @@ static void who_was_cut_off_disturbs_nobody(void **state) {
         pass(60);
         term = tenure[0].term;
         cut_off = 1u << 2;
-        pass(200);                              /* it asks for higher and higher terms meanwhile */
+        pass(200); /* it asks for higher and higher terms meanwhile */
         assert_true(tenure[2].term > term);
         cut_off = 0;
         pass(200);

@@ -41,7 +41,8 @@ static void open_step(struct record *record, struct record_step **holder, uint64
                                            .opened = 1000 * number,
                                            .plan = 3,
                                            .generation = 2,
-                                           .world = world, .n_local = world,
+                                           .world = world,
+                                           .n_local = world,
                                            .buckets = buckets });
         assert_non_null(*holder);
 }

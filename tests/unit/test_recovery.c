@@ -9,7 +9,9 @@
 #include "proto/metrics.h"
 
 static struct membership_loss loss(uint32_t rank, uint32_t cause) {
-        return (struct membership_loss){ .member = 7, .rank = rank, .pid = 100 + (int32_t)rank, .cause = cause };
+        return (struct membership_loss){
+                .member = 7, .rank = rank, .pid = 100 + (int32_t)rank, .cause = cause
+        };
 }
 
 static void lose(struct recovery *recovery, uint32_t rank, uint32_t cause, uint64_t now) {

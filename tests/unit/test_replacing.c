@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From one generation to the next: single cases, and random lives of jobs checked against what must always hold. */
+/* From one generation to the next: single cases, and random lives of jobs checked against what must always
+ * hold. */
 #define CALL 0
 
 #include "membership_fixture.h"
@@ -100,7 +101,7 @@ static void nobody_comes_and_ranks_are_closed(void **state) {
         assert_int_equal(membership_find(&m, 3)->rank, 1);
         assert_true(membership_remove(&m, 2, WIRE__CAUSE__EXITED, 2000));
         m.busy = false;
-        assert_int_equal(tick(2000 + GRACE), MEMBERSHIP_HAS_BROKEN);    /* one is fewer than the least world */
+        assert_int_equal(tick(2000 + GRACE), MEMBERSHIP_HAS_BROKEN); /* one is fewer than the least world */
         assert_int_equal(m.state, MEMBERSHIP_BROKEN);
         assert_int_equal(tick(9999), MEMBERSHIP_NOTHING);
 }
@@ -172,7 +173,7 @@ static void a_job_grows_between_steps(void **state) {
         assert_int_equal(join(late, 10), 0);
         assert_int_equal(join(request(5, 2, 4), 10), WIRE__CODE__JOB_FULL);
         assert_int_equal(m.n, 2);
-        assert_int_equal(tick(20), MEMBERSHIP_NOTHING);         /* a step is open */
+        assert_int_equal(tick(20), MEMBERSHIP_NOTHING); /* a step is open */
         assert_int_equal(membership_deadline(&m), 60);
         assert_int_equal(tick(60), MEMBERSHIP_EXPIRED);
         assert_int_equal(gone, 4);
@@ -224,7 +225,7 @@ static void one_that_does_not_adapt_ends_the_job(void **state) {
 struct life {
         uint32_t min, max, generation, n;
         uint64_t next, now;
-        uint64_t rank[LIMIT_WORLD], id[LIMIT_WORLD];    /* member and its id by rank, of the last generation */
+        uint64_t rank[LIMIT_WORLD], id[LIMIT_WORLD]; /* member and its id by rank, of the last generation */
         unsigned formed, closed, grown, broken, spared;
 };
 
@@ -269,9 +270,9 @@ static void check_generation(struct life *life) {
                 }
                 survivors++;
                 while (life->rank[at] != member->request.member)
-                        assert_true(++at < life->n);    /* those who stay keep their order */
+                        assert_true(++at < life->n); /* those who stay keep their order */
                 if (same_places(life))
-                        assert_int_equal(at, i);        /* and their ranks, if all places are taken again */
+                        assert_int_equal(at, i); /* and their ranks, if all places are taken again */
         }
         assert_true(life->generation == 0 || survivors > 0);
         for (uint32_t i = 0; i < m.n && same_places(life); i++)
@@ -294,7 +295,7 @@ static void let_time_pass(struct life *life) {
                 life->broken += event == MEMBERSHIP_HAS_BROKEN;
         }
         if (m.state == MEMBERSHIP_REPLACING)
-                assert_true(membership_vacant(&m) == 0 || m.n_waiting == 0);    /* nobody waits beside a place */
+                assert_true(membership_vacant(&m) == 0 || m.n_waiting == 0); /* nobody waits beside a place */
         if (m.state == MEMBERSHIP_FORMED && m.boundary)
                 assert_int_equal(membership_fitting(&m), 0);
         for (uint32_t i = m.n; i < m.n + m.n_waiting; i++)
@@ -313,23 +314,25 @@ static void event_of(struct life *life) {
         case 0:
                 if (m.n + m.n_waiting > 0)
                         membership_remove(&m, m.member[(uint32_t)rand() % (m.n + m.n_waiting)].request.member,
-                                          rand() % 5 == 0 ? WIRE__CAUSE__LEAVING : WIRE__CAUSE__EXITED, life->now);
+                                          rand() % 5 == 0 ? WIRE__CAUSE__LEAVING : WIRE__CAUSE__EXITED,
+                                          life->now);
                 break;
         case 1:
                 m.busy = false;
                 m.boundary = rand() % 2 == 0;
                 break;
-        case 2:
-                life->now += (uint64_t)(rand() % 400);
-                break;
-        default:
-                membership_join(&m, &r, life->now, &refusal);
+        case 2: life->now += (uint64_t)(rand() % 400); break;
+        default: membership_join(&m, &r, life->now, &refusal);
         }
 }
 
 static void live(unsigned seed, struct life *life) {
-        *life = (struct life){ .max = 1 + seed % 6, .formed = life->formed, .closed = life->closed, .grown = life->grown, .broken = life->broken,
-                                .spared = life->spared };
+        *life = (struct life){ .max = 1 + seed % 6,
+                               .formed = life->formed,
+                               .closed = life->closed,
+                               .grown = life->grown,
+                               .broken = life->broken,
+                               .spared = life->spared };
         life->min = 1 + seed / 6 % life->max;
         srand(seed);
         membership_init(&m, "j", 0);
@@ -340,7 +343,7 @@ static void live(unsigned seed, struct life *life) {
         m.busy = false;
         life->now = UINT64_MAX - 1;
         let_time_pass(life);
-        assert_int_not_equal(m.state, MEMBERSHIP_REPLACING);    /* every wait ends */
+        assert_int_not_equal(m.state, MEMBERSHIP_REPLACING); /* every wait ends */
 }
 
 static void random_lives(void **state) {
@@ -348,7 +351,7 @@ static void random_lives(void **state) {
 
         for (unsigned seed = 0; seed < 20000; seed++)
                 live(seed, &life);
-assert_true(life.formed > 30000);        /* else the lives were too dull to prove anything */
+        assert_true(life.formed > 30000); /* else the lives were too dull to prove anything */
         assert_true(life.closed > 1000);
         assert_true(life.grown > 1000);
         assert_true(life.broken > 1000);

@@ -19,21 +19,21 @@
 #include "partly_fixture.h"
 #include "session/session.h"
 
-struct wire {                           /* one fake connection */
+struct wire { /* one fake connection */
         struct session *session;
         bool hung_up;
         unsigned n_frames, results;
-        uint16_t type;                  /* of the last frame */
+        uint16_t type; /* of the last frame */
         uint32_t request, code, job;
         uint64_t step;
         unsigned outcome;
         bool unused;
-        size_t n_by_rank;               /* values in the last result, or bucket of a trace: */
+        size_t n_by_rank; /* values in the last result, or bucket of a trace: */
         double sums[WORLD];
         uint64_t counts[WORLD];
         bool ready[WORLD];
         int32_t pid[WORLD];
-        char program[64];               /* of a client in a status */
+        char program[64]; /* of a client in a status */
         int fd;
 };
 
@@ -114,8 +114,7 @@ static void on_hangup(void *link) {
         wire->hung_up = true;
 }
 
-static void on_drain(void *link) {
-}
+static void on_drain(void *link) {}
 
 static const struct session_link ops = { .send = on_send, .drain = on_drain, .hangup = on_hangup };
 
@@ -136,7 +135,7 @@ static void send_message(struct fixture *f, unsigned who, uint16_t type, uint32_
 
         assert_true(size > 0);
         session_packet(f->wire[who].session, f->frame, (size_t)size, &fd, fd >= 0 ? 1 : 0);
-        fd_close(fd);                   /* what it has not kept */
+        fd_close(fd); /* what it has not kept */
 }
 
 static void hello(struct fixture *f, unsigned who, int fd) {
@@ -150,7 +149,8 @@ static int setup(void **state) {
         struct session_peer peer = { .uid = 1000, .gid = 1000, .pid = getpid() };
         struct fixture *f = calloc(1, sizeof(*f));
         struct jobs_config jobs = { .step_deadline = 3600 * USEC_PER_SEC,
-                                    .stall_notice = 3600 * USEC_PER_SEC, .staging_bytes = 65536 };
+                                    .stall_notice = 3600 * USEC_PER_SEC,
+                                    .staging_bytes = 65536 };
         struct sessions_config sessions = {
                 .device = "cpu", .socket = "s", .handshake_timeout = 60000000, .staging_bytes = 65536
         };
@@ -200,7 +200,7 @@ static int teardown(void **state) {
 static void assert_ends(struct fixture *f, unsigned code) {
         assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__REFUSED);
         assert_int_equal(f->wire[0].code, code);
-        assert_false(f->wire[0].hung_up);       /* not inside the call */
+        assert_false(f->wire[0].hung_up); /* not inside the call */
         pass(f);
         assert_true(f->wire[0].hung_up);
         assert_false(f->wire[1].hung_up);
@@ -215,7 +215,7 @@ static void the_handshake_comes_first_and_once(void **state) {
         assert_int_equal(f->wire[1].request, 1);
         send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 2, &status.base, -1);
         assert_ends(f, WIRE__CODE__PROTOCOL);
-        hello(f, 0, -1);                        /* whatever follows is not heard */
+        hello(f, 0, -1); /* whatever follows is not heard */
         assert_int_equal(f->wire[0].n_frames, 1);
 }
 
@@ -225,10 +225,10 @@ static void a_name_is_cut_between_characters(void **state) {
         Wire__Status status = WIRE__STATUS__INIT;
         char program[] = "ab\ncdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz\u00e9\u00e9";
 
-        assert_int_equal(strlen(program), 67);  /* byte 63 is the first half of a character */
+        assert_int_equal(strlen(program), 67); /* byte 63 is the first half of a character */
         message.program = program;
         send_message(f, 0, WIRE__MESSAGE_TYPE__HELLO, 1, &message.base, -1);
-        send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 2, &status.base, -1);    /* on_send() unpacks it */
+        send_message(f, 0, WIRE__MESSAGE_TYPE__STATUS, 2, &status.base, -1); /* on_send() unpacks it */
         assert_int_equal(f->wire[0].type, WIRE__MESSAGE_TYPE__STATUS_END);
         assert_string_equal(f->wire[0].program,
                             "ab cdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz");
@@ -546,7 +546,8 @@ static void values_by_rank_are_those_of_the_rank(void **state) {
         trace.job = (char *)"j";
         send_message(f, 0, WIRE__MESSAGE_TYPE__TRACE, 6, &trace.base, -1);
         assert_int_equal(wire->n_by_rank, WORLD);
-        assert_true(wire->ready[1] && wire->ready[3] && !wire->ready[0] && !wire->ready[2] && !wire->ready[4]);
+        assert_true(wire->ready[1] && wire->ready[3] && !wire->ready[0] && !wire->ready[2] &&
+                    !wire->ready[4]);
         assert_true(wire->counts[1] == 0 && wire->counts[3] == 7);
         assert_true(wire->pid[1] == getpid() && wire->pid[3] == getpid() && wire->pid[0] == 0);
 }
@@ -588,7 +589,7 @@ static void leaving_is_answered_and_told(void **state) {
         pass(f);
         assert_int_equal(f->wire[1].type, WIRE__MESSAGE_TYPE__LOST);
         send_message(f, 0, WIRE__MESSAGE_TYPE__LEAVE, 12, &leave.base, -1);
-        assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID);         /* no member any more */
+        assert_int_equal(f->wire[0].code, WIRE__CODE__INVALID); /* no member any more */
         assert_false(f->wire[0].hung_up);
 }
 

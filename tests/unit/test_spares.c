@@ -26,7 +26,7 @@ static void takes_the_place_of_a_lost_member_that_had_asked_for_its_rank(void **
         assert_true(membership_waits(&m, 3));
         assert_int_equal(membership_deadline(&m), UINT64_MAX);
         m.boundary = true;
-        assert_int_equal(tick(2), MEMBERSHIP_NOTHING);  /* a full world does not grow */
+        assert_int_equal(tick(2), MEMBERSHIP_NOTHING); /* a full world does not grow */
         lose(2, WIRE__CAUSE__EXITED, 10);
         assert_int_equal(m.state, MEMBERSHIP_REPLACING);
         assert_int_equal(membership_vacant(&m), 0);
@@ -42,7 +42,7 @@ static void the_first_that_came_is_the_first_that_gets_a_place(void **state) {
         form(3, 3, true);
         for (uint64_t member = 4; member < 7; member++)
                 assert_int_equal(join(spare(member, 3, 3), member), 0);
-        assert_false(membership_remove(&m, 5, WIRE__CAUSE__EXITED, 8));         /* nobody is disturbed */
+        assert_false(membership_remove(&m, 5, WIRE__CAUSE__EXITED, 8)); /* nobody is disturbed */
         assert_int_equal(m.state, MEMBERSHIP_FORMED);
         assert_true(membership_remove(&m, 3, WIRE__CAUSE__EXITED, 10));
         assert_false(membership_remove(&m, 1, WIRE__CAUSE__EXITED, 11));
@@ -51,7 +51,7 @@ static void the_first_that_came_is_the_first_that_gets_a_place(void **state) {
         assert_int_equal(membership_find(&m, 4)->rank, 2);
         assert_int_equal(membership_find(&m, 6)->rank, 0);
         assert_int_equal(m.n_waiting, 0);
-        lose(2, WIRE__CAUSE__EXITED, 20);               /* the other two hold the state */
+        lose(2, WIRE__CAUSE__EXITED, 20); /* the other two hold the state */
         assert_int_equal(tick(20 + GRACE), MEMBERSHIP_HAS_BROKEN);
 }
 
@@ -109,7 +109,8 @@ static void a_world_that_can_grow_takes_only_as_many_as_there_is_room_for(void *
         assert_int_equal(membership_fitting(&m), 1);
         assert_int_equal(join(spare(3, 1, 2), 61), 0);
         assert_int_equal(membership_fitting(&m), 1);
-        assert_int_equal(join(request(4, 1, 2), 62), WIRE__CODE__JOB_FULL);     /* the room is the first spare's */
+        assert_int_equal(join(request(4, 1, 2), 62),
+                         WIRE__CODE__JOB_FULL); /* the room is the first spare's */
         m.boundary = true;
         assert_int_equal(tick(63), MEMBERSHIP_HAS_FORMED);
         assert_int_equal(m.n, 2);
@@ -146,7 +147,7 @@ static void while_forming_others_come_first_until_the_last_call_has_passed(void 
         membership_init(&m, "j", 0);
         assert_int_equal(join(spare(1, 2, 2), 0), 0);
         assert_int_equal(membership_deadline(&m), UINT64_MAX);
-        assert_int_equal(join(request(2, 2, 3), 0), WIRE__CODE__INVALID);       /* the spare has said the size */
+        assert_int_equal(join(request(2, 2, 3), 0), WIRE__CODE__INVALID); /* the spare has said the size */
         assert_int_equal(join(request(2, 2, 2), 10), 0);
         assert_int_equal(tick(11), MEMBERSHIP_NOTHING);
         assert_int_equal(membership_deadline(&m), 10 + CALL);
@@ -162,7 +163,7 @@ static void while_forming_spares_take_what_nobody_came_for(void **state) {
         membership_init(&m, "j", 0);
         assert_int_equal(join(spare(1, 3, 3), 0), 0);
         assert_int_equal(join(ranked(2, 3, 1), 0), 0);
-        assert_int_equal(tick(1000), MEMBERSHIP_NOTHING);       /* one is missing */
+        assert_int_equal(tick(1000), MEMBERSHIP_NOTHING); /* one is missing */
         assert_int_equal(join(spare(3, 3, 3), 1000), 0);
         assert_int_equal(join(spare(4, 3, 3), 1000), 0);
         assert_int_equal(tick(999 + CALL), MEMBERSHIP_NOTHING);
@@ -222,7 +223,8 @@ static void whose_wait_ends_in_a_place_leaves_it_to_the_next(void **state) {
         form(3, 3, true);
         assert_int_equal(join(short_wait, 100), 0);
         assert_true(membership_remove(&m, 2, WIRE__CAUSE__EXITED, 200));
-        assert_int_equal(join(spare(5, 3, 3), 300), 0);         /* still busy: waits behind, where no place is vacant */
+        assert_int_equal(join(spare(5, 3, 3), 300),
+                         0); /* still busy: waits behind, where no place is vacant */
         assert_int_equal(tick(600), MEMBERSHIP_EXPIRED);
         assert_int_equal(gone, 4);
         assert_int_equal(membership_vacant(&m), 0);

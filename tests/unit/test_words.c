@@ -10,7 +10,8 @@ static struct word word[3];
 static struct word_step about[3];
 static struct trace trace;
 
-/* Three members that have heard of step 5 and sent two READYs of the next one; nothing is left of the former run. */
+/* Three members that have heard of step 5 and sent two READYs of the next one; nothing is left of the former
+ * run. */
 static void start(void) {
         memset(&trace, 0, sizeof(trace));
         for (unsigned i = 0; i < 3; i++) {

@@ -10,8 +10,8 @@
 #include <sys/un.h>
 
 #include "client/cli/ask/talk.h"
-#include "proto/cleanup.h"
 #include "client/cli/base/moment.h"
+#include "proto/cleanup.h"
 #include "proto/fdpass.h"
 #include "proto/frame.h"
 

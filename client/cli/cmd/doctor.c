@@ -45,7 +45,8 @@ static int cmd_doctor_print_json(const struct findings *findings) {
 
         for (size_t i = 0; i < findings->n; i++) {
                 const struct finding *f = &findings->finding[i];
-                _cleanup_(freep) char *what = escape_text(f->what), *fix = f->fix ? escape_text(f->fix) : NULL;
+                _cleanup_(freep) char *what = escape_text(f->what),
+                                      *fix = f->fix ? escape_text(f->fix) : NULL;
                 value_append(&list, OBJECT(AS("check", value_text(f->check)),
                                            AS("result", value_text(verdict_names[f->verdict])),
                                            AS("text", value_text(what)), AS("fix", value_text(fix))));

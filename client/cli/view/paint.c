@@ -3,8 +3,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "proto/cleanup.h"
 #include "client/cli/view/paint.h"
+#include "proto/cleanup.h"
 
 static const char *const sequences[] = {
         [PAINT_NONE] = "",         [PAINT_BOLD] = "\033[1m",  [PAINT_DIM] = "\033[2m",

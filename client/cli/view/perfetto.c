@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "proto/cleanup.h"
 #include "client/cli/base/format.h"
 #include "client/cli/view/perfetto.h"
 #include "client/cli/view/value.h"
+#include "proto/cleanup.h"
 
 enum perfetto_track_kind { TRACK_STEPS, TRACK_RANK, TRACK_BUCKET };
 

@@ -3,10 +3,10 @@
 #include <stdarg.h>
 #include <string.h>
 
-#include "proto/cleanup.h"
 #include "client/cli/base/escape.h"
 #include "client/cli/base/format.h"
 #include "client/cli/view/table.h"
+#include "proto/cleanup.h"
 
 struct libscols_table *table_new(const struct column *columns, size_t n, bool color) {
         struct libscols_table *table = scols_new_table();

@@ -196,7 +196,7 @@ static const char *text_wait_purpose(const char *what) {
 
 char *text_wait(const Wire__StatusWait *wait) {
         _cleanup_(freep) char *state = escape_text(wait->process_state),
-                            *parameter = escape_text(wait->parameter);
+                              *parameter = escape_text(wait->parameter);
         bool process = wait->has_pid && wait->pid > 0,
              bucket = wait->has_bucket && snapshot_wait_is_step(wait);
         char since[FORMAT_SIZE], *text = NULL;

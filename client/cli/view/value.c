@@ -2,9 +2,9 @@
 /* Values of JSON: see value.h. */
 #include <math.h>
 
-#include "proto/cleanup.h"
 #include "client/cli/base/escape.h"
 #include "client/cli/view/value.h"
+#include "proto/cleanup.h"
 
 json_t *value_text(const char *text) {
         if (!text)

@@ -11,8 +11,8 @@
  *   crash:NAME         it ends its process by SIGABRT
  *   refuse:NAME=CODE   it returns that error
  *   outlive            a kernel that counts goes on for 200 ms after its process was killed
- *   lax-map            memory can be mapped with a size beyond its own; what is touched there ends the process
- *   write-code         loading kernels needs memory that was written and is executed
+ *   lax-map            memory can be mapped with a size beyond its own; what is touched there ends the
+ * process write-code         loading kernels needs memory that was written and is executed
  */
 #pragma once
 
