@@ -7,6 +7,7 @@
  */
 #include "core/server.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <grp.h>
 #include <signal.h>
@@ -248,6 +249,12 @@ static int server_start_timers(struct server *server) {
         return r < 0 ? r : loop_timer_arm(server->watchdog, server->watchdog_interval);
 }
 
+/* A daemon that stops never goes back. */
+static void server_set_phase(struct server *server, enum phase phase) {
+        assert(phase > server->phase);
+        server->phase = phase;
+}
+
 static void server_look_at_stop(void *data) {
         struct server *server = data;
         bool busy = jobs_busy(server->jobs);
@@ -255,13 +262,13 @@ static void server_look_at_stop(void *data) {
         if (server->phase == DRAINING && busy && clock_now() >= server->drain_deadline) {
                 log_warning("steps are still open after the drain timeout of %.1f s: they become void",
                             (double)server->config.drain_timeout / 1e6);
-                server->phase = ENDING;
+                server_set_phase(server, ENDING);
                 jobs_end(server->jobs);
         } else if (server->phase < SUSPENDING && !busy) {
-                server->phase = SUSPENDING;
+                server_set_phase(server, SUSPENDING);
                 jobs_suspend(server->jobs);
         } else if (server->phase == SUSPENDING) {
-                server->phase = LEAVING;
+                server_set_phase(server, LEAVING);
                 sessions_shutdown(server->sessions, "gradsyncd is stopping; start it again and rejoin");
         } else if (server->phase == LEAVING && sessions_count(server->sessions) == 0) {
                 loop_exit(server->loop, 0);
@@ -275,7 +282,7 @@ static void server_stop(struct server *server, int signal) {
         server->drain_deadline = server->phase == RUNNING ? clock_now() + server->config.drain_timeout : 0;
         if (server->phase != RUNNING)
                 return;
-        server->phase = DRAINING;
+        server_set_phase(server, DRAINING);
         log_info("%s: stopping, open steps have %.1f s to end", strsignal(signal),
                  (double)server->config.drain_timeout / 1e6);
         notify_stopping();

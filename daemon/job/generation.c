@@ -262,7 +262,7 @@ static const char *why_none(const struct member *member, enum job_end end) {
 }
 
 /* Those who came for a place in a generation that there will not be. */
-static void refuse_fresh(struct job *job, enum job_end end) {
+static void generation_refuse_fresh(struct job *job, enum job_end end) {
         struct member *member, *spare;
         struct refusal refusal;
 
@@ -305,7 +305,7 @@ void job_break(struct job *job, enum job_end end) {
 
         job_set_state(job, JOB_LOST);
         job->open = false;
-        refuse_fresh(job, end);
+        generation_refuse_fresh(job, end);
         refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
                    "%s; leave the job and join it anew", job->loss_text);
         list_for_each_safe(plan, spare, &job->plans, link) {

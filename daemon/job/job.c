@@ -218,7 +218,7 @@ void job_answer_join(struct member *member, const struct refusal *refusal) {
 }
 
 /* A newer process has its rank. It is no member any more, and its session ends. */
-static void fence(struct member *member, const struct refusal *refusal) {
+static void job_fence(struct member *member, const struct refusal *refusal) {
         if (member->owner == NULL)
                 return;
         member->job->table->config.events->evict(member, refusal);
@@ -235,7 +235,7 @@ void job_refused(struct job *job, uint64_t id, enum job_end end, const struct re
         if (member->state == MEMBER_JOINING)
                 job_answer_join(member, refusal);
         else if (end == JOB_END_FENCED)
-                fence(member, refusal);
+                job_fence(member, refusal);
 }
 
 static bool quiet(const struct job *job) {

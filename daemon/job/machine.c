@@ -189,12 +189,12 @@ static void do_effect(const struct effect *effect) {
                 carry_out(effect->owner, effect->action);
 }
 
-static void run(struct job *job) {
+static void machine_run(struct job *job) {
         effects_drain(&job->table->effects, do_effect);
 }
 
-static int join(struct job *job, const struct membership_request *request, const struct tag *tag,
-                struct refusal *refusal) {
+static int machine_ask(struct job *job, const struct membership_request *request, const struct tag *tag,
+                       struct refusal *refusal) {
         struct machine *machine = &job->machine;
         struct refusal why;
         const struct membership *m = &machine->coordinator.membership;
@@ -209,7 +209,7 @@ static int join(struct job *job, const struct membership_request *request, const
         machine->refusal = &why;
         machine->refused = false;
         node_join(&machine->node, clock_now(), request, tag);
-        run(job);
+        machine_run(job);
         machine->joining = 0;
         machine->refusal = NULL;
         if (!machine->refused)
@@ -220,7 +220,7 @@ static int join(struct job *job, const struct membership_request *request, const
 }
 
 int machine_join(struct job *job, const struct membership_request *request, struct refusal *refusal) {
-        return join(job, request, &(struct tag){ 0 }, refusal);
+        return machine_ask(job, request, &(struct tag){ 0 }, refusal);
 }
 
 void machine_gone(struct job *job, uint64_t member, uint32_t cause) {
@@ -228,12 +228,12 @@ void machine_gone(struct job *job, uint64_t member, uint32_t cause) {
                 node_leave(&job->machine.node, clock_now(), member);
         else
                 node_lose(&job->machine.node, clock_now(), member, cause);
-        run(job);
+        machine_run(job);
 }
 
 void machine_end(struct job *job, uint32_t cause) {
         coordinator_end(&job->machine.coordinator, clock_now(), JOB_END_ENDED, cause);
-        run(job);
+        machine_run(job);
 }
 
 void machine_settle(struct job *job, bool wait) {
@@ -241,7 +241,7 @@ void machine_settle(struct job *job, bool wait) {
 
         coordinator->hold = wait;
         coordinator_tick(coordinator, clock_now());
-        run(job);
+        machine_run(job);
         coordinator->hold = true;
 }
 
@@ -254,7 +254,7 @@ bool machine_open(struct job *job, uint32_t track) {
         struct node *node = &job->machine.node;
         bool open = node_open(node, clock_now(), node->generation, track, planned);
 
-        run(job);
+        machine_run(job);
         return open;
 }
 
@@ -278,35 +278,35 @@ void machine_full(struct job *job, uint32_t track) {
                 note_up_to_date(job);
         }
         node_full(node, clock_now(), node->generation, track);
-        run(job);
+        machine_run(job);
 }
 
 void machine_landed(struct job *job, uint32_t track) {
         struct node *node = &job->machine.node;
 
         node_landed(node, clock_now(), node->generation, track);
-        run(job);
+        machine_run(job);
 }
 
 void machine_spoil(struct job *job, uint32_t track) {
         struct node *node = &job->machine.node;
 
         node_spoil(node, clock_now(), node->generation, track);
-        run(job);
+        machine_run(job);
 }
 
 void machine_differ(struct job *job, uint32_t track) {
         struct node *node = &job->machine.node;
 
         node_differ(node, clock_now(), node->generation, track);
-        run(job);
+        machine_run(job);
 }
 
 void machine_quiet(struct job *job, uint32_t track) {
         struct node *node = &job->machine.node;
 
         node_quiet(node, clock_now(), node->generation, track);
-        run(job);
+        machine_run(job);
 }
 
 int machine_expect(struct job *job, uint32_t world, struct refusal *refusal) {
@@ -331,16 +331,16 @@ int machine_expect(struct job *job, uint32_t world, struct refusal *refusal) {
         node_expect(&machine->node, now);
         for (uint32_t i = 0; i < n; i++)
                 node_join(&machine->node, now, &waiting[i], &(struct tag){ 0 });
-        run(job);
+        machine_run(job);
         return 0;
 }
 
 void machine_restore(struct job *job, const struct message *report) {
         node_restore(&job->machine.node, clock_now(), report);
-        run(job);
+        machine_run(job);
 }
 
 int machine_return(struct job *job, const struct membership_request *request, const struct tag *tag,
                    struct refusal *refusal) {
-        return join(job, request, tag, refusal);
+        return machine_ask(job, request, tag, refusal);
 }

@@ -25,7 +25,7 @@ static const struct jobs_config *config_of(const struct member *member) {
         return &member->job->table->config;
 }
 
-static struct memory *find(const struct member *member, uint32_t handle) {
+static struct memory *memory_find(const struct member *member, uint32_t handle) {
         struct memory *memory = member->memories;
 
         while (memory != NULL && memory->handle != handle)
@@ -63,7 +63,7 @@ static int charge(struct memory *memory, struct refusal *refusal) {
         return r;
 }
 
-static int adopt(struct memory *memory, int fd, struct refusal *refusal) {
+static int memory_adopt(struct memory *memory, int fd, struct refusal *refusal) {
         const struct member *member = memory->member;
         struct backend *backend = config_of(member)->backend;
         struct refusal why;
@@ -109,7 +109,7 @@ int memory_register(struct member *member, int fd, uint64_t offset, uint64_t byt
         member->memories = memory;
         r = charge(memory, refusal);
         if (r == 0)
-                r = adopt(memory, fd, refusal);
+                r = memory_adopt(memory, fd, refusal);
         if (r != 0) {
                 memory_free(memory);
                 return r;
@@ -119,7 +119,7 @@ int memory_register(struct member *member, int fd, uint64_t offset, uint64_t byt
 }
 
 int memory_unregister(struct member *member, uint32_t handle, struct refusal *refusal) {
-        struct memory *memory = handle != 0 ? find(member, handle) : NULL;
+        struct memory *memory = handle != 0 ? memory_find(member, handle) : NULL;
 
         if (memory == NULL)
                 return refuse(refusal, WIRE__CODE__INVALID, "rank %u of job '%s' has registered no memory %u",
@@ -187,9 +187,9 @@ static int by_place(const void *left, const void *right) {
 }
 
 /* Each of the description's buckets that lies in a memory, sorted. */
-static int find_places(const struct member *member, const struct known *known, const struct description *d,
-                       struct backend_range *place, struct lying *lying, uint32_t *ret_n,
-                       struct refusal *refusal) {
+static int memory_find_places(const struct member *member, const struct known *known,
+                              const struct description *d, struct backend_range *place, struct lying *lying,
+                              uint32_t *ret_n, struct refusal *refusal) {
         uint32_t n = 0;
 
         for (uint32_t b = 0; b < d->n_buckets; b++) {
@@ -301,7 +301,7 @@ int memory_claim(struct member *member, const struct plan *plan, const struct de
 
         if (lying == NULL || list_known(member, &known) < 0)
                 return -ENOMEM;
-        r = find_places(member, &known, d, place, lying, &n, refusal);
+        r = memory_find_places(member, &known, d, place, lying, &n, refusal);
         free(known.memory);
         for (uint32_t first = 0; r == 0 && first < n; first += some) {
                 some = 1;

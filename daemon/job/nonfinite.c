@@ -85,7 +85,7 @@ static void narrow(struct nonfinite *state, const struct backend_result *part) {
         }
 }
 
-static void tell(struct plan *plan) {
+static void nonfinite_tell(struct plan *plan) {
         struct nonfinite *state = &plan->job->blame;
         struct log_context context = LOG_CONTEXT_NONE;
         bool known = state->parameter[0] != '\0';
@@ -133,11 +133,12 @@ static const struct backend_result *search(struct plan *plan, uint32_t bucket) {
                 snprintf(state->parameter, sizeof(state->parameter), "%s",
                          d->param[d->order[d->bucket[bucket].first + state->low]].name);
         state->searched = NULL;
-        tell(plan);
+        nonfinite_tell(plan);
         return &state->result;
 }
 
-static void begin(struct plan *plan, uint32_t bucket, const struct backend_result *result, uint32_t local) {
+static void nonfinite_begin(struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                            uint32_t local) {
         struct nonfinite *state = &plan->job->blame;
         const struct member *member = plan->job->local[local];
 
@@ -173,7 +174,7 @@ const struct backend_result *nonfinite_look(struct plan *plan, uint32_t bucket,
                 local++;
         if (local == result->n_inputs || state->burst || state->searched != NULL)
                 return result;
-        begin(plan, bucket, result, local);
+        nonfinite_begin(plan, bucket, result, local);
         return search(plan, bucket);
 }
 

@@ -390,7 +390,7 @@ static int submit(struct job *job, uint32_t part) {
 
 /* Whether nobody has given back staging memory. Who has is evicted, and the others' calls end with his loss.
  */
-static bool intact(struct job *job, uint64_t bytes) {
+static bool operation_intact(struct job *job, uint64_t bytes) {
         bool all = true;
 
         for (uint32_t local = 0; local < job->n_local; local++)
@@ -400,7 +400,7 @@ static bool intact(struct job *job, uint64_t bytes) {
 
 /* Everybody is here. The tasks are counted from one, so that results which come at once do not end it
  * early. */
-static int run(struct job *job) {
+static int operation_run(struct job *job) {
         unsigned kind = job->operation.first.kind;
         bool per_member =
                 kind == WIRE__OPERATION_KIND__ALLGATHER || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
@@ -412,7 +412,7 @@ static int run(struct job *job) {
                 machine_landed(job, TRACK_OPERATION);
                 return 0;
         }
-        if (!intact(job, (per_member ? job_world(job) : 1) * job->operation.first.bytes))
+        if (!operation_intact(job, (per_member ? job_world(job) : 1) * job->operation.first.bytes))
                 return 0;
         r = take_owner(job);
         if (r < 0) {
@@ -467,7 +467,7 @@ static void why_void(const struct job *job, struct refusal *ret) {
 }
 
 /* False: the generation is over. */
-static bool begin(struct job *job) {
+static bool operation_begin(struct job *job) {
         struct operation *operation = &job->operation;
 
         operation->since = clock_now();
@@ -492,7 +492,7 @@ int operation_call(struct member *member, uint32_t request, const struct operati
                 *refusal = operation->refusal;
                 return (int)refusal->code;
         }
-        if (operation->n_calls == 0 && !begin(job)) {
+        if (operation->n_calls == 0 && !operation_begin(job)) {
                 why_void(job, refusal);
                 return job->passed_on ? 0 : (int)refusal->code;
         }
@@ -501,7 +501,8 @@ int operation_call(struct member *member, uint32_t request, const struct operati
         member->operation.call = *call;
         member->operation.pending = true;
         member->operation.request = request;
-        return operation->n_calls == job->n_local && operation_gate(job) == GATE_OPEN ? run(job) : 0;
+        return operation->n_calls == job->n_local && operation_gate(job) == GATE_OPEN ? operation_run(job)
+                                                                                      : 0;
 }
 
 void operation_release(struct job *job) {
@@ -514,7 +515,7 @@ void operation_release(struct job *job) {
         operation->since = clock_now();
         if (operation->n_calls < job->n_local)
                 return;
-        r = run(job);
+        r = operation_run(job);
         if (r == 0)
                 return;
         refuse(&operation->refusal, WIRE__CODE__SYSTEM, "job '%s': gradsyncd could not start the %s: %s",

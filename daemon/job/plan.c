@@ -317,7 +317,7 @@ static bool has_places(const struct plan *plan, const struct description *d) {
         return d->placed || (plan->reference != NULL && plan->reference->placed);
 }
 
-static int find_places(struct plan *plan, struct member *member, struct refusal *refusal) {
+static int plan_find_places(struct plan *plan, struct member *member, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->local];
         const struct description *d = part->description;
 
@@ -356,14 +356,14 @@ static int charge_part(struct plan *plan, struct plan_part *part, struct refusal
         return part->ready == NULL ? -ENOMEM : 0;
 }
 
-static int allocate(struct plan *plan, struct member *member, struct refusal *refusal) {
+static int plan_allocate(struct plan *plan, struct member *member, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->local];
         const struct description *d = part->description;
         int r = charge_part(plan, part, refusal);
 
         if (r == 0)
                 r = job_arena_new(plan->job, d->arena_bytes, &part->arena, refusal);
-        return r == 0 && has_places(plan, d) ? find_places(plan, member, refusal) : r;
+        return r == 0 && has_places(plan, d) ? plan_find_places(plan, member, refusal) : r;
 }
 
 int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *ret_bytes,
@@ -382,7 +382,7 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
                 return answer_failed(plan, member->local, refusal);
         r = compare(plan, member, refusal);
         if (r == 0)
-                r = allocate(plan, member, refusal);
+                r = plan_allocate(plan, member, refusal);
         if (r > 0)
                 return fail_for(plan, member, refusal);
         if (r < 0)
@@ -462,7 +462,7 @@ static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
 }
 
 /* The arena is there already, with the member's data: it is charged like a new one. */
-static int adopt(struct plan *plan, struct member *member, int *fd, struct refusal *refusal) {
+static int plan_adopt(struct plan *plan, struct member *member, int *fd, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->local];
         struct backend *backend = plan->job->table->config.backend;
         const struct description *d = part->description;
@@ -481,7 +481,7 @@ static int adopt(struct plan *plan, struct member *member, int *fd, struct refus
         if (r > 0)
                 return refuse(refusal, why.code, "plan %u of job '%s', rank %u: %s", plan->ordinal,
                               plan->job->name, member->rank, why.text);
-        return r == 0 && has_places(plan, d) ? find_places(plan, member, refusal) : r;
+        return r == 0 && has_places(plan, d) ? plan_find_places(plan, member, refusal) : r;
 }
 
 static int check_said(const struct plan *plan, const struct member *member, const Wire__RejoinPlan *said,
@@ -512,7 +512,7 @@ static int take_back(struct plan *plan, struct member *member, const Wire__Rejoi
         if (r == 0)
                 r = check_said(plan, member, said, refusal);
         if (r == 0)
-                r = adopt(plan, member, fd, refusal);
+                r = plan_adopt(plan, member, fd, refusal);
         if (r != 0)
                 return r;
         keep_reference(plan, member->local);

@@ -48,7 +48,7 @@ static void describe(const struct job *job, const struct job_wait *wait, uint64_
                  (double)(now - wait->since) / 1e6, wait->rank, (int)wait->pid, wait->process_state, where);
 }
 
-static void tell(struct job *job, const struct job_wait *wait, uint64_t now) {
+static void stall_notify(struct job *job, const struct job_wait *wait, uint64_t now) {
         struct log_context context = LOG_CONTEXT_NONE;
         char text[700];
 
@@ -78,7 +78,7 @@ static unsigned most_told(const struct job *job) {
         return job->n_local < NOTICES / NAMED ? NAMED : NOTICES / job->n_local;
 }
 
-static void give_up(struct job *job, const struct job_wait *wait, uint64_t now) {
+static void stall_give_up(struct job *job, const struct job_wait *wait, uint64_t now) {
         struct refusal refusal;
         char text[700];
 
@@ -102,9 +102,9 @@ static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told,
                 if (untold || over)
                         look(&waits[i], &looks);
                 if (untold)
-                        tell(job, &waits[i], now);
+                        stall_notify(job, &waits[i], now);
                 if (over)
-                        give_up(job, &waits[i], now);
+                        stall_give_up(job, &waits[i], now);
         }
         *told = true;
 }
@@ -132,7 +132,7 @@ static void check_agreement(struct job *job, struct plan *plan, uint64_t now) {
                 return;
         for (unsigned i = 0; i < n && i < most_told(job); i++) {
                 look(&waits[i], &looks);
-                tell(job, &waits[i], now);
+                stall_notify(job, &waits[i], now);
         }
         plan->stall_told = true;
 }

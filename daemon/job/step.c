@@ -174,7 +174,7 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
 }
 
 /* Whether nobody has given back memory that is about to be used. Who has is evicted. */
-static bool intact(struct plan *plan, const struct backend_range *range, uint64_t bytes) {
+static bool step_intact(struct plan *plan, const struct backend_range *range, uint64_t bytes) {
         bool all = true;
 
         for (uint32_t local = 0; local < plan->job->n_local; local++)
@@ -184,7 +184,7 @@ static bool intact(struct plan *plan, const struct backend_range *range, uint64_
 
 /* All members here are ready: hands the bucket to the backend, in rank order. 1 if that cannot be, because a
  * member is evicted that keeps the step from being committed. */
-static int launch(struct plan *plan, uint32_t index, uint64_t now) {
+static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
         const struct description_bucket *place = &plan->reference->bucket[index];
         struct backend *backend = plan->job->table->config.backend;
         struct backend_range range[LIMIT_WORLD];
@@ -194,7 +194,7 @@ static int launch(struct plan *plan, uint32_t index, uint64_t now) {
 
         for (uint32_t local = 0; local < n_local; local++)
                 range[local] = plan_range(plan, local, index);
-        if (!intact(plan, range, place->bytes))
+        if (!step_intact(plan, range, place->bytes))
                 return 1;
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
@@ -264,8 +264,8 @@ static int note_divisor(struct plan *plan, const struct member *member, const st
 }
 
 /* What makes a READY wrong, apart from its contents. */
-static int check_place(const struct plan *plan, const struct member *member, const struct ready *ready,
-                       struct refusal *refusal) {
+static int step_check_place(const struct plan *plan, const struct member *member, const struct ready *ready,
+                            struct refusal *refusal) {
         const char *job = member->job->name;
 
         if (plan == NULL || plan->part[member->local].state != PART_MAPPED || !plan->agreed)
@@ -310,7 +310,7 @@ int step_ready(struct member *member, const struct ready *ready, struct refusal 
         if (ready->generation < job->generation || job->state != JOB_RUNNING)
                 return 0; /* absorbed: its step is void, or will be */
         plan = plan_find(job, ready->plan);
-        r = check_place(plan, member, ready, refusal);
+        r = step_check_place(plan, member, ready, refusal);
         if (r != 0)
                 return r;
         now = clock_now();
@@ -334,7 +334,7 @@ int step_ready(struct member *member, const struct ready *ready, struct refusal 
                 return 0;
         plan->n_full++;
         if (step_gate(plan) == GATE_OPEN)
-                r = launch(plan, ready->bucket, now);
+                r = step_launch(plan, ready->bucket, now);
         if (r != 0)
                 plan->n_full--; /* so that the loss of this member, or the evicted one, voids the step */
         else if (plan->n_full == plan->reference->n_buckets)
@@ -358,7 +358,7 @@ bool step_begun(const struct plan *plan) {
 }
 
 /* The backend does not take what it is given: the step cannot be committed, so a member has to go. */
-static void give_up(struct plan *plan, uint32_t index, int error) {
+static void step_give_up(struct plan *plan, uint32_t index, int error) {
         struct member *member = plan->job->local[0];
         struct refusal refusal;
 
@@ -373,9 +373,9 @@ void step_release(struct plan *plan) {
                 int r = 0;
 
                 if (plan->bucket[b].state == BUCKET_WAITING && plan->bucket[b].n_ready == plan->job->n_local)
-                        r = launch(plan, b, clock_now());
+                        r = step_launch(plan, b, clock_now());
                 if (r < 0)
-                        give_up(plan, b, r);
+                        step_give_up(plan, b, r);
                 if (r == 0)
                         continue;
                 plan->n_full--;

@@ -34,7 +34,7 @@ struct takeover *takeover_free(struct takeover *takeover) {
         return NULL;
 }
 
-static int check(const struct job_rejoin *rejoin, struct refusal *refusal) {
+static int takeover_check_rejoin(const struct job_rejoin *rejoin, struct refusal *refusal) {
         const struct membership_request *wish = &rejoin->join.membership;
         const char *name = rejoin->join.name;
 
@@ -83,7 +83,7 @@ static void remove_absent(struct job *job) {
 }
 
 /* Gives a job without members the places of the former generation. */
-static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
+static int takeover_begin(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         const struct jobs_config *config = &job->table->config;
         uint64_t wait = rejoin->wait < MOST_WAIT ? rejoin->wait : MOST_WAIT, now = clock_now();
         size_t size = sizeof(struct takeover) + rejoin->world * sizeof(struct returned);
@@ -117,10 +117,10 @@ static int begin(struct job *job, const struct job_rejoin *rejoin, struct refusa
 
 /* What came to this daemon first were processes that are new in the job: they wait for a place in it, like
  * any that comes later. */
-static int convert(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
+static int takeover_convert(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         struct member *member, *spare;
         struct refusal why;
-        int r = begin(job, rejoin, refusal);
+        int r = takeover_begin(job, rejoin, refusal);
 
         if (r == 0)
                 return 0;
@@ -141,7 +141,7 @@ static bool agrees(const struct job *job, const struct job_rejoin *rejoin) {
         return rejoin->world == job->world && (told == known || told + 1 == known || told == known + 1);
 }
 
-static int stale(const struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
+static int takeover_stale(const struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         return refuse(refusal, WIRE__CODE__STALE,
                       "job '%s' has gone on without this process: it is in incarnation %" PRIu64
                       ", generation %u, of %u members; "
@@ -151,28 +151,28 @@ static int stale(const struct job *job, const struct job_rejoin *rejoin, struct 
 }
 
 /* The job to which the member belongs; it is made if nobody has come before. */
-static int find_job(struct jobs *jobs, const struct job_rejoin *rejoin, struct job **ret,
-                    struct refusal *refusal) {
+static int takeover_find_job(struct jobs *jobs, const struct job_rejoin *rejoin, struct job **ret,
+                             struct refusal *refusal) {
         uint64_t incarnation = rejoin->join.membership.incarnation;
         struct job *job = *ret;
         int r;
 
         if (job != NULL && job->incarnation > incarnation)
-                return stale(job, rejoin, refusal);
+                return takeover_stale(job, rejoin, refusal);
         if (job != NULL && (job->incarnation < incarnation ||
                             (job->takeover != NULL && rejoin->generation > job->takeover->generation + 1))) {
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 job = NULL;
         }
         if (job != NULL && job->state == JOB_FORMING)
-                r = convert(job, rejoin, refusal);
+                r = takeover_convert(job, rejoin, refusal);
         else if (job != NULL)
-                r = job->takeover != NULL && agrees(job, rejoin) ? 0 : stale(job, rejoin, refusal);
+                r = job->takeover != NULL && agrees(job, rejoin) ? 0 : takeover_stale(job, rejoin, refusal);
         else {
                 r = job_new(jobs, &rejoin->join, &job, refusal);
                 if (r != 0)
                         return r;
-                r = begin(job, rejoin, refusal);
+                r = takeover_begin(job, rejoin, refusal);
                 if (r != 0)
                         job_free(job);
         }
@@ -180,7 +180,8 @@ static int find_job(struct jobs *jobs, const struct job_rejoin *rejoin, struct j
         return r;
 }
 
-static int check_place(const struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
+static int takeover_check_place(const struct job *job, const struct job_rejoin *rejoin,
+                                struct refusal *refusal) {
         const struct membership_request *wish = &rejoin->join.membership, *first = &job->takeover->first;
 
         if (wish->min_world != first->min_world || wish->max_world != first->max_world)
@@ -244,7 +245,7 @@ static void check_joins(struct job *job) {
 }
 
 /* A process that is new in the job has come for this rank. */
-static bool is_claimed(const struct job *job, uint32_t rank) {
+static bool takeover_is_claimed(const struct job *job, uint32_t rank) {
         const struct member *member;
 
         list_for_each(member, &job->members, link)
@@ -253,7 +254,7 @@ static bool is_claimed(const struct job *job, uint32_t rank) {
         return false;
 }
 
-static void take_place(struct job *job, const struct job_rejoin *rejoin) {
+static void takeover_take_place(struct job *job, const struct job_rejoin *rejoin) {
         const struct membership_request *wish = &rejoin->join.membership;
         struct takeover *takeover = job->takeover;
         struct member *member = job->local[wish->rank];
@@ -300,7 +301,7 @@ static void take_place(struct job *job, const struct job_rejoin *rejoin) {
 int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret,
                 struct refusal *refusal) {
         struct job *job = jobs_find(jobs, rejoin->join.uid, rejoin->join.name);
-        int r = check(rejoin, refusal);
+        int r = takeover_check_rejoin(rejoin, refusal);
 
         if (r == 0 && jobs->gate == GATE_STOPPING)
                 r = refuse(refusal, WIRE__CODE__DAEMON_LOST,
@@ -308,12 +309,12 @@ int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct membe
         if (r == 0 && job != NULL)
                 r = job_check_token(job, rejoin->join.token, refusal);
         if (r == 0)
-                r = find_job(jobs, rejoin, &job, refusal);
+                r = takeover_find_job(jobs, rejoin, &job, refusal);
         if (r == 0)
-                r = check_place(job, rejoin, refusal);
+                r = takeover_check_place(job, rejoin, refusal);
         if (r != 0)
                 return r;
-        take_place(job, rejoin);
+        takeover_take_place(job, rejoin);
         *ret = job->local[rejoin->join.membership.rank];
         (*ret)->join_request = rejoin->join.request;
         job_settle_later(job);
@@ -395,17 +396,18 @@ bool takeover_is_back(const struct job *job, uint32_t rank) {
 }
 
 /* Members that are here and have not told all; those who are gone again are nobody's concern. */
-static bool is_telling(const struct job *job, uint32_t rank) {
+static bool takeover_is_telling(const struct job *job, uint32_t rank) {
         return takeover_is_back(job, rank) && !job->takeover->part[rank].word.told;
 }
 
 /* Whether the holder of this place may still come: a job that nobody is in is not kept for long. */
-static bool is_expected(const struct job *job, uint32_t rank) {
+static bool takeover_is_expected(const struct job *job, uint32_t rank) {
         const struct takeover *takeover = job->takeover;
         uint64_t now = clock_now();
 
         return takeover_is_awaiting(job) && !takeover->part[rank].here && !takeover->part[rank].forgotten &&
-               now < takeover->deadline && now < job->interrupted + MOST_EMPTY && !is_claimed(job, rank);
+               now < takeover->deadline && now < job->interrupted + MOST_EMPTY &&
+               !takeover_is_claimed(job, rank);
 }
 
 static bool is_empty(const struct job *job) {
@@ -417,14 +419,14 @@ static bool is_empty(const struct job *job) {
 
 static bool any_expected(const struct job *job) {
         for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (is_expected(job, rank))
+                if (takeover_is_expected(job, rank))
                         return true;
         return false;
 }
 
 static bool any_telling(const struct job *job) {
         for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (is_telling(job, rank))
+                if (takeover_is_telling(job, rank))
                         return true;
         return false;
 }
@@ -436,7 +438,7 @@ bool takeover_busy(const struct job *job) {
 }
 
 bool takeover_forget(struct job *job, uint32_t rank) {
-        if (job->takeover == NULL || !is_expected(job, rank))
+        if (job->takeover == NULL || !takeover_is_expected(job, rank))
                 return false;
         job->takeover->part[rank].forgotten = true;
         job_settle_later(job);
@@ -453,7 +455,7 @@ void takeover_check(struct job *job, uint64_t now) {
         if (now < job->takeover->deadline)
                 return;
         for (uint32_t rank = 0; rank < job_world(job); rank++) {
-                if (!is_telling(job, rank))
+                if (!takeover_is_telling(job, rank))
                         continue;
                 refuse_for(&refusal, WIRE__CODE__TIMEOUT, rank, (int32_t)job->local[rank]->pid,
                            "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not "
@@ -530,8 +532,8 @@ static struct word_step about_of(const struct plan *plan, uint32_t rank) {
 }
 
 /* The member has not heard of the last commit; whether it has now. */
-static bool catch_up(struct plan *plan, uint32_t rank, const struct word *word,
-                     const struct past_plan *past) {
+static bool takeover_catch_up(struct plan *plan, uint32_t rank, const struct word *word,
+                              const struct past_plan *past) {
         const struct word_step about = about_of(plan, rank);
         const struct trace trace = past_trace(past);
         struct job *job = plan->job;
@@ -556,7 +558,7 @@ static bool tell_last_step(struct plan *plan, uint32_t before, const struct word
 
         for (uint32_t rank = 0; rank < before; rank++)
                 if (plan->part[rank].state == PART_MAPPED && plan->part[rank].said_step != plan->step)
-                        heard = catch_up(plan, rank, &word[rank], past) && heard;
+                        heard = takeover_catch_up(plan, rank, &word[rank], past) && heard;
         return heard;
 }
 
@@ -598,7 +600,7 @@ static void report_member(const struct job *job, uint32_t rank, struct message *
 }
 
 /* Everybody has told, or is not awaited any longer: what they know is the machine's from now on. */
-static void restore(struct job *job) {
+static void takeover_restore(struct job *job) {
         struct word word[LIMIT_WORLD];
         struct message report;
         struct plan *plan;
@@ -619,7 +621,7 @@ static void restore(struct job *job) {
 
 void takeover_advance(struct job *job) {
         if (takeover_is_awaiting(job) && job->state != JOB_LOST && !any_telling(job) && !any_expected(job))
-                restore(job);
+                takeover_restore(job);
 }
 
 void takeover_committed(struct plan *plan) {

@@ -120,7 +120,7 @@ static void say_to(struct coordinator *c, uint32_t node) {
 
 /* Whom the generation has lost first. Without a member it is a daemon or a link, or the one that coordinated
  * before. */
-static void note_loss(struct coordinator *c) {
+static void coordinator_note_loss(struct coordinator *c) {
         bool lost = c->membership.state == MEMBERSHIP_REPLACING || c->membership.state == MEMBERSHIP_BROKEN;
 
         if (lost && c->membership.loss.cause != 0 && c->loss.member == 0)
@@ -140,7 +140,7 @@ void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind ord
         c->order = order;
         if (order == ORDER_RUN || order == ORDER_COLLECT)
                 c->loss = (struct membership_loss){ 0 };
-        note_loss(c);
+        coordinator_note_loss(c);
         c->since = now;
         c->round++;
         say(c, now);
@@ -230,7 +230,7 @@ static void advance_order(struct coordinator *c, uint64_t now) {
                 loss_advance(c, now);
 }
 
-static void advance(struct coordinator *c, uint64_t now) {
+static void coordinator_advance(struct coordinator *c, uint64_t now) {
         bool collecting, settled, recording;
         uint64_t round;
 
@@ -244,7 +244,7 @@ static void advance(struct coordinator *c, uint64_t now) {
                 if (c->ending != JOB_END_NONE && !collecting && c->order != ORDER_END)
                         form_break(c, now);
                 if (c->order != ORDER_END)
-                        note_loss(c);
+                        coordinator_note_loss(c);
                 advance_order(c, now);
         } while (round != c->round || collecting != c->collecting || settled != c->settled ||
                  recording != c->recording);
@@ -381,7 +381,7 @@ void coordinator_receive(struct coordinator *c, uint64_t now, const struct messa
         if (message->kind < LEASE_ASK)
                 receive_report(c, now, message);
         if (c->serving)
-                advance(c, now);
+                coordinator_advance(c, now);
 }
 
 void coordinator_end(struct coordinator *c, uint64_t now, enum job_end end, uint32_t cause) {
@@ -396,7 +396,7 @@ void coordinator_tick(struct coordinator *c, uint64_t now) {
         if (!coordinator_wake(c, now))
                 return;
         judge(c, now);
-        advance(c, now);
+        coordinator_advance(c, now);
         if (c->serving && now >= c->said + c->config.times.heartbeat)
                 say(c, now);
 }

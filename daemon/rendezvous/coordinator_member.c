@@ -135,7 +135,7 @@ static void note_member(struct coordinator *c, uint64_t now, const struct messag
                 member_admit(c, now, seat);
 }
 
-static uint32_t cause_of(const struct message *report, uint64_t member) {
+static uint32_t member_cause_of(const struct message *report, uint64_t member) {
         for (uint32_t i = 0; i < report->n_gone; i++)
                 if (report->gone[i].member == member)
                         return report->gone[i].cause;
@@ -160,7 +160,7 @@ void member_report(struct coordinator *c, uint64_t now, const struct message *re
                 if (c->seat[i].request.node != report->from || reports(report, member))
                         continue;
                 drop_seat(c, &c->seat[i]);
-                membership_remove(&c->membership, member, cause_of(report, member), now);
+                membership_remove(&c->membership, member, member_cause_of(report, member), now);
         }
         for (uint32_t i = 0; i < report->n_members; i++)
                 if (report->member_of[i].leaving)

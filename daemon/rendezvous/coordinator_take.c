@@ -122,7 +122,7 @@ static bool unknown(const struct coordinator *c) {
 }
 
 /* The members of the generation, with their ranks; the others ask for a place like anybody who comes. */
-static void restore(struct coordinator *c, uint64_t now, uint32_t world) {
+static void take_restore(struct coordinator *c, uint64_t now, uint32_t world) {
         struct membership_member member[LIMIT_WORLD];
         uint32_t n = 0;
 
@@ -164,7 +164,7 @@ static bool everybody_runs(const struct coordinator *c) {
         return !loss_found(c);
 }
 
-static void adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
+static void take_adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
         const struct reporter *speaker = &c->node[latest];
 
         c->collecting = false;
@@ -174,7 +174,7 @@ static void adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
         for (uint32_t node = 0; node < LIMIT_NODES; node++)
                 if ((c->set >> node & 1) && (!has_answered(c, node) || c->node[node].world == 0))
                         c->lost |= UINT64_C(1) << node;
-        restore(c, now, speaker->world);
+        take_restore(c, now, speaker->world);
         if (everybody_runs(c))
                 coordinator_give(c, now, ORDER_RUN);
         else
@@ -197,7 +197,7 @@ void take_advance(struct coordinator *c, uint64_t now) {
                 /* What they will say may be all that there is. */
         } else if (latest < LIMIT_NODES && !superseded(c, latest) &&
                    (late || all_are_heard(c, &c->node[latest]))) {
-                adopt(c, now, latest);
+                take_adopt(c, now, latest);
         } else if (late || (c->config.alone && any_known(c))) {
                 c->collecting = false;
                 form_begin(c, now);

@@ -208,7 +208,7 @@ static bool in_vain(const struct membership *m, uint32_t index) {
         return m->state == MEMBERSHIP_FORMED && index >= m->n && !places_all_adapt(m);
 }
 
-static void refuse_fresh(const struct membership *m, uint32_t index, struct refusal *refusal) {
+static void membership_refuse_fresh(const struct membership *m, uint32_t index, struct refusal *refusal) {
         const struct membership_member *member = &m->member[index];
 
         if (in_vain(m, index))
@@ -239,7 +239,7 @@ static enum membership_event expire_fresh(struct membership *m, uint64_t now, ui
 
                 if (!member->fresh || (now < member->deadline && !in_vain(m, i)))
                         continue;
-                refuse_fresh(m, i, refusal);
+                membership_refuse_fresh(m, i, refusal);
                 *ret_member = member->request.member;
                 if (i >= m->n) {
                         take_out(m, i);

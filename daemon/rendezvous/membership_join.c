@@ -44,8 +44,8 @@ static int check_size(const struct membership *m, const struct membership_reques
         return 0;
 }
 
-static int check_place(const struct membership *m, const struct membership_request *request,
-                       struct refusal *refusal) {
+static int join_check_place(const struct membership *m, const struct membership_request *request,
+                            struct refusal *refusal) {
         for (uint32_t i = 0; i < m->n; i++) {
                 const struct membership_request *other = &m->member[i].request;
 
@@ -159,7 +159,7 @@ static int join_first(struct membership *m, const struct membership_request *req
         int r = check_size(m, request, refusal);
 
         if (r == 0)
-                r = check_place(m, request, refusal);
+                r = join_check_place(m, request, refusal);
         if (r == 0 && m->n > 0 && m->n == m->max_world)
                 r = refuse(refusal, WIRE__CODE__JOB_FULL,
                            "job '%s' has all of its %u members; the first is pid %d. Join as a spare to "
@@ -208,8 +208,8 @@ static int join_forming(struct membership *m, const struct membership_request *r
 
 /* A newer process of the same identity takes the place of the older one, which is removed; an older one is
  * refused. */
-static int fence(struct membership *m, const struct membership_request *request, uint64_t now,
-                 struct refusal *refusal) {
+static int join_fence(struct membership *m, const struct membership_request *request, uint64_t now,
+                      struct refusal *refusal) {
         for (uint32_t i = 0; i < m->n + m->n_waiting && request->identity != 0; i++) {
                 const struct membership_request *other = &m->member[i].request;
 
@@ -239,7 +239,7 @@ int membership_join(struct membership *m, const struct membership_request *reque
                               "restarted meanwhile",
                               m->name, (unsigned long long)m->incarnation,
                               (unsigned long long)request->incarnation);
-        r = fence(m, request, now, refusal);
+        r = join_fence(m, request, now, refusal);
         if (r != 0)
                 return r;
         if (m->state == MEMBERSHIP_REPLACING)

@@ -144,7 +144,7 @@ static bool drained(const struct node *node) {
         return true;
 }
 
-static void fill(struct node *node) {
+static void node_fill(struct node *node) {
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
                 while (node->lane[lane].launched < node->cut[lane] &&
                        node->lane[lane].launched - node->lane[lane].completed < node->config.window)
@@ -195,7 +195,7 @@ static void be_ended(struct node *node, uint64_t now) {
 void node_advance(struct node *node, uint64_t now) {
         unit_progress(node, now);
         if (node->phase == NODE_FILLING)
-                fill(node);
+                node_fill(node);
         if (node->phase == NODE_FILLING && node->answer != ANSWER_DRAINED && drained(node))
                 node_say(node, now, NODE_FILLING, ANSWER_DRAINED);
         else if (node->phase == NODE_SETTLING && unit_idle(node))

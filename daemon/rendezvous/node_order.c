@@ -48,7 +48,7 @@ static void order_stop(struct node *node, uint64_t now, const struct message *or
 }
 
 /* What the coordinator says of the loss. The first member lost is the one that counts. */
-static void note_loss(struct node *node, const struct message *order) {
+static void order_note_loss(struct node *node, const struct message *order) {
         if (order->loss.cause != 0 && node->loss.member == 0)
                 node->loss = order->loss;
 }
@@ -56,7 +56,7 @@ static void note_loss(struct node *node, const struct message *order) {
 static void order_freeze(struct node *node, uint64_t now, const struct message *order) {
         if (!node_is_in(node))
                 return;
-        note_loss(node, order);
+        order_note_loss(node, order);
         if (node->phase != NODE_BUILDING && !node->interrupted && node->loss.cause != 0) {
                 node->interrupted = true;
                 node_act(node, &(struct action){ .kind = ACTION_INTERRUPTED,
@@ -96,7 +96,7 @@ static void order_verdict(struct node *node, const struct message *order) {
                 if (mark_of(order, which) < node->track[which].committed ||
                     (mark_of(order, which) > node->track[which].prepared && !unit_alone(node)))
                         return;
-        note_loss(node, order);
+        order_note_loss(node, order);
         node_set_phase(node, NODE_SETTLING, ANSWER_REPORT);
         for (uint32_t which = 0; which < node->n_tracks; which++) {
                 uint64_t prepared = node->track[which].prepared, mark = mark_of(order, which);
@@ -127,7 +127,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         node->set = order->set;
         node->links = 0;
         node->origin = ORIGIN_OWN;
-        note_loss(node, order);
+        order_note_loss(node, order);
         node_use_tracks(node, order->n_tracks);
         for (uint32_t which = 0; which < node->n_tracks; which++) {
                 node->track[which].committed = mark_of(order, which);
@@ -148,7 +148,7 @@ static void order_end(struct node *node, const struct message *order) {
                 return;
         node->end = order->end;
         node->origin = ORIGIN_OWN;
-        note_loss(node, order);
+        order_note_loss(node, order);
         node_let_go(node, NODE_ENDED, false);
         if (node->world == 0)
                 node->world = 1; /* outside, and to be told all the same */

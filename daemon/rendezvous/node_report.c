@@ -6,7 +6,7 @@
 #include "gradsync.pb-c.h"
 #include "rendezvous/node_private.h"
 
-static void fill(struct node *node, uint64_t now, struct message *message) {
+static void report_fill(struct node *node, uint64_t now, struct message *message) {
         message_clear(message);
         message->kind = node->answer;
         message->from = node->config.address;
@@ -48,7 +48,7 @@ void report_send(struct node *node, uint64_t now) {
         bool lonely = now > node->contact + 3 * node->config.times.heartbeat || node->term == 0;
         struct message message;
 
-        fill(node, now, &message);
+        report_fill(node, now, &message);
         node->reported = now;
         for (uint32_t to = 0; to < node->config.candidates; to++) {
                 if (!lonely && to != node->coordinator)
@@ -58,7 +58,7 @@ void report_send(struct node *node, uint64_t now) {
         }
 }
 
-static struct message_member *find(struct node *node, uint64_t member) {
+static struct message_member *report_find(struct node *node, uint64_t member) {
         for (uint32_t i = 0; i < node->n; i++)
                 if (node->member[i].request.member == member)
                         return &node->member[i];
@@ -82,7 +82,7 @@ void report_enter(struct node *node, const struct message *order) {
         for (uint32_t i = 0; i < node->n; i++)
                 node->member[i].in = node->member[i].behind = false;
         for (uint32_t i = 0; i < order->n_members; i++) {
-                struct message_member *member = find(node, order->member_of[i].request.member);
+                struct message_member *member = report_find(node, order->member_of[i].request.member);
 
                 if (member == NULL) {
                         node->missing = true; /* lost meanwhile; the report says so */
@@ -110,14 +110,14 @@ static void note_gone(struct node *node, uint64_t member, uint32_t cause) {
 }
 
 /* A coordinator that has forgotten why may have taken the member again meanwhile. */
-static uint32_t cause_of(enum job_end end) {
+static uint32_t report_cause_of(enum job_end end) {
         if (end == JOB_END_NONE)
                 return WIRE__CAUSE__LEAVING;
         return end == JOB_END_FENCED ? WIRE__CAUSE__SUPERSEDED : WIRE__CAUSE__EVICTED;
 }
 
 void report_refuse(struct node *node, const struct message *order) {
-        struct message_member *member = find(node, order->member);
+        struct message_member *member = report_find(node, order->member);
 
         if (member == NULL)
                 return;
@@ -125,7 +125,7 @@ void report_refuse(struct node *node, const struct message *order) {
                                          .member = order->member,
                                          .end = order->end,
                                          .refusal = &order->refusal });
-        note_gone(node, order->member, cause_of(order->end));
+        note_gone(node, order->member, report_cause_of(order->end));
         drop(node, member);
 }
 
@@ -173,7 +173,7 @@ static bool follows(const struct node *node, const struct membership_request *re
 void node_join(struct node *node, uint64_t now, const struct membership_request *request,
                const struct tag *tag) {
         node_wake(node, now);
-        if (find(node, request->member) != NULL)
+        if (report_find(node, request->member) != NULL)
                 return;
         if (node->phase == NODE_ENDED || node->n == node->config.room.members ||
             (node->n == LIMIT_WORLD && !follows(node, request))) {
@@ -185,7 +185,7 @@ void node_join(struct node *node, uint64_t now, const struct membership_request 
 }
 
 void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause) {
-        struct message_member *lost = find(node, member);
+        struct message_member *lost = report_find(node, member);
 
         node_wake(node, now);
         if (lost == NULL)
@@ -197,7 +197,7 @@ void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause)
 }
 
 void node_leave(struct node *node, uint64_t now, uint64_t member) {
-        struct message_member *leaving = find(node, member);
+        struct message_member *leaving = report_find(node, member);
 
         node_wake(node, now);
         if (leaving == NULL)
@@ -207,14 +207,14 @@ void node_leave(struct node *node, uint64_t now, uint64_t member) {
 }
 
 void node_sync(struct node *node, uint64_t member) {
-        struct message_member *receiver = find(node, member);
+        struct message_member *receiver = report_find(node, member);
 
         if (receiver != NULL && receiver->in && receiver->behind)
                 receiver->tag = (struct tag){ 0 };
 }
 
 void node_synced(struct node *node, uint64_t member, const struct tag *tag) {
-        struct message_member *receiver = find(node, member);
+        struct message_member *receiver = report_find(node, member);
 
         if (receiver == NULL || !receiver->in || !receiver->behind)
                 return;

@@ -106,7 +106,7 @@ uint64_t unit_opened(const struct node *node, uint32_t which) {
         return unit_ended(track) + (track->state == UNIT_OPEN && !unit_empty(node));
 }
 
-static void tell(const struct node *node, uint32_t which, enum action_kind action, uint64_t number) {
+static void unit_tell(const struct node *node, uint32_t which, enum action_kind action, uint64_t number) {
         node_act(node, &(struct action){ .kind = action,
                                          .track = which,
                                          .number = number,
@@ -130,7 +130,7 @@ static void tell_committed(struct node *node, uint32_t which) {
                         node->member[i].tag = tag;
         if (track_is_step(which) && !unit_empty(node) && tag_compare(&tag, &node->history) > 0)
                 node->history = tag;
-        tell(node, which, ACTION_COMMITTED, track->committed);
+        unit_tell(node, which, ACTION_COMMITTED, track->committed);
         unit_reset(track);
 }
 
@@ -151,7 +151,7 @@ static void begin_void(struct node *node, uint32_t which) {
         track->silent = track->state == UNIT_WANTED;
         track_set_state(track, UNIT_VOIDING);
         if (planted(PLANTED_TELLS_EARLY) && !track->silent)
-                tell(node, which, ACTION_VOID, track->committed + 1);
+                unit_tell(node, which, ACTION_VOID, track->committed + 1);
         node_act(node, &(struct action){ .kind = ACTION_CANCEL,
                                          .track = which,
                                          .number = track->committed + 1,
@@ -179,7 +179,8 @@ void unit_give_up(struct node *node, uint32_t which) {
         begin_void(node, which);
 }
 
-static void launch(struct node *node, uint32_t which, uint32_t lane, enum launch_kind what, uint64_t value) {
+static void unit_launch(struct node *node, uint32_t which, uint32_t lane, enum launch_kind what,
+                        uint64_t value) {
         struct track *track = &node->track[which];
 
         node_act(node, &(struct action){
@@ -212,7 +213,7 @@ static void launch_payloads(struct node *node, uint32_t which) {
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
                 while (track->launched[lane] < track->offered[lane] && window_open(node, lane) &&
                        may_launch(track, which, lane)) {
-                        launch(node, which, lane, track->mismatch ? LAUNCH_FILLER : LAUNCH_PAYLOAD, 0);
+                        unit_launch(node, which, lane, track->mismatch ? LAUNCH_FILLER : LAUNCH_PAYLOAD, 0);
                         track->launched[lane]++;
                 }
 }
@@ -240,7 +241,7 @@ static void progress_open(struct node *node, uint32_t which) {
                 if (!track->mismatch)
                         track->prepared = track->committed + 1;
                 track->voted = true;
-                launch(node, which, vote_lane(node, which), LAUNCH_VOTE, !track->mismatch);
+                unit_launch(node, which, vote_lane(node, which), LAUNCH_VOTE, !track->mismatch);
         }
         if (track->vote == 1)
                 commit(node, which);
@@ -305,7 +306,7 @@ void unit_progress(struct node *node, uint64_t now) {
 }
 
 /* Whether the call is about what is open now. */
-static struct track *find(struct node *node, struct generation generation, uint32_t which) {
+static struct track *unit_find(struct node *node, struct generation generation, uint32_t which) {
         if (which >= node->config.room.tracks || !generation_equal(generation, node->generation) ||
             node->track[which].state == UNIT_IDLE)
                 return NULL;
@@ -335,7 +336,7 @@ void node_offer(struct node *node, uint64_t now, struct generation generation, u
         struct track *track;
 
         node_wake(node, now);
-        track = find(node, generation, which);
+        track = unit_find(node, generation, which);
         if (track == NULL || lane >= node->config.n_lanes || track->offered[lane] >= track->planned[lane])
                 return;
         track->offered[lane]++;
@@ -346,7 +347,7 @@ void node_full(struct node *node, uint64_t now, struct generation generation, ui
         struct track *track;
 
         node_wake(node, now);
-        track = find(node, generation, which);
+        track = unit_find(node, generation, which);
         if (track == NULL || (track->state != UNIT_WANTED && track->state != UNIT_OPEN))
                 return;
         track->full = !track->spoilt;
@@ -357,7 +358,7 @@ void node_differ(struct node *node, uint64_t now, struct generation generation, 
         struct track *track;
 
         node_wake(node, now);
-        track = find(node, generation, which);
+        track = unit_find(node, generation, which);
         if (track == NULL || track_is_step(which) ||
             (track->state != UNIT_WANTED && track->state != UNIT_OPEN) ||
             track->launched[node->config.n_lanes - 1] > 0)
@@ -372,7 +373,7 @@ void node_spoil(struct node *node, uint64_t now, struct generation generation, u
         struct track *track;
 
         node_wake(node, now);
-        track = find(node, generation, which);
+        track = unit_find(node, generation, which);
         if (track == NULL || !unit_alone(node))
                 return;
         if (track->state == UNIT_COMMITTING) {
@@ -391,7 +392,7 @@ void node_landed(struct node *node, uint64_t now, struct generation generation, 
         struct track *track;
 
         node_wake(node, now);
-        track = find(node, generation, which);
+        track = unit_find(node, generation, which);
         if (track == NULL || track->state == UNIT_VOIDING)
                 return;
         track->landed = true;
@@ -404,16 +405,16 @@ void node_quiet(struct node *node, uint64_t now, struct generation generation, u
         struct track *track;
 
         node_wake(node, now);
-        track = find(node, generation, which);
+        track = unit_find(node, generation, which);
         if (track == NULL || track->state != UNIT_VOIDING)
                 return;
         track->mismatches += track->mismatch;
         if (track->mismatch)
-                tell(node, which, ACTION_MISMATCH, track->committed + 1);
+                unit_tell(node, which, ACTION_MISMATCH, track->committed + 1);
         else if (track->silent)
-                tell(node, which, ACTION_UNBEGUN, track->committed + 1);
+                unit_tell(node, which, ACTION_UNBEGUN, track->committed + 1);
         else if (!planted(PLANTED_TELLS_EARLY))
-                tell(node, which, ACTION_VOID, track->committed + 1);
+                unit_tell(node, which, ACTION_VOID, track->committed + 1);
         unit_reset(track);
         node_advance(node, now);
 }

@@ -69,7 +69,7 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
         session->returns = hello->returns && session->minor >= FRAME_MINOR_1;
         hello_take_text(session->program, sizeof(session->program), hello->program);
         hello_take_text(session->library, sizeof(session->library), hello->library);
-        session->state = SESSION_OPEN;
+        session_set_state(session, SESSION_OPEN);
         session->deadline = loop_timer_free(session->deadline);
         welcome.has_minor = welcome.has_instance = welcome.has_staging_bytes = true;
         welcome.minor = session->minor;

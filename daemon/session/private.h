@@ -65,6 +65,8 @@ void session_send(struct session *session, uint16_t type, uint32_t request, int 
                   const ProtobufCMessage *message);
 void session_send_refused(struct session *session, uint32_t request, const struct refusal *refusal);
 /* Says why (request 0) and ends the session at the end of the pass. */
+/* The only writer of the state, which only goes forward. */
+void session_set_state(struct session *session, enum session_state state);
 void session_evict(struct session *session, const struct refusal *refusal);
 void session_protocol_error(struct session *session, const char *what, const char *why);
 int session_watch_pidfd(struct session *session, int pidfd);

@@ -65,13 +65,18 @@ static void session_end(void *data) {
         session->ops->hangup(session->transport);
 }
 
+void session_set_state(struct session *session, enum session_state state) {
+        assert(state > session->state);
+        session->state = state;
+}
+
 static void session_begin_end(struct session *session, uint32_t cause) {
         uint64_t now = clock_now();
         struct member *member;
 
         if (session->state == SESSION_ENDING)
                 return;
-        session->state = SESSION_ENDING;
+        session_set_state(session, SESSION_ENDING);
         list_for_each(member, &session->members, owner_link)
                 member->noticed = now;
         if (session->cause == WIRE__CAUSE__CAUSE_NONE)

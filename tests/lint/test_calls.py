@@ -9,18 +9,18 @@ import csource
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 
-# The most that this tree may have; each change may only lower a figure. The rule that they become: no cycle
-# between folders, no cycle of more than 3 files, and at most 5 names of static functions in more than one
-# file.
+# The most that this tree may have; each change may only lower a figure. The rule: no cycle between folders,
+# no cycle of more than 3 files, which daemon/job and daemon/rendezvous still have, and at most 5 names of
+# static functions in more than one file.
 LONGEST_CYCLE = {
     "daemon": 12,
-    "client/lib": 16,
-    "client/cli": 20,
-    "client": 3,
+    "client/lib": 2,
+    "client/cli": 1,
+    "client": 2,
     "proto": 3,
 }
 FOLDERS_IN_CYCLES = 0
-NAMESAKES = 114
+NAMESAKES = 3
 
 
 def tree_of(tmp_path, files):
