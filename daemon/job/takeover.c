@@ -474,9 +474,9 @@ static bool is_current(const struct takeover *takeover, uint32_t rank) {
         return takeover->part[rank].word.generation == takeover->generation;
 }
 
-/* By rank; what a member has said that is gone again does not count. */
-static void list_words(const struct job *job, struct word *word) {
-        for (uint32_t rank = 0; rank < job_world(job); rank++) {
+/* Of the first n ranks of the former generation; what a member has said that is gone again does not count. */
+static void list_words(const struct job *job, uint32_t n, struct word *word) {
+        for (uint32_t rank = 0; rank < n; rank++) {
                 word[rank] = job->takeover->part[rank].word;
                 word[rank].told = is_back(job, rank);
                 word[rank].ended |= job->takeover->ended;
@@ -606,7 +606,7 @@ static void takeover_restore(struct job *job) {
         struct plan *plan;
 
         message_clear(&report);
-        list_words(job, word);
+        list_words(job, job_world(job), word);
         report.generation.number = job->takeover->generation;
         report.world = job_world(job);
         report.n_tracks = 0;
@@ -667,7 +667,7 @@ void takeover_resolve(struct job *job, uint32_t before) {
         struct plan *plan;
         bool resumed;
 
-        list_words(job, word);
+        list_words(job, before, word);
         resumed = job_world(job) == before && words_all_here(word, before) && !takeover->voided;
         list_for_each(plan, &job->plans, link) {
                 resumed = tell_last_step(plan, before, word) && resumed;

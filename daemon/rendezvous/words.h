@@ -36,7 +36,7 @@ struct word_step {         /* about one plan, of the same place */
 struct trace {            /* of one plan, left by the former daemon in the latest generation */
         bool known;       /* else nothing of this counts */
         uint64_t step;    /* opened last; 0: none, or it was void */
-        bool begun, done; /* some bucket of that step; all of them */
+        bool begun, done; /* some bucket of that step; all, and the node was prepared */
 };
 
 /* What is reported of a plan's track. */

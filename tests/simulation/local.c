@@ -165,6 +165,8 @@ void local_fanned(uint32_t proc, uint32_t track, uint32_t item) {
         for (uint32_t i = 0; i < w.items[track]; i++)
                 if (!local->fanned[i] || local->spoilt)
                         return;
-        restart_note_done(proc, track);
+        if (alone(&w.proc[proc]) ||
+            w.proc[proc].node.track[track].prepared > w.proc[proc].node.track[track].committed)
+                restart_note_done(proc, track); /* else fillers may have taken part */
         node_landed(&w.proc[proc].node, w.now, local->generation, track);
 }

@@ -57,7 +57,9 @@ void restart_down(uint32_t proc, bool orderly) {
         trace("%u is restarted%s", proc, orderly ? ", and has said so" : "");
         if (p->node.origin != ORIGIN_AWAITED) {
                 memcpy(p->past, p->trace, sizeof(p->past));
-                memcpy(p->former, p->local, sizeof(p->former));
+                for (uint32_t track = 0; track < TRACKS; track++)
+                        if (p->local[track].active || p->node.origin == ORIGIN_OWN)
+                                p->former[track] = p->local[track];
         }
         p->alive = p->stopped = p->ending = false;
         p->epoch++;
@@ -169,6 +171,8 @@ static void put_units(uint32_t proc, const struct words_unit unit[TRACKS], struc
                 p->local[track].active = true;
                 p->local[track].cancelled = p->local[track].told = false;
                 p->local[track].tasks = 0;
+                p->local[track].generation = report->generation;
+                p->local[track].number = unit[track].committed + 1;
         }
 }
 
