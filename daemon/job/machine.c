@@ -193,6 +193,17 @@ static void machine_run(struct job *job) {
         effects_drain(&job->table->effects, do_effect);
 }
 
+/* Room for those on their way back, and for `n` newcomers. */
+static int machine_reserve_for_all(struct job *job, uint32_t world, uint32_t n, struct refusal *refusal) {
+        if (world + n > LIMIT_SEATS)
+                return refuse(
+                        refusal, WIRE__CODE__JOB_FULL,
+                        "job '%s' awaits its %u members after a restart of gradsyncd, and %u others wait for a place "
+                        "in it: no more can",
+                        job->name, world, n);
+        return machine_reserve(job, world + n, 0, refusal);
+}
+
 static int machine_ask(struct job *job, const struct membership_request *request, const struct tag *tag,
                        struct refusal *refusal) {
         struct machine *machine = &job->machine;
@@ -201,7 +212,9 @@ static int machine_ask(struct job *job, const struct membership_request *request
         uint32_t n = m->n + m->n_waiting > machine->node.n ? m->n + m->n_waiting : machine->node.n;
         int r = membership_check(job->name, request, refusal);
 
-        if (r == 0)
+        if (r == 0 && machine->node.origin == ORIGIN_AWAITED)
+                r = machine_reserve_for_all(job, job_world(job), n + 1, refusal);
+        else if (r == 0)
                 r = machine_reserve(job, n + 1, 0, refusal);
         if (r != 0)
                 return r;
@@ -317,7 +330,7 @@ int machine_expect(struct job *job, uint32_t world, struct refusal *refusal) {
         struct membership_request waiting[LIMIT_SEATS];
         uint32_t n = machine->node.n;
         uint64_t now = clock_now();
-        int r = machine_reserve(job, world + n, 0, refusal);
+        int r = machine_reserve_for_all(job, world, n, refusal);
 
         if (r != 0)
                 return r;

@@ -138,7 +138,8 @@ static int takeover_convert(struct job *job, const struct job_rejoin *rejoin, st
 static bool agrees(const struct job *job, const struct job_rejoin *rejoin) {
         uint32_t known = job->takeover->generation, told = rejoin->generation;
 
-        return rejoin->world == job->world && (told == known || told + 1 == known || told == known + 1);
+        return rejoin->world == job->world &&
+               (told == known || told + 1 == known || (told == known + 1 && takeover_is_awaiting(job)));
 }
 
 static int takeover_stale(const struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
@@ -400,21 +401,21 @@ static bool takeover_is_telling(const struct job *job, uint32_t rank) {
         return takeover_is_back(job, rank) && !job->takeover->part[rank].word.told;
 }
 
+static bool is_empty(const struct job *job) {
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                if (job->local[rank]->owner != NULL)
+                        return false;
+        return true;
+}
+
 /* Whether the holder of this place may still come: a job that nobody is in is not kept for long. */
 static bool takeover_is_expected(const struct job *job, uint32_t rank) {
         const struct takeover *takeover = job->takeover;
         uint64_t now = clock_now();
 
         return takeover_is_awaiting(job) && !takeover->part[rank].here && !takeover->part[rank].forgotten &&
-               now < takeover->deadline && now < job->interrupted + MOST_EMPTY &&
+               now < takeover->deadline && !(is_empty(job) && now >= job->interrupted + MOST_EMPTY) &&
                !takeover_is_claimed(job, rank);
-}
-
-static bool is_empty(const struct job *job) {
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (job->local[rank]->owner != NULL)
-                        return false;
-        return true;
 }
 
 static bool any_expected(const struct job *job) {

@@ -158,6 +158,20 @@ static void who_came_too_early_waits(void **state) {
         assert_heard("generation 4 0;generation 4 1;joined 2;");
 }
 
+/* More of them than the job has room for, and while its members come back: none keeps a member from its place. */
+static void however_many_come_too_early(void **state) {
+        struct fixture *f = *state;
+        struct job_join fresh = elastic(f);
+
+        assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 0, 3, true), &f->refusal), 0);
+        for (unsigned i = 0; i < 15; i++)
+                assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 1, 3, true), &f->refusal), 0);
+        pass(f);
+        assert_non_null(strstr(heard, "generation 4 0;generation 4 1;joined 2;"));
+}
+
 /* One came back, a new process took the other place, and then the first was lost before the new one had its
  * state. */
 static void nobody_has_a_state_any_more(void **state) {
@@ -213,6 +227,7 @@ int main(void) {
                 TEST(who_is_too_few_then_hears_it, teardown),
                 TEST(who_came_too_early_is_turned_away, teardown),
                 TEST(who_came_too_early_waits, teardown),
+                TEST(however_many_come_too_early, teardown),
                 TEST(nobody_has_a_state_any_more, teardown),
                 TEST(a_claimed_id_is_nothing_to_other_jobs, teardown),
         };
