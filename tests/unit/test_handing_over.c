@@ -158,7 +158,7 @@ static void who_came_too_early_waits(void **state) {
         assert_heard("generation 4 0;generation 4 1;joined 2;");
 }
 
-/* More of them than the job has room for, and while its members come back: none keeps a member from its place. */
+/* More of them than the job has room for: none keeps a member from its place. */
 static void however_many_come_too_early(void **state) {
         struct fixture *f = *state;
         struct job_join fresh = elastic(f);
