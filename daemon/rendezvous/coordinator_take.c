@@ -198,7 +198,7 @@ void take_advance(struct coordinator *c, uint64_t now) {
         } else if (latest < LIMIT_NODES && !superseded(c, latest) &&
                    (late || all_are_heard(c, &c->node[latest]))) {
                 take_adopt(c, now, latest);
-        } else if (late || (c->config.alone && any_known(c))) {
+        } else if (late || (c->config.alone && any_known(c) && latest == LIMIT_NODES)) {
                 c->collecting = false;
                 form_begin(c, now);
         }
