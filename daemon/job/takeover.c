@@ -94,9 +94,11 @@ static int takeover_begin(struct job *job, const struct job_rejoin *rejoin, stru
                 return -ENOMEM;
         r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES, size, refusal);
         if (r == 0)
-                r = machine_expect(job, rejoin->world, refusal);
+                r = machine_reserve(job, rejoin->world + job->machine.node.n, 0, refusal);
         for (uint32_t rank = 0; rank < rejoin->world && r == 0; rank++)
                 r = add_absent(job, rank, refusal);
+        if (r == 0) /* last: who comes to a job that could not be taken back must not wait for anybody */
+                r = machine_expect(job, rejoin->world, refusal);
         if (r != 0) {
                 remove_absent(job);
                 takeover_free(takeover);
@@ -255,6 +257,27 @@ static bool takeover_is_claimed(const struct job *job, uint32_t rank) {
         return false;
 }
 
+static struct tag tag_of(const struct job *job, bool history);
+
+static struct membership_request request_of(const struct job *job, const struct job_rejoin *rejoin) {
+        struct membership_request request = rejoin->join.membership;
+
+        request.member = job->local[request.rank]->id;
+        request.pid = (int32_t)rejoin->join.pid;
+        request.has_rank = rejoin->asked_rank;
+        request.has_slot = rejoin->asked_slot;
+        return request;
+}
+
+/* The verdict is found already: the place is this member's while it tells the rest. */
+static int take_late(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
+        struct membership_request request = request_of(job, rejoin);
+        struct tag tag = tag_of(job, rejoin->history);
+
+        request.returns = true;
+        return machine_return(job, &request, &tag, refusal);
+}
+
 static void takeover_take_place(struct job *job, const struct job_rejoin *rejoin) {
         const struct membership_request *wish = &rejoin->join.membership;
         struct takeover *takeover = job->takeover;
@@ -282,15 +305,11 @@ static void takeover_take_place(struct job *job, const struct job_rejoin *rejoin
                 .word = { .generation = rejoin->generation,
                           .orderly = rejoin->orderly,
                           .resumed = rejoin->resumed },
-                .request = *wish,
+                .request = request_of(job, rejoin),
                 .operation_failed = rejoin->operation_failed,
                 .next_plan = rejoin->next_plan,
                 .operations = rejoin->operations,
         };
-        part->request.member = member->id;
-        part->request.pid = (int32_t)rejoin->join.pid;
-        part->request.has_rank = rejoin->asked_rank;
-        part->request.has_slot = rejoin->asked_slot;
         takeover->ended |= rejoin->ended;
         job->history |= rejoin->history;
         if (rejoin->has_lost && rejoin->lost < job_world(job))
@@ -313,6 +332,8 @@ int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct membe
                 r = takeover_find_job(jobs, rejoin, &job, refusal);
         if (r == 0)
                 r = takeover_check_place(job, rejoin, refusal);
+        if (r == 0 && !takeover_is_awaiting(job))
+                r = take_late(job, rejoin, refusal);
         if (r != 0)
                 return r;
         takeover_take_place(job, rejoin);
@@ -347,19 +368,25 @@ int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refu
 }
 
 /* What its machine knows of a member's state: no more than whether it has any. */
-static struct tag tag_of(const struct job *job, const struct returned *part) {
-        if (!part->history)
+static struct tag tag_of(const struct job *job, bool history) {
+        if (!history)
                 return (struct tag){ 0 };
         return (struct tag){ .incarnation = job->incarnation,
                              .generation = job->takeover->generation,
                              .step = 1 };
 }
 
+/* A part that a member has dropped before it came. */
+static void drop_part(struct plan *plan, uint32_t rank) {
+        if (plan->part[rank].state != PART_NONE || plan->ordinal >= plan->job->takeover->part[rank].next_plan)
+                return;
+        part_set_state(&plan->part[rank], PART_DROPPED);
+        plan->dropped = true;
+}
+
 /* The verdict is found already: it must be this member's as well. */
 static int return_late(struct member *member, struct refusal *refusal) {
         struct job *job = member->job;
-        struct returned *part = &job->takeover->part[member->local];
-        struct tag tag = tag_of(job, part);
         struct plan *plan;
 
         list_for_each(plan, &job->plans, link)
@@ -371,8 +398,10 @@ static int return_late(struct member *member, struct refusal *refusal) {
                                       " only: it has come back too late; join anew",
                                       job->name, plan->step, plan->ordinal, member->rank, (int)member->pid,
                                       plan->part[member->local].said_step);
-        part->request.returns = true;
-        return machine_return(job, &part->request, &tag, refusal);
+        list_for_each(plan, &job->plans, link)
+                drop_part(plan, member->local);
+        job->takeover->voided = true; /* the verdict was found without its word */
+        return 0;
 }
 
 int takeover_told(struct member *member, struct refusal *refusal) {
@@ -446,11 +475,34 @@ bool takeover_forget(struct job *job, uint32_t rank) {
         return true;
 }
 
+/* Processes that are new in the job, and have waited long enough for the others' return. */
+static void expire_joins(struct job *job, uint64_t now) {
+        struct member *member, *spare;
+        struct refusal refusal;
+
+        list_for_each_safe(member, spare, &job->members, link) {
+                const struct membership_request *wish =
+                        member->state == MEMBER_JOINING ? wish_of(job, member->id) : NULL;
+
+                if (wish == NULL || wish->timeout == 0 || now < member->joined + wish->timeout)
+                        continue;
+                refuse(&refusal, WIRE__CODE__TIMEOUT,
+                       "job '%s' goes on after a restart of gradsyncd, and not all of its members have come back "
+                       "within %.1f s",
+                       job->name, (double)wish->timeout / 1e6);
+                machine_gone(job, member->id, WIRE__CAUSE__RESTARTED);
+                job_answer_join(member, &refusal);
+                job_settle_later(job);
+        }
+}
+
 void takeover_check(struct job *job, uint64_t now) {
         struct refusal refusal;
 
         if (job->takeover == NULL || job->state == JOB_LOST)
                 return;
+        if (takeover_is_awaiting(job))
+                expire_joins(job, now);
         if (takeover_is_awaiting(job) && !any_expected(job))
                 job_settle_later(job);
         if (now < job->takeover->deadline)
@@ -494,11 +546,8 @@ static bool all_current(const struct job *job, uint32_t before) {
 /* Parts that a member has dropped before it came. */
 static void drop_parts(struct plan *plan, uint32_t before) {
         for (uint32_t rank = 0; rank < before; rank++)
-                if (plan->part[rank].state == PART_NONE && is_back(plan->job, rank) &&
-                    plan->ordinal < plan->job->takeover->part[rank].next_plan) {
-                        part_set_state(&plan->part[rank], PART_DROPPED);
-                        plan->dropped = true;
-                }
+                if (is_back(plan->job, rank))
+                        drop_part(plan, rank);
 }
 
 static const struct past_plan *find_past(const struct plan *plan, uint32_t before) {
@@ -591,13 +640,16 @@ static void report_member(const struct job *job, uint32_t rank, struct message *
 
         report->member_of[report->n_members++] =
                 (struct message_member){ .request = part->request,
-                                         .tag = tag_of(job, part),
+                                         .tag = tag_of(job, part->history),
                                          .rank = rank,
                                          .slot = job->local[rank]->local_rank,
                                          .id = job->local[rank]->stable,
                                          .in = true };
-        if (part->history)
-                report->history = tag_of(job, part);
+}
+
+/* It has come back, and said goodbye: nobody waits for its place. */
+static bool has_left(const struct job *job, uint32_t rank) {
+        return job->takeover->part[rank].here && job->local[rank]->state == MEMBER_LEFT;
 }
 
 /* Everybody has told, or is not awaited any longer: what they know is the machine's from now on. */
@@ -614,10 +666,14 @@ static void takeover_restore(struct job *job) {
         list_for_each(plan, &job->plans, link)
                 report_plan(plan, word, &report);
         for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (word[rank].told)
+                if (word[rank].told || has_left(job, rank))
                         report_member(job, rank, &report);
+        report.history = tag_of(job, job->history); /* also of those who are gone again */
         job->takeover->restored = true;
         machine_restore(job, &report);
+        for (uint32_t rank = 0; rank < job_world(job); rank++)
+                if (has_left(job, rank))
+                        machine_gone(job, job->local[rank]->id, WIRE__CAUSE__LEAVING);
 }
 
 void takeover_advance(struct job *job) {

@@ -34,7 +34,7 @@ static int check_size(const struct membership *m, const struct membership_reques
 
         if (r != 0)
                 return r;
-        if (m->n + m->n_waiting > 0 &&
+        if (m->n + m->n_waiting > 0 && m->max_world > 0 && /* else restored, and nobody has said it */
             (request->min_world != m->min_world || request->max_world != m->max_world))
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s' is being formed for %u to %u members (pid %d came first), this "

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Members that come back to a job after it was judged without them, or go again, and newcomers meanwhile."""
+from harness import kill, wait_until
+from peer import Refused, small_plan
+from returning import Returning
+
+HOUR = 3_600_000
+
+
+def formed(peers, served, n, least, most, grace=0, **plan):
+    """A job with one agreed plan, by rank; its daemon is killed and started again."""
+    made = [peers(Returning(served.socket)) for _ in range(n)]
+    requests = [each.send("JOIN", job="late", min_world=least, max_world=most, incarnation=0, timeout_ms=0,
+                          rejoin_grace_ms=grace, last_call_ms=HOUR if n == most else 300) for each in made]
+    for each, request in zip(made, requests):
+        each.name, each.member = "late", each.joined(request).member
+    made.sort(key=lambda each: each.rank)
+    plans = [small_plan(2, **plan) for _ in made]
+    requests = [each.plan_send(one) for each, one in zip(made, plans)]
+    mapped = [each.plan_arena(one, request) for each, one, request in zip(made, plans, requests)]
+    for each, request in zip(made, mapped):
+        each.expect("PLAN_AGREED", request)
+    return made
+
+
+def again(served):
+    kill(served)
+    served.start()
+
+
+def back(peers, served, old, step, launched, **changes):
+    """A member that is back, and has told everything."""
+    made = peers(Returning(served.socket))
+    made.rejoin(old, asked_rank=False, **changes)
+    for ordinal, plan in old.plans.items():
+        made.offer(plan, old.memory[ordinal], step, launched)
+        made.plans[ordinal] = plan
+    made.told()
+    made.memory, old.memory, old.plans = old.memory, {}, {}
+    return made
+
+
+def newcomer(peers, served, least, most, **changes):
+    made = peers(Returning(served.socket))
+    changes = {"timeout_ms": 0, **changes}
+    return made, made.send("JOIN", job="late", min_world=least, max_world=most, incarnation=0, **changes)
+
+
+def refusal(peer, request):
+    try:
+        return f"joined: {peer.expect('JOINED', request)}"
+    except Refused as why:
+        return str(why)
+
+
+def test_nothing_is_resumed_that_was_judged_without_a_member(daemon, peers):
+    """Both had sent a READY, and one bucket was reduced in place, but only one of them could say so in time."""
+    served = daemon()
+    old = formed(peers, served, 2, 2, 2, grace=HOUR, reduce="SUM")
+    for each in old:
+        each.write(each.plans[0], 0, [each.rank + 1.0] * 256)
+        each.ready(each.plans[0], 0)
+    wait_until(lambda: set(old[0].read(old[0].plans[0], 0)) == {3.0}, "the sum")
+    again(served)
+    first = back(peers, served, old[0], 0, 1, rejoin_grace_ms=HOUR, wait_ms=0)
+    first.silent()
+    second = back(peers, served, old[1], 0, 1, rejoin_grace_ms=HOUR, wait_ms=0)
+    for each in first, second:
+        each.expect("NEWGEN")
+
+
+def test_a_state_that_went_with_its_member_is_missed(daemon, peers):
+    """The other member has none: it does not go on as if it had."""
+    served = daemon()
+    old = formed(peers, served, 2, 1, 2)
+    again(served)
+    options = {"min_world": 1, "max_world": 2, "rejoin_grace_ms": 0, "wait_ms": HOUR}
+    first = back(peers, served, old[0], 5, 0, history=True, **options)
+    first.silent()
+    first.close()
+    second = back(peers, served, old[1], 5, 0, history=False, **options)
+    assert "no up-to-date rank is left" in second.expect("LOST").text
+
+
+def test_a_member_that_leaves_on_its_way_is_not_waited_for(daemon, peers):
+    served = daemon()
+    old = formed(peers, served, 2, 1, 2, grace=HOUR)
+    again(served)
+    options = {"min_world": 1, "max_world": 2, "rejoin_grace_ms": HOUR, "wait_ms": HOUR}
+    first = back(peers, served, old[0], 0, 0, **options)
+    first.silent()
+    first.leave()
+    assert back(peers, served, old[1], 0, 0, **options).expect("NEWGEN").world == 1
+
+
+def test_a_newcomer_waits_no_longer_than_it_wants(daemon, peers):
+    served = daemon()
+    old = formed(peers, served, 3, 2, 4)
+    again(served)
+    back(peers, served, old[0], 0, 0, min_world=2, max_world=4, wait_ms=HOUR).silent()
+    assert "not all of its members have come back within 0.5 s" in refusal(
+        *newcomer(peers, served, 2, 4, timeout_ms=500))
+
+
+def test_a_newcomer_hears_that_nobody_is_left(daemon, peers):
+    served = daemon()
+    old = formed(peers, served, 2, 2, 3)
+    again(served)
+    first = peers(Returning(served.socket))
+    first.rejoin(old[0], asked_rank=False, min_world=2, max_world=3, wait_ms=0)
+    fresh, request = newcomer(peers, served, 2, 3)
+    fresh.silent()
+    first.close()
+    assert "no member is left" in refusal(fresh, request)
+
+
+def test_however_many_newcomers_come(daemon, peers):
+    """None of them keeps a member from its place."""
+    for n in (1, 3, 6):
+        served = daemon()
+        old = formed(peers, served, 2, 2, 8)
+        again(served)
+        first = peers(Returning(served.socket))
+        first.rejoin(old[0], asked_rank=False, min_world=2, max_world=8)
+        fresh = [newcomer(peers, served, 2, 8) for _ in range(n)]
+        for each, _ in fresh:
+            each.silent()
+        first.offer(old[0].plans[0], old[0].memory[0], 0, 0)
+        first.plans[0] = old[0].plans[0]
+        first.told()
+        back(peers, served, old[1], 0, 0, min_world=2, max_world=8).expect("NEWGEN")
+        assert sorted(each.joined(request).rank for each, request in fresh) == list(range(2, 2 + n))
