@@ -198,8 +198,8 @@ static int machine_reserve_for_all(struct job *job, uint32_t world, uint32_t n, 
         if (world + n > LIMIT_SEATS)
                 return refuse(
                         refusal, WIRE__CODE__JOB_FULL,
-                        "job '%s' awaits its %u members after a restart of gradsyncd, and %u others wait for a "
-                        "place in it: no more can",
+                        "job '%s' awaits its %u members after a restart of gradsyncd, and %u others wait "
+                        "for a place in it: no more can",
                         job->name, world, n);
         return machine_reserve(job, world + n, 0, refusal);
 }

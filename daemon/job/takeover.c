@@ -487,8 +487,8 @@ static void expire_joins(struct job *job, uint64_t now) {
                 if (wish == NULL || wish->timeout == 0 || now < member->joined + wish->timeout)
                         continue;
                 refuse(&refusal, WIRE__CODE__TIMEOUT,
-                       "job '%s' goes on after a restart of gradsyncd, and not all of its members have come back "
-                       "within %.1f s",
+                       "job '%s' goes on after a restart of gradsyncd, and not all of its members have come "
+                       "back within %.1f s",
                        job->name, (double)wish->timeout / 1e6);
                 machine_gone(job, member->id, WIRE__CAUSE__RESTARTED);
                 job_answer_join(member, &refusal);
@@ -648,7 +648,7 @@ static void report_member(const struct job *job, uint32_t rank, struct message *
 }
 
 /* It has come back, and said goodbye: nobody waits for its place. */
-static bool has_left(const struct job *job, uint32_t rank) {
+static bool takeover_has_left(const struct job *job, uint32_t rank) {
         return job->takeover->part[rank].here && job->local[rank]->state == MEMBER_LEFT;
 }
 
@@ -666,13 +666,13 @@ static void takeover_restore(struct job *job) {
         list_for_each(plan, &job->plans, link)
                 report_plan(plan, word, &report);
         for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (word[rank].told || has_left(job, rank))
+                if (word[rank].told || takeover_has_left(job, rank))
                         report_member(job, rank, &report);
         report.history = tag_of(job, job->history); /* also of those who are gone again */
         job->takeover->restored = true;
         machine_restore(job, &report);
         for (uint32_t rank = 0; rank < job_world(job); rank++)
-                if (has_left(job, rank))
+                if (takeover_has_left(job, rank))
                         machine_gone(job, job->local[rank]->id, WIRE__CAUSE__LEAVING);
 }
 

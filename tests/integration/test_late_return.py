@@ -54,7 +54,7 @@ def refusal(peer, request):
 
 
 def test_nothing_is_resumed_that_was_judged_without_a_member(daemon, peers):
-    """Both had sent a READY, and one bucket was reduced in place, but only one of them could say so in time."""
+    """Both had sent a READY, one bucket was reduced in place, and only one of them could say so in time."""
     served = daemon()
     old = formed(peers, served, 2, 2, 2, grace=HOUR, reduce="SUM")
     for each in old:
