@@ -19,7 +19,6 @@ static const struct {
         [ACCOUNT_ARENAS] = { "arenas_per_uid", "arenas" },
         [ACCOUNT_FDS] = { "fds_per_uid", "file descriptors" },
         [ACCOUNT_BYTES] = { "bytes_per_uid", "bytes of shared memory and plans" },
-        [ACCOUNT_HEAP] = { "heap_per_uid", "bytes of the daemon's own memory" },
 };
 
 void accounts_set_limits(struct users *users, const uint64_t limits[ACCOUNT_SLOTS]) {

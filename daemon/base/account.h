@@ -17,7 +17,6 @@ enum account_slot {
         ACCOUNT_ARENAS,  /* arenas, staging and registered memories */
         ACCOUNT_BYTES,   /* bytes of them, and of plans kept for comparison */
         ACCOUNT_FDS,     /* file descriptors that the daemon holds for them */
-        ACCOUNT_HEAP,    /* bytes of the daemon's own memory: what its objects cost */
         ACCOUNT_SLOTS,
 };
 

@@ -22,9 +22,8 @@
 #define MOST_EMPTY (UINT64_C(60) * USEC_PER_SEC)
 #define MOST_GENERATIONS (UINT32_C(1) << 31) /* those that follow are counted from there on */
 #define MOST_OPERATIONS (UINT64_C(1) << 62)  /* the same of operations */
-#define MOST_ID                                                                                              \
-        (UINT64_C(1)                                                                                         \
-         << 48) /* of a member: those of its job that come later are counted from the highest on */
+/* Of a member: those of its job that come later are counted from the highest on. */
+#define MOST_ID (UINT64_C(1) << 48)
 
 struct takeover *takeover_free(struct takeover *takeover) {
         if (takeover == NULL)
@@ -211,8 +210,7 @@ int takeover_check_join(const struct job *job, const struct membership_request *
                 return refuse(
                         refusal, WIRE__CODE__INVALID,
                         "job '%s' is one of %u to %u members, and goes on after a restart of gradsyncd; "
-                        "this member asks for "
-                        "%u to %u: give all of them the same world size",
+                        "this member asks for %u to %u: give all of them the same world size",
                         job->name, first->min_world, first->max_world, wish->min_world, wish->max_world);
         if (wish->has_rank && wish->rank < job_world(job) && takeover_is_back(job, wish->rank))
                 return refuse_for(
@@ -231,8 +229,19 @@ static const struct membership_request *wish_of(const struct job *job, uint64_t 
         return NULL;
 }
 
-/* Processes that are new in the job, and ask for what they cannot have now that somebody is back. */
-static void check_joins(struct job *job) {
+static int check_wait(const struct member *member, const struct membership_request *wish, uint64_t now,
+                      struct refusal *refusal) {
+        if (wish->timeout == 0 || now < member->joined + wish->timeout)
+                return 0;
+        return refuse(refusal, WIRE__CODE__TIMEOUT,
+                      "job '%s' goes on after a restart of gradsyncd, and not all of its members have come "
+                      "back within %.1f s",
+                      member->job->name, (double)wish->timeout / 1e6);
+}
+
+/* Processes that are new in the job: refuses those that ask for what they cannot have now that somebody is
+ * back, and those that have waited long enough for the others' return. */
+static void check_joins(struct job *job, uint64_t now) {
         struct member *member, *spare;
         struct refusal refusal;
 
@@ -240,10 +249,12 @@ static void check_joins(struct job *job) {
                 const struct membership_request *wish =
                         member->state == MEMBER_JOINING ? wish_of(job, member->id) : NULL;
 
-                if (wish == NULL || takeover_check_join(job, wish, &refusal) == 0)
+                if (wish == NULL || (takeover_check_join(job, wish, &refusal) == 0 &&
+                                     check_wait(member, wish, now, &refusal) == 0))
                         continue;
                 machine_gone(job, member->id, WIRE__CAUSE__RESTARTED);
                 job_answer_join(member, &refusal);
+                job_settle_later(job);
         }
 }
 
@@ -257,7 +268,14 @@ static bool takeover_is_claimed(const struct job *job, uint32_t rank) {
         return false;
 }
 
-static struct tag tag_of(const struct job *job, bool history);
+/* What its machine knows of a member's state: no more than whether it has any. */
+static struct tag tag_of(const struct job *job, bool history) {
+        if (!history)
+                return (struct tag){ 0 };
+        return (struct tag){ .incarnation = job->incarnation,
+                             .generation = job->takeover->generation,
+                             .step = 1 };
+}
 
 static struct membership_request request_of(const struct job *job, const struct job_rejoin *rejoin) {
         struct membership_request request = rejoin->join.membership;
@@ -315,7 +333,7 @@ static void takeover_take_place(struct job *job, const struct job_rejoin *rejoin
         if (rejoin->has_lost && rejoin->lost < job_world(job))
                 takeover_forget(job, rejoin->lost);
         if (takeover_is_awaiting(job))
-                check_joins(job);
+                check_joins(job, clock_now());
 }
 
 int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret,
@@ -365,15 +383,6 @@ int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refu
         int r = check_telling(member, refusal);
 
         return r != 0 ? r : staging_return(member, bytes, fd, refusal);
-}
-
-/* What its machine knows of a member's state: no more than whether it has any. */
-static struct tag tag_of(const struct job *job, bool history) {
-        if (!history)
-                return (struct tag){ 0 };
-        return (struct tag){ .incarnation = job->incarnation,
-                             .generation = job->takeover->generation,
-                             .step = 1 };
 }
 
 /* A part that a member has dropped before it came. */
@@ -475,34 +484,13 @@ bool takeover_forget(struct job *job, uint32_t rank) {
         return true;
 }
 
-/* Processes that are new in the job, and have waited long enough for the others' return. */
-static void expire_joins(struct job *job, uint64_t now) {
-        struct member *member, *spare;
-        struct refusal refusal;
-
-        list_for_each_safe(member, spare, &job->members, link) {
-                const struct membership_request *wish =
-                        member->state == MEMBER_JOINING ? wish_of(job, member->id) : NULL;
-
-                if (wish == NULL || wish->timeout == 0 || now < member->joined + wish->timeout)
-                        continue;
-                refuse(&refusal, WIRE__CODE__TIMEOUT,
-                       "job '%s' goes on after a restart of gradsyncd, and not all of its members have come "
-                       "back within %.1f s",
-                       job->name, (double)wish->timeout / 1e6);
-                machine_gone(job, member->id, WIRE__CAUSE__RESTARTED);
-                job_answer_join(member, &refusal);
-                job_settle_later(job);
-        }
-}
-
 void takeover_check(struct job *job, uint64_t now) {
         struct refusal refusal;
 
         if (job->takeover == NULL || job->state == JOB_LOST)
                 return;
         if (takeover_is_awaiting(job))
-                expire_joins(job, now);
+                check_joins(job, now);
         if (takeover_is_awaiting(job) && !any_expected(job))
                 job_settle_later(job);
         if (now < job->takeover->deadline)

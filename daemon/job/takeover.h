@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A job that a former daemon had formed, on its way back: its members come with what they know of it, and
- * with their arenas. When all are here, or those who are missing count as lost, the verdict on the steps that
- * were open is found, and the job goes on in its next generation: resumed, if nothing is void and nobody is
- * missing, else as after a loss.
+ * with their arenas. When all are here, or those who are missing count as lost, what they have said becomes
+ * the report of the job's node (words.h), the machine judges by it, and the job goes on in its next
+ * generation: resumed, if nothing is void and nobody is missing, else as after a loss.
  *
- * The verdict needs no word of the former daemon, and is better with it. A step of whose commit one member
- * has heard is committed. If each member has heard the daemon say that it ends, or if some member had not
- * sent a single READY, no bucket of it has been begun: it is untouched, and goes on. Else it is void. What
- * the former daemon has left (state.h) tells whether any bucket was begun, and whether all were done: then
- * the step is committed, and whoever has not heard of it gets the results. What is believed of a member
- * concerns its own job.
+ * What the former daemon has left (state.h) is the trace beside those words. A member that has not heard of a
+ * commit gets its results from there, if it had sent all of the step. What is believed of a member concerns
+ * its own job.
  */
 #pragma once
 
@@ -90,7 +87,7 @@ void takeover_advance(struct job *job);
 void takeover_committed(struct plan *plan);
 void takeover_voided(struct plan *plan);
 void takeover_check(struct job *job, uint64_t now);
-/* The new generation is decided, and nobody has heard of it yet: finds the verdict. `before` is the number of
- * former ranks. */
+/* The new generation is decided, and nobody has heard of it yet: tells members what they have missed, and
+ * finds out whether anything is void. `before` is the number of former ranks. */
 void takeover_resolve(struct job *job, uint32_t before);
 struct takeover *takeover_free(struct takeover *takeover);

@@ -2,7 +2,7 @@
 """Members that come back to a job after it was judged without them, or go again, and newcomers meanwhile."""
 from harness import kill, wait_until
 from peer import Refused, small_plan
-from returning import Returning
+from returning import Returning, back
 
 HOUR = 3_600_000
 
@@ -28,18 +28,6 @@ def again(served):
     served.start()
 
 
-def back(peers, served, old, step, launched, **changes):
-    """A member that is back, and has told everything."""
-    made = peers(Returning(served.socket))
-    made.rejoin(old, asked_rank=False, **changes)
-    for ordinal, plan in old.plans.items():
-        made.offer(plan, old.memory[ordinal], step, launched)
-        made.plans[ordinal] = plan
-    made.told()
-    made.memory, old.memory, old.plans = old.memory, {}, {}
-    return made
-
-
 def newcomer(peers, served, least, most, **changes):
     made = peers(Returning(served.socket))
     changes = {"timeout_ms": 0, **changes}
@@ -62,9 +50,9 @@ def test_nothing_is_resumed_that_was_judged_without_a_member(daemon, peers):
         each.ready(each.plans[0], 0)
     wait_until(lambda: set(old[0].read(old[0].plans[0], 0)) == {3.0}, "the sum")
     again(served)
-    first = back(peers, served, old[0], 0, 1, rejoin_grace_ms=HOUR, wait_ms=0)
+    first = back(peers, served, old[0], 0, 1, asked_rank=False, rejoin_grace_ms=HOUR, wait_ms=0)
     first.silent()
-    second = back(peers, served, old[1], 0, 1, rejoin_grace_ms=HOUR, wait_ms=0)
+    second = back(peers, served, old[1], 0, 1, asked_rank=False, rejoin_grace_ms=HOUR, wait_ms=0)
     for each in first, second:
         each.expect("NEWGEN")
 
@@ -74,7 +62,7 @@ def test_a_state_that_went_with_its_member_is_missed(daemon, peers):
     served = daemon()
     old = formed(peers, served, 2, 1, 2)
     again(served)
-    options = {"min_world": 1, "max_world": 2, "rejoin_grace_ms": 0, "wait_ms": HOUR}
+    options = {"asked_rank": False, "min_world": 1, "max_world": 2, "rejoin_grace_ms": 0, "wait_ms": HOUR}
     first = back(peers, served, old[0], 5, 0, history=True, **options)
     first.silent()
     first.close()
@@ -86,7 +74,7 @@ def test_a_member_that_leaves_on_its_way_is_not_waited_for(daemon, peers):
     served = daemon()
     old = formed(peers, served, 2, 1, 2, grace=HOUR)
     again(served)
-    options = {"min_world": 1, "max_world": 2, "rejoin_grace_ms": HOUR, "wait_ms": HOUR}
+    options = {"asked_rank": False, "min_world": 1, "max_world": 2, "rejoin_grace_ms": HOUR, "wait_ms": HOUR}
     first = back(peers, served, old[0], 0, 0, **options)
     first.silent()
     first.leave()
@@ -97,7 +85,7 @@ def test_a_newcomer_waits_no_longer_than_it_wants(daemon, peers):
     served = daemon()
     old = formed(peers, served, 3, 2, 4)
     again(served)
-    back(peers, served, old[0], 0, 0, min_world=2, max_world=4, wait_ms=HOUR).silent()
+    back(peers, served, old[0], 0, 0, asked_rank=False, min_world=2, max_world=4, wait_ms=HOUR).silent()
     assert "not all of its members have come back within 0.5 s" in refusal(
         *newcomer(peers, served, 2, 4, timeout_ms=500))
 
@@ -128,5 +116,41 @@ def test_however_many_newcomers_come(daemon, peers):
         first.offer(old[0].plans[0], old[0].memory[0], 0, 0)
         first.plans[0] = old[0].plans[0]
         first.told()
-        back(peers, served, old[1], 0, 0, min_world=2, max_world=8).expect("NEWGEN")
+        back(peers, served, old[1], 0, 0, asked_rank=False, min_world=2, max_world=8).expect("NEWGEN")
         assert sorted(each.joined(request).rank for each, request in fresh) == list(range(2, 2 + n))
+
+
+def test_a_late_member_has_its_place_from_its_first_word_on(daemon, peers):
+    """A newcomer that comes before it has told everything gets another one."""
+    served = daemon()
+    old = formed(peers, served, 3, 2, 3, grace=HOUR)
+    again(served)
+    options = {"asked_rank": False, "min_world": 2, "max_world": 3, "rejoin_grace_ms": HOUR, "wait_ms": 0}
+    first = back(peers, served, old[0], 0, 0, **options)
+    first.silent()
+    late = peers(Returning(served.socket))
+    late.rejoin(old[1], **options)
+    fresh, request = newcomer(peers, served, 2, 3)
+    fresh.silent()
+    late.offer(old[1].plans[0], old[1].memory[0], 0, 0)
+    late.told()
+    assert late.expect("NEWGEN").rank == 1
+    assert fresh.joined(request).rank == 2
+
+
+def test_a_late_member_may_have_freed_a_plan(daemon, peers):
+    """The other one hears so; it does not wait for a step that can never be complete."""
+    served = daemon()
+    old = formed(peers, served, 2, 2, 2, grace=HOUR)
+    again(served)
+    options = {"asked_rank": False, "rejoin_grace_ms": HOUR, "wait_ms": 0, "next_plan": 1}
+    first = back(peers, served, old[0], 0, 0, **options)
+    first.silent()
+    late = peers(Returning(served.socket))
+    late.rejoin(old[1], **options)
+    late.told()
+    for each in first, late:
+        each.generation = each.expect("NEWGEN").generation
+    first.plans[0].step = 1
+    first.ready(first.plans[0], 0)
+    assert "another member has freed" in first.hangup().text

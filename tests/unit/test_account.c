@@ -8,7 +8,7 @@
 #include "base/user.h"
 #include "proto/gradsync.pb-c.h"
 
-static const uint64_t limits[ACCOUNT_SLOTS] = { 2, 1, 3, 1000, 5, 4096 };
+static const uint64_t limits[ACCOUNT_SLOTS] = { 2, 1, 3, 1000, 5 };
 
 static void charges_add_up_and_come_back(void **state) {
         struct users *users;
@@ -55,30 +55,6 @@ static void a_refusal_names_everything(void **state) {
         users_free(users);
 }
 
-/* What the daemon's own objects cost has a budget beside that of shared memory. */
-static void heap_has_a_budget_of_its_own(void **state) {
-        struct users *users;
-        struct charge shared = { 0 }, object = { 0 }, more = { 0 };
-        struct refusal refusal = { 0 };
-
-        assert_int_equal(users_new(limits, &users), 0);
-        assert_int_equal(charge_take(&shared, users, 1234, ACCOUNT_BYTES, 1000, NULL), 0);
-        assert_int_equal(charge_take(&object, users, 1234, ACCOUNT_HEAP, 4000, NULL), 0);
-        assert_int_equal(charge_take(&more, users, 1234, ACCOUNT_HEAP, 97, &refusal), WIRE__CODE__QUOTA);
-        assert_string_equal(refusal.text,
-                            "uid 1234 holds 4000 bytes of the daemon's own memory and asks for 97 more, the "
-                            "limit is 4096: release some, or raise heap_per_uid in section [limits] of the "
-                            "daemon's configuration");
-        assert_int_equal(accounts_refused(users, ACCOUNT_HEAP), 1);
-        assert_int_equal(accounts_refused(users, ACCOUNT_BYTES), 0);
-        charge_release(&object);
-        assert_int_equal(charge_take(&more, users, 1234, ACCOUNT_HEAP, 97, &refusal), 0);
-        assert_int_equal(accounts_total(users, ACCOUNT_HEAP), 97);
-        charge_release(&more);
-        charge_release(&shared);
-        users_free(users);
-}
-
 static void an_amount_cannot_wrap(void **state) {
         struct users *users;
         struct charge first = { 0 }, second = { 0 };
@@ -115,7 +91,7 @@ static void a_refusal_names_the_key_of_its_slot(void **state) {
         static const char *const keys[ACCOUNT_SLOTS] = {
                 [ACCOUNT_CLIENTS] = "clients_per_uid", [ACCOUNT_JOBS] = "jobs_per_uid",
                 [ACCOUNT_ARENAS] = "arenas_per_uid",   [ACCOUNT_BYTES] = "bytes_per_uid",
-                [ACCOUNT_FDS] = "fds_per_uid",         [ACCOUNT_HEAP] = "heap_per_uid",
+                [ACCOUNT_FDS] = "fds_per_uid",
         };
         struct users *users;
         struct charge charge = { 0 };
@@ -156,7 +132,6 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(charges_add_up_and_come_back),
                 cmocka_unit_test(a_refusal_names_everything),
-                cmocka_unit_test(heap_has_a_budget_of_its_own),
                 cmocka_unit_test(an_amount_cannot_wrap),
                 cmocka_unit_test(lower_limits_leave_what_is_held),
                 cmocka_unit_test(a_refusal_names_the_key_of_its_slot),

@@ -236,6 +236,10 @@ static void a_return_to_newcomers_is_refused_that_does_not_fit(void **state) {
                 if (r == 0)
                         break;
                 assert_int_equal(r, WIRE__CODE__QUOTA);
+                limit(f, SMALL);
+                assert_false(list_empty(&f->jobs->list));
+                assert_int_equal(list_entry(f->jobs->list.next, struct job, link)->machine.node.origin,
+                                 ORIGIN_OWN);
                 pass(f);
                 assert_heard("refused 1 7 25;");
                 assert_true(list_empty(&f->members));
