@@ -129,13 +129,13 @@ def test_a_late_member_has_its_place_from_its_first_word_on(daemon, peers):
     first = back(peers, served, old[0], 0, 0, **options)
     first.silent()
     late = peers(Returning(served.socket))
-    late.rejoin(old[1], **options)
+    late.rejoin(old[2], **options)
     fresh, request = newcomer(peers, served, 2, 3)
     fresh.silent()
-    late.offer(old[1].plans[0], old[1].memory[0], 0, 0)
+    late.offer(old[2].plans[0], old[2].memory[0], 0, 0)
     late.told()
-    assert late.expect("NEWGEN").rank == 1
-    assert fresh.joined(request).rank == 2
+    assert late.expect("NEWGEN").rank == 2
+    assert fresh.joined(request).rank == 1
 
 
 def test_a_late_member_may_have_freed_a_plan(daemon, peers):

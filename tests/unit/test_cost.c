@@ -182,7 +182,7 @@ static void each_plan_is_refused_that_does_not_fit(void **state) {
 }
 
 /* All places of a former job are there from the first one who comes back. */
-static int come_back(struct fixture *f) {
+static int come_back(struct fixture *f, uint32_t world) {
         struct job_rejoin rejoin = {
                 .join = { .name = "j",
                           .uid = 1000,
@@ -191,9 +191,9 @@ static int come_back(struct fixture *f) {
                           .token = &f->token,
                           .owner = f,
                           .owner_members = &f->members,
-                          .membership = { .min_world = MEMBERS, .max_world = MEMBERS, .adapts = true } },
+                          .membership = { .min_world = world, .max_world = world, .adapts = true } },
                 .generation = 1,
-                .world = MEMBERS,
+                .world = world,
                 .stable = 1,
         };
         struct member *member;
@@ -209,7 +209,7 @@ static void a_return_is_refused_that_does_not_fit(void **state) {
 
         for (uint64_t quota = 0;; quota += STEP, refused++) {
                 limit(f, quota);
-                r = come_back(f);
+                r = come_back(f, MEMBERS);
                 if (r == 0)
                         break;
                 assert_int_equal(r, WIRE__CODE__QUOTA);
@@ -222,17 +222,16 @@ static void a_return_is_refused_that_does_not_fit(void **state) {
 }
 
 /* Somebody new has come before: it is turned away with the job that cannot be taken back. */
-static void a_return_to_newcomers_is_refused_that_does_not_fit(void **state) {
-        struct fixture *f = *state;
+static void refuse_return(struct fixture *f, uint32_t world) {
         int64_t bytes = allocated, before_blocks = blocks;
         unsigned refused = 0;
         int r;
 
         for (uint64_t quota = 0;; quota += STEP, refused++) {
                 limit(f, SMALL);
-                assert_int_equal(join(f, 1, MEMBERS, 0), 0);
+                assert_int_equal(join(f, 1, world, 0), 0);
                 limit(f, used(f) + quota);
-                r = come_back(f);
+                r = come_back(f, world);
                 if (r == 0)
                         break;
                 assert_int_equal(r, WIRE__CODE__QUOTA);
@@ -247,7 +246,17 @@ static void a_return_to_newcomers_is_refused_that_does_not_fit(void **state) {
                 assert_int_equal(allocated, bytes);
                 assert_int_equal(blocks, before_blocks);
         }
-        assert_true(refused > MEMBERS);
+        assert_true(refused > world);
+}
+
+/* A machine that has to grow, */
+static void a_return_to_newcomers_is_refused_that_does_not_fit(void **state) {
+        refuse_return(*state, MEMBERS);
+}
+
+/* … and one that is large enough, so that it is a member that does not fit. */
+static void so_is_one_to_a_small_job(void **state) {
+        refuse_return(*state, 2);
 }
 
 int main(void) {
@@ -258,6 +267,7 @@ int main(void) {
                 cmocka_unit_test_setup_teardown(a_return_is_refused_that_does_not_fit, setup_warm, teardown),
                 cmocka_unit_test_setup_teardown(a_return_to_newcomers_is_refused_that_does_not_fit,
                                                 setup_warm, teardown),
+                cmocka_unit_test_setup_teardown(so_is_one_to_a_small_job, setup_warm, teardown),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
