@@ -10,10 +10,10 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
-#include "job/plan.h"
+#include "job/machine/takeover.h"
+#include "job/plan/plan.h"
+#include "job/plan/step.h"
 #include "job/private.h"
-#include "job/step.h"
-#include "job/takeover.h"
 
 static void log_formed(const struct job *job, const char *what) {
         struct log_context context = LOG_CONTEXT_NONE;

@@ -9,9 +9,9 @@
 
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
+#include "job/plan/step.h"
 #include "job/private.h"
-#include "job/step.h"
 
 /* The step has waited since `from` without being able to go on. */
 static void resume_step(struct plan *plan, uint64_t from, uint64_t now) {

@@ -17,10 +17,10 @@
 #include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
-#include "job/plan.h"
+#include "job/machine/takeover.h"
+#include "job/plan/plan.h"
+#include "job/plan/step.h"
 #include "job/private.h"
-#include "job/step.h"
-#include "job/takeover.h"
 
 const char *cause_text(uint32_t cause) {
         switch (cause) {

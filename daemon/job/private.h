@@ -4,7 +4,7 @@
 
 #include "gradsync.pb-c.h"
 #include "job/job.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
 
 static inline const struct backend_ops *job_backend(const struct job *job) {
         return job->table->config.backend->ops;

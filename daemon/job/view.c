@@ -3,7 +3,7 @@
 #include "job/view.h"
 
 #include "gradsync.pb-c.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
 
 /* Mean share of its time that the member was blocked, over its plans, and the sum of that time. */
 static double view_exposed(const struct member *member, uint64_t *ret_us) {

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "job/plan.h"
-#include "job/takeover.h"
+#include "job/machine/takeover.h"
+#include "job/plan/plan.h"
 #include "session/private.h"
 
 static void events_joined(struct member *member) {

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
-#include "job/takeover.h"
+#include "job/machine/takeover.h"
 #include "session/private.h"
 
 /* The caller's own job goes before other users' of that name, and an open one before one that is over. */

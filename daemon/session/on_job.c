@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/proc.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
 #include "proto/names.h"
 #include "session/private.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of the running job: READY, which is the hot path, and operations outside steps. */
-#include "job/operation.h"
-#include "job/step.h"
+#include "job/op/operation.h"
+#include "job/plan/step.h"
 #include "session/private.h"
 
 int on_ready(struct session *session, struct request *request, const ProtobufCMessage *message) {

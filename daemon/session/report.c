@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
 #include "session/private.h"
 
 #define RESULT_BYTES 48u /* of a result without its per-rank values, at most */

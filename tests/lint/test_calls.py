@@ -19,7 +19,7 @@ LONGEST_CYCLE = {
     "client": 2,
     "proto": 3,
 }
-FOLDERS_IN_CYCLES = 0
+FOLDERS_IN_CYCLES = 5
 NAMESAKES = 3
 
 

@@ -4,8 +4,8 @@
 
 #include "jobs_fixture.h"
 
+#include "job/plan/step.h"
 #include "job/private.h"
-#include "job/step.h"
 
 #define GRACE (3600 * USEC_PER_SEC)
 

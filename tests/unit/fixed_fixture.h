@@ -4,8 +4,8 @@
 
 #include "jobs_fixture.h"
 
+#include "job/plan/step.h"
 #include "job/private.h"
-#include "job/step.h"
 
 static inline int join_named(struct fixture *f, const char *name, uint32_t rank, uint32_t world,
                              uint64_t incarnation) {

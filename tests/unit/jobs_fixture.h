@@ -13,7 +13,7 @@
 #include "base/user.h"
 #include "fake_backend.h"
 #include "gradsync.pb-c.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
 
 #define MEMBERS 5 /* of a world, at most */
 

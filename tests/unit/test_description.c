@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/user.h"
-#include "job/description.h"
+#include "job/plan/description.h"
 
 static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 10, 10, UINT64_C(1) << 30 };
 

@@ -3,7 +3,7 @@
  * in which order. */
 #include "elastic_fixture.h"
 
-#include "job/takeover.h"
+#include "job/machine/takeover.h"
 
 static void all_return(struct fixture *f, uint32_t world) {
         for (uint32_t rank = 0; rank < world; rank++)

@@ -5,7 +5,7 @@
 
 #include <fcntl.h>
 
-#include "job/step.h"
+#include "job/plan/step.h"
 
 #define PAGE 4096u
 

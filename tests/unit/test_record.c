@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/user.h"
-#include "job/record.h"
+#include "job/keep/record.h"
 #include "proto/metrics.h"
 
 #define UID 1000

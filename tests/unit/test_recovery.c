@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "gradsync.pb-c.h"
-#include "job/recovery.h"
+#include "job/keep/recovery.h"
 #include "proto/metrics.h"
 
 static struct membership_loss loss(uint32_t rank, uint32_t cause) {

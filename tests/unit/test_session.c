@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/user.h"
 #include "fake_backend.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
 #include "partly_fixture.h"
 #include "session/session.h"
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "job/state.h"
+#include "job/keep/state.h"
 
 #define BUCKETS 3u
 #define WORLD 2u

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <ucontext.h>
 
-#include "job/state.h"
+#include "job/keep/state.h"
 
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 #define TRAP_FLAG 0x100

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ring of steps, the totals, and the records of jobs that have ended. The hot path is a few writes. */
-#include "job/record.h"
+#include "job/keep/record.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  * term was bounded, so no sum can wrap; the memory of a description is bounded by the announced counts and
  * charged before the first chunk arrives.
  */
-#include "job/description.h"
+#include "job/plan/description.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,7 +4,7 @@
  * its largest size from the start, so that slots stay where they are. A slot is used again by a plan that
  * fits; the last ones are given back.
  */
-#include "job/state.h"
+#include "job/keep/state.h"
 
 #include <errno.h>
 #include <stdlib.h>

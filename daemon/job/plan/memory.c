@@ -4,7 +4,7 @@
  * descriptor, by which member and how often one was registered. What of all files is claimed is kept in one
  * search tree, so that a claim costs the same however many there are.
  */
-#include "job/memory.h"
+#include "job/plan/memory.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
 
 static const struct jobs_config *config_of(const struct member *member) {
         return &member->job->table->config;

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "backend/backend.h"
-#include "job/description.h"
+#include "job/plan/description.h"
 
 enum bucket_state {
         BUCKET_WAITING,  /* for READY of local members */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A search by halves over the parameters of a bucket: a copy of a range onto itself moves nothing, and
  * counts. */
-#include "job/nonfinite.h"
+#include "job/plan/nonfinite.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "gradsync.pb-c.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
 #include "proto/names.h"
 
 static void keep_result(struct nonfinite *state, const struct backend_result *result) {

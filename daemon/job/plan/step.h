@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "job/plan.h"
+#include "job/plan/plan.h"
 
 struct ready {
         uint32_t generation, plan, bucket;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of a bucket within one step: WAITING, REDUCING, DONE. With one node the reduction is the whole
  * collective. */
-#include "job/bucket.h"
+#include "job/plan/bucket.h"
 
 #include <assert.h>
 #include <stddef.h>

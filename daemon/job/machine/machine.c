@@ -3,7 +3,7 @@
  * Delivers what the job's node and its coordinator say to each other, and turns what they want done into
  * calls of the job: after the call into the machine that has led to it, in the order in which it arose.
  */
-#include "job/machine.h"
+#include "job/machine/machine.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
+#include "job/plan/step.h"
 #include "job/private.h"
-#include "job/step.h"
 
 #define NEVER (UINT64_C(1) << 60) /* in a time that is counted from now */
 #define FIRST_MEMBERS 4u          /* for which there is room from the beginning */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who keeps a plan, or its open step, waiting, and for how long its members were blocked: what people are
  * told. */
-#include "job/plan.h"
+#include "job/plan/plan.h"
+#include "job/plan/step.h"
 #include "job/private.h"
-#include "job/step.h"
 #include "proto/diagnosis.h"
 
 static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsigned max) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The open step of a plan. The hot path of the daemon: one call per READY, nothing allocated. */
-#include "job/step.h"
+#include "job/plan/step.h"
 
 #include <assert.h>
 #include <math.h>
@@ -9,8 +9,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
+#include "job/machine/takeover.h"
 #include "job/private.h"
-#include "job/takeover.h"
 #include "proto/names.h"
 
 /* False: the generation is over. */

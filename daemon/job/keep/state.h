@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 #include "backend/backend.h"
-#include "job/description.h"
+#include "job/plan/description.h"
 #include "rendezvous/words.h"
 
 struct state;

@@ -3,7 +3,7 @@
  * Taking jobs back from the members that a former daemon has left. See takeover.h. What that daemon has left
  * itself (state.h) tells of what it had no time to say.
  */
-#include "job/takeover.h"
+#include "job/machine/takeover.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
 #include "job/private.h"
 
 #define MOST_WAIT (UINT64_C(3600) * USEC_PER_SEC)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gathering, comparing and agreeing on a plan, and giving its memory back. The open step is step.c's. */
-#include "job/plan.h"
+#include "job/plan/plan.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "job/plan/step.h"
 #include "job/private.h"
-#include "job/step.h"
 
 #define MOST_STEPS (UINT64_C(1) << 62)
 

@@ -4,7 +4,7 @@
  * them, and turns them into combinations for the backend: one for a broadcast or an allreduce, one per member
  * for an allgather or a reduce-scatter.
  */
-#include "job/operation.h"
+#include "job/op/operation.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
 #include "job/private.h"
 #include "proto/names.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Moments of the last loss, and totals. */
-#include "job/recovery.h"
+#include "job/keep/recovery.h"
 
 #include "gradsync.pb-c.h"
 

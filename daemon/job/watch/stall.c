@@ -16,9 +16,9 @@
 #include "base/log.h"
 #include "base/proc.h"
 #include "gradsync.pb-c.h"
-#include "job/plan.h"
+#include "job/plan/plan.h"
+#include "job/plan/step.h"
 #include "job/private.h"
-#include "job/step.h"
 #include "proto/names.h"
 
 #define NAMED 16u          /* members named in one notice, */

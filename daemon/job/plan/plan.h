@@ -12,9 +12,9 @@
 #include "backend/backend.h"
 #include "base/account.h"
 #include "base/list.h"
-#include "job/bucket.h"
-#include "job/description.h"
 #include "job/job.h"
+#include "job/plan/bucket.h"
+#include "job/plan/description.h"
 
 enum plan_part_state {
         PART_NONE,       /* this member has not begun the plan */
