@@ -84,15 +84,15 @@ static const struct {
         { &wire__plan_buckets__descriptor, 3, LIMIT_CHUNK },           /* bucket */
         { &wire__param__descriptor, 3, LIMIT_DIMS },                   /* shape */
         { &wire__step__descriptor, 5, LIMIT_RESULTS },                 /* result */
-        { &wire__bucket_result__descriptor, 3, LIMIT_WORLD },          /* rank_sum_squares */
-        { &wire__bucket_result__descriptor, 4, LIMIT_WORLD },          /* rank_nonfinite */
+        { &wire__bucket_result__descriptor, 3, LIMIT_LOCAL },          /* rank_sum_squares */
+        { &wire__bucket_result__descriptor, 4, LIMIT_LOCAL },          /* rank_nonfinite */
         { &wire__status_job__descriptor, 33, LIMIT_CLASSES },          /* reduce_class */
         { &wire__status_job__descriptor, 61, LIMIT_RECOVERY_CLASSES }, /* recovery_class */
         { &wire__status_job__descriptor, 63, LIMIT_CAUSES },           /* rebuilds */
-        { &wire__trace_step__descriptor, 5, LIMIT_WORLD },             /* pid */
+        { &wire__trace_step__descriptor, 5, LIMIT_LOCAL },             /* pid */
         { &wire__trace_step__descriptor, 14, LIMIT_RESULTS },          /* bucket */
-        { &wire__trace_bucket__descriptor, 2, LIMIT_WORLD },           /* ready */
-        { &wire__trace_bucket__descriptor, 6, LIMIT_WORLD },           /* rank_nonfinite */
+        { &wire__trace_bucket__descriptor, 2, LIMIT_LOCAL },           /* ready */
+        { &wire__trace_bucket__descriptor, 6, LIMIT_LOCAL },           /* rank_nonfinite */
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))

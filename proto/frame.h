@@ -20,7 +20,8 @@
 #define LIMIT_NAME 255u            /* bytes of a job or parameter name */
 #define LIMIT_TOKEN 255u           /* bytes of a job's token */
 #define LIMIT_TEXT 1024u           /* bytes of any other string */
-#define LIMIT_WORLD 256u           /* members of one job on one daemon */
+#define LIMIT_LOCAL 256u           /* members of one job on one daemon */
+#define LIMIT_WORLD 65536u         /* members of one job, wherever they are */
 #define LIMIT_PARAMS 65536u        /* parameters of a plan */
 #define LIMIT_BUCKETS 16384u       /* buckets of a plan */
 #define LIMIT_PLANS 64u            /* live plans of a job */

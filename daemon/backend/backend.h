@@ -44,7 +44,7 @@ struct backend_task {
         unsigned reduce;  /* WIRE__REDUCE__… */
         uint32_t divisor; /* avg only, at least 1 */
         uint64_t elements;
-        unsigned n_inputs, n_outputs; /* 1..LIMIT_WORLD; up to as many outputs as there are members */
+        unsigned n_inputs, n_outputs; /* 1..LIMIT_LOCAL; up to as many outputs as there are members */
         const struct backend_range *inputs, *outputs; /* copied by submit() */
         bool statistics;                              /* float types: fill the sums below */
         /* end it when a member is found to have punched holes into an input's arena */

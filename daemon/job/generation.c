@@ -65,7 +65,7 @@ void job_record_members(struct job *job) {
 
 /* Where those who stay were: the plans follow them. */
 static void move_plans(struct job *job, uint32_t before) {
-        int64_t from[LIMIT_WORLD];
+        int64_t from[LIMIT_LOCAL];
         struct member *member;
         struct plan *plan;
 
@@ -140,7 +140,7 @@ static void note_regenerated(struct job *job, uint32_t before, const bool *fresh
 /* A new generation: those who stay hear of it, those who are new have joined. */
 static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
         const struct jobs_events *events = job->table->config.events;
-        bool fresh[LIMIT_WORLD];
+        bool fresh[LIMIT_LOCAL];
         struct plan *plan, *spare;
         struct member *member;
         uint32_t first;
@@ -193,7 +193,7 @@ void job_place(struct job *job, const struct action *action) {
 
 /* Local members count from 0, in the order of their ranks. */
 static void number_places(struct job *job) {
-        struct member *at[LIMIT_WORLD] = { NULL }, *member;
+        struct member *at[LIMIT_LOCAL] = { NULL }, *member;
 
         list_for_each(member, &job->members, link)
                 if (member->next.told)

@@ -414,7 +414,7 @@ struct job_wait job_wait_for(struct member *member, enum wait_kind kind, uint64_
  * lowest free ones. */
 static unsigned join_waits(struct job *job, struct job_wait *waits, unsigned max) {
         const struct membership *m = machine_membership(&job->machine);
-        bool taken[LIMIT_WORLD] = { false };
+        bool taken[LIMIT_LOCAL] = { false };
         uint32_t unasked = 0;
         unsigned n = 0;
 

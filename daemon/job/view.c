@@ -59,7 +59,7 @@ void view_job(struct job *job, uint64_t now, struct job_view *ret) {
         bool blamed = job->blame.step != 0 && job->blame.searched == NULL;
         struct plan *plan;
 
-        ret->n_waits = job_waits(job, ret->wait, LIMIT_WORLD);
+        ret->n_waits = job_waits(job, ret->wait, LIMIT_LOCAL);
         ret->id = job->id;
         ret->generation = job->generation;
         ret->world = job->state == JOB_FORMING ? job_max_world(job) : job_world(job);

@@ -20,7 +20,7 @@ struct job_view {
         const struct nonfinite *blame;      /* NULL: nothing to say, or not yet */
         const struct recovery *recovery;
         unsigned n_waits;
-        struct job_wait wait[LIMIT_WORLD];
+        struct job_wait wait[LIMIT_LOCAL];
 };
 
 struct member_view {

@@ -18,7 +18,7 @@ size_t coordinator_bytes(const struct coordinator_config *config) {
 }
 
 static void coordinator_lay_out(struct coordinator *c, const struct room *room) {
-        uint32_t n_places = room->members < LIMIT_WORLD ? room->members : LIMIT_WORLD;
+        uint32_t n_places = room->members < LIMIT_LOCAL ? room->members : LIMIT_LOCAL;
         struct membership_member *place;
 
         c->config.room = *room;

@@ -123,7 +123,7 @@ static bool unknown(const struct coordinator *c) {
 
 /* The members of the generation, with their ranks; the others ask for a place like anybody who comes. */
 static void take_restore(struct coordinator *c, uint64_t now, uint32_t world) {
-        struct membership_member member[LIMIT_WORLD];
+        struct membership_member member[LIMIT_LOCAL];
         uint32_t n = 0;
 
         for (uint32_t i = 0; i < c->n; i++) {

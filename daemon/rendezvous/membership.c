@@ -31,7 +31,7 @@
 void membership_move(struct membership *m, struct membership_member *member, uint32_t most) {
         uint32_t all = m->n + m->n_waiting;
 
-        assert(all <= most && most <= LIMIT_WORLD);
+        assert(all <= most && most <= LIMIT_LOCAL);
         if (all > 0)
                 memcpy(member, m->member, all * sizeof(*member));
         m->member = member;
@@ -119,7 +119,7 @@ static void take_out(struct membership *m, uint32_t index) {
 
 /* "1, 2 and 5": the ranks nobody asked for, where ranks were asked for; else how many are missing. */
 static void name_missing(const struct membership *m, char *text, size_t size) {
-        bool taken[LIMIT_WORLD] = { false };
+        bool taken[LIMIT_LOCAL] = { false };
         size_t used = 0;
         unsigned listed = 0;
 

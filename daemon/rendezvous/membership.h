@@ -72,7 +72,7 @@ struct membership {
         uint32_t n;    /* members, lost ones whose place is kept included */
         uint32_t n_waiting; /* behind them in member[], in order of arrival: spares, and who came after the
                                job had formed */
-        uint32_t most;      /* … both together; at most LIMIT_WORLD */
+        uint32_t most;      /* … both together; at most LIMIT_LOCAL */
         struct membership_member *member; /* in order of arrival while forming, by rank afterwards */
         uint64_t last_call; /* when forming ends with spares, or fewer than max_world; UINT64_MAX: not called
                                yet */
@@ -99,7 +99,7 @@ void membership_init(struct membership *m, const char *name, uint64_t incarnatio
 int membership_check(const char *name, const struct membership_request *request, struct refusal *refusal);
 
 /* 0: taken in (membership_tick() tells whether that completed the job). INVALID, RANK_TAKEN, JOB_FULL or
- * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_WORLD. Whatever becomes of the
+ * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_LOCAL. Whatever becomes of the
  * join: if `fenced` is set, that older process of the same identity has been removed as if lost. */
 int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,
                     struct refusal *refusal);

@@ -24,11 +24,11 @@ bool places_all_adapt(const struct membership *m) {
 
 /* The lowest local rank of a host that none of the first n members has. */
 static uint32_t free_slot(const struct membership *m, uint32_t n, uint32_t host) {
-        bool taken[LIMIT_WORLD + 1] = { false };
+        bool taken[LIMIT_LOCAL + 1] = { false };
         uint32_t slot = 0;
 
         for (uint32_t i = 0; i < n; i++)
-                if (m->member[i].request.host == host && m->member[i].slot <= LIMIT_WORLD)
+                if (m->member[i].request.host == host && m->member[i].slot <= LIMIT_LOCAL)
                         taken[m->member[i].slot] = true;
         while (taken[slot])
                 slot++;
@@ -78,7 +78,7 @@ static int by_rank(const void *left, const void *right) {
 }
 
 static void assign_ranks(struct membership *m) {
-        bool taken[LIMIT_WORLD] = { false };
+        bool taken[LIMIT_LOCAL] = { false };
         uint32_t next = 0;
 
         for (uint32_t i = 0; i < m->n; i++)
@@ -101,7 +101,7 @@ static void assign_ranks(struct membership *m) {
 
 /* The lowest local rank of this member's host that nobody has asked for and no earlier member has. */
 static uint32_t assign_slot(const struct membership *m, uint32_t index) {
-        bool taken[LIMIT_WORLD + 1] = { false };
+        bool taken[LIMIT_LOCAL + 1] = { false };
         uint32_t slot = 0;
 
         for (uint32_t i = 0; i < m->n; i++) {

@@ -30,9 +30,9 @@ static bool member_valid(const struct message *message, const struct message_mem
         const struct membership_request *request = &member->request;
 
         if (request->member == 0 || request->min_world == 0 || request->min_world > request->max_world ||
-            request->max_world > LIMIT_WORLD)
+            request->max_world > LIMIT_LOCAL)
                 return false;
-        if (request->rank >= LIMIT_WORLD || request->slot >= LIMIT_WORLD || member->slot >= LIMIT_WORLD)
+        if (request->rank >= LIMIT_LOCAL || request->slot >= LIMIT_LOCAL || member->slot >= LIMIT_LOCAL)
                 return false;
         return !member->in || (member->rank < message->world && message->generation.number > 0);
 }
@@ -46,8 +46,8 @@ bool message_valid(const struct message *message) {
         if ((unsigned)message->kind >= N_MESSAGE_KINDS || message->from >= LIMIT_NODES ||
             message->to >= LIMIT_NODES)
                 return false;
-        if (message->n_members > LIMIT_SEATS || message->n_gone > LIMIT_WORLD ||
-            message->world > LIMIT_WORLD || message->n_tracks > LIMIT_TRACKS)
+        if (message->n_members > LIMIT_SEATS || message->n_gone > LIMIT_LOCAL ||
+            message->world > LIMIT_LOCAL || message->n_tracks > LIMIT_TRACKS)
                 return false;
         if ((unsigned)message->end >= N_JOB_ENDS || (unsigned)message->origin >= N_ORIGINS)
                 return false;

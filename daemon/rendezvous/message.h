@@ -21,7 +21,7 @@
 #include "rendezvous/membership.h"
 
 #define LIMIT_NODES 64u               /* of a job; a set of nodes is a mask */
-#define LIMIT_SEATS (LIMIT_WORLD + 1) /* a full world, and the newer process of one of its members */
+#define LIMIT_SEATS (LIMIT_LOCAL + 1) /* a full world, and the newer process of one of its members */
 #define LIMIT_LANES 4u                /* of steps and operations together */
 #define LIMIT_CANDIDATES 7u           /* daemons that may coordinate; they are the first ones by address */
 
@@ -157,7 +157,7 @@ struct message {
                 struct message_member member_of[LIMIT_SEATS];
                 struct refusal refusal; /* REFUSE */
         };
-        struct message_gone gone[LIMIT_WORLD];
+        struct message_gone gone[LIMIT_LOCAL];
 };
 
 /* What the protocol wants done. The engine and the arenas are the caller's. */

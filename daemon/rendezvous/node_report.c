@@ -104,7 +104,7 @@ static void drop(struct node *node, struct message_member *member) {
 /* Of more than there is room for the latest ones count: a coordinator has seen the others long ago, or nobody
  * has. */
 static void note_gone(struct node *node, uint64_t member, uint32_t cause) {
-        if (node->n_gone == node->config.room.members || node->n_gone == LIMIT_WORLD)
+        if (node->n_gone == node->config.room.members || node->n_gone == LIMIT_LOCAL)
                 memmove(&node->gone[0], &node->gone[1], --node->n_gone * sizeof(node->gone[0]));
         node->gone[node->n_gone++] = (struct message_gone){ member, cause };
 }
@@ -176,7 +176,7 @@ void node_join(struct node *node, uint64_t now, const struct membership_request 
         if (report_find(node, request->member) != NULL)
                 return;
         if (node->phase == NODE_ENDED || node->n == node->config.room.members ||
-            (node->n == LIMIT_WORLD && !follows(node, request))) {
+            (node->n == LIMIT_LOCAL && !follows(node, request))) {
                 refuse_here(node, request);
                 return;
         }

@@ -12,7 +12,7 @@
 #define PIECE_BYTES (96u << 10) /* of the record; the piece ends after the step that goes beyond */
 #define FRAME_NUMBERS 8192u     /* per-rank values in one frame: more might not fit */
 
-_Static_assert(FRAME_NUMBERS >= 2 * LIMIT_WORLD, "a bucket fits a frame");
+_Static_assert(FRAME_NUMBERS >= 2 * LIMIT_LOCAL, "a bucket fits a frame");
 
 struct piece {
         struct session *to;
@@ -27,7 +27,7 @@ struct piece {
 struct step_frame {
         Wire__TraceStep message;
         Wire__TraceBucket bucket[LIMIT_RESULTS], *buckets[LIMIT_RESULTS];
-        int32_t pid[LIMIT_WORLD];
+        int32_t pid[LIMIT_LOCAL];
         uint32_t numbers[FRAME_NUMBERS], used; /* by rank, of its buckets */
 };
 

@@ -26,7 +26,7 @@ static void check_step(const Wire__Step *step) {
         must(step->n_result <= LIMIT_RESULTS);
         for (size_t i = 0; i < step->n_result; i++) {
                 const Wire__BucketResult *result = step->result[i];
-                must(result->n_rank_sum_squares <= LIMIT_WORLD && result->n_rank_nonfinite <= LIMIT_WORLD);
+                must(result->n_rank_sum_squares <= LIMIT_LOCAL && result->n_rank_nonfinite <= LIMIT_LOCAL);
                 must(!result->has_unused || result->unused.len <= LIMIT_BUCKET_PARAMS / 8);
         }
         if (step->text)

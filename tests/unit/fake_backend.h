@@ -26,7 +26,7 @@ struct backend_arena {
 
 struct fake_task {
         struct backend_task task;
-        struct backend_range input[LIMIT_WORLD], output[LIMIT_WORLD];
+        struct backend_range input[LIMIT_LOCAL], output[LIMIT_LOCAL];
         bool cancelled;
         unsigned punched; /* as in struct backend_result; set by the test */
 };
@@ -42,8 +42,8 @@ struct fake_backend {
         int arena_error;                     /* what arena_new() fails with */
         int submit_error;                    /* and submit() */
         size_t room;                         /* what room() says; 0: FAKE_ROOM */
-        double sums[LIMIT_WORLD];
-        uint64_t counts[LIMIT_WORLD];
+        double sums[LIMIT_LOCAL];
+        uint64_t counts[LIMIT_LOCAL];
 };
 
 static int fake_arena_new(struct backend *backend, uint64_t bytes, struct backend_arena **ret) {

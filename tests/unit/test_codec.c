@@ -244,8 +244,8 @@ static void shapes_are_bounded(void **state) {
 }
 
 static void results_are_bounded(void **state) {
-        static double squares[LIMIT_WORLD + 1];
-        static uint64_t counts[LIMIT_WORLD + 1];
+        static double squares[LIMIT_LOCAL + 1];
+        static uint64_t counts[LIMIT_LOCAL + 1];
         Wire__BucketResult result = WIRE__BUCKET_RESULT__INIT, *results[LIMIT_RESULTS + 1];
         Wire__Step step = WIRE__STEP__INIT;
 
@@ -257,11 +257,11 @@ static void results_are_bounded(void **state) {
         assert_null(through(WIRE__MESSAGE_TYPE__STEP, &step));
         step.n_result = 1;
         result.rank_sum_squares = squares, result.rank_nonfinite = counts;
-        result.n_rank_sum_squares = result.n_rank_nonfinite = LIMIT_WORLD;
+        result.n_rank_sum_squares = result.n_rank_nonfinite = LIMIT_LOCAL;
         assert_non_null(through(WIRE__MESSAGE_TYPE__STEP, &step));
-        result.n_rank_sum_squares = LIMIT_WORLD + 1;
+        result.n_rank_sum_squares = LIMIT_LOCAL + 1;
         assert_null(through(WIRE__MESSAGE_TYPE__STEP, &step));
-        result.n_rank_sum_squares = 0, result.n_rank_nonfinite = LIMIT_WORLD + 1;
+        result.n_rank_sum_squares = 0, result.n_rank_nonfinite = LIMIT_LOCAL + 1;
         assert_null(through(WIRE__MESSAGE_TYPE__STEP, &step));
 }
 
@@ -289,8 +289,8 @@ static void the_largest_plan_chunk_fits(void **state) {
 
 /* The widest job: as many results as fit into one frame, one-byte counts that unpack to eight. */
 static void the_largest_step_fits(void **state) {
-        static double squares[LIMIT_WORLD];
-        static uint64_t counts[LIMIT_WORLD];
+        static double squares[LIMIT_LOCAL];
+        static uint64_t counts[LIMIT_LOCAL];
         Wire__BucketResult result = WIRE__BUCKET_RESULT__INIT, *results[LIMIT_RESULTS];
         Wire__Step step = WIRE__STEP__INIT;
         const Wire__Step *got;
@@ -298,11 +298,11 @@ static void the_largest_step_fits(void **state) {
 
         for (size_t i = 0; i < LIMIT_RESULTS; i++)
                 results[i] = &result;
-        for (size_t i = 0; i < LIMIT_WORLD; i++)
+        for (size_t i = 0; i < LIMIT_LOCAL; i++)
                 squares[i] = (double)i, counts[i] = i % 128;
         squares[1] = NAN;
         result.rank_sum_squares = squares, result.rank_nonfinite = counts;
-        result.n_rank_sum_squares = result.n_rank_nonfinite = LIMIT_WORLD;
+        result.n_rank_sum_squares = result.n_rank_nonfinite = LIMIT_LOCAL;
         step.result = results, step.n_result = 28;
         size = codec_pack(out, WIRE__MESSAGE_TYPE__STEP, 0, 0, &step.base);
         assert_true(size > (ssize_t)FRAME_MAX * 9 / 10);

@@ -127,9 +127,9 @@ static void a_newer_process_takes_a_rank_of_a_full_job(void **state) {
         struct fixture *f = *state;
         struct job_join join = elastic(f);
 
-        join.membership.min_world = join.membership.max_world = LIMIT_WORLD;
+        join.membership.min_world = join.membership.max_world = LIMIT_LOCAL;
         join.membership.has_rank = true;
-        for (uint32_t rank = 0; rank < LIMIT_WORLD; rank++) {
+        for (uint32_t rank = 0; rank < LIMIT_LOCAL; rank++) {
                 join.membership.rank = rank;
                 join.membership.identity = 1 + rank;
                 join.membership.instance = 1;

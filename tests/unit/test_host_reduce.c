@@ -463,19 +463,19 @@ static void test_copy(void **state) {
 static void test_world(void **state) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(2, done);
-        struct member member = member_new(backend, LIMIT_WORLD * ARENA_PAGE);
-        struct backend_range inputs[LIMIT_WORLD], outputs[LIMIT_WORLD];
+        struct member member = member_new(backend, LIMIT_LOCAL * ARENA_PAGE);
+        struct backend_range inputs[LIMIT_LOCAL], outputs[LIMIT_LOCAL];
         struct backend_task task = { .id = 7,
                                      .dtype = WIRE__DTYPE__F32,
                                      .reduce = WIRE__REDUCE__AVG,
                                      .divisor = 100,
                                      .elements = 1000,
-                                     .n_inputs = LIMIT_WORLD,
-                                     .n_outputs = LIMIT_WORLD,
+                                     .n_inputs = LIMIT_LOCAL,
+                                     .n_outputs = LIMIT_LOCAL,
                                      .inputs = inputs,
                                      .outputs = outputs };
         float expected[1000] = { 0 };
-        for (unsigned j = 0; j < LIMIT_WORLD; j++) {
+        for (unsigned j = 0; j < LIMIT_LOCAL; j++) {
                 float *values = (float *)(void *)(member.map + j * ARENA_PAGE);
                 inputs[j] = outputs[j] = (struct backend_range){ member.arena, j * ARENA_PAGE };
                 for (unsigned i = 0; i < 1000; i++) {
@@ -484,7 +484,7 @@ static void test_world(void **state) {
                 }
         }
         fixture_run(backend, done, &task);
-        for (unsigned j = 0; j < LIMIT_WORLD; j++)
+        for (unsigned j = 0; j < LIMIT_LOCAL; j++)
                 assert_memory_equal(member.map + j * ARENA_PAGE, expected, sizeof expected);
         assert_true(done->at[0].sum_squares == 0); /* none were asked for */
         member_free(backend, &member);
@@ -512,7 +512,7 @@ static void test_refused(void **state) {
         bad[1].dtype = 99;
         bad[2].reduce = 99;
         bad[3].n_inputs = 0;
-        bad[4].n_outputs = LIMIT_WORLD + 1;
+        bad[4].n_outputs = LIMIT_LOCAL + 1;
         bad[5].dtype = WIRE__DTYPE__F32, bad[5].reduce = WIRE__REDUCE__AVG, bad[5].divisor = 0;
         assert_int_equal(backend->ops->submit(backend, &good, &result), 1);
         for (unsigned i = 0; i < array_size(bad); i++)

@@ -258,7 +258,7 @@ static void what_is_not_meant_for_a_node_is_dropped(void **state) {
                         else if (wrong == 3)
                                 m.from = 1; /* no candidate */
                         else if (wrong == 4)
-                                m.n_members = LIMIT_WORLD + 1;
+                                m.n_members = LIMIT_LOCAL + 1;
                         else
                                 m.kind = N_MESSAGE_KINDS + kind;
                         tell(m);
@@ -550,7 +550,7 @@ static void noise_breaks_no_node(void **state) {
                         struct message m = noisy(1);
 
                         tell(m);
-                        assert_true(node.term >= term && node.n <= LIMIT_WORLD);
+                        assert_true(node.term >= term && node.n <= LIMIT_LOCAL);
                         term = node.term;
                         for (uint32_t track = 0; track < node.n_tracks; track++)
                                 assert_true(node.track[track].prepared >= node.track[track].committed &&
@@ -574,9 +574,9 @@ static void noise_breaks_no_coordinator(void **state) {
                         now += noise() % 20000;
                         coordinator_receive(&coordinator, now, &m);
                         coordinator_tick(&coordinator, now);
-                        assert_true(coordinator.term >= term && coordinator.n <= LIMIT_WORLD);
+                        assert_true(coordinator.term >= term && coordinator.n <= LIMIT_LOCAL);
                         assert_true(coordinator.membership.n + coordinator.membership.n_waiting <=
-                                    LIMIT_WORLD);
+                                    LIMIT_LOCAL);
                         assert_int_equal(coordinator.lost & ~coordinator.set, 0);
                         term = coordinator.term;
                         forget();

@@ -9,8 +9,8 @@
 #include "gradsync.pb-c.h"
 #include "rendezvous/membership.h"
 
-static struct membership_member room[LIMIT_WORLD];
-static struct membership m = { .member = room, .most = LIMIT_WORLD };
+static struct membership_member room[LIMIT_LOCAL];
+static struct membership m = { .member = room, .most = LIMIT_LOCAL };
 
 static struct membership_request request(uint64_t member, uint32_t min, uint32_t max) {
         return (struct membership_request){
@@ -196,7 +196,7 @@ static void the_first_loss_breaks_the_generation(void **state) {
 }
 
 static void check_formed(uint32_t min, uint32_t max, const struct membership_request *asked) {
-        bool slot[LIMIT_WORLD] = { false };
+        bool slot[LIMIT_LOCAL] = { false };
 
         assert_true(m.n >= min && m.n <= max);
         for (uint32_t rank = 0; rank < m.n; rank++) {

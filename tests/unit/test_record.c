@@ -49,7 +49,7 @@ static void open_step(struct record *record, struct record_step **holder, uint64
 
 /* One whole step: rank r of bucket b ready 10 b + r after the opening, the reduction 100 later for 7. */
 static void play(struct record *record, uint64_t number, uint32_t buckets, uint32_t world) {
-        uint64_t counts[LIMIT_WORLD] = { 0 }, opened = 1000 * number;
+        uint64_t counts[LIMIT_LOCAL] = { 0 }, opened = 1000 * number;
         struct backend_result result = { .n_inputs = world, .sum_squares = 2, .input_nonfinite = counts };
         struct record_step *step;
 
@@ -147,7 +147,7 @@ static void test_a_huge_step_is_cut(void **state) {
         struct record *record = make(UID, "j");
         const struct record_step *step;
 
-        play(record, 1, LIMIT_BUCKETS, LIMIT_WORLD);
+        play(record, 1, LIMIT_BUCKETS, LIMIT_LOCAL);
         check(record, 1);
         step = record_next(record, 0);
         assert_int_equal(step->buckets, LIMIT_BUCKETS);

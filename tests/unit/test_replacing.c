@@ -225,7 +225,7 @@ static void one_that_does_not_adapt_ends_the_job(void **state) {
 struct life {
         uint32_t min, max, generation, n;
         uint64_t next, now;
-        uint64_t rank[LIMIT_WORLD], id[LIMIT_WORLD]; /* member and its id by rank, of the last generation */
+        uint64_t rank[LIMIT_LOCAL], id[LIMIT_LOCAL]; /* member and its id by rank, of the last generation */
         unsigned formed, closed, grown, broken, spared;
 };
 

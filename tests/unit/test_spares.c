@@ -281,14 +281,14 @@ static void a_vacant_place_of_a_restored_job_is_taken_at_once(void **state) {
 
 static void no_more_than_there_is_room_for_wait(void **state) {
         form(2, 2, false);
-        for (uint64_t member = 3; member <= LIMIT_WORLD; member++)
+        for (uint64_t member = 3; member <= LIMIT_LOCAL; member++)
                 assert_int_equal(join(spare(member, 2, 2), 1), 0);
         assert_int_equal(join(spare(1000, 2, 2), 1), WIRE__CODE__JOB_FULL);
         lose(1, WIRE__CAUSE__EXITED, 2);
         assert_int_equal(join(spare(1000, 2, 2), 2), 0);
-        assert_int_equal(m.n + m.n_waiting, LIMIT_WORLD);
+        assert_int_equal(m.n + m.n_waiting, LIMIT_LOCAL);
         membership_init(&m, "j", 0);
-        for (uint64_t member = 1; member <= LIMIT_WORLD; member++)
+        for (uint64_t member = 1; member <= LIMIT_LOCAL; member++)
                 assert_int_equal(join(spare(member, 2, 2), 1), 0);
         assert_int_equal(join(request(1000, 2, 2), 1), WIRE__CODE__JOB_FULL);
 }

@@ -16,9 +16,9 @@ static int cmd_run_option(struct cli *cli, void *data, int option) {
 
         switch (option) {
         case 'n':
-                if (!cli_parse_number(optarg, 1, LIMIT_WORLD, &options->members))
+                if (!cli_parse_number(optarg, 1, LIMIT_LOCAL, &options->members))
                         return cli_refuse_option(cli, "-n needs a number from 1 to %u, not \"%s\"",
-                                                 LIMIT_WORLD, optarg);
+                                                 LIMIT_LOCAL, optarg);
                 return 0;
         case OPT_JOB:
                 if (!name_valid_job(optarg))

@@ -33,7 +33,7 @@ struct host {
         backend_done_fn done;
         void *owner;
         struct task *here; /* the one task done on the loop thread, and its result */
-        uint64_t nonfinite[LIMIT_WORLD];
+        uint64_t nonfinite[LIMIT_LOCAL];
         unsigned arenas;     /* made so far */
         uint64_t rest_until; /* nanoseconds: no middling task on the loop thread before */
 };

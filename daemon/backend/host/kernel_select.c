@@ -69,8 +69,8 @@ size_t kernel_size(unsigned dtype) {
 
 /* Zeros after the elements add nothing to a sum of squares. */
 static void kernel_run_padded(kernel_fn kernel, const struct kernel_slice *slice, size_t size) {
-        unsigned char input[LIMIT_WORLD][ROW_BYTES], output[ROW_BYTES], *outputs[1] = { output };
-        const unsigned char *inputs[LIMIT_WORLD];
+        unsigned char input[LIMIT_LOCAL][ROW_BYTES], output[ROW_BYTES], *outputs[1] = { output };
+        const unsigned char *inputs[LIMIT_LOCAL];
         struct kernel_slice row = *slice;
         size_t offset = slice->first * size, bytes = slice->elements * size;
         for (unsigned i = 0; i < slice->n_inputs; i++) {

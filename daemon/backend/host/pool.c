@@ -46,7 +46,7 @@ struct worker {
         struct worker *idle; /* next on the idle list */
         int cpu;             /* the one it is bound to, or -1 */
         uint64_t answered;   /* the last ping it has seen */
-        uint64_t nonfinite[LIMIT_WORLD];
+        uint64_t nonfinite[LIMIT_LOCAL];
 };
 
 struct pool {

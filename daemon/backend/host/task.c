@@ -46,9 +46,9 @@ static kernel_fn task_kernel(const struct kernel_set *kernels, const struct back
 static bool task_is_valid(const struct backend_task *description) {
         if (kernel_size(description->dtype) == 0 || description->elements > LIMIT_ARENA)
                 return false;
-        if (description->n_inputs < 1 || description->n_inputs > LIMIT_WORLD)
+        if (description->n_inputs < 1 || description->n_inputs > LIMIT_LOCAL)
                 return false;
-        return description->n_outputs >= 1 && description->n_outputs <= LIMIT_WORLD;
+        return description->n_outputs >= 1 && description->n_outputs <= LIMIT_LOCAL;
 }
 
 /* 1/divisor in the accumulator's type; a sum's inputs are multiplied by one, which changes no value. */
@@ -147,7 +147,7 @@ struct task *task_free(struct task *task) {
 }
 
 struct task *task_reusable(void) {
-        return calloc(1, task_block_size(LIMIT_WORLD, LIMIT_WORLD, TASK_REUSE_SLICES));
+        return calloc(1, task_block_size(LIMIT_LOCAL, LIMIT_LOCAL, TASK_REUSE_SLICES));
 }
 
 int task_reuse(struct task *task, const struct kernel_set *kernels, const struct backend_task *description) {
@@ -175,7 +175,7 @@ unsigned task_look(const struct task *task, unsigned slice) {
 void task_run(const struct task *task, unsigned slice, uint64_t *nonfinite) {
         /* Kernels add to the sums block by block: not in memory whose cache lines belong to several
          * slices. */
-        _Alignas(64) double sums[LIMIT_WORLD + 8];
+        _Alignas(64) double sums[LIMIT_LOCAL + 8];
         struct kernel_slice part = task->whole;
         size_t left, bytes = (part.n_inputs + 1) * sizeof *sums;
         part.first = slice * task->slice_elements;

@@ -48,7 +48,7 @@ struct record_totals {
         uint64_t reduce_us;                 /* all reductions */
         /* Of buckets that were recorded: members' time from READY to the start of the reduction, and by
          * local index how much later than the first READY of a bucket its own came. */
-        uint64_t wait_us, late_us[LIMIT_WORLD];
+        uint64_t wait_us, late_us[LIMIT_LOCAL];
 };
 
 struct record {
@@ -60,7 +60,7 @@ struct record {
         bool ended;
         char name[LIMIT_NAME + 1];
         uint32_t world;
-        pid_t pid[LIMIT_WORLD]; /* by rank, as of the last plan that was agreed; 0: on another node */
+        pid_t pid[LIMIT_LOCAL]; /* by rank, as of the last plan that was agreed; 0: on another node */
         struct record_totals totals;
         uint64_t sequence;         /* of the last step */
         uint32_t first, n;         /* steps in `at` */

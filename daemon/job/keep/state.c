@@ -308,7 +308,7 @@ static const struct state_plan *slot_at(const struct past *past, uint64_t at) {
 
 static bool is_whole(const struct state_plan *slot) {
         return slot->used == 1 && slot->check == check_of(slot) && slot->n_buckets <= LIMIT_BUCKETS &&
-               slot->n_params <= LIMIT_PARAMS && slot->most_local <= LIMIT_WORLD &&
+               slot->n_params <= LIMIT_PARAMS && slot->most_local <= LIMIT_LOCAL &&
                slot->n_local <= slot->most_local &&
                size_of(slot->n_params, slot->n_buckets, slot->most_local) <= slot->bytes;
 }

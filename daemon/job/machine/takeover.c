@@ -603,7 +603,7 @@ static bool tell_last_step(struct plan *plan, uint32_t before, const struct word
 /* The plan's track, as the former daemon would report it. */
 static void report_plan(struct plan *plan, const struct word *word, struct message *report) {
         const struct trace trace = past_trace(find_past(plan, job_world(plan->job)));
-        struct word_step about[LIMIT_WORLD];
+        struct word_step about[LIMIT_LOCAL];
         struct words_unit unit;
 
         drop_parts(plan, job_world(plan->job));
@@ -642,7 +642,7 @@ static bool takeover_has_left(const struct job *job, uint32_t rank) {
 
 /* Everybody has told, or is not awaited any longer: what they know is the machine's from now on. */
 static void takeover_restore(struct job *job) {
-        struct word word[LIMIT_WORLD];
+        struct word word[LIMIT_LOCAL];
         struct message report;
         struct plan *plan;
 
@@ -708,7 +708,7 @@ static void tell_verdict(const struct job *job) {
 
 void takeover_resolve(struct job *job, uint32_t before) {
         struct takeover *takeover = job->takeover;
-        struct word word[LIMIT_WORLD];
+        struct word word[LIMIT_LOCAL];
         struct plan *plan;
         bool resumed;
 

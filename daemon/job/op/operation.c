@@ -331,7 +331,7 @@ void operation_deinit(struct job *job) {
 /* Inputs and outputs of one combination, as ranges of the members' staging memories. Each rank of the world
  * has a slot where something of everybody is held. */
 struct combination {
-        struct backend_range input[LIMIT_WORLD], output[LIMIT_WORLD];
+        struct backend_range input[LIMIT_LOCAL], output[LIMIT_LOCAL];
         unsigned n_inputs, n_outputs;
 };
 

@@ -34,8 +34,8 @@ struct nonfinite { /* embedded in a job */
         uint32_t middle;              /* those that are tested end before it */
         bool hit;                     /* it is known that one of them is it */
         struct backend_result result; /* of the reduction, for when the search has ended */
-        double sums[LIMIT_WORLD];     /* by local index */
-        uint64_t counts[LIMIT_WORLD];
+        double sums[LIMIT_LOCAL];     /* by local index */
+        uint64_t counts[LIMIT_LOCAL];
 };
 
 /*

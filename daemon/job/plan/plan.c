@@ -655,7 +655,7 @@ static void forget_reference(struct plan *plan) {
 void plan_move(struct plan *plan, uint32_t before, const int64_t *from) {
         struct plan_part *old = plan->part;
         uint32_t n_local = plan->job->n_local;
-        struct plan_part moved[LIMIT_WORLD] = { 0 };
+        struct plan_part moved[LIMIT_LOCAL] = { 0 };
         int64_t reference = -1;
 
         state_generation(plan->kept, plan->job->generation, n_local);

@@ -187,7 +187,7 @@ static bool step_intact(struct plan *plan, const struct backend_range *range, ui
 static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
         const struct description_bucket *place = &plan->reference->bucket[index];
         struct backend *backend = plan->job->table->config.backend;
-        struct backend_range range[LIMIT_WORLD];
+        struct backend_range range[LIMIT_LOCAL];
         struct backend_result result;
         uint32_t n_local = plan->job->n_local;
         int r;

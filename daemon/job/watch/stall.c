@@ -140,9 +140,9 @@ static void check_agreement(struct job *job, struct plan *plan, uint64_t now) {
 /* Those who wait hear of nothing before they have joined. */
 static void check_forming(struct job *job, uint64_t now) {
         struct log_context context = LOG_CONTEXT_NONE;
-        struct job_wait waits[LIMIT_WORLD];
+        struct job_wait waits[LIMIT_LOCAL];
         char others[32] = "";
-        unsigned n = job->stall_told ? 0 : job_waits(job, waits, LIMIT_WORLD);
+        unsigned n = job->stall_told ? 0 : job_waits(job, waits, LIMIT_LOCAL);
 
         if (n == 0 || now - waits[0].since < START_PATIENCE * job->table->config.stall_notice)
                 return;
