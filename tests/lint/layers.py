@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layer check: which folder may include which.
 
-A folder of daemon/ is a layer, and calls go down socket -> session -> job -> backend. Prints each include
+A folder of daemon/ is a layer, and calls go down socket -> session -> job -> backend and engine. Prints each include
 that breaks a rule and ends with 1 if there is one.
 
     python3 tests/lint/layers.py [TREE]
@@ -15,11 +15,12 @@ import sys
 MAY_INCLUDE = {
     "base": set(),
     "backend": {"base"},
+    "engine": {"base"},
     "rendezvous": {"base"},
-    "job": {"backend", "rendezvous", "base"},
+    "job": {"backend", "engine", "rendezvous", "base"},
     "session": {"job", "base"},
     "socket": {"session", "base"},
-    "core": {"base", "backend", "rendezvous", "job", "session", "socket"},
+    "core": {"base", "backend", "engine", "rendezvous", "job", "session", "socket"},
 }
 # Layer of client/cli/ -> the layers whose headers it may include besides its own. What lies in client/cli/
 # itself may include all of them.

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contract of an engine: it exchanges memory of this daemon (staging) between the nodes of a job. One
+ * constant table of functions per engine. It knows communicators, lanes, bytes and element types, nothing of
+ * jobs, steps or members, and it never touches an arena.
+ *
+ * All functions are called on the loop thread and never wait. What they lead to is delivered by dispatch(),
+ * never by the call itself, and carries ids that the caller has chosen.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct engine;
+
+/* A node of a communicator. */
+struct engine_peer {
+        uint32_t node;       /* for people and for `unreachable`: its address in the job */
+        const void *address; /* what its engine has said of itself, see address() */
+        size_t bytes;
+};
+
+/* A communicator. Its nodes are ranked in the order of `peer`, the same on each of them. */
+struct engine_build {
+        uint64_t comm;    /* id: unique among those of this engine that are neither dropped nor aborted */
+        const char *name; /* the same on all of its nodes, and never used again for others */
+        uint32_t n_lanes; /* collectives of different lanes do not wait for one another */
+        uint32_t n_peers, self;
+        const struct engine_peer *peer;
+};
+
+/* Staging, as the backend that allocated it exports it. */
+struct engine_memory {
+        void *address; /* as the engine's device sees it */
+        int fd;        /* of it, for an engine in a process of its own; stays the caller's */
+        uint64_t bytes;
+};
+
+enum engine_reduce { ENGINE_SUM, ENGINE_MIN, ENGINE_MAX, ENGINE_PROD, ENGINE_COPY };
+
+/*
+ * What one collective combines: on every node the output becomes the reduction of all inputs, element by
+ * element (COPY: the input of `root`, a rank of the communicator). Integers wrap; min and max propagate NaN.
+ * The order of the additions is the engine's, and gives the same bits on all nodes. Input and output are the
+ * same range or disjoint ones; nobody else writes to either until done() is called.
+ */
+struct engine_piece {
+        uint64_t memory;        /* id */
+        uint64_t input, output; /* bytes from its beginning */
+        uint64_t elements;
+        unsigned dtype; /* WIRE__DTYPE__… */
+        enum engine_reduce reduce;
+        uint32_t root;
+};
+
+enum engine_kind {
+        ENGINE_PAYLOAD,
+        ENGINE_VOTE,   /* every node hears the smallest `value` of all */
+        ENGINE_FILLER, /* takes part in what the others launch as payload, or with 0 elements as vote: it
+                          contributes its input, or 0, and nobody uses what comes of it */
+};
+
+/* Collectives of a lane go in the order of their sequence numbers, which begin with 1 in each communicator.
+ * Nodes that launch different ones under the same number (apart from fillers) are never given a result:
+ * the communicator reports them as unreachable. */
+struct engine_launch {
+        uint64_t comm;
+        uint32_t lane;
+        uint64_t sequence;
+        enum engine_kind kind;
+        uint64_t value;
+        struct engine_piece piece;
+};
+
+/* Delivered by dispatch(). None of them may call the engine's close(). */
+struct engine_events {
+        /* The communicator works, or, if there are nodes that it cannot reach, it does not. */
+        void (*built)(void *owner, uint64_t comm, const uint32_t *unreachable, uint32_t n);
+        /* In order on each lane. After it no node's bytes depend on this node's input any more. */
+        void (*done)(void *owner, uint64_t comm, uint32_t lane, uint64_t sequence, uint64_t value);
+        /* These nodes do not answer, and nothing of the communicator is done any more: it is to be aborted. A
+         * failure of the engine itself names all the others. */
+        void (*unreachable)(void *owner, uint64_t comm, const uint32_t *nodes, uint32_t n);
+        /* The engine's last access to memory for its sake has ended. */
+        void (*aborted)(void *owner, uint64_t comm);
+};
+
+struct engine_ops {
+        const char *name;
+        const char *(*version)(const struct engine *engine);
+
+        /* Readable when dispatch() has something to deliver. */
+        int (*fd)(const struct engine *engine);
+        void (*dispatch)(struct engine *engine);
+
+        /* What the others' build() needs to reach this one; valid as long as the engine. */
+        const void *(*address)(const struct engine *engine, size_t *ret_bytes);
+
+        /* Memory that pieces may lie in, under an id of the caller's. 0 or a negative errno. */
+        int (*share)(struct engine *engine, uint64_t memory, const struct engine_memory *what);
+        /* No collective uses it. */
+        void (*unshare)(struct engine *engine, uint64_t memory);
+
+        /* 0: built() will be called. Negative errno: nothing happened. */
+        int (*build)(struct engine *engine, const struct engine_build *build);
+        /* 0: done() will be called, unless the communicator is aborted. Negative errno: nothing happened. */
+        int (*launch)(struct engine *engine, const struct engine_launch *launch);
+        /* All that was launched is done: the id is free at once, and nothing more comes of it. */
+        void (*drop)(struct engine *engine, uint64_t comm);
+        /* In any state. aborted() is called within a bounded time, and nothing else before it; then the id is
+         * free. */
+        void (*abort)(struct engine *engine, uint64_t comm);
+};
+
+struct engine {
+        const struct engine_ops *ops;
+        /* The caller's; set before the first communicator is built. */
+        const struct engine_events *events;
+        void *owner;
+};
