@@ -155,7 +155,3 @@ void node_expect(struct node *node, uint64_t now);
  * committed and prepared, and the members that belong to it. World 0: none has come back, the node is
  * outside. */
 void node_restore(struct node *node, uint64_t now, const struct message *report);
-
-static inline bool node_is_in(const struct node *node) {
-        return node->phase != NODE_OUT && node->phase != NODE_LEAVING && node->phase != NODE_ENDED;
-}

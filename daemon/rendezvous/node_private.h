@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of a node share among themselves. */
+/* What the files of a node share among themselves. None calls one that stands further down. */
 #pragma once
 
 #include "rendezvous/node.h"
 #include "rendezvous/planted.h"
 
+/* node_base.c */
+static inline bool node_is_in(const struct node *node) {
+        return node->phase != NODE_OUT && node->phase != NODE_LEAVING && node->phase != NODE_ENDED;
+}
+void node_act(const struct node *node, const struct action *action);
+void node_set_phase(struct node *node, enum node_phase phase, enum message_kind answer);
+void node_abort_engine(struct node *node);
+void node_drop_older(struct node *node); /* communicator */
+void node_use_tracks(struct node *node, uint32_t n);
+
 /* node_unit.c: launches and decides whatever can be. */
-void unit_progress(struct node *node, uint64_t now);
+void unit_progress(struct node *node);
+/* True if that is more than the coordinator knows to be needed. */
+bool unit_open_more(struct node *node);
 /* The verdict about a track's open unit, if there is one. */
 void unit_decide(struct node *node, uint32_t track, uint64_t verdict);
 /* Whatever is open comes to nothing; members hear that others may have it. */
@@ -20,28 +32,35 @@ bool unit_idle(const struct node *node);
 bool unit_empty(const struct node *node);       /* no member of this node belongs to the generation */
 uint64_t unit_ended(const struct track *track); /* in any way that all nodes agree on */
 uint64_t unit_opened(const struct node *node, uint32_t track);
+/* Whether there is a unit of that generation. What is said of it is absorbed if it comes too late: */
+bool unit_is_open(const struct node *node, struct generation generation, uint32_t track);
+void unit_begin(struct node *node, uint32_t track, const uint64_t planned[LIMIT_LANES]);
+void unit_offer(struct node *node, uint32_t track, uint32_t lane);
+void unit_full(struct node *node, uint32_t track);
+void unit_differ(struct node *node, uint32_t track);
+void unit_spoil(struct node *node, uint32_t track);
+void unit_landed(struct node *node, uint32_t track);
+void unit_quiet(struct node *node, uint32_t track);
+void unit_done(struct node *node, uint32_t lane, uint64_t value);
 
 /* node_report.c: says everything to the coordinator, or to all who may be it. */
 void report_send(struct node *node, uint64_t now);
 /* The members named by the order belong to the generation, the others of this node do not. */
 void report_enter(struct node *node, const struct message *order);
 void report_refuse(struct node *node, const struct message *order);
+struct message_member *report_find(struct node *node, uint64_t member);
 struct message_member *report_add(struct node *node, const struct membership_request *request,
                                   const struct tag *tag);
+void report_drop(struct node *node, struct message_member *member, uint32_t cause);
 
-/* node_order.c */
-void order_carry_out(struct node *node, uint64_t now, const struct message *order);
-
-/* node.c: sees whether the phase has done what it is there for. */
+/* node_phase.c: sees whether the phase has done what it is there for. */
 void node_advance(struct node *node, uint64_t now);
 /* Begins each call: for how long has no coordinator been heard? */
 void node_wake(struct node *node, uint64_t now);
-void node_act(const struct node *node, const struct action *action);
-void node_set_phase(struct node *node, enum node_phase phase, enum message_kind answer);
 void node_say(struct node *node, uint64_t now, enum node_phase phase, enum message_kind answer);
 void node_let_go(struct node *node, enum node_phase phase,
                  bool behind); /* of the generation: what is open is void */
-void node_abort_engine(struct node *node);
-void node_drop_older(struct node *node); /* communicator */
 void node_enter(struct node *node);
-void node_use_tracks(struct node *node, uint32_t n);
+
+/* node_order.c */
+void order_carry_out(struct node *node, uint64_t now, const struct message *order);

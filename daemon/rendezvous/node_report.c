@@ -58,7 +58,7 @@ void report_send(struct node *node, uint64_t now) {
         }
 }
 
-static struct message_member *report_find(struct node *node, uint64_t member) {
+struct message_member *report_find(struct node *node, uint64_t member) {
         for (uint32_t i = 0; i < node->n; i++)
                 if (node->member[i].request.member == member)
                         return &node->member[i];
@@ -96,17 +96,14 @@ void report_enter(struct node *node, const struct message *order) {
         }
 }
 
-static void drop(struct node *node, struct message_member *member) {
-        node->missing |= member->in;
-        *member = node->member[--node->n];
-}
-
-/* Of more than there is room for the latest ones count: a coordinator has seen the others long ago, or nobody
- * has. */
-static void note_gone(struct node *node, uint64_t member, uint32_t cause) {
+/* The member is gone. Of more than there is room for the latest ones count: a coordinator has seen the others
+ * long ago, or nobody has. */
+void report_drop(struct node *node, struct message_member *member, uint32_t cause) {
         if (node->n_gone == node->config.room.members || node->n_gone == LIMIT_LOCAL)
                 memmove(&node->gone[0], &node->gone[1], --node->n_gone * sizeof(node->gone[0]));
-        node->gone[node->n_gone++] = (struct message_gone){ member, cause };
+        node->gone[node->n_gone++] = (struct message_gone){ member->request.member, cause };
+        node->missing |= member->in;
+        *member = node->member[--node->n];
 }
 
 /* A coordinator that has forgotten why may have taken the member again meanwhile. */
@@ -125,8 +122,7 @@ void report_refuse(struct node *node, const struct message *order) {
                                          .member = order->member,
                                          .end = order->end,
                                          .refusal = &order->refusal });
-        note_gone(node, order->member, report_cause_of(order->end));
-        drop(node, member);
+        report_drop(node, member, report_cause_of(order->end));
 }
 
 struct message_member *report_add(struct node *node, const struct membership_request *request,
@@ -140,84 +136,4 @@ struct message_member *report_add(struct node *node, const struct membership_req
         member->request.device = node->config.device;
         member->request.node = node->config.address;
         return member;
-}
-
-/* What is said to whom this node cannot even report. */
-static void refuse_here(const struct node *node, const struct membership_request *request) {
-        bool ended = node->phase == NODE_ENDED;
-        struct refusal refusal = { 0 };
-
-        if (ended)
-                refuse(&refusal, WIRE__CODE__JOB_FULL,
-                       "job '%s' has ended, pid %d cannot join it any more; begin anew once its last "
-                       "member has left",
-                       node->config.name, request->pid);
-        else
-                refuse(&refusal, WIRE__CODE__JOB_FULL, "job '%s' has %u members here, pid %d cannot join it",
-                       node->config.name, node->n, request->pid);
-        node_act(node, &(struct action){ .kind = ACTION_REFUSED,
-                                         .member = request->member,
-                                         .refusal = &refusal,
-                                         .end = ended ? node->end : JOB_END_REFUSED });
-}
-
-/* Whether it is the newer process of a member that is here: there will be no more members for its sake. */
-static bool follows(const struct node *node, const struct membership_request *request) {
-        for (uint32_t i = 0; i < node->n && request->identity != 0; i++)
-                if (node->member[i].request.identity == request->identity &&
-                    node->member[i].request.instance < request->instance)
-                        return true;
-        return false;
-}
-
-void node_join(struct node *node, uint64_t now, const struct membership_request *request,
-               const struct tag *tag) {
-        node_wake(node, now);
-        if (report_find(node, request->member) != NULL)
-                return;
-        if (node->phase == NODE_ENDED || node->n == node->config.room.members ||
-            (node->n == LIMIT_LOCAL && !follows(node, request))) {
-                refuse_here(node, request);
-                return;
-        }
-        report_add(node, request, tag);
-        report_send(node, now);
-}
-
-void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause) {
-        struct message_member *lost = report_find(node, member);
-
-        node_wake(node, now);
-        if (lost == NULL)
-                return;
-        note_gone(node, member, lost->leaving ? WIRE__CAUSE__LEAVING : cause);
-        drop(node, lost);
-        report_send(node, now);
-        node_advance(node, now);
-}
-
-void node_leave(struct node *node, uint64_t now, uint64_t member) {
-        struct message_member *leaving = report_find(node, member);
-
-        node_wake(node, now);
-        if (leaving == NULL)
-                return;
-        leaving->leaving = true;
-        report_send(node, now);
-}
-
-void node_sync(struct node *node, uint64_t member) {
-        struct message_member *receiver = report_find(node, member);
-
-        if (receiver != NULL && receiver->in && receiver->behind)
-                receiver->tag = (struct tag){ 0 };
-}
-
-void node_synced(struct node *node, uint64_t member, const struct tag *tag) {
-        struct message_member *receiver = report_find(node, member);
-
-        if (receiver == NULL || !receiver->in || !receiver->behind)
-                return;
-        receiver->tag = *tag;
-        receiver->behind = false;
 }

@@ -286,15 +286,15 @@ static bool open_what_may_be(struct node *node, bool *ret_beyond) {
         return opened;
 }
 
-void unit_progress(struct node *node, uint64_t now) {
+bool unit_open_more(struct node *node) {
         bool beyond = false;
 
-        if (node->phase != NODE_RUNNING || node->suspended)
-                return;
         while (open_what_may_be(node, &beyond))
                 ;
-        if (beyond)
-                report_send(node, now); /* others must be allowed to open it too */
+        return beyond;
+}
+
+void unit_progress(struct node *node) {
         for (uint32_t which = 0; which < node->n_tracks; which++) {
                 struct track *track = &node->track[which];
 
@@ -305,76 +305,54 @@ void unit_progress(struct node *node, uint64_t now) {
         }
 }
 
-/* Whether the call is about what is open now. */
-static struct track *unit_find(struct node *node, struct generation generation, uint32_t which) {
-        if (which >= node->config.room.tracks || !generation_equal(generation, node->generation) ||
-            node->track[which].state == UNIT_IDLE)
-                return NULL;
-        return &node->track[which];
+bool unit_is_open(const struct node *node, struct generation generation, uint32_t which) {
+        return which < node->config.room.tracks && generation_equal(generation, node->generation) &&
+               node->track[which].state != UNIT_IDLE;
 }
 
-bool node_open(struct node *node, uint64_t now, struct generation generation, uint32_t which,
-               const uint64_t planned[LIMIT_LANES]) {
-        struct track *track;
+void unit_begin(struct node *node, uint32_t which, const uint64_t planned[LIMIT_LANES]) {
+        struct track *track = &node->track[which];
 
-        node_wake(node, now);
-        if (node->phase != NODE_RUNNING || which >= node->config.room.tracks ||
-            !generation_equal(generation, node->generation) || node->track[which].state != UNIT_IDLE)
-                return false;
-        node_use_tracks(node, which + 1);
-        track = &node->track[which];
         unit_reset(track);
         track_set_state(track, UNIT_WANTED);
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
                 track->planned[lane] = planned[lane];
-        node_advance(node, now);
-        return true;
 }
 
-void node_offer(struct node *node, uint64_t now, struct generation generation, uint32_t which,
-                uint32_t lane) {
-        struct track *track;
+void unit_offer(struct node *node, uint32_t which, uint32_t lane) {
+        struct track *track = &node->track[which];
 
-        node_wake(node, now);
-        track = unit_find(node, generation, which);
-        if (track == NULL || lane >= node->config.n_lanes || track->offered[lane] >= track->planned[lane])
-                return;
-        track->offered[lane]++;
-        node_advance(node, now);
+        if (lane < node->config.n_lanes && track->offered[lane] < track->planned[lane])
+                track->offered[lane]++;
 }
 
-void node_full(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
-        struct track *track;
-
-        node_wake(node, now);
-        track = unit_find(node, generation, which);
-        if (track == NULL || (track->state != UNIT_WANTED && track->state != UNIT_OPEN))
-                return;
-        track->full = !track->spoilt;
-        node_advance(node, now);
+/* Nothing is decided about it. */
+static bool track_is_undecided(const struct track *track) {
+        return track->state == UNIT_WANTED || track->state == UNIT_OPEN;
 }
 
-void node_differ(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
-        struct track *track;
+void unit_full(struct node *node, uint32_t which) {
+        struct track *track = &node->track[which];
 
-        node_wake(node, now);
-        track = unit_find(node, generation, which);
-        if (track == NULL || track_is_step(which) ||
-            (track->state != UNIT_WANTED && track->state != UNIT_OPEN) ||
+        if (track_is_undecided(track))
+                track->full = !track->spoilt;
+}
+
+void unit_differ(struct node *node, uint32_t which) {
+        struct track *track = &node->track[which];
+
+        if (track_is_step(which) || !track_is_undecided(track) ||
             track->launched[node->config.n_lanes - 1] > 0)
                 return;
         track->mismatch = true;
         memcpy(track->offered, track->planned,
                sizeof(track->offered)); /* fillers: the others wait for them */
-        node_advance(node, now);
 }
 
-void node_spoil(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
-        struct track *track;
+void unit_spoil(struct node *node, uint32_t which) {
+        struct track *track = &node->track[which];
 
-        node_wake(node, now);
-        track = unit_find(node, generation, which);
-        if (track == NULL || !unit_alone(node))
+        if (!unit_alone(node))
                 return;
         if (track->state == UNIT_COMMITTING) {
                 track->prepared = --track->committed;
@@ -385,28 +363,22 @@ void node_spoil(struct node *node, uint64_t now, struct generation generation, u
         }
         track->full = false;
         track->spoilt = true;
-        node_advance(node, now);
 }
 
-void node_landed(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
-        struct track *track;
+void unit_landed(struct node *node, uint32_t which) {
+        struct track *track = &node->track[which];
 
-        node_wake(node, now);
-        track = unit_find(node, generation, which);
-        if (track == NULL || track->state == UNIT_VOIDING)
+        if (track->state == UNIT_VOIDING)
                 return;
         track->landed = true;
         if (track->state == UNIT_COMMITTING)
                 tell_committed(node, which);
-        node_advance(node, now);
 }
 
-void node_quiet(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
-        struct track *track;
+void unit_quiet(struct node *node, uint32_t which) {
+        struct track *track = &node->track[which];
 
-        node_wake(node, now);
-        track = unit_find(node, generation, which);
-        if (track == NULL || track->state != UNIT_VOIDING)
+        if (track->state != UNIT_VOIDING)
                 return;
         track->mismatches += track->mismatch;
         if (track->mismatch)
@@ -416,7 +388,6 @@ void node_quiet(struct node *node, uint64_t now, struct generation generation, u
         else if (!planted(PLANTED_TELLS_EARLY))
                 unit_tell(node, which, ACTION_VOID, track->committed + 1);
         unit_reset(track);
-        node_advance(node, now);
 }
 
 /* Whose turn it is on that lane. */
@@ -433,7 +404,7 @@ static uint32_t waiting_on(const struct node *node, uint32_t lane) {
 }
 
 /* In order on each lane: the payloads of the open unit, its vote, then fillers. */
-static void note_done(struct node *node, uint32_t lane, uint64_t value) {
+void unit_done(struct node *node, uint32_t lane, uint64_t value) {
         uint32_t which = waiting_on(node, lane);
         struct track *track;
 
@@ -449,14 +420,4 @@ static void note_done(struct node *node, uint32_t lane, uint64_t value) {
         } else {
                 track->vote = value != 0;
         }
-}
-
-void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t lane, uint64_t seq,
-               uint64_t value) {
-        node_wake(node, now);
-        if (!generation_equal(comm, node->comm) || lane >= node->config.n_lanes ||
-            seq != node->lane[lane].completed + 1 || seq > node->lane[lane].launched)
-                return;
-        note_done(node, lane, value);
-        node_advance(node, now);
 }

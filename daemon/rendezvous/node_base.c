@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory of a node, and the small things that all of its files do. */
+#include <assert.h>
+#include <string.h>
+
+#include "rendezvous/node_private.h"
+
+size_t node_bytes(const struct room *room) {
+        return room->members * (sizeof(struct message_member) + sizeof(struct message_gone)) +
+               room->tracks * (sizeof(struct track) + sizeof(uint64_t));
+}
+
+static void node_lay_out(struct node *node, const struct room *room) {
+        node->config.room = *room;
+        node->member = room->memory;
+        node->gone = (void *)(node->member + room->members);
+        node->track = (void *)(node->gone + room->members);
+        node->stop = (void *)(node->track + room->tracks);
+        for (uint32_t which = node->n_tracks; which < room->tracks; which++) {
+                node->track[which] = (struct track){ .vote = -1 };
+                node->stop[which] = 0;
+        }
+}
+
+void node_move(struct node *node, const struct room *room) {
+        const struct node before = *node;
+
+        assert(before.n <= room->members && before.n_gone <= room->members &&
+               before.n_tracks <= room->tracks);
+        node_lay_out(node, room);
+        memcpy(node->member, before.member, before.n * sizeof(*node->member));
+        memcpy(node->gone, before.gone, before.n_gone * sizeof(*node->gone));
+        memcpy(node->track, before.track, before.n_tracks * sizeof(*node->track));
+        memcpy(node->stop, before.stop, before.n_tracks * sizeof(*node->stop));
+}
+
+void node_init(struct node *node, const struct node_config *config, uint64_t now, const struct outlet *out) {
+        memset(node, 0, sizeof(*node));
+        node->config = *config;
+        node->out = *out;
+        node->contact = now;
+        node->stamp = now;
+        node->answer = ANSWER_REPORT;
+        node_lay_out(node, &config->room);
+        node->n_tracks = TRACK_STEP + 1;
+}
+
+void node_use_tracks(struct node *node, uint32_t n) {
+        assert(n <= node->config.room.tracks);
+        if (n > node->n_tracks)
+                node->n_tracks = n;
+}
+
+void node_act(const struct node *node, const struct action *action) {
+        effects_act(&node->out, action);
+}
+
+void node_set_phase(struct node *node, enum node_phase phase, enum message_kind answer) {
+        node->phase = phase;
+        node->answer = answer;
+}
+
+void node_drop_older(struct node *node) {
+        if (node->old_comm.number > 0)
+                node_act(node, &(struct action){ .kind = ACTION_DROP, .comm = node->old_comm });
+        node->old_comm = (struct generation){ 0 };
+}
+
+void node_abort_engine(struct node *node) {
+        node_drop_older(node);
+        if (node->comm.number > 0)
+                node_act(node, &(struct action){ .kind = ACTION_ABORT, .comm = node->comm });
+}

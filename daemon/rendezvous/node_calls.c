@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the driver says of open steps and operations. What is about another generation is absorbed. */
+#include "rendezvous/node_private.h"
+
+/* Begins each call about a track's unit. */
+static bool node_is_about(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
+        node_wake(node, now);
+        return unit_is_open(node, generation, which);
+}
+
+bool node_open(struct node *node, uint64_t now, struct generation generation, uint32_t which,
+               const uint64_t planned[LIMIT_LANES]) {
+        node_wake(node, now);
+        if (node->phase != NODE_RUNNING || which >= node->config.room.tracks ||
+            !generation_equal(generation, node->generation) || node->track[which].state != UNIT_IDLE)
+                return false;
+        node_use_tracks(node, which + 1);
+        unit_begin(node, which, planned);
+        node_advance(node, now);
+        return true;
+}
+
+void node_offer(struct node *node, uint64_t now, struct generation generation, uint32_t which,
+                uint32_t lane) {
+        if (!node_is_about(node, now, generation, which))
+                return;
+        unit_offer(node, which, lane);
+        node_advance(node, now);
+}
+
+void node_full(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
+        if (!node_is_about(node, now, generation, which))
+                return;
+        unit_full(node, which);
+        node_advance(node, now);
+}
+
+void node_differ(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
+        if (!node_is_about(node, now, generation, which))
+                return;
+        unit_differ(node, which);
+        node_advance(node, now);
+}
+
+void node_spoil(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
+        if (!node_is_about(node, now, generation, which))
+                return;
+        unit_spoil(node, which);
+        node_advance(node, now);
+}
+
+void node_landed(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
+        if (!node_is_about(node, now, generation, which))
+                return;
+        unit_landed(node, which);
+        node_advance(node, now);
+}
+
+void node_quiet(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
+        if (!node_is_about(node, now, generation, which))
+                return;
+        unit_quiet(node, which);
+        node_advance(node, now);
+}
+
+void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t lane, uint64_t seq,
+               uint64_t value) {
+        node_wake(node, now);
+        if (!generation_equal(comm, node->comm) || lane >= node->config.n_lanes ||
+            seq != node->lane[lane].completed + 1 || seq > node->lane[lane].launched)
+                return;
+        unit_done(node, lane, value);
+        node_advance(node, now);
+}

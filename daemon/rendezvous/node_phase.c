@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a node does in each phase, and when the phase has done what it is there for. */
+#include "rendezvous/node_private.h"
+
+void node_say(struct node *node, uint64_t now, enum node_phase phase, enum message_kind answer) {
+        node_set_phase(node, phase, answer);
+        report_send(node, now);
+}
+
+/* Lets go of the generation: what is open comes to nothing here. */
+void node_let_go(struct node *node, enum node_phase phase, bool behind) {
+        for (uint32_t which = 0; which < node->n_tracks; which++) {
+                if (behind)
+                        unit_give_up(node, which);
+                else
+                        unit_decide(node, which, 0);
+        }
+        node_set_phase(node, phase, ANSWER_REPORT);
+        node_abort_engine(node);
+}
+
+void node_wake(struct node *node, uint64_t now) {
+        if (!node_is_in(node))
+                return;
+        if (now > node->contact + node->config.times.patience)
+                node->suspended = true;
+        if (now > node->contact + node->config.times.abandon)
+                node_let_go(node, NODE_LEAVING, true);
+}
+
+void node_enter(struct node *node) {
+        node->suspended = node->held = node->stopping = false;
+        node_set_phase(node, NODE_RUNNING, ANSWER_ACK);
+        for (uint32_t i = 0; i < node->n; i++) {
+                const struct message_member *member = &node->member[i];
+
+                if (member->in)
+                        node_act(node, &(struct action){ .kind = ACTION_GENERATION,
+                                                         .generation = node->generation,
+                                                         .set = node->set,
+                                                         .comm = node->comm,
+                                                         .member = member->request.member,
+                                                         .rank = member->rank,
+                                                         .slot = member->slot,
+                                                         .world = node->world,
+                                                         .source = node->source,
+                                                         .behind = member->behind,
+                                                         .number = unit_steps(node),
+                                                         .id = member->id,
+                                                         .loss = node->loss });
+        }
+        node_act(node, &(struct action){ .kind = ACTION_ENTERED,
+                                         .generation = node->generation,
+                                         .set = node->set,
+                                         .comm = node->comm,
+                                         .world = node->world,
+                                         .source = node->source,
+                                         .number = unit_steps(node),
+                                         .loss = node->loss });
+        node->interrupted = false;
+        node->loss = (struct membership_loss){ 0 };
+}
+
+static bool drained(const struct node *node) {
+        for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
+                if (node->lane[lane].completed < node->cut[lane])
+                        return false;
+        return true;
+}
+
+static void node_fill(struct node *node) {
+        for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
+                while (node->lane[lane].launched < node->cut[lane] &&
+                       node->lane[lane].launched - node->lane[lane].completed < node->config.window)
+                        node_act(node, &(struct action){ .kind = ACTION_LAUNCH,
+                                                         .comm = node->comm,
+                                                         .set = node->set,
+                                                         .generation = node->generation,
+                                                         .lane = lane,
+                                                         .seq = ++node->lane[lane].launched,
+                                                         .launch = LAUNCH_FILLER });
+}
+
+static bool paused(const struct node *node) {
+        for (uint32_t which = 0; which < node->n_tracks; which++) {
+                const struct track *track = &node->track[which];
+
+                if (track->state == UNIT_COMMITTING || track->state == UNIT_VOIDING)
+                        return false;
+                if (!unit_empty(node) && (track->state == UNIT_OPEN || unit_ended(track) < node->stop[which]))
+                        return false;
+        }
+        return true;
+}
+
+static void be_out(struct node *node, uint64_t now) {
+        node->origin = ORIGIN_OWN;
+        for (uint32_t i = 0; i < node->n; i++)
+                node->member[i].in = node->member[i].behind = false;
+        node->world = node->n_gone = 0;
+        node->interrupted = false;
+        node->loss = (struct membership_loss){ 0 };
+        node->suspended = node->held = node->stopping = false;
+        node_act(node, &(struct action){
+                               .kind = ACTION_OUT, .generation = node->generation, .since = node->contact });
+        node_say(node, now, NODE_OUT, ANSWER_REPORT);
+}
+
+static void be_ended(struct node *node, uint64_t now) {
+        node_act(node, &(struct action){ .kind = ACTION_ENDED,
+                                         .generation = node->generation,
+                                         .end = node->end,
+                                         .loss = node->loss });
+        node->n = node->n_gone = 0;
+        node->world = 0;
+        report_send(node, now);
+}
+
+void node_advance(struct node *node, uint64_t now) {
+        if (node->phase == NODE_RUNNING && !node->suspended) {
+                if (unit_open_more(node))
+                        report_send(node, now); /* others must be allowed to open it too */
+                unit_progress(node);
+        }
+        if (node->phase == NODE_FILLING)
+                node_fill(node);
+        if (node->phase == NODE_FILLING && node->answer != ANSWER_DRAINED && drained(node))
+                node_say(node, now, NODE_FILLING, ANSWER_DRAINED);
+        else if (node->phase == NODE_SETTLING && unit_idle(node))
+                node_say(node, now, NODE_SETTLED, ANSWER_SETTLED);
+        else if (node->phase == NODE_RUNNING && node->stopping && node->answer != ANSWER_PAUSED &&
+                 paused(node))
+                node_say(node, now, NODE_RUNNING, ANSWER_PAUSED);
+        else if (node->phase == NODE_LEAVING && unit_idle(node) && node->comm.number == 0)
+                be_out(node, now);
+        else if (node->phase == NODE_ENDED && unit_idle(node) && node->comm.number == 0 && node->world > 0)
+                be_ended(node, now);
+}
