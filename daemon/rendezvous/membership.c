@@ -74,11 +74,7 @@ uint32_t membership_vacant(const struct membership *m) {
 }
 
 uint32_t membership_fitting(const struct membership *m) {
-        uint32_t room = m->n < m->max_world ? m->max_world - m->n : 0;
-
-        if (places_any_explicit(m) || !places_all_adapt(m))
-                return 0;
-        return m->n_waiting < room ? m->n_waiting : room;
+        return places_fitting(m);
 }
 
 /* Whether the job can form once the last call has passed. */
@@ -162,7 +158,7 @@ static bool can_close_ranks(const struct membership *m) {
 }
 
 /* The first who waits takes the place, if anybody does. */
-void membership_fill(struct membership *m, struct membership_member *place) {
+static void membership_fill(struct membership *m, struct membership_member *place) {
         const struct membership_member *waiting = &m->member[m->n];
 
         if (m->n_waiting == 0)
@@ -178,6 +174,14 @@ static void fill_vacant(struct membership *m) {
                         membership_fill(m, &m->member[i]);
 }
 
+/* The next generation, in which everybody has a place. */
+static enum membership_event regenerate(struct membership *m) {
+        places_regenerate(m);
+        membership_set_state(m, MEMBERSHIP_FORMED);
+        m->generation++;
+        return MEMBERSHIP_HAS_FORMED;
+}
+
 /* The end of replacing: a new generation, or none ever. */
 static enum membership_event replace(struct membership *m, uint64_t now) {
         fill_vacant(m);
@@ -189,8 +193,7 @@ static enum membership_event replace(struct membership *m, uint64_t now) {
                 membership_set_state(m, MEMBERSHIP_BROKEN);
                 return MEMBERSHIP_HAS_BROKEN;
         }
-        places_regenerate(m);
-        return MEMBERSHIP_HAS_FORMED;
+        return regenerate(m);
 }
 
 /* Between steps those who wait come in, if there is room. */
@@ -198,8 +201,7 @@ static enum membership_event grow(struct membership *m) {
         if (!m->boundary || membership_fitting(m) == 0)
                 return MEMBERSHIP_NOTHING;
         m->loss = (struct membership_loss){ 0 };
-        places_regenerate(m);
-        return MEMBERSHIP_HAS_FORMED;
+        return regenerate(m);
 }
 
 /* Who waits for a place that there will never be: the job has formed with somebody who cannot go on in

@@ -22,6 +22,14 @@ bool places_all_adapt(const struct membership *m) {
         return true;
 }
 
+uint32_t places_fitting(const struct membership *m) {
+        uint32_t room = m->n < m->max_world ? m->max_world - m->n : 0;
+
+        if (places_any_explicit(m) || !places_all_adapt(m))
+                return 0;
+        return m->n_waiting < room ? m->n_waiting : room;
+}
+
 /* The lowest local rank of a host that none of the first n members has. */
 static uint32_t free_slot(const struct membership *m, uint32_t n, uint32_t host) {
         bool taken[LIMIT_LOCAL + 1] = { false };
@@ -160,7 +168,7 @@ static void close_ranks(struct membership *m) {
 
 /* As many as there is room for. */
 static void take_waiting(struct membership *m) {
-        uint32_t fitting = membership_fitting(m);
+        uint32_t fitting = places_fitting(m);
 
         for (uint32_t i = 0; i < fitting; i++) {
                 struct membership_member *member = &m->member[m->n];
@@ -203,13 +211,11 @@ void places_regenerate(struct membership *m) {
         uint32_t before = m->n;
 
         close_ranks(m);
-        if (m->n < before || membership_fitting(m) > 0) {
+        if (m->n < before || places_fitting(m) > 0) {
                 take_waiting(m);
                 order(m);
         }
         tell_apart(m);
-        membership_set_state(m, MEMBERSHIP_FORMED);
-        m->generation++;
 }
 
 /* Ranks and local ranks of a job that forms. */

@@ -8,6 +8,8 @@
  * go on in another generation. */
 bool places_any_explicit(const struct membership *m);
 bool places_all_adapt(const struct membership *m);
+/* How many of those that wait a larger world has room for. */
+uint32_t places_fitting(const struct membership *m);
 /* Ranks and local ranks of a job that forms. */
 void places_assign(struct membership *m);
 /* The rank goes to the newcomer; the local rank too, on the same host. */
@@ -19,5 +21,3 @@ void places_regenerate(struct membership *m);
 
 /* The only writer of the state. */
 void membership_set_state(struct membership *m, enum membership_state state);
-/* The first who waits takes the place, if anybody does. */
-void membership_fill(struct membership *m, struct membership_member *place);
