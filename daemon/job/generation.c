@@ -54,15 +54,6 @@ static void formed(struct job *job) {
                 job->table->config.events->joined(job->local[local]);
 }
 
-void job_record_members(struct job *job) {
-        if (job->record == NULL)
-                return;
-        job->record->world = job_world(job);
-        memset(job->record->pid, 0, sizeof(job->record->pid));
-        for (uint32_t local = 0; local < job->n_local; local++)
-                job->record->pid[job->local[local]->rank] = job->local[local]->pid;
-}
-
 /* Where those who stay were: the plans follow them. */
 static void move_plans(struct job *job, uint32_t before) {
         int64_t from[LIMIT_LOCAL];
@@ -164,7 +155,7 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
         note_regenerated(job, before, fresh);
         free_lost(job);
         first = first_plan(job);
-        job_record_members(job);
+        plan_record_members(job);
         operation_restart(job);
         resumed = resume(job);
         job_set_state(job, JOB_RUNNING);

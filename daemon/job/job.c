@@ -164,6 +164,8 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
                 job_free_member(member);
                 return r;
         }
+        if (!takeover_is_awaiting(job))
+                job->max_world = request.max_world; /* as of all others in it */
         member->id = request.member;
         member->pid = join->pid;
         member->joined = clock_now();
@@ -195,15 +197,6 @@ struct member *job_member_of_rank(const struct job *job, uint32_t rank) {
                 if (job->local[local]->rank == rank)
                         return job->local[local];
         return NULL;
-}
-
-int job_check_nodes(const struct job *job, struct refusal *refusal) {
-        if (job->n_local == job->world)
-                return 0;
-        return refuse(refusal, WIRE__CODE__UNSUPPORTED,
-                      "job '%s': only %u of its %u members are on this node, and this gradsyncd exchanges "
-                      "nothing with other nodes",
-                      job->name, job->n_local, job->world);
 }
 
 void job_settle_later(struct job *job) {
@@ -389,17 +382,6 @@ int member_check(const struct member *member, struct refusal *refusal) {
         return 0;
 }
 
-int job_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, struct refusal *refusal) {
-        struct backend *backend = job->table->config.backend;
-        int r = backend->ops->arena_new(backend, bytes, ret);
-
-        if (r == -EMFILE || r == -ENFILE || r == -ENOSPC || r == -ENOMEM)
-                return refuse(refusal, WIRE__CODE__QUOTA,
-                              "job '%s': gradsyncd has no room for %" PRIu64 " bytes of shared memory: %s",
-                              job->name, bytes, strerror(-r));
-        return r;
-}
-
 struct job_wait job_wait_for(struct member *member, enum wait_kind kind, uint64_t since) {
         return (struct job_wait){ .kind = kind,
                                   .member = member,
@@ -441,11 +423,6 @@ static unsigned join_waits(struct job *job, struct job_wait *waits, unsigned max
                         };
         }
         return n;
-}
-
-uint32_t job_max_world(const struct job *job) {
-        return takeover_is_awaiting(job) ? job->takeover->first.max_world
-                                         : machine_membership(&job->machine)->max_world;
 }
 
 bool job_is_vacant(const struct job *job, uint32_t rank) {

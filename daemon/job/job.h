@@ -23,6 +23,7 @@
 #include "job/op/operation.h"
 #include "job/plan/memory.h"
 #include "job/plan/nonfinite.h"
+#include "job/plan/tasks.h"
 #include "job/token.h"
 #include "rendezvous/membership.h"
 
@@ -171,6 +172,7 @@ struct job {
         uint64_t incarnation;
         struct machine machine;
         uint32_t generation, world; /* 0: it has not formed yet. world: its members on all nodes */
+        uint32_t max_world;         /* how many there may be */
         struct membership_loss
                 loss;        /* the first one of this generation, or of the one before; all 0: it has grown */
         bool catching_up;    /* no step of this generation has been complete yet */
@@ -203,13 +205,6 @@ struct job {
         uint64_t nonfinite;
 };
 
-/* A slot for results of the backend: the upper half of a task id names it, so that a result never carries a
- * pointer. */
-struct task_owner {
-        void (*done)(struct task_owner *owner, uint32_t index, const struct backend_result *result);
-        uint32_t slot; /* 0: none */
-};
-
 struct jobs_config {
         struct loop *loop;
         struct backend *backend;
@@ -225,9 +220,10 @@ struct jobs {
         void *claimed;        /* what plans have of registered memories: memory.c's tree of spans */
         struct records ended; /* what jobs that are gone have left */
         uint32_t next_job;
-        uint64_t last_id; /* given here, in any job */
-        struct task_owner **slot;
-        uint32_t n_slots;
+        uint64_t last_id;   /* given here, in any job */
+        struct tasks tasks; /* of the backend */
+        /* Carries out what a job's machine has decided. */
+        void (*act)(struct job *job, const struct action *action);
         struct loop_timer *tick;
         bool ticking;
         uint32_t unwatched;     /* id of the job with which the next tick begins to look for stalls; 0: any */
@@ -255,9 +251,6 @@ bool jobs_busy(const struct jobs *jobs);
 void jobs_end(struct jobs *jobs);
 /* Jobs whose members all come back are theirs alone from now on. */
 void jobs_suspend(struct jobs *jobs);
-
-int jobs_slot_take(struct jobs *jobs, struct task_owner *owner); /* 0 or -ENOMEM */
-void jobs_slot_give(struct jobs *jobs, struct task_owner *owner);
 
 struct job_join {
         const char *name;
@@ -295,8 +288,6 @@ static inline bool member_waits(const struct member *member) {
         return member->spare && member->state == MEMBER_JOINING &&
                membership_waits(machine_membership(&member->job->machine), member->id);
 }
-/* How many members there may be. */
-uint32_t job_max_world(const struct job *job);
 static inline void *job_events_data(const struct job *job) {
         return job->table->config.events_data;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of jobs: finding one by its owner and name, handing results of the backend to whom they belong,
  * and the clock tick. */
-#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +67,7 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
         if (jobs == NULL)
                 return -ENOMEM;
         jobs->config = *config;
+        jobs->act = job_act;
         list_init(&jobs->list);
         records_init(&jobs->ended);
         r = effects_init(&jobs->effects, EFFECTS_ROOM);
@@ -94,7 +94,7 @@ struct jobs *jobs_free(struct jobs *jobs) {
         past_free(jobs->past);
         loop_timer_free(jobs->tick);
         effects_deinit(&jobs->effects);
-        free(jobs->slot);
+        tasks_deinit(&jobs->tasks);
         free(jobs);
         return NULL;
 }
@@ -119,40 +119,10 @@ void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_no
         jobs->config.stall_notice = stall_notice;
 }
 
-int jobs_slot_take(struct jobs *jobs, struct task_owner *owner) {
-        struct task_owner **grown;
-        uint32_t slot = 1;
-
-        while (slot < jobs->n_slots && jobs->slot[slot] != NULL)
-                slot++;
-        if (slot >= jobs->n_slots) {
-                uint32_t n = jobs->n_slots > 0 ? jobs->n_slots * 2 : 16;
-
-                grown = realloc(jobs->slot, n * sizeof(struct task_owner *));
-                if (grown == NULL)
-                        return -ENOMEM;
-                memset(grown + jobs->n_slots, 0, (n - jobs->n_slots) * sizeof(struct task_owner *));
-                jobs->slot = grown;
-                jobs->n_slots = n;
-        }
-        jobs->slot[slot] = owner;
-        owner->slot = slot;
-        return 0;
-}
-
-void jobs_slot_give(struct jobs *jobs, struct task_owner *owner) {
-        if (owner->slot == 0)
-                return;
-        jobs->slot[owner->slot] = NULL;
-        owner->slot = 0;
-}
-
 void jobs_done(void *data, const struct backend_result *result) {
-        struct jobs *jobs = data;
-        uint32_t slot = (uint32_t)(result->id >> 32);
+        const struct jobs *jobs = data;
 
-        assert(slot < jobs->n_slots && jobs->slot[slot] != NULL);
-        jobs->slot[slot]->done(jobs->slot[slot], (uint32_t)result->id, result);
+        tasks_done(&jobs->tasks, result);
 }
 
 struct job *jobs_find(const struct jobs *jobs, uid_t uid, const char *name) {

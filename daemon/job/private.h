@@ -26,12 +26,6 @@ void part_set_state(struct plan_part *part, enum plan_part_state state);
 /* Nobody has this rank, though the job has formed. */
 bool job_is_vacant(const struct job *job, uint32_t rank);
 
-/* The record's list of pids, after it was made and in each new generation. */
-void job_record_members(struct job *job);
-
-/* Memory for a member. QUOTA with *refusal if the machine, or the daemon's fds, have no room for it. */
-int job_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, struct refusal *refusal);
-
 struct job_wait job_wait_for(struct member *member, enum wait_kind kind, uint64_t since);
 struct member *job_member(const struct job *job, uint64_t id);
 /* One that no member of this job has, or has had as far as it is known. */
@@ -43,6 +37,7 @@ void job_free_member(struct member *member);
 void job_answer_join(struct member *member, const struct refusal *refusal);
 
 /* What the job's machine has decided; see machine.h. */
+void job_act(struct job *job, const struct action *action);
 void job_place(struct job *job, const struct action *action); /* a place in the generation that begins */
 void job_refused(struct job *job, uint64_t member, enum job_end end, const struct refusal *refusal);
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end);
@@ -53,8 +48,6 @@ void job_break(struct job *job, enum job_end end);
 void job_log_loss(const struct job *job);
 /* The text about the member of job->loss, of this node or of another one. One that leaves is not lost. */
 void job_tell_gone(struct job *job);
-/* Nothing is exchanged between nodes yet: UNSUPPORTED, with *refusal, if the job has members on others. */
-int job_check_nodes(const struct job *job, struct refusal *refusal);
 
 /* DENIED if it is not the job's token. */
 int job_check_token(const struct job *job, const struct token *token, struct refusal *refusal);

@@ -166,8 +166,8 @@ static int teardown(void **state) {
         pass(f);
         assert_true(list_empty(&f->jobs->list));
         assert_int_equal(f->fake.n_arenas, 0);
-        for (uint32_t slot = 0; slot < f->jobs->n_slots; slot++)
-                assert_null(f->jobs->slot[slot]);
+        for (uint32_t slot = 0; slot < f->jobs->tasks.n; slot++)
+                assert_null(f->jobs->tasks.slot[slot]);
         for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
                 assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
         jobs_free(f->jobs);

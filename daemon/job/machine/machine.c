@@ -11,8 +11,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "job/plan/plan.h"
-#include "job/plan/step.h"
 #include "job/private.h"
 
 #define NEVER (UINT64_C(1) << 60) /* in a time that is counted from now */
@@ -24,66 +22,30 @@ static void deliver(struct job *job, const struct message *message) {
                 return;
         }
         coordinator_receive(&job->machine.coordinator, clock_now(), message);
-        job_settle_later(job);
-}
-
-static struct plan *plan_on(const struct job *job, uint32_t track) {
-        struct plan *plan;
-
-        list_for_each(plan, &job->plans, link)
-                if (plan->agreed && plan->track == track)
-                        return plan;
-        assert(false); /* a track is in use only while a plan's step is open on it */
-        return NULL;
-}
-
-static void act_on_unit(struct job *job, const struct action *action) {
-        bool step = track_is_step(action->track);
-        struct plan *plan = step ? plan_on(job, action->track) : NULL;
-
-        switch (action->kind) {
-        case ACTION_OPEN: step ? step_opened(plan) : operation_opened(job); break;
-        case ACTION_CANCEL: step ? step_cancel(plan) : operation_cancel(job); break;
-        case ACTION_COMMITTED: step ? step_committed(plan) : operation_committed(job); break;
-        case ACTION_UNBEGUN: step ? step_unbegun(plan) : operation_voided(job); break;
-        default: step ? step_voided(plan) : operation_voided(job);
-        }
+        loop_defer(job->table->config.loop, &job->settle);
 }
 
 static void note_refused(struct job *job, const struct action *action) {
         struct machine *machine = &job->machine;
 
-        if (action->member != machine->joining) {
-                job_refused(job, action->member, action->end, action->refusal);
-                return;
-        }
         machine->refused = true;
         if (machine->refusal != NULL)
                 *machine->refusal = *action->refusal;
 }
 
-/* On one node the communicator is only a name: it is there at once, and gone at once. */
+/* What is not for the job. On one node the communicator is only a name: it is there at once, and gone at
+ * once. */
 static void carry_out(struct job *job, const struct action *action) {
         struct machine *machine = &job->machine;
 
-        switch (action->kind) {
-        case ACTION_BUILD: node_built(&machine->node, clock_now(), action->comm, 0); break;
-        case ACTION_ABORT: node_aborted(&machine->node, clock_now(), action->comm); break;
-        case ACTION_OPEN:
-        case ACTION_CANCEL:
-        case ACTION_COMMITTED:
-        case ACTION_VOID:
-        case ACTION_UNBEGUN:
-        case ACTION_MISMATCH: act_on_unit(job, action); break;
-        case ACTION_INTERRUPTED: job_interrupted(job, &action->loss, action->end); break;
-        case ACTION_GENERATION: job_place(job, action); break;
-        case ACTION_ENTERED: job_entered(job, action); break;
-        case ACTION_REFUSED: note_refused(job, action); break;
-        case ACTION_ENDED: job_ended(job, action->end); break;
-        case ACTION_DROP:
-        case ACTION_LAUNCH:
-        case ACTION_OUT: break; /* what there is only with other nodes: communicators, and being cut off */
-        }
+        if (action->kind == ACTION_BUILD)
+                node_built(&machine->node, clock_now(), action->comm, 0);
+        else if (action->kind == ACTION_ABORT)
+                node_aborted(&machine->node, clock_now(), action->comm);
+        else if (action->kind == ACTION_REFUSED && action->member == machine->joining)
+                note_refused(job, action);
+        else
+                job->table->act(job, action);
 }
 
 /* Doubled, so that it is not asked for often. */
@@ -213,7 +175,7 @@ static int machine_ask(struct job *job, const struct membership_request *request
         int r = membership_check(job->name, request, refusal);
 
         if (r == 0 && machine->node.origin == ORIGIN_AWAITED)
-                r = machine_reserve_for_all(job, job_world(job), n + 1, refusal);
+                r = machine_reserve_for_all(job, job->world, n + 1, refusal);
         else if (r == 0)
                 r = machine_reserve(job, n + 1, 0, refusal);
         if (r != 0)

@@ -109,6 +109,7 @@ static int takeover_begin(struct job *job, const struct job_rejoin *rejoin, stru
         job->takeover = takeover;
         job_set_state(job, JOB_REPLACING);
         job->generation = rejoin->generation;
+        job->max_world = rejoin->join.membership.max_world;
         job->world = job->n_local = rejoin->world; /* all of its places are of this node */
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
         job->interrupted = now;
@@ -148,7 +149,7 @@ static int takeover_stale(const struct job *job, const struct job_rejoin *rejoin
                       "job '%s' has gone on without this process: it is in incarnation %" PRIu64
                       ", generation %u, of %u members; "
                       "this process knows of %" PRIu64 ", %u, of %u. Join it anew",
-                      job->name, job->incarnation, job->generation, job_world(job),
+                      job->name, job->incarnation, job->generation, job->world,
                       rejoin->join.membership.incarnation, rejoin->generation, rejoin->world);
 }
 
@@ -212,7 +213,7 @@ int takeover_check_join(const struct job *job, const struct membership_request *
                         "job '%s' is one of %u to %u members, and goes on after a restart of gradsyncd; "
                         "this member asks for %u to %u: give all of them the same world size",
                         job->name, first->min_world, first->max_world, wish->min_world, wish->max_world);
-        if (wish->has_rank && wish->rank < job_world(job) && takeover_is_back(job, wish->rank))
+        if (wish->has_rank && wish->rank < job->world && takeover_is_back(job, wish->rank))
                 return refuse_for(
                         refusal, WIRE__CODE__RANK_TAKEN, wish->rank, (int32_t)job->local[wish->rank]->pid,
                         "job '%s' goes on after a restart of gradsyncd, and its rank %u is held by pid %d",
@@ -254,7 +255,7 @@ static void check_joins(struct job *job, uint64_t now) {
                         continue;
                 machine_gone(job, member->id, WIRE__CAUSE__RESTARTED);
                 job_answer_join(member, &refusal);
-                job_settle_later(job);
+                loop_defer(job->table->config.loop, &job->settle);
         }
 }
 
@@ -330,7 +331,7 @@ static void takeover_take_place(struct job *job, const struct job_rejoin *rejoin
         };
         takeover->ended |= rejoin->ended;
         job->history |= rejoin->history;
-        if (rejoin->has_lost && rejoin->lost < job_world(job))
+        if (rejoin->has_lost && rejoin->lost < job->world)
                 takeover_forget(job, rejoin->lost);
         if (takeover_is_awaiting(job))
                 check_joins(job, clock_now());
@@ -357,7 +358,7 @@ int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct membe
         takeover_take_place(job, rejoin);
         *ret = job->local[rejoin->join.membership.rank];
         (*ret)->join_request = rejoin->join.request;
-        job_settle_later(job);
+        loop_defer(job->table->config.loop, &job->settle);
         jobs_watch(jobs);
         return 0;
 }
@@ -422,7 +423,7 @@ int takeover_told(struct member *member, struct refusal *refusal) {
         if (r != 0)
                 return r;
         job->takeover->part[member->rank].word.told = true;
-        job_settle_later(job);
+        loop_defer(job->table->config.loop, &job->settle);
         return 0;
 }
 
@@ -440,7 +441,7 @@ static bool takeover_is_telling(const struct job *job, uint32_t rank) {
 }
 
 static bool is_empty(const struct job *job) {
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
+        for (uint32_t rank = 0; rank < job->world; rank++)
                 if (job->local[rank]->owner != NULL)
                         return false;
         return true;
@@ -457,14 +458,14 @@ static bool takeover_is_expected(const struct job *job, uint32_t rank) {
 }
 
 static bool any_expected(const struct job *job) {
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
+        for (uint32_t rank = 0; rank < job->world; rank++)
                 if (takeover_is_expected(job, rank))
                         return true;
         return false;
 }
 
 static bool any_telling(const struct job *job) {
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
+        for (uint32_t rank = 0; rank < job->world; rank++)
                 if (takeover_is_telling(job, rank))
                         return true;
         return false;
@@ -480,7 +481,7 @@ bool takeover_forget(struct job *job, uint32_t rank) {
         if (job->takeover == NULL || !takeover_is_expected(job, rank))
                 return false;
         job->takeover->part[rank].forgotten = true;
-        job_settle_later(job);
+        loop_defer(job->table->config.loop, &job->settle);
         return true;
 }
 
@@ -492,10 +493,10 @@ void takeover_check(struct job *job, uint64_t now) {
         if (takeover_is_awaiting(job))
                 check_joins(job, now);
         if (takeover_is_awaiting(job) && !any_expected(job))
-                job_settle_later(job);
+                loop_defer(job->table->config.loop, &job->settle);
         if (now < job->takeover->deadline)
                 return;
-        for (uint32_t rank = 0; rank < job_world(job); rank++) {
+        for (uint32_t rank = 0; rank < job->world; rank++) {
                 if (!takeover_is_telling(job, rank))
                         continue;
                 refuse_for(&refusal, WIRE__CODE__TIMEOUT, rank, (int32_t)job->local[rank]->pid,
@@ -575,7 +576,7 @@ static bool takeover_catch_up(struct plan *plan, uint32_t rank, const struct wor
         const struct word_step about = about_of(plan, rank);
         const struct trace trace = past_trace(past);
         struct job *job = plan->job;
-        uint64_t numbers = (uint64_t)plan->reference->n_buckets * (job_world(job) + 3);
+        uint64_t numbers = (uint64_t)plan->reference->n_buckets * (job->world + 3);
 
         if (!is_back(job, rank))
                 return false;
@@ -602,16 +603,16 @@ static bool tell_last_step(struct plan *plan, uint32_t before, const struct word
 
 /* The plan's track, as the former daemon would report it. */
 static void report_plan(struct plan *plan, const struct word *word, struct message *report) {
-        const struct trace trace = past_trace(find_past(plan, job_world(plan->job)));
+        const struct trace trace = past_trace(find_past(plan, plan->job->world));
         struct word_step about[LIMIT_LOCAL];
         struct words_unit unit;
 
-        drop_parts(plan, job_world(plan->job));
+        drop_parts(plan, plan->job->world);
         if (!plan->agreed)
                 return;
-        for (uint32_t rank = 0; rank < job_world(plan->job); rank++)
+        for (uint32_t rank = 0; rank < plan->job->world; rank++)
                 about[rank] = about_of(plan, rank);
-        unit = words_unit(word, about, job_world(plan->job), &trace);
+        unit = words_unit(word, about, plan->job->world, &trace);
         plan->step = unit.committed;
         plan->job->takeover->began |= unit.began;
         while (report->n_tracks <= plan->track) {
@@ -647,19 +648,19 @@ static void takeover_restore(struct job *job) {
         struct plan *plan;
 
         message_clear(&report);
-        list_words(job, job_world(job), word);
+        list_words(job, job->world, word);
         report.generation.number = job->takeover->generation;
-        report.world = job_world(job);
+        report.world = job->world;
         report.n_tracks = 0;
         list_for_each(plan, &job->plans, link)
                 report_plan(plan, word, &report);
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
+        for (uint32_t rank = 0; rank < job->world; rank++)
                 if (word[rank].told || takeover_has_left(job, rank))
                         report_member(job, rank, &report);
         report.history = tag_of(job, job->history); /* also of those who are gone again */
         job->takeover->restored = true;
         machine_restore(job, &report);
-        for (uint32_t rank = 0; rank < job_world(job); rank++)
+        for (uint32_t rank = 0; rank < job->world; rank++)
                 if (takeover_has_left(job, rank))
                         machine_gone(job, job->local[rank]->id, WIRE__CAUSE__LEAVING);
 }
@@ -702,7 +703,7 @@ static void tell_verdict(const struct job *job) {
                 log_write(LOG_INFO, &context,
                           "job has been taken back after a restart with %u members, after step %" PRIu64
                           ": %s",
-                          job_world(job), job->last_step,
+                          job->world, job->last_step,
                           job->takeover->resumed ? "nothing is void" : "open steps are void");
 }
 
@@ -713,7 +714,7 @@ void takeover_resolve(struct job *job, uint32_t before) {
         bool resumed;
 
         list_words(job, before, word);
-        resumed = job_world(job) == before && words_all_here(word, before) && !takeover->voided;
+        resumed = job->world == before && words_all_here(word, before) && !takeover->voided;
         list_for_each(plan, &job->plans, link) {
                 resumed = tell_last_step(plan, before, word) && resumed;
                 if (plan->step > job->last_step)
@@ -727,6 +728,6 @@ void takeover_resolve(struct job *job, uint32_t before) {
         if (job->loss.cause == WIRE__CAUSE__RESTARTED)
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s': gradsyncd was restarted after step %" PRIu64 "%s", job->name,
-                         job->last_step, job_world(job) < before ? ", and not all members came back" : "");
+                         job->last_step, job->world < before ? ", and not all members came back" : "");
         tell_verdict(job);
 }

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
+#include "job/plan/nodes.h"
 #include "job/plan/plan.h"
 #include "job/private.h"
 #include "proto/names.h"
@@ -50,7 +51,7 @@ int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct 
                 return r;
         r = charge_staging(member, refusal);
         if (r == 0)
-                r = job_arena_new(member->job, config->staging_bytes, &staging->arena, refusal);
+                r = memory_arena_new(member->job, config->staging_bytes, &staging->arena, refusal);
         if (r != 0) {
                 staging_deinit(staging);
                 return r;
@@ -67,7 +68,7 @@ int staging_attach(struct member *member, struct refusal *refusal) {
         if (staging->arena == NULL || staging->attached)
                 return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no staging memory to map",
                               member->rank, member->job->name);
-        r = job_backend(member->job)->arena_attach(staging->arena, refusal);
+        r = member->job->table->config.backend->ops->arena_attach(staging->arena, refusal);
         if (r == 0)
                 staging->attached = true;
         return r;
@@ -79,7 +80,7 @@ void staging_deinit(struct staging *staging) {
         struct member *member = list_entry(staging, struct member, staging);
 
         if (staging->arena != NULL)
-                staging->arena = job_backend(member->job)->arena_free(staging->arena);
+                staging->arena = member->job->table->config.backend->ops->arena_free(staging->arena);
         charge_release(&staging->arenas);
         charge_release(&staging->bytes);
         charge_release(&staging->fds);
@@ -125,7 +126,7 @@ static bool is_reduction(unsigned kind) {
 /* Bytes that the call reads and writes in the member's staging memory. */
 static void extent(const struct job *job, const struct operation_request *call, uint64_t *ret_input,
                    uint64_t *ret_output) {
-        uint64_t world = job_world(job);
+        uint64_t world = job->world;
 
         *ret_input = call->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER ? world * call->bytes : call->bytes;
         *ret_output = call->kind == WIRE__OPERATION_KIND__ALLGATHER ? world * call->bytes : call->bytes;
@@ -151,8 +152,8 @@ static int check_ranges(const struct member *member, const struct operation_requ
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "%s of job '%s': %" PRIu64
                               " bytes for each of %u members do not fit a staging memory of %" PRIu64,
-                              operation_name(call->kind), member->job->name, call->bytes,
-                              job_world(member->job), size);
+                              operation_name(call->kind), member->job->name, call->bytes, member->job->world,
+                              size);
         if (call->input == call->output && input == output)
                 return 0;
         if (call->input < call->output + output && call->output < call->input + input)
@@ -172,7 +173,7 @@ static int check_call(const struct member *member, const struct operation_reques
                 return refuse(refusal, WIRE__CODE__STATE,
                               "rank %u of job '%s': operation %" PRIu64 " came while %" PRIu64 " is the next",
                               member->rank, job, call->sequence, member->operation.next);
-        if (job_check_nodes(member->job, refusal) != 0)
+        if (nodes_check(member->job, refusal) != 0)
                 return (int)refusal->code;
         if (call->kind == WIRE__OPERATION_KIND__BARRIER)
                 return 0;
@@ -180,9 +181,9 @@ static int check_call(const struct member *member, const struct operation_reques
             call->kind > WIRE__OPERATION_KIND__ALLREDUCE)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s': unknown operation %u", job,
                               call->kind);
-        if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= job_world(member->job))
+        if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= member->job->world)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s': broadcast from rank %u of %u", job,
-                              call->root, job_world(member->job));
+                              call->root, member->job->world);
         if (is_reduction(call->kind)) {
                 if (dtype_size(call->dtype) == 0 || !reduce_valid(call->reduce, call->dtype))
                         return refuse(refusal, WIRE__CODE__INVALID, "job '%s': the %s of %s is not defined",
@@ -284,7 +285,7 @@ void operation_committed(struct job *job) {
         else
                 finish(job);
         if (job->state != JOB_RUNNING)
-                job_settle_later(job);
+                loop_defer(job->table->config.loop, &job->settle);
 }
 
 struct operation_owner {
@@ -310,7 +311,7 @@ static int take_owner(struct job *job) {
                 return -ENOMEM;
         owner->job = job;
         owner->owner.done = operation_done;
-        r = jobs_slot_take(job->table, &owner->owner);
+        r = tasks_take(&job->table->tasks, &owner->owner);
         if (r < 0) {
                 free(owner);
                 return r;
@@ -323,7 +324,7 @@ void operation_deinit(struct job *job) {
         assert(job->operation.tasks == 0);
         if (job->operation.owner == NULL)
                 return;
-        jobs_slot_give(job->table, job->operation.owner);
+        tasks_give(&job->table->tasks, job->operation.owner);
         free(list_entry(job->operation.owner, struct operation_owner, owner));
         job->operation.owner = NULL;
 }
@@ -375,7 +376,7 @@ static int submit(struct job *job, uint32_t part) {
                                          .turn = job->id,
                                          .dtype = dtype,
                                          .reduce = reduction ? first->reduce : WIRE__REDUCE__REDUCE_NONE,
-                                         .divisor = job_world(job),
+                                         .divisor = job->world,
                                          .elements = first->bytes / dtype_size(dtype),
                                          .n_inputs = c.n_inputs,
                                          .n_outputs = c.n_outputs,
@@ -412,7 +413,7 @@ static int operation_run(struct job *job) {
                 machine_landed(job, TRACK_OPERATION);
                 return 0;
         }
-        if (!operation_intact(job, (per_member ? job_world(job) : 1) * job->operation.first.bytes))
+        if (!operation_intact(job, (per_member ? job->world : 1) * job->operation.first.bytes))
                 return 0;
         r = take_owner(job);
         if (r < 0) {
@@ -440,7 +441,7 @@ static enum gate operation_gate(const struct job *job) {
 
         if (machine_unit(job, TRACK_OPERATION) == UNIT_WANTED)
                 return GATE_GENERATION;
-        if (job_is_paused(job))
+        if (job->paused_at != 0)
                 return GATE_PAUSED;
         if (job->table->gate != GATE_HELD)
                 return GATE_OPEN;
@@ -558,7 +559,7 @@ void operation_restart(struct job *job) {
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) {
         unsigned n = 0;
 
-        if (job->operation.n_calls == 0 || job->operation.tasks > 0 || job_is_paused(job) ||
+        if (job->operation.n_calls == 0 || job->operation.tasks > 0 || job->paused_at != 0 ||
             job->table->gate == GATE_HELD)
                 return 0;
         for (uint32_t local = 0; local < job->n_local && n < max; local++)

@@ -25,6 +25,17 @@ static const struct jobs_config *config_of(const struct member *member) {
         return &member->job->table->config;
 }
 
+int memory_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, struct refusal *refusal) {
+        struct backend *backend = job->table->config.backend;
+        int r = backend->ops->arena_new(backend, bytes, ret);
+
+        if (r == -EMFILE || r == -ENFILE || r == -ENOSPC || r == -ENOMEM)
+                return refuse(refusal, WIRE__CODE__QUOTA,
+                              "job '%s': gradsyncd has no room for %" PRIu64 " bytes of shared memory: %s",
+                              job->name, bytes, strerror(-r));
+        return r;
+}
+
 static struct memory *memory_find(const struct member *member, uint32_t handle) {
         struct memory *memory = member->memories;
 

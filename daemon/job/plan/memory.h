@@ -16,6 +16,7 @@
 #include "proto/memfd.h"
 
 struct description;
+struct job;
 struct jobs;
 struct member;
 struct plan;
@@ -47,6 +48,9 @@ struct memory_claim {              /* what one plan has of one memory */
         uint32_t n; /* spans that are in jobs->claimed */
         struct memory_span span[];
 };
+
+/* Memory for a member. QUOTA with *refusal if the machine, or the daemon's fds, have no room for it. */
+int memory_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, struct refusal *refusal);
 
 /* Takes the fd if it returns 0; else a code with *refusal, or a negative errno. */
 int memory_register(struct member *member, int fd, uint64_t offset, uint64_t bytes, uint32_t *ret_handle,

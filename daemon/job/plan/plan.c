@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "job/plan/nodes.h"
 #include "job/plan/step.h"
 #include "job/private.h"
 
@@ -61,7 +62,7 @@ static int check_room(const struct job *job, struct refusal *refusal) {
 }
 
 static int plan_new(struct job *job, uint32_t ordinal, struct plan **ret, struct refusal *refusal) {
-        uint64_t parts = job_max_world(job) * sizeof(struct plan_part); /* the world may grow so far */
+        uint64_t parts = job->max_world * sizeof(struct plan_part); /* the world may grow so far */
         struct plan *plan;
         int r;
 
@@ -94,7 +95,7 @@ struct plan *plan_free(struct plan *plan) {
         assert(plan->tasks == 0);
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 plan_release(plan, local);
-        jobs_slot_give(plan->job->table, &plan->owner);
+        tasks_give(&plan->job->table->tasks, &plan->owner);
         state_drop(plan->job->table->state, plan->kept);
         description_free(plan->reference);
         charge_release(&plan->charge);
@@ -112,7 +113,7 @@ void plan_release(struct plan *plan, uint32_t local) {
         if (part->state == PART_NONE || part->state == PART_DROPPED)
                 return;
         part->description = description_free(part->description);
-        part->arena = job_backend(plan->job)->arena_free(part->arena);
+        part->arena = plan->job->table->config.backend->ops->arena_free(part->arena);
         memory_unclaim(part->claims);
         part->claims = NULL;
         free(part->place);
@@ -220,7 +221,7 @@ int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refus
         if (begin->generation == 0 || begin->generation > job->generation)
                 return refuse(refusal, WIRE__CODE__STALE, "job '%s' is in generation %u, the plan is for %u",
                               job->name, job->generation, begin->generation);
-        if (job_check_nodes(job, refusal) != 0)
+        if (nodes_check(job, refusal) != 0)
                 return (int)refusal->code;
         if (begin->plan == UINT32_MAX)
                 return refuse(refusal, WIRE__CODE__INVALID,
@@ -362,7 +363,7 @@ static int plan_allocate(struct plan *plan, struct member *member, struct refusa
         int r = charge_part(plan, part, refusal);
 
         if (r == 0)
-                r = job_arena_new(plan->job, d->arena_bytes, &part->arena, refusal);
+                r = memory_arena_new(plan->job, d->arena_bytes, &part->arena, refusal);
         return r == 0 && has_places(plan, d) ? plan_find_places(plan, member, refusal) : r;
 }
 
@@ -388,10 +389,19 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
         if (r < 0)
                 return r;
         part_set_state(part, PART_COMPLETE);
-        *ret_fd = job_backend(plan->job)->arena_fd(part->arena);
+        *ret_fd = plan->job->table->config.backend->ops->arena_fd(part->arena);
         *ret_bytes = part->description->arena_bytes;
         keep_reference(plan, member->local);
         return 0;
+}
+
+void plan_record_members(struct job *job) {
+        if (job->record == NULL)
+                return;
+        job->record->world = job->world;
+        memset(job->record->pid, 0, sizeof(job->record->pid));
+        for (uint32_t local = 0; local < job->n_local; local++)
+                job->record->pid[job->local[local]->rank] = job->local[local]->pid;
 }
 
 /* The job's record begins with its first plan; later ones may have other members. */
@@ -404,7 +414,7 @@ static int prepare_record(struct job *job, struct refusal *refusal) {
                 return r;
         job->record->job = job->id;
         job->record->incarnation = job->incarnation;
-        job_record_members(job);
+        plan_record_members(job);
         return 0;
 }
 
@@ -430,7 +440,7 @@ static int take_track(struct plan *plan, struct refusal *refusal) {
 
 static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
-        uint32_t most = job_max_world(plan->job);
+        uint32_t most = plan->job->max_world;
         uint64_t bytes = buckets_bytes(plan->reference, config->backend, most);
         int r;
 
@@ -445,7 +455,7 @@ static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         if (r != 0)
                 return r;
         plan->bucket = buckets_new(plan->reference, config->backend, most);
-        r = plan->bucket != NULL ? jobs_slot_take(plan->job->table, &plan->owner) : -ENOMEM;
+        r = plan->bucket != NULL ? tasks_take(&plan->job->table->tasks, &plan->owner) : -ENOMEM;
         if (r < 0) {
                 free(plan->bucket);
                 plan->bucket = NULL;
@@ -587,7 +597,7 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
         part = &plan->part[member->local];
         if (plan->failed)
                 return answer_failed(plan, member->local, refusal);
-        r = job_backend(plan->job)->arena_attach(part->arena, refusal);
+        r = plan->job->table->config.backend->ops->arena_attach(part->arena, refusal);
         if (r != 0)
                 return r > 0 ? fail_for(plan, member, refusal) : r;
         part_set_state(part, PART_MAPPED);

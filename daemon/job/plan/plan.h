@@ -15,6 +15,7 @@
 #include "job/job.h"
 #include "job/plan/bucket.h"
 #include "job/plan/description.h"
+#include "job/plan/tasks.h"
 
 enum plan_part_state {
         PART_NONE,       /* this member has not begun the plan */
@@ -99,6 +100,8 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
 int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal);
 
 /* For the rest of the job layer. */
+/* The record's list of pids, after it was made and in each new generation. */
+void plan_record_members(struct job *job);
 void plan_expire(struct plan *plan, uint64_t now); /* answers whose deadline for the agreement has come */
 void plan_break(struct plan *plan, const struct refusal *refusal); /* the job has lost a member: no
                                                                       agreement any more */

@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
-#include "job/machine/takeover.h"
+#include "job/plan/nodes.h"
 #include "job/private.h"
 #include "proto/names.h"
 
@@ -32,7 +32,7 @@ static bool open_step(struct plan *plan, uint64_t now) {
                             .opened = now,
                             .plan = plan->ordinal,
                             .generation = plan->job->generation,
-                            .world = job_world(plan->job),
+                            .world = plan->job->world,
                             .n_local = plan->job->n_local,
                             .buckets = plan->reference->n_buckets,
                     });
@@ -52,10 +52,6 @@ void step_committed(struct plan *plan) {
         struct job *job = plan->job;
         uint64_t now = clock_now();
 
-        if (job->takeover != NULL) {
-                takeover_committed(plan);
-                return;
-        }
         plan->step++;
         record_close(job->record, plan->trace, true, plan->opened, now);
         job->record->totals.nonfinite_steps += plan->nonfinite > 0;
@@ -71,7 +67,7 @@ void step_committed(struct plan *plan) {
         close_step(plan);
         job->table->config.events->outcome(plan, plan->step, NULL, NULL);
         if (job->state != JOB_RUNNING)
-                job_settle_later(job);
+                loop_defer(job->table->config.loop, &job->settle);
 }
 
 /* So that the step can be tried again under its number. */
@@ -88,18 +84,12 @@ static void undo_step(struct plan *plan) {
         close_step(plan);
         state_open(plan->kept, 0);
         forget_ready(plan);
-        job_settle_later(plan->job);
+        loop_defer(plan->job->table->config.loop, &plan->job->settle);
 }
 
 void step_voided(struct plan *plan) {
         struct job *job = plan->job;
 
-        if (plan->gate == GATE_LEFT)
-                return; /* the next daemon's */
-        if (job->takeover != NULL) {
-                takeover_voided(plan);
-                return;
-        }
         job->void_steps++;
         recovery_void(&job->recovery);
         undo_step(plan);
@@ -250,7 +240,7 @@ static int note_absent(struct plan *plan, const struct ready *ready, struct refu
 
 static int note_divisor(struct plan *plan, const struct member *member, const struct ready *ready,
                         struct refusal *refusal) {
-        uint32_t divisor = ready->divisor > 0 ? ready->divisor : job_world(plan->job);
+        uint32_t divisor = ready->divisor > 0 ? ready->divisor : plan->job->world;
 
         if (plan->divisor == 0)
                 plan->divisor = divisor;
@@ -276,7 +266,7 @@ static int step_check_place(const struct plan *plan, const struct member *member
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s', rank %u: READY for plan %u, which another member has freed", job,
                               member->rank, ready->plan);
-        if (job_check_nodes(plan->job, refusal) != 0)
+        if (nodes_check(plan->job, refusal) != 0)
                 return (int)refusal->code;
         if (ready->generation != member->job->generation)
                 return refuse(refusal, WIRE__CODE__STATE,
@@ -345,7 +335,7 @@ int step_ready(struct member *member, const struct ready *ready, struct refusal 
 enum gate step_gate(const struct plan *plan) {
         if (plan->gate != GATE_OPEN)
                 return plan->gate;
-        if (job_is_paused(plan->job))
+        if (plan->job->paused_at != 0)
                 return GATE_PAUSED;
         return plan_unit(plan) == UNIT_WANTED ? GATE_GENERATION : GATE_OPEN;
 }
