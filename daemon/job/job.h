@@ -28,35 +28,10 @@
 #include "rendezvous/membership.h"
 
 struct job;
+struct job_wait;
 struct jobs;
 struct member;
 struct plan;
-
-enum wait_kind {
-        WAIT_STEP,
-        WAIT_PLAN,
-        WAIT_OPERATION,
-        WAIT_JOIN,
-};
-
-/* Whom somebody waits for. Strings live until the next call into the job layer. */
-struct job_wait {
-        enum wait_kind kind;
-        struct member *member; /* the one that is missing; NULL for WAIT_JOIN: it has not come */
-        uint32_t rank;
-        pid_t pid; /* 0: it has not come */
-        uint32_t plan, bucket;
-        /* Found out by whoever shows the wait: proc_state_threads(), plan_wait_parameter(). "": not known. */
-        const char *process_state;
-        const char *parameter;
-        uint64_t step;
-        uint64_t since; /* clock_now() at which the wait began */
-};
-
-/* How much may still be looked at, because that takes time. */
-struct looks {
-        unsigned threads, marks; /* of processes; of parameters, in shared memory */
-};
 
 /* Calls up into the session layer, which has given a pointer of its own with them: job_events_data(). None of
  * them may call back into the job layer. */
@@ -292,8 +267,6 @@ static inline void *job_events_data(const struct job *job) {
         return job->table->config.events_data;
 }
 void job_settle_later(struct job *job);
-/* Everybody whom the job waits for now, at most `max`. */
-unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);
 
 /*
  * What operators do (hold.c). A paused job launches nothing: its members' READYs are taken and counted, and

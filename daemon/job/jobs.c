@@ -11,6 +11,7 @@
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
+#include "job/watch/stall.h"
 
 #define TICK (100 * USEC_PER_MSEC) /* resolution of join and plan time-outs and of stall notices */
 #define WATCH (2 * USEC_PER_MSEC)  /* of a tick for stalls: all members of a job hear of each */

@@ -23,10 +23,6 @@ void job_set_state(struct job *job, enum job_state state);
 void member_set_state(struct member *member, enum member_state state);
 void part_set_state(struct plan_part *part, enum plan_part_state state);
 
-/* Nobody has this rank, though the job has formed. */
-bool job_is_vacant(const struct job *job, uint32_t rank);
-
-struct job_wait job_wait_for(struct member *member, enum wait_kind kind, uint64_t since);
 struct member *job_member(const struct job *job, uint64_t id);
 /* One that no member of this job has, or has had as far as it is known. */
 uint64_t job_next_id(struct job *job);
@@ -62,5 +58,3 @@ int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusa
 
 /* Keeps looking at deadlines and stalls while there is a job. */
 void jobs_watch(struct jobs *jobs);
-/* stall.c: names whom the job waits for, once per stall, and ends what waits for too long. */
-void stall_check(struct job *job, uint64_t now);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "job/job.h"
+#include "job/watch/waits.h"
 
 struct job_view {
         uint32_t id, generation, world; /* world: while it forms, how many there may be */

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "job/machine/takeover.h"
 #include "job/plan/plan.h"
+#include "job/watch/waits.h"
 #include "session/private.h"
 
 static void events_joined(struct member *member) {

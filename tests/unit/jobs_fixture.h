@@ -14,6 +14,7 @@
 #include "fake_backend.h"
 #include "gradsync.pb-c.h"
 #include "job/plan/plan.h"
+#include "job/watch/waits.h"
 
 #define MEMBERS 5 /* of a world, at most */
 

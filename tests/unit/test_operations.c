@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations of the job layer outside steps, and how long somebody may be waited for. */
 #include "fixed_fixture.h"
+#include "job/watch/stall.h"
 
 static int call(struct fixture *f, uint32_t rank, uint64_t sequence, unsigned kind, uint64_t bytes) {
         return operation_call(f->member[rank], 20 + rank,

@@ -192,7 +192,7 @@ static int takeover_check_place(const struct job *job, const struct job_rejoin *
                               "job '%s' is one of %u to %u members, rank %u says %u to %u", job->name,
                               first->min_world, first->max_world, wish->rank, wish->min_world,
                               wish->max_world);
-        if (!job_is_vacant(job, wish->rank))
+        if (!takeover_is_vacant(job, wish->rank))
                 return refuse_for(refusal, WIRE__CODE__RANK_TAKEN, wish->rank,
                                   (int32_t)job->local[wish->rank]->pid, "job '%s': rank %u is held by pid %d",
                                   job->name, wish->rank, (int)job->local[wish->rank]->pid);
@@ -433,6 +433,12 @@ bool takeover_is_awaiting(const struct job *job) {
 
 bool takeover_is_back(const struct job *job, uint32_t rank) {
         return job->takeover->part[rank].here && job->local[rank]->owner != NULL;
+}
+
+bool takeover_is_vacant(const struct job *job, uint32_t rank) {
+        const struct membership *m = machine_membership(&job->machine);
+
+        return takeover_is_awaiting(job) ? !takeover_is_back(job, rank) : rank < m->n && m->member[rank].lost;
 }
 
 /* Members that are here and have not told all; those who are gone again are nobody's concern. */

@@ -80,6 +80,8 @@ bool takeover_is_awaiting(const struct job *job);
 /* INVALID or RANK_TAKEN for a newcomer that asks for what it cannot have. */
 int takeover_check_join(const struct job *job, const struct membership_request *wish,
                         struct refusal *refusal);
+/* Nobody has this rank, though the job has formed. */
+bool takeover_is_vacant(const struct job *job, uint32_t rank);
 bool takeover_is_back(const struct job *job, uint32_t rank);
 /* Tells the machine once nobody else has to be waited for. */
 void takeover_advance(struct job *job);

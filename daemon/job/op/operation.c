@@ -555,15 +555,3 @@ void operation_restart(struct job *job) {
         for (uint32_t local = 0; local < job->n_local; local++)
                 job->local[local]->operation = (struct operation_part){ 0 };
 }
-
-unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) {
-        unsigned n = 0;
-
-        if (job->operation.n_calls == 0 || job->operation.tasks > 0 || job->paused_at != 0 ||
-            job->table->gate == GATE_HELD)
-                return 0;
-        for (uint32_t local = 0; local < job->n_local && n < max; local++)
-                if (!job->local[local]->operation.pending)
-                        waits[n++] = job_wait_for(job->local[local], WAIT_OPERATION, job->operation.since);
-        return n;
-}

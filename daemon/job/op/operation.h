@@ -70,5 +70,3 @@ void operation_restart(struct job *job);
 void operation_deinit(struct job *job);
 /* Carries out what an operator held back, if all members have called. */
 void operation_release(struct job *job);
-struct job_wait;
-unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max);

@@ -119,11 +119,3 @@ struct plan *plan_free(struct plan *plan);
 /* The plans of a job that its members still have, by ascending ordinals, and the ordinal of their next one.
  * How many there are. */
 uint32_t job_list_plans(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next);
-/* Members without whom the plan is not agreed, or the step not complete. */
-unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
-/* The parameter that a wait for a step is about; "" where it is not known, or not found among the first
- * looks->marks of its bucket, from which those are taken that were looked at. */
-const char *plan_wait_parameter(const struct job_wait *wait, struct looks *looks);
-/* For how long the member was blocked, of how long a time, in nanoseconds: as its library says, which can
- * write what it likes. False if that is not known. */
-bool plan_read_times(const struct plan *plan, uint32_t local, uint64_t times[2]);

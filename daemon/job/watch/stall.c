@@ -6,6 +6,8 @@
  * different times, so jobs that form and plans that are to be agreed on get more patience, and have time-outs
  * of their own.
  */
+#include "job/watch/stall.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +21,7 @@
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
+#include "job/watch/waits.h"
 #include "proto/names.h"
 
 #define NAMED 16u          /* members named in one notice, */

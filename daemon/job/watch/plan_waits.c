@@ -1,10 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who keeps a plan, or its open step, waiting, and for how long its members were blocked: what people are
  * told. */
+#include "job/watch/plan_waits.h"
+
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
 #include "proto/diagnosis.h"
+
+struct job_wait wait_for(struct member *member, enum wait_kind kind, uint64_t since) {
+        return (struct job_wait){ .kind = kind,
+                                  .member = member,
+                                  .rank = member->rank,
+                                  .pid = member->pid,
+                                  .process_state = "",
+                                  .parameter = "",
+                                  .since = since };
+}
 
 static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
         uint64_t since = UINT64_MAX;
@@ -17,7 +29,7 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
                 return 0;
         for (uint32_t local = 0; local < plan->job->n_local && n < max; local++)
                 if (plan->part[local].state < PART_MAPPED) {
-                        waits[n] = job_wait_for(plan->job->local[local], WAIT_PLAN, since);
+                        waits[n] = wait_for(plan->job->local[local], WAIT_PLAN, since);
                         waits[n++].plan = plan->ordinal;
                 }
         return n;
@@ -65,7 +77,7 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
                 if (part->state == PART_DROPPED ||
                     (part->state == PART_MAPPED && part->ready[index] == plan->step + 1))
                         continue;
-                waits[n] = job_wait_for(plan->job->local[local], WAIT_STEP, plan->bucket[index].since);
+                waits[n] = wait_for(plan->job->local[local], WAIT_STEP, plan->bucket[index].since);
                 waits[n].plan = plan->ordinal;
                 waits[n].bucket = index;
                 waits[n++].step = plan->step + 1;
