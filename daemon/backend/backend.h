@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The contract of a device's backend: it allocates the memory shared with members (arenas), combines buckets
- * of local members, and reports completion by id. One constant table of functions per backend; `host` is the
- * one for CPUs. It knows bytes and element types, nothing of jobs, ranks or sessions. All functions are
- * called on the loop thread.
+ * The contract of a device's backend. Two tables of functions stand beside each other: one for memory
+ * (what members share with the daemon, and what the daemon has for itself), one for computing on it. A
+ * backend knows bytes and element types, nothing of jobs, ranks or sessions. A daemon has one or two: that of
+ * its device for plans, and `host` for collectives (pair.h). All functions are called on the loop thread.
  */
 #pragma once
 
@@ -15,15 +15,19 @@
 #include "base/error.h"
 #include "proto/frame.h"
 
-#define ARENA_UNCHECKED (1u << 20) /* bytes */
+#define MEMORY_UNCHECKED (1u << 20) /* bytes */
 
 struct backend;
-struct backend_arena;
 struct memfd_file;
 
-/* A place in an arena. */
+/* The first member of each one that a backend has made. */
+struct backend_memory {
+        struct backend *backend;
+};
+
+/* A place in a memory. */
 struct backend_range {
-        struct backend_arena *arena;
+        struct backend_memory *memory;
         uint64_t offset; /* bytes, multiple of ARENA_ALIGN */
 };
 
@@ -31,10 +35,15 @@ struct backend_range {
  * One combination: every output becomes reduce(inputs in their order), element by element.
  *   avg   each input times (1/divisor rounded to the accumulator's type), then added in order
  *   sum, prod, min, max   as named; integers wrap; min and max propagate NaN
- *   none  copy: exactly one input, any dtype
+ *   none  copy: exactly one input, any dtype; without an output it is only measured (statistics)
  * The accumulator is f32 for f32, f16, bf16 (rounded to nearest even at the end), f64 for f64, the type
  * itself for integers. An output may be the same range as an input, or disjoint from all of them; never a
- * partial overlap. Ranges lie inside their arenas (the caller has checked).
+ * partial overlap. Ranges lie inside their memories (the caller has checked).
+ *
+ * A piece of a bucket is a task with the bucket's ranges, and `first` and `elements` of the piece. The
+ * result's elements have the same bits in pieces and in one go. Sums of squares of the pieces do not add up
+ * to the bits of the sum over the whole: statistics of a result that came in pieces, or through an engine,
+ * are those of one copy of the whole result that has no output. Counts of non-finite values do add up.
  */
 struct backend_task {
         uint64_t id; /* chosen by the caller, unique among unfinished tasks */
@@ -43,11 +52,13 @@ struct backend_task {
         unsigned dtype;   /* WIRE__DTYPE__… */
         unsigned reduce;  /* WIRE__REDUCE__… */
         uint32_t divisor; /* avg only, at least 1 */
+        uint64_t first;   /* element of the ranges with which the task begins; its byte as an offset */
         uint64_t elements;
-        unsigned n_inputs, n_outputs; /* 1..LIMIT_LOCAL; up to as many outputs as there are members */
+        unsigned n_inputs;  /* 1..LIMIT_LOCAL */
+        unsigned n_outputs; /* 1..LIMIT_LOCAL, 0 for a copy; up to as many as there are members */
         const struct backend_range *inputs, *outputs; /* copied by submit() */
         bool statistics;                              /* float types: fill the sums below */
-        /* end it when a member is found to have punched holes into an input's arena */
+        /* end it when a member is found to have punched holes into an input's memory */
         bool watch;
         /* room() bytes, aligned for any type, the backend's until done() is called; or NULL */
         void *room;
@@ -57,7 +68,7 @@ struct backend_task {
 struct backend_result {
         uint64_t id;
         bool cancelled; /* outputs are undefined, no access to any of the ranges any more */
-        /* why: number of the input into whose arena holes were punched, plus 1; 0: no such */
+        /* why: number of the input into whose memory holes were punched, plus 1; 0: no such */
         unsigned punched;
         unsigned n_inputs;
         /* If statistics were asked for and the dtype is a float, else zeros. f64, summed in an order that
@@ -78,45 +89,41 @@ struct backend_config {
         void *owner;
 };
 
-struct backend_ops {
-        const char *name;
-
-        int (*open)(const struct backend_config *config, struct backend **ret);
-        /* all arenas and tasks must be gone; returns NULL */
-        struct backend *(*close)(struct backend *backend);
-
-        /* Readable when dispatch() has something to deliver. */
-        int (*fd)(struct backend *backend);
-        void (*dispatch)(struct backend *backend);
-
-        /* Memory of `bytes` (a multiple of ARENA_PAGE), sealed against growing and shrinking, no page
-         * touched. */
-        int (*arena_new)(struct backend *backend, uint64_t bytes, struct backend_arena **ret);
-        /* The fd to pass to the member; stays the arena's. */
-        int (*arena_fd)(const struct backend_arena *arena);
-        uint64_t (*arena_bytes)(const struct backend_arena *arena);
-        /* Makes an arena of memory that somebody else has allocated: `bytes` from `offset` of the file, see
-         * proto/memfd.h. It is attached. Takes the fd if it returns 0; else INVALID (positive) with *refusal,
-         * or a negative errno. `ret_file` may be NULL. */
-        int (*arena_adopt)(struct backend *backend, int fd, uint64_t offset, uint64_t bytes,
-                           struct memfd_file *ret_file, struct backend_arena **ret, struct refusal *refusal);
+struct memory_ops {
+        /* Memory of `bytes` (a multiple of ARENA_PAGE) for a member, sealed against growing and shrinking, no
+         * page touched. */
+        int (*new)(struct backend *backend, uint64_t bytes, struct backend_memory **ret);
+        /* The same for the daemon itself, as what an engine carries from and to. It is attached. */
+        int (*own)(struct backend *backend, uint64_t bytes, struct backend_memory **ret);
+        /* The fd to pass to the member, or to an engine's helper; stays the memory's. */
+        int (*fd)(const struct backend_memory *memory);
+        uint64_t (*bytes)(const struct backend_memory *memory);
+        /* Where an attached memory lies for an engine, which may not be where a CPU can read. */
+        void *(*address)(const struct backend_memory *memory);
+        /* Memory that somebody else has allocated: `bytes` from `offset` of the file, see proto/memfd.h. It
+         * is attached. Takes the fd if it returns 0; else INVALID (positive) with *refusal, or a negative
+         * errno. `ret_file` may be NULL. */
+        int (*adopt)(struct backend *backend, int fd, uint64_t offset, uint64_t bytes,
+                     struct memfd_file *ret_file, struct backend_memory **ret, struct refusal *refusal);
         /* Checks that the member has touched every page (memory cgroups charge the first toucher, and that
          * must not be the daemon), then maps it. 0; INVALID (positive) with *refusal; or a negative errno. */
-        int (*arena_attach)(struct backend_arena *arena, struct refusal *refusal);
-        /* Before and after `bytes` bytes of an attached arena are used: whether its member has punched holes
+        int (*attach)(struct backend_memory *memory, struct refusal *refusal);
+        /* Before and after `bytes` bytes of an attached memory are used: whether its member has punched holes
          * since, into which the daemon would allocate pages. Small amounts are summed up and looked at
-         * together, once they make up ARENA_UNCHECKED, so that they cost nothing. Between these two, a
-         * task that is watched looks by itself. The results of arena_attach. */
-        int (*arena_check)(struct backend_arena *arena, uint64_t bytes, struct refusal *refusal);
-        /* Copies `size` bytes at `offset` out, each byte read once. Only on an attached arena. */
-        void (*arena_read)(const struct backend_arena *arena, uint64_t offset, void *to, size_t size);
+         * together, once they make up MEMORY_UNCHECKED, so that they cost nothing. Between these two, a
+         * task that is watched looks by itself. The results of attach(). */
+        int (*check)(struct backend_memory *memory, uint64_t bytes, struct refusal *refusal);
+        /* Copies `size` bytes at `offset` out, each byte read once. Only of an attached memory. */
+        void (*read)(const struct backend_memory *memory, uint64_t offset, void *to, size_t size);
         /* no task may use it; NULL is fine */
-        struct backend_arena *(*arena_free)(struct backend_arena *arena);
+        struct backend_memory *(*free)(struct backend_memory *memory);
+};
 
+struct compute_ops {
         /* Bytes of memory that tasks with so many inputs, outputs and elements of this dtype, or fewer, need
          * while they are queued; 0: none, or that there are no such tasks. A caller that has it beforehand
          * and gives it to each of them is never refused with -ENOMEM. */
-        size_t (*room)(const struct backend_task *task);
+        size_t (*room)(const struct backend *backend, const struct backend_task *task);
         /* 1: done before returning, *ret is valid until the next call into the backend (small tasks need no
          * hand-off to a thread). 0: queued, done() will be called. Negative errno: refused, nothing
          * happened. */
@@ -124,6 +131,20 @@ struct backend_ops {
         /* Drops what is not running yet of a queued task. Its done() comes, with `cancelled` set unless it
          * had finished already, after the last access to its ranges. Unknown ids are ignored. */
         void (*cancel)(struct backend *backend, uint64_t id);
+};
+
+struct backend_ops {
+        const char *name;
+        const struct memory_ops *memory;
+        const struct compute_ops *compute;
+
+        int (*open)(const struct backend_config *config, struct backend **ret);
+        /* all memories and tasks must be gone; returns NULL */
+        struct backend *(*close)(struct backend *backend);
+
+        /* Readable when dispatch() has something to deliver. */
+        int (*fd)(struct backend *backend);
+        void (*dispatch)(struct backend *backend);
 
         /* Asks every worker for a sign of life; returns how many have not answered the *previous* call
          * yet. */
@@ -134,8 +155,11 @@ struct backend_ops {
         uint64_t (*cpu_us)(const struct backend *backend);  /* CPU time of all workers */
 };
 
+/* The first member of each open one. */
 struct backend {
         const struct backend_ops *ops;
+        const struct memory_ops *memory;
+        const struct compute_ops *compute;
 };
 
 extern const struct backend_ops backend_host;

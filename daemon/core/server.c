@@ -17,6 +17,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 
+#include "backend/pair.h"
 #include "backend/registry.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -41,8 +42,8 @@ struct server {
         struct loop *loop;
         struct users *users;
         struct closer *closer;
-        struct backend *backend;
-        struct loop_io *backend_io;
+        struct pair backends;
+        struct loop_io *backend_io[2];
         struct sessions *sessions;
         struct jobs *jobs;
         struct conns conns;
@@ -72,9 +73,20 @@ static void server_raise_file_limit(void) {
 }
 
 static void server_on_backend(void *data, int fd, unsigned events) {
-        struct server *server = data;
+        struct backend *backend = data;
 
-        server->backend->ops->dispatch(server->backend);
+        backend->ops->dispatch(backend);
+}
+
+static int server_watch_backends(struct server *server) {
+        struct backend *backend[] = { server->backends.device, server->backends.staging };
+        int r = 0;
+
+        for (size_t i = 0; i < array_size(backend) && r == 0; i++)
+                if (i == 0 || backend[i] != backend[0])
+                        r = loop_io_new(server->loop, backend[i]->ops->fd(backend[i]), LOOP_READ,
+                                        server_on_backend, backend[i], &server->backend_io[i]);
+        return r;
 }
 
 static int server_open_backend(struct server *server, char *error, size_t size) {
@@ -101,7 +113,7 @@ static int server_open_backend(struct server *server, char *error, size_t size) 
         if (r < 0)
                 return server_fail(r, "cannot set up the table of jobs", error, size);
         config.owner = server->jobs;
-        r = ops->open(&config, &server->backend);
+        r = pair_open(ops, &config, &server->backends);
         if (r == -ENOTSUP)
                 return server_fail(
                         r,
@@ -109,9 +121,9 @@ static int server_open_backend(struct server *server, char *error, size_t size) 
                         error, size);
         if (r < 0)
                 return server_fail(r, "cannot start the worker threads", error, size);
-        server->jobs->config.backend = server->backend;
-        r = loop_io_new(server->loop, server->backend->ops->fd(server->backend), LOOP_READ, server_on_backend,
-                        server, &server->backend_io);
+        server->jobs->config.backend = server->backends.device;
+        server->jobs->config.staging = server->backends.staging;
+        r = server_watch_backends(server);
         return r < 0 ? server_fail(r, "cannot watch the worker threads", error, size) : 0;
 }
 
@@ -150,7 +162,7 @@ static void server_open_state(struct server *server) {
 static int server_open_sessions(struct server *server, char *error, size_t size) {
         struct sessions_config config = {
                 .loop = server->loop,
-                .backend = server->backend,
+                .backend = server->backends.device,
                 .accounts = server->users,
                 .jobs = server->jobs,
                 .device = server->config.device,
@@ -224,13 +236,13 @@ static void server_on_status(void *data) {
 /* The loop is alive, or this would not run; the workers are if each has answered the last ping. */
 static void server_on_watchdog(void *data) {
         struct server *server = data;
-        unsigned silent = server->backend->ops->ping(server->backend);
+        unsigned silent = pair_ping(&server->backends);
 
         if (silent == 0)
                 notify_watchdog();
         else if (server->feeding)
                 log_error("%u of %u worker threads do not answer; the watchdog is not fed any more", silent,
-                          server->backend->ops->workers(server->backend));
+                          pair_workers(&server->backends));
         server->feeding = silent == 0;
         loop_timer_arm(server->watchdog, server->watchdog_interval);
 }
@@ -390,12 +402,12 @@ int server_new(struct config *config, const struct config_source *source, struct
 }
 
 int server_run(struct server *server) {
-        const struct backend_ops *ops = server->backend->ops;
+        struct backend *device = server->backends.device;
         int r;
 
         log_info("gradsyncd %s serves device %s on %s: %u worker threads, %s", GRADSYNC_RELEASE,
-                 server->config.device, server->config.socket, ops->workers(server->backend),
-                 ops->simd(server->backend));
+                 server->config.device, server->config.socket, device->ops->workers(device),
+                 device->ops->simd(device));
         notify_ready("no clients");
         r = loop_run(server->loop);
         if (r < 0)
@@ -409,10 +421,10 @@ struct server *server_free(struct server *server) {
         exporter_free(server->exporter);
         listener_free(server->listener);
         conns_deinit(&server->conns);
-        loop_io_free(server->backend_io);
+        for (size_t i = 0; i < array_size(server->backend_io); i++)
+                loop_io_free(server->backend_io[i]);
         jobs_free(server->jobs);
-        if (server->backend != NULL)
-                server->backend->ops->close(server->backend);
+        pair_close(&server->backends);
         sessions_free(server->sessions);
         for (size_t i = 0; i < array_size(server->signal); i++)
                 loop_signal_free(server->signal[i]);

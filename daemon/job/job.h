@@ -182,7 +182,8 @@ struct job {
 
 struct jobs_config {
         struct loop *loop;
-        struct backend *backend;
+        struct backend *backend; /* of the device: for plans */
+        struct backend *staging; /* for operations outside steps; may be the same */
         struct users *accounts;
         const struct jobs_events *events;
         void *events_data;

@@ -6,10 +6,6 @@
 #include "job/job.h"
 #include "job/plan/plan.h"
 
-static inline const struct backend_ops *job_backend(const struct job *job) {
-        return job->table->config.backend->ops;
-}
-
 int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, struct refusal *refusal);
 struct job *job_free(struct job *job);
 int job_add(struct job *job, const struct job_join *join, struct refusal *refusal);

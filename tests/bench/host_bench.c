@@ -28,7 +28,7 @@ struct options {
 
 struct subject {
         struct backend *backend;
-        struct backend_arena *arena[16];
+        struct backend_memory *arena[16];
         unsigned members, sets, next, done;
         size_t bytes, stride, elements;
         unsigned dtype;
@@ -68,16 +68,16 @@ static void subject_open(struct subject *subject, const struct options *options,
         for (unsigned i = 0; i < members; i++) {
                 size_t size = subject->sets * subject->stride;
                 void *map;
-                r = backend_host.arena_new(subject->backend, size, &subject->arena[i]);
+                r = backend_host.memory->new (subject->backend, size, &subject->arena[i]);
                 if (r < 0)
                         die("arena", -r);
                 map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED,
-                           backend_host.arena_fd(subject->arena[i]), 0);
+                           backend_host.memory->fd(subject->arena[i]), 0);
                 if (map == MAP_FAILED)
                         die("mmap", errno);
                 memset(map, 0, size);
                 munmap(map, size);
-                r = backend_host.arena_attach(subject->arena[i], NULL);
+                r = backend_host.memory->attach(subject->arena[i], NULL);
                 if (r != 0)
                         die("attach", EINVAL);
         }
@@ -85,7 +85,7 @@ static void subject_open(struct subject *subject, const struct options *options,
 
 static void subject_close(struct subject *subject) {
         for (unsigned i = 0; i < subject->members; i++)
-                backend_host.arena_free(subject->arena[i]);
+                backend_host.memory->free(subject->arena[i]);
         backend_host.close(subject->backend);
 }
 
@@ -111,7 +111,7 @@ static int64_t subject_run(struct subject *subject) {
         subject->next = (subject->next + 1) % subject->sets;
         subject->done = 0;
         start = now_ns();
-        r = backend_host.submit(subject->backend, &task, &result);
+        r = backend_host.compute->submit(subject->backend, &task, &result);
         if (r < 0)
                 die("submit", -r);
         while (r == 0 && subject->done == 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A backend for tests of the job and session layers: it reduces nothing, keeps each submitted task until the
- * test lets it end, and enforces the contract: no arena is freed while a task uses it, no id twice, results
+ * test lets it end, and enforces the contract: no memory is freed while a task uses it, no id twice, results
  * only for known tasks, a room for one task at a time.
  */
 #pragma once
@@ -13,11 +13,13 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
+#include "base/cleanup.h"
 #include "proto/memfd.h"
 
 #define FAKE_ROOM 40u /* bytes for each input */
 
-struct backend_arena {
+struct fake_memory {
+        struct backend_memory memory;
         int fd;
         uint64_t bytes;
         unsigned tasks;
@@ -38,83 +40,92 @@ struct fake_backend {
         struct fake_task task[64];
         unsigned n_tasks, n_arenas, submitted;
         bool inline_results, refuse_attach;
-        const struct backend_arena *punched; /* what arena_check() finds a hole in */
-        int arena_error;                     /* what arena_new() fails with */
-        int submit_error;                    /* and submit() */
-        size_t room;                         /* what room() says; 0: FAKE_ROOM */
+        const struct backend_memory *punched; /* what check() finds a hole in */
+        int arena_error;                      /* what new() fails with */
+        int submit_error;                     /* and submit() */
+        size_t room;                          /* what room() says; 0: FAKE_ROOM */
         double sums[LIMIT_LOCAL];
         uint64_t counts[LIMIT_LOCAL];
 };
 
-static int fake_arena_new(struct backend *backend, uint64_t bytes, struct backend_arena **ret) {
-        struct backend_arena *arena;
+static struct fake_backend *fake_of(const struct backend_memory *memory) {
+        return container_of(memory->backend, struct fake_backend, backend);
+}
+
+static struct fake_memory *fake_memory_of(const struct backend_memory *memory) {
+        return container_of(memory, struct fake_memory, memory);
+}
+
+static struct backend_memory *fake_memory_made(struct backend *backend, int fd, uint64_t bytes,
+                                               bool attached) {
+        struct fake_memory *memory = calloc(1, sizeof(*memory));
+
+        *memory = (struct fake_memory){
+                .memory.backend = backend, .fd = fd, .bytes = bytes, .attached = attached
+        };
+        ((struct fake_backend *)backend)->n_arenas++;
+        return &memory->memory;
+}
+
+static int fake_memory_new(struct backend *backend, uint64_t bytes, struct backend_memory **ret) {
+        int fd;
 
         if (((struct fake_backend *)backend)->arena_error < 0)
                 return ((struct fake_backend *)backend)->arena_error;
-        arena = calloc(1, sizeof(*arena));
-        arena->fd = memfd_create("fake", MFD_CLOEXEC);
-        assert(arena->fd >= 0 && ftruncate(arena->fd, (off_t)bytes) == 0);
-        arena->bytes = bytes;
-        ((struct fake_backend *)backend)->n_arenas++;
-        *ret = arena;
+        fd = memfd_create("fake", MFD_CLOEXEC);
+        assert(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
+        *ret = fake_memory_made(backend, fd, bytes, false);
         return 0;
 }
 
-static int fake_arena_fd(const struct backend_arena *arena) {
-        return arena->fd;
+static int fake_memory_fd(const struct backend_memory *memory) {
+        return fake_memory_of(memory)->fd;
 }
 
-static uint64_t fake_arena_bytes(const struct backend_arena *arena) {
-        return arena->bytes;
+static uint64_t fake_memory_bytes(const struct backend_memory *memory) {
+        return fake_memory_of(memory)->bytes;
 }
 
-static struct fake_backend *fake_current; /* arenas do not know their backend */
-
-static int fake_arena_attach(struct backend_arena *arena, struct refusal *refusal) {
-        if (fake_current->refuse_attach)
+static int fake_memory_attach(struct backend_memory *memory, struct refusal *refusal) {
+        if (fake_of(memory)->refuse_attach)
                 return refuse(refusal, 20, "not touched");
-        arena->attached = true;
+        fake_memory_of(memory)->attached = true;
         return 0;
 }
 
-static int fake_arena_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes,
-                            struct memfd_file *ret_file, struct backend_arena **ret,
-                            struct refusal *refusal) {
-        struct backend_arena *arena;
+static int fake_memory_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes,
+                             struct memfd_file *ret_file, struct backend_memory **ret,
+                             struct refusal *refusal) {
         char text[256];
         int r = memfd_check(fd, offset, bytes, ret_file, text, sizeof(text));
 
         if (r > 0)
                 return refuse(refusal, (uint32_t)r, "%s", text);
-        if (r < 0)
-                return r;
-        arena = calloc(1, sizeof(*arena));
-        *arena = (struct backend_arena){ .fd = fd, .bytes = bytes, .attached = true };
-        ((struct fake_backend *)backend)->n_arenas++;
-        *ret = arena;
-        return 0;
+        if (r == 0)
+                *ret = fake_memory_made(backend, fd, bytes, true);
+        return r;
 }
 
-static int fake_arena_check(struct backend_arena *arena, uint64_t bytes, struct refusal *refusal) {
-        assert(arena->attached);
-        return arena == fake_current->punched ? refuse(refusal, 20, "holes") : 0;
+static int fake_memory_check(struct backend_memory *memory, uint64_t bytes, struct refusal *refusal) {
+        assert(fake_memory_of(memory)->attached);
+        return memory == fake_of(memory)->punched ? refuse(refusal, 20, "holes") : 0;
 }
 
-static unsigned fake_reads; /* of arenas */
+static unsigned fake_reads; /* of memories */
 
-static void fake_arena_read(const struct backend_arena *arena, uint64_t offset, void *to, size_t size) {
+static void fake_memory_read(const struct backend_memory *memory, uint64_t offset, void *to, size_t size) {
         fake_reads++;
-        assert(arena->attached && offset + size <= arena->bytes);
+        assert(fake_memory_of(memory)->attached && offset + size <= fake_memory_of(memory)->bytes);
         memset(to, 0, size);
 }
 
-static struct backend_arena *fake_arena_free(struct backend_arena *arena) {
-        if (arena == NULL)
+static struct backend_memory *fake_memory_free(struct backend_memory *memory) {
+        if (memory == NULL)
                 return NULL;
-        assert(arena->tasks == 0); /* the daemon's last access has ended */
-        close(arena->fd);
-        free(arena);
-        fake_current->n_arenas--;
+        assert(fake_memory_of(memory)->tasks == 0); /* the daemon's last access has ended */
+        close(fake_memory_of(memory)->fd);
+        fake_of(memory)->n_arenas--;
+        free(fake_memory_of(memory));
         return NULL;
 }
 
@@ -128,9 +139,11 @@ static void fake_result(struct fake_backend *fake, const struct backend_task *ta
                                         .input_nonfinite = fake->counts };
 }
 
-static size_t fake_room(const struct backend_task *task) {
+static size_t fake_room(const struct backend *backend, const struct backend_task *task) {
+        size_t room = ((const struct fake_backend *)backend)->room;
+
         assert(task->elements > 0 && task->n_inputs > 0 && task->n_inputs == task->n_outputs);
-        return task->n_inputs * (fake_current->room > 0 ? fake_current->room : FAKE_ROOM);
+        return task->n_inputs * (room > 0 ? room : FAKE_ROOM);
 }
 
 static int fake_submit(struct backend *backend, const struct backend_task *task, struct backend_result *ret) {
@@ -141,7 +154,7 @@ static int fake_submit(struct backend *backend, const struct backend_task *task,
                 return fake->submit_error;
         fake->submitted++;
         for (unsigned i = 0; i < task->n_inputs; i++)
-                assert(task->inputs[i].arena->attached);
+                assert(fake_memory_of(task->inputs[i].memory)->attached);
         if (fake->inline_results) {
                 fake_result(fake, task, false, ret);
                 return 1;
@@ -158,9 +171,9 @@ static int fake_submit(struct backend *backend, const struct backend_task *task,
         memcpy(kept->input, task->inputs, task->n_inputs * sizeof(*task->inputs));
         memcpy(kept->output, task->outputs, task->n_outputs * sizeof(*task->outputs));
         for (unsigned i = 0; i < task->n_inputs; i++)
-                kept->input[i].arena->tasks++;
+                fake_memory_of(kept->input[i].memory)->tasks++;
         for (unsigned i = 0; i < task->n_outputs; i++)
-                kept->output[i].arena->tasks++;
+                fake_memory_of(kept->output[i].memory)->tasks++;
         return 0;
 }
 
@@ -172,9 +185,9 @@ static inline void fake_end_one(struct fake_backend *fake) {
         assert(fake->n_tasks > 0);
         memmove(&fake->task[0], &fake->task[1], --fake->n_tasks * sizeof(ended));
         for (unsigned i = 0; i < ended.task.n_inputs; i++)
-                ended.input[i].arena->tasks--;
+                fake_memory_of(ended.input[i].memory)->tasks--;
         for (unsigned i = 0; i < ended.task.n_outputs; i++)
-                ended.output[i].arena->tasks--;
+                fake_memory_of(ended.output[i].memory)->tasks--;
         fake_result(fake, &ended.task, ended.cancelled || ended.punched > 0, &result);
         result.punched = ended.punched;
         fake->done(fake->owner, &result);
@@ -200,19 +213,27 @@ static uint64_t fake_cpu_us(const struct backend *backend) {
         return 0;
 }
 
-static const struct backend_ops fake_ops = {
-        .name = "fake",
-        .arena_new = fake_arena_new,
-        .arena_fd = fake_arena_fd,
-        .arena_bytes = fake_arena_bytes,
-        .arena_adopt = fake_arena_adopt,
-        .arena_attach = fake_arena_attach,
-        .arena_check = fake_arena_check,
-        .arena_read = fake_arena_read,
-        .arena_free = fake_arena_free,
+static const struct memory_ops fake_memory_ops = {
+        .new = fake_memory_new,
+        .fd = fake_memory_fd,
+        .bytes = fake_memory_bytes,
+        .adopt = fake_memory_adopt,
+        .attach = fake_memory_attach,
+        .check = fake_memory_check,
+        .read = fake_memory_read,
+        .free = fake_memory_free,
+};
+
+static const struct compute_ops fake_compute_ops = {
         .room = fake_room,
         .submit = fake_submit,
         .cancel = fake_cancel,
+};
+
+static const struct backend_ops fake_ops = {
+        .name = "fake",
+        .memory = &fake_memory_ops,
+        .compute = &fake_compute_ops,
         .workers = fake_workers,
         .simd = fake_simd,
         .cpu_us = fake_cpu_us,
@@ -220,8 +241,7 @@ static const struct backend_ops fake_ops = {
 
 static void fake_backend_init(struct fake_backend *fake, backend_done_fn done, void *owner) {
         memset(fake, 0, sizeof(*fake));
-        fake->backend.ops = &fake_ops;
+        fake->backend = (struct backend){ &fake_ops, &fake_memory_ops, &fake_compute_ops };
         fake->done = done;
         fake->owner = owner;
-        fake_current = fake;
 }

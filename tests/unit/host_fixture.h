@@ -36,7 +36,7 @@ struct done {
 };
 
 struct member {
-        struct backend_arena *arena;
+        struct backend_memory *arena;
         unsigned char *map; /* the member's own mapping */
         uint64_t bytes;
 };
@@ -81,7 +81,7 @@ static inline void fixture_wait(struct backend *backend, const struct done *done
 static inline void fixture_run(struct backend *backend, struct done *done, const struct backend_task *task) {
         struct backend_result result;
         unsigned before = done->n;
-        int r = backend->ops->submit(backend, task, &result);
+        int r = backend->compute->submit(backend, task, &result);
         assert_true(r >= 0);
         if (r == 1)
                 done_note(done, &result);
@@ -93,18 +93,18 @@ static inline void fixture_run(struct backend *backend, struct done *done, const
 /* Mapped and touched by the "member", then attached. */
 static inline struct member member_new(struct backend *backend, uint64_t bytes) {
         struct member member = { .bytes = bytes };
-        assert_int_equal(backend->ops->arena_new(backend, bytes, &member.arena), 0);
-        member.map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                          backend->ops->arena_fd(member.arena), 0);
+        assert_int_equal(backend->memory->new (backend, bytes, &member.arena), 0);
+        member.map =
+                mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, backend->memory->fd(member.arena), 0);
         assert_ptr_not_equal(member.map, MAP_FAILED);
         memset(member.map, 0, bytes);
-        assert_int_equal(backend->ops->arena_attach(member.arena, NULL), 0);
+        assert_int_equal(backend->memory->attach(member.arena, NULL), 0);
         return member;
 }
 
 static inline void member_free(struct backend *backend, struct member *member) {
         munmap(member->map, member->bytes);
-        assert_null(backend->ops->arena_free(member->arena));
+        assert_null(backend->memory->free(member->arena));
 }
 
 /* xorshift: repeatable, and good enough to spread bits. */

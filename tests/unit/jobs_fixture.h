@@ -146,7 +146,7 @@ static int setup(void **state) {
         config.accounts = f->accounts;
         jobs_new(&config, &f->jobs);
         fake_backend_init(&f->fake, jobs_done, f->jobs);
-        f->jobs->config.backend = &f->fake.backend;
+        f->jobs->config.backend = f->jobs->config.staging = &f->fake.backend;
         list_init(&f->members);
         f->exit = (struct loop_deferred){ .fn = leave_loop, .data = f->loop };
         fixture = f;

@@ -79,13 +79,13 @@ static void gate_wait_started(unsigned n) {
 
 static unsigned char nowhere[1];
 /* never accessed */
-static struct backend_arena fake_arena = { .fd = -1, .bytes = 1u << 30, .map = nowhere };
+static struct arena fake_arena = { .fd = -1, .bytes = 1u << 30, .map = nowhere };
 
 static struct task *gated_task(uint64_t id, uint64_t turn, unsigned slices) {
         size_t bytes =
                 (size_t)slices *
                 (slices <= KERNEL_SMALL_TASK / KERNEL_SLICE_SMALL ? KERNEL_SLICE_SMALL : KERNEL_SLICE_BYTES);
-        struct backend_range range = { &fake_arena, 0 };
+        struct backend_range range = { &fake_arena.memory, 0 };
         struct backend_task description = { .id = id,
                                             .turn = turn,
                                             .dtype = WIRE__DTYPE__F32,
@@ -266,14 +266,14 @@ static void test_no_access_after_cancel(void **state) {
                                              .outputs = ranges,
                                              .statistics = true };
                 struct backend_result result;
-                assert_int_equal(backend->ops->submit(backend, &task, &result), 0);
+                assert_int_equal(backend->compute->submit(backend, &task, &result), 0);
                 for (unsigned i = 0; i < round; i++)
                         sched_yield();
-                backend->ops->cancel(backend, task.id);
+                backend->compute->cancel(backend, task.id);
                 fixture_wait(backend, done, round + 1);
                 assert_int_equal(done->at[round].id, task.id);
-                assert_int_equal(mprotect(a.arena->map, a.bytes, PROT_NONE), 0);
-                assert_int_equal(mprotect(b.arena->map, b.bytes, PROT_NONE), 0);
+                assert_int_equal(mprotect(arena_of(a.arena)->map, a.bytes, PROT_NONE), 0);
+                assert_int_equal(mprotect(arena_of(b.arena)->map, b.bytes, PROT_NONE), 0);
                 backend->ops->ping(backend);
                 while (backend->ops->ping(backend) > 0) /* every worker has passed by since */
                         sched_yield();
@@ -326,16 +326,16 @@ static void test_room(void **state) {
         memset(member.map, 0x3f, member.bytes);
         ranges[0] = (struct backend_range){ member.arena, 0 };
         ranges[1] = (struct backend_range){ member.arena, 4u << 20 };
-        bytes = backend->ops->room(&task);
+        bytes = backend->compute->room(backend, &task);
         assert_true(bytes > 0);
         for (unsigned world = 2; world >= 1; world--) {
                 unsigned char fill[64];
                 task.n_inputs = task.n_outputs = world;
-                assert_true(backend->ops->room(&task) <= bytes);
+                assert_true(backend->compute->room(backend, &task) <= bytes);
                 memset(fill, 0xa5, sizeof fill);
                 tenant.room = task.room = malloc(bytes);
                 memset(tenant.room, 0xa5, bytes);
-                assert_int_equal(backend->ops->submit(backend, &task, &result), 0);
+                assert_int_equal(backend->compute->submit(backend, &task, &result), 0);
                 assert_memory_not_equal(task.room, fill, sizeof fill);
                 while (tenant.room) {
                         struct pollfd fd = { .fd = backend->ops->fd(backend), .events = POLLIN };
@@ -345,9 +345,9 @@ static void test_room(void **state) {
         }
         assert_int_equal(tenant.n, 2);
         task.elements = 16; /* too small to be queued */
-        assert_int_equal(backend->ops->room(&task), 0);
+        assert_int_equal(backend->compute->room(backend, &task), 0);
         task.dtype = 99;
-        assert_int_equal(backend->ops->room(&task), 0);
+        assert_int_equal(backend->compute->room(backend, &task), 0);
         member_free(backend, &member);
         backend->ops->close(backend);
 }
@@ -410,12 +410,12 @@ static void many_submit(struct backend *backend, struct done *done, struct membe
         int r;
         while (!slot_free(done, i))
                 fixture_wait(backend, done, done->n + 1);
-        r = backend->ops->submit(backend, &task, &result);
+        r = backend->compute->submit(backend, &task, &result);
         assert_true(r == 0 || r == 1);
         if (r == 1)
                 done_note(done, &result);
         if (i % 11 == 0)
-                backend->ops->cancel(backend, i - i % 3);
+                backend->compute->cancel(backend, i - i % 3);
 }
 
 static void test_many(void **state) {
@@ -443,43 +443,42 @@ static void test_many(void **state) {
 
 /* ---- arenas ---- */
 
-static uint64_t touched(const struct backend_arena *arena) {
+static uint64_t touched(const struct backend_memory *arena) {
         struct stat info;
-        assert_int_equal(fstat(backend_host.arena_fd(arena), &info), 0);
+        assert_int_equal(fstat(arena->backend->memory->fd(arena), &info), 0);
         return (uint64_t)info.st_blocks * 512;
 }
 
 static void test_arena_accounts(void **state) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
-        struct backend_arena *arena;
+        struct backend_memory *arena;
         struct refusal refusal = { 0 };
         unsigned char *map, bytes[8];
-        assert_int_equal(backend->ops->arena_new(backend, 16 * ARENA_PAGE, &arena), 0);
-        assert_int_equal(backend->ops->arena_bytes(arena), 16 * ARENA_PAGE);
-        map = mmap(NULL, 16 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, backend->ops->arena_fd(arena),
-                   0);
+        assert_int_equal(backend->memory->new (backend, 16 * ARENA_PAGE, &arena), 0);
+        assert_int_equal(backend->memory->bytes(arena), 16 * ARENA_PAGE);
+        map = mmap(NULL, 16 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, backend->memory->fd(arena), 0);
         /* each page on its own, whatever shmem_enabled says */
         madvise(map, 16 * ARENA_PAGE, MADV_NOHUGEPAGE);
         for (unsigned pages = 0; pages < 16; pages++) {
                 assert_int_equal(touched(arena), pages * ARENA_PAGE);
-                assert_int_equal(backend->ops->arena_attach(arena, &refusal), WIRE__CODE__INVALID);
+                assert_int_equal(backend->memory->attach(arena, &refusal), WIRE__CODE__INVALID);
                 assert_int_equal(refusal.code, WIRE__CODE__INVALID);
                 assert_non_null(strstr(refusal.text, "65536"));
                 assert_int_equal(touched(arena), pages * ARENA_PAGE); /* looking touched nothing */
                 map[pages * ARENA_PAGE] = (unsigned char)pages;
         }
-        assert_int_equal(backend->ops->arena_attach(arena, &refusal), 0);
+        assert_int_equal(backend->memory->attach(arena, &refusal), 0);
         map[5] = 77;
-        backend->ops->arena_read(arena, 4, bytes, sizeof bytes);
+        backend->memory->read(arena, 4, bytes, sizeof bytes);
         assert_int_equal(bytes[1], 77);
-        assert_int_equal(fallocate(backend->ops->arena_fd(arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                   0, ARENA_PAGE),
+        assert_int_equal(fallocate(backend->memory->fd(arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+                                   ARENA_PAGE),
                          0);
-        assert_int_equal(backend->ops->arena_attach(arena, &refusal), WIRE__CODE__INVALID);
+        assert_int_equal(backend->memory->attach(arena, &refusal), WIRE__CODE__INVALID);
         munmap(map, 16 * ARENA_PAGE);
-        backend->ops->arena_free(arena);
-        assert_null(backend->ops->arena_free(NULL));
+        backend->memory->free(arena);
+        assert_null(backend->memory->free(NULL));
         backend->ops->close(backend);
         free(done);
 }
@@ -502,7 +501,7 @@ static void test_adopted_arena(void **state) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct member other = member_new(backend, ARENA_PAGE);
-        struct backend_arena *arena;
+        struct backend_memory *arena;
         struct backend_range range[2];
         struct backend_task task = { .id = 1,
                                      .dtype = WIRE__DTYPE__I32,
@@ -517,13 +516,13 @@ static void test_adopted_arena(void **state) {
         int fd = sealed_memory(bytes);
         int32_t *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
                 *at = map + (2 * ARENA_PAGE + 64) / 4;
-        assert_int_equal(backend->ops->arena_adopt(backend, fd, 0, bytes, NULL, &arena, NULL),
+        assert_int_equal(backend->memory->adopt(backend, fd, 0, bytes, NULL, &arena, NULL),
                          WIRE__CODE__INVALID);
         memset(map, 0, bytes);
-        assert_int_equal(backend->ops->arena_adopt(backend, fd, 64, ARENA_PAGE, NULL, &arena, NULL),
+        assert_int_equal(backend->memory->adopt(backend, fd, 64, ARENA_PAGE, NULL, &arena, NULL),
                          WIRE__CODE__INVALID);
-        assert_int_equal(backend->ops->arena_adopt(backend, fd, 2 * ARENA_PAGE, bytes - 2 * ARENA_PAGE - 100,
-                                                   &file, &arena, NULL),
+        assert_int_equal(backend->memory->adopt(backend, fd, 2 * ARENA_PAGE, bytes - 2 * ARENA_PAGE - 100,
+                                                &file, &arena, NULL),
                          0);
         assert_int_equal(file.size, bytes);
         range[0] = (struct backend_range){ other.arena, 0 };
@@ -538,7 +537,7 @@ static void test_adopted_arena(void **state) {
                 assert_int_equal(((int32_t *)(void *)other.map)[i], 101 * i);
         }
         munmap(map, bytes);
-        assert_null(backend->ops->arena_free(arena));
+        assert_null(backend->memory->free(arena));
         member_free(backend, &other);
         backend->ops->close(backend);
         free(done);
@@ -549,18 +548,18 @@ static void test_arena_check(void **state) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct member member = member_new(backend, 16 * ARENA_PAGE);
-        int fd = backend->ops->arena_fd(member.arena);
+        int fd = backend->memory->fd(member.arena);
         struct refusal refusal = { 0 };
-        assert_int_equal(backend->ops->arena_check(member.arena, ARENA_UNCHECKED, &refusal), 0);
+        assert_int_equal(backend->memory->check(member.arena, MEMORY_UNCHECKED, &refusal), 0);
         punch(fd, 3 * ARENA_PAGE, ARENA_PAGE);
-        assert_int_equal(backend->ops->arena_check(member.arena, ARENA_UNCHECKED - 1, &refusal), 0);
-        assert_int_equal(backend->ops->arena_check(member.arena, 1, &refusal), WIRE__CODE__INVALID);
+        assert_int_equal(backend->memory->check(member.arena, MEMORY_UNCHECKED - 1, &refusal), 0);
+        assert_int_equal(backend->memory->check(member.arena, 1, &refusal), WIRE__CODE__INVALID);
         assert_non_null(strstr(refusal.text, "holes were punched"));
-        assert_int_equal(backend->ops->arena_check(member.arena, ARENA_UNCHECKED - 1, &refusal), 0);
-        assert_int_equal(backend->ops->arena_check(member.arena, UINT64_C(1) << 40, &refusal),
+        assert_int_equal(backend->memory->check(member.arena, MEMORY_UNCHECKED - 1, &refusal), 0);
+        assert_int_equal(backend->memory->check(member.arena, UINT64_C(1) << 40, &refusal),
                          WIRE__CODE__INVALID);
         member.map[3 * ARENA_PAGE] = 1;
-        assert_int_equal(backend->ops->arena_check(member.arena, UINT64_C(1) << 40, &refusal), 0);
+        assert_int_equal(backend->memory->check(member.arena, UINT64_C(1) << 40, &refusal), 0);
         member_free(backend, &member);
         backend->ops->close(backend);
         free(done);
@@ -589,7 +588,7 @@ static void test_watched_task(void **state) {
         fixture_run(backend, done, &task);
         assert_false(done->at[0].cancelled);
         assert_int_equal(done->at[0].punched, 0);
-        punch(backend->ops->arena_fd(member[1].arena), 0, bytes);
+        punch(backend->memory->fd(member[1].arena), 0, bytes);
         fixture_run(backend, done, &task);
         assert_true(done->at[1].cancelled);
         assert_int_equal(done->at[1].punched, 2);
@@ -618,11 +617,11 @@ static unsigned arena_mappings(void) {
         return n;
 }
 
-static struct backend_arena *large_arena(struct backend *backend) {
-        struct backend_arena *arena;
-        assert_int_equal(backend->ops->arena_new(backend, 1024 * ARENA_PAGE, &arena), 0);
-        assert_int_equal(fallocate(backend->ops->arena_fd(arena), 0, 0, 1024 * ARENA_PAGE), 0);
-        assert_int_equal(backend->ops->arena_attach(arena, NULL), 0);
+static struct backend_memory *large_arena(struct backend *backend) {
+        struct backend_memory *arena;
+        assert_int_equal(backend->memory->new (backend, 1024 * ARENA_PAGE, &arena), 0);
+        assert_int_equal(fallocate(backend->memory->fd(arena), 0, 0, 1024 * ARENA_PAGE), 0);
+        assert_int_equal(backend->memory->attach(arena, NULL), 0);
         return arena;
 }
 
@@ -630,12 +629,12 @@ static struct backend_arena *large_arena(struct backend *backend) {
 static void test_large_arenas(void **state) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
-        struct backend_arena *arena[8];
+        struct backend_memory *arena[8];
         for (unsigned i = 0; i < 8; i++)
                 arena[i] = large_arena(backend);
         assert_int_equal(arena_mappings(), 8);
         for (unsigned i = 0; i < 8; i++)
-                assert_null(backend->ops->arena_free(arena[i]));
+                assert_null(backend->memory->free(arena[i]));
         assert_null(backend->ops->close(backend));
         assert_int_equal(arena_mappings(), 0);
         free(done);
@@ -655,20 +654,20 @@ static uint64_t address_space(void) {
 static void test_large_arenas_lie_apart(void **state) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
-        struct backend_arena *arena[8];
+        struct backend_memory *arena[8];
         uint64_t seen = 0;
         uint64_t before = address_space();
         for (unsigned i = 0; i < 8; i++) {
                 uintptr_t page;
                 arena[i] = large_arena(backend);
-                page = (uintptr_t)arena[i]->map % (256u << 20) / ARENA_PAGE;
+                page = (uintptr_t)backend->memory->address(arena[i]) % (256u << 20) / ARENA_PAGE;
                 assert_true(page < 64);
                 assert_false(seen >> page & 1);
                 seen |= UINT64_C(1) << page;
         }
         assert_in_range(address_space(), before, before + 8 * 1024 * ARENA_PAGE + (64u << 20));
         for (unsigned i = 0; i < 8; i++)
-                backend->ops->arena_free(arena[i]);
+                backend->memory->free(arena[i]);
         assert_null(backend->ops->close(backend));
         free(done);
 }
@@ -677,34 +676,73 @@ static void test_large_arenas_lie_apart(void **state) {
 static void test_large_arena_in_little_space(void **state) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
-        struct backend_arena *arena;
+        struct backend_memory *arena;
         struct rlimit limit, tight;
         assert_int_equal(getrlimit(RLIMIT_AS, &limit), 0);
         tight = (struct rlimit){ address_space() + (64u << 20), limit.rlim_max };
         assert_int_equal(setrlimit(RLIMIT_AS, &tight), 0);
         arena = large_arena(backend);
         assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
-        assert_non_null(arena->map);
-        backend->ops->arena_free(arena);
+        assert_non_null(backend->memory->address(arena));
+        backend->memory->free(arena);
         assert_null(backend->ops->close(backend));
         free(done);
 }
 
 static void test_arena_seals(void **state) {
-        struct backend_arena *arena;
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(1, done);
+        struct backend_memory *arena;
         int fd;
-        assert_int_equal(backend_host.arena_new(NULL, 4 * ARENA_PAGE, &arena), 0);
-        fd = backend_host.arena_fd(arena);
+        assert_int_equal(backend->memory->new (backend, 4 * ARENA_PAGE, &arena), 0);
+        fd = arena->backend->memory->fd(arena);
         /* A system may seal all memfds against being executed. */
         assert_int_equal(fcntl(fd, F_GET_SEALS) & ~F_SEAL_EXEC, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
         assert_int_equal(ftruncate(fd, ARENA_PAGE), -1);
         assert_int_equal(ftruncate(fd, 8 * ARENA_PAGE), -1);
         assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
         assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
-        backend_host.arena_free(arena);
-        assert_int_equal(backend_host.arena_new(NULL, 0, &arena), -EINVAL);
-        assert_int_equal(backend_host.arena_new(NULL, ARENA_PAGE + 1, &arena), -EINVAL);
-        assert_int_equal(backend_host.arena_new(NULL, LIMIT_ARENA + ARENA_PAGE, &arena), -EINVAL);
+        backend->memory->free(arena);
+        assert_int_equal(backend->memory->new (backend, 0, &arena), -EINVAL);
+        assert_int_equal(backend->memory->new (backend, ARENA_PAGE + 1, &arena), -EINVAL);
+        assert_int_equal(backend->memory->new (backend, LIMIT_ARENA + ARENA_PAGE, &arena), -EINVAL);
+        backend->ops->close(backend);
+        free(done);
+}
+
+/* Nobody else has to touch it before it is used; its fd leads to what lies at its address. */
+static void test_own_memory(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(1, done);
+        struct member member = member_new(backend, 4 * ARENA_PAGE);
+        struct backend_memory *own;
+        struct backend_range ranges[2] = { { member.arena, ARENA_PAGE }, { NULL, 2 * ARENA_PAGE } };
+        struct backend_task task = { .id = 1,
+                                     .dtype = WIRE__DTYPE__U8,
+                                     .reduce = WIRE__REDUCE__REDUCE_NONE,
+                                     .elements = 5,
+                                     .n_inputs = 1,
+                                     .n_outputs = 1,
+                                     .inputs = &ranges[0],
+                                     .outputs = &ranges[1] };
+        unsigned char *map;
+        assert_int_equal(backend->memory->own(backend, ARENA_PAGE - 1, &own), -EINVAL);
+        assert_int_equal(backend->memory->own(backend, 4 * ARENA_PAGE, &own), 0);
+        ranges[1].memory = own;
+        map = mmap(NULL, 4 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, backend->memory->fd(own), 0);
+        assert_ptr_not_equal(map, MAP_FAILED);
+        memcpy(member.map + ARENA_PAGE, "there", 5);
+        fixture_run(backend, done, &task);
+        assert_memory_equal((unsigned char *)backend->memory->address(own) + 2 * ARENA_PAGE, "there", 5);
+        memcpy(map + 2 * ARENA_PAGE, "back!", 5);
+        task.inputs = &ranges[1], task.outputs = &ranges[0];
+        fixture_run(backend, done, &task);
+        assert_memory_equal(member.map + ARENA_PAGE, "back!", 5);
+        munmap(map, 4 * ARENA_PAGE);
+        backend->memory->free(own);
+        member_free(backend, &member);
+        backend->ops->close(backend);
+        free(done);
 }
 
 /* Whatever is in an arena without tasks on it, nothing is touched there: not even by a reduction next to
@@ -724,7 +762,7 @@ static void test_reduction_touches_no_more(void **state) {
                                      .inputs = &range,
                                      .outputs = &range,
                                      .statistics = true };
-        assert_int_equal(fallocate(backend->ops->arena_fd(member.arena),
+        assert_int_equal(fallocate(backend->memory->fd(member.arena),
                                    FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2u << 20, 2u << 20),
                          0);
         assert_int_equal(touched(member.arena), 2u << 20);
@@ -817,6 +855,7 @@ int main(void) {
                 cmocka_unit_test(test_large_arenas_lie_apart),
                 cmocka_unit_test(test_large_arena_in_little_space),
                 cmocka_unit_test(test_arena_seals),
+                cmocka_unit_test(test_own_memory),
                 cmocka_unit_test(test_reduction_touches_no_more),
                 cmocka_unit_test(test_threads),
                 cmocka_unit_test(test_open),

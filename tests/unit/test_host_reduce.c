@@ -300,6 +300,14 @@ static void bench_close(struct bench *bench) {
         unsetenv("GRADSYNC_SIMD");
 }
 
+static void place(const struct bench *bench, const struct shape *shape, struct backend_range *inputs,
+                  struct backend_range *outputs) {
+        for (unsigned j = 0; j < shape->members; j++) {
+                inputs[j] = (struct backend_range){ bench->member[j].arena, 0 };
+                outputs[j] = (struct backend_range){ bench->member[j].arena, shape->in_place ? 0 : RANGE };
+        }
+}
+
 static void reduce(struct bench *bench, const struct shape *shape) {
         struct backend_range inputs[MEMBERS], outputs[MEMBERS];
         struct backend_task task = {
@@ -315,10 +323,7 @@ static void reduce(struct bench *bench, const struct shape *shape) {
                 .outputs = outputs,
                 .statistics = true,
         };
-        for (unsigned j = 0; j < shape->members; j++) {
-                inputs[j] = (struct backend_range){ bench->member[j].arena, 0 };
-                outputs[j] = (struct backend_range){ bench->member[j].arena, shape->in_place ? 0 : RANGE };
-        }
+        place(bench, shape, inputs, outputs);
         bench->done.n = 0;
         fixture_run(bench->backend, &bench->done, &task);
 }
@@ -459,6 +464,99 @@ static void test_copy(void **state) {
         free(bench);
 }
 
+/* Cut anywhere where a range may begin: the same elements, and counts that add up. */
+static void reduce_in_pieces(struct bench *bench, const struct shape *shape, size_t piece) {
+        struct backend_range inputs[MEMBERS], outputs[MEMBERS];
+        struct backend_task task = {
+                .turn = 1,
+                .dtype = shape->dtype,
+                .reduce = shape->reduce,
+                .divisor = shape->members,
+                .n_inputs = shape->members,
+                .n_outputs = shape->members,
+                .inputs = inputs,
+                .outputs = outputs,
+                .statistics = true,
+        };
+        unsigned n = 0;
+        place(bench, shape, inputs, outputs);
+        bench->done.n = 0;
+        for (task.first = 0; task.first < shape->elements; task.first += piece) {
+                size_t left = shape->elements - task.first;
+                task.id = ++bench->id;
+                task.elements = left < piece ? left : piece;
+                fixture_run(bench->backend, &bench->done, &task);
+        }
+        for (unsigned j = 0; j < shape->members; j++, n = 0) {
+                for (unsigned i = 0; i < bench->done.n; i++)
+                        n += (unsigned)bench->done.at[i].nonfinite[j];
+                assert_int_equal(n, j + 1);
+        }
+}
+
+static void test_pieces(void **state) {
+        static const size_t pieces[] = { 64, 4096, 70016, 1u << 20 };
+        struct bench *bench = malloc(sizeof *bench);
+        bench_open(bench, "baseline", 2);
+        for (unsigned d = 0; d < 4; d++)
+                for (unsigned i = 0; i < array_size(pieces); i++) {
+                        struct shape shape = { dtypes[d], WIRE__REDUCE__AVG, 3, i == 0 ? 1000 : 140001, false,
+                                               false };
+                        fill(bench, &shape);
+                        for (unsigned j = 0; j < 3; j++)
+                                for (unsigned at = 0; at <= j; at++)
+                                        float_store(shape.dtype, bench->member[j].map,
+                                                    at * (shape.elements / 3), NAN);
+                        reduce(bench, &shape);
+                        memcpy(bench->before[0], bench->member[0].map + RANGE,
+                               shape.elements * kernel_size(shape.dtype));
+                        memset(bench->member[0].map + RANGE, 0, shape.elements * kernel_size(shape.dtype));
+                        reduce_in_pieces(bench, &shape, pieces[i]);
+                        assert_memory_equal(bench->before[0], bench->member[0].map + RANGE,
+                                            shape.elements * kernel_size(shape.dtype));
+                }
+        bench_close(bench);
+        free(bench);
+}
+
+/* A copy without an output writes nothing, and says of a result what the reduction said that has made it. */
+static void test_statistics_of_a_result(void **state) {
+        struct bench *bench = malloc(sizeof *bench);
+        for (unsigned s = 0; s < array_size(sets); s++)
+                for (unsigned d = 0; d < 4 && kernel_find(sets[s]); d++) {
+                        struct shape shape = { dtypes[d], WIRE__REDUCE__AVG, 3, s == 1 ? 300 : 390003, true,
+                                               false };
+                        size_t bytes = shape.elements * kernel_size(shape.dtype);
+                        struct backend_range range;
+                        struct backend_task task = { .dtype = shape.dtype,
+                                                     .reduce = WIRE__REDUCE__REDUCE_NONE,
+                                                     .elements = shape.elements,
+                                                     .n_inputs = 1,
+                                                     .inputs = &range,
+                                                     .statistics = true };
+                        bench_open(bench, sets[s], 2);
+                        fill(bench, &shape);
+                        reduce(bench, &shape);
+                        memcpy(bench->before[0], bench->member[0].map, bytes);
+                        for (unsigned j = 0; j < 3; j++) {
+                                range = (struct backend_range){ bench->member[j].arena, 0 };
+                                task.id = ++bench->id;
+                                fixture_run(bench->backend, &bench->done, &task);
+                                assert_memory_equal(&bench->done.at[0].sum_squares,
+                                                    &bench->done.at[1 + j].sum_squares, sizeof(double));
+                                assert_int_equal(bench->done.at[1 + j].nonfinite[0], 0);
+                        }
+                        assert_true(bench->done.at[0].sum_squares > 0);
+                        assert_memory_equal(bench->before[0], bench->member[0].map, bytes);
+                        float_store(shape.dtype, bench->member[2].map, shape.elements - 1, INFINITY);
+                        task.id = ++bench->id;
+                        fixture_run(bench->backend, &bench->done, &task);
+                        assert_int_equal(bench->done.at[4].nonfinite[0], 1);
+                        bench_close(bench);
+                }
+        free(bench);
+}
+
 /* Many inputs, more than any special case takes, and a divisor that is not their number. */
 static void test_world(void **state) {
         struct done *done = malloc(sizeof *done);
@@ -506,7 +604,7 @@ static void test_refused(void **state) {
                                      .n_outputs = 1,
                                      .inputs = &range,
                                      .outputs = &range };
-        struct backend_task bad[6] = { good, good, good, good, good, good };
+        struct backend_task bad[] = { good, good, good, good, good, good, good };
         struct backend_result result;
         bad[0].reduce = WIRE__REDUCE__AVG; /* integers have no average */
         bad[1].dtype = 99;
@@ -514,9 +612,10 @@ static void test_refused(void **state) {
         bad[3].n_inputs = 0;
         bad[4].n_outputs = LIMIT_LOCAL + 1;
         bad[5].dtype = WIRE__DTYPE__F32, bad[5].reduce = WIRE__REDUCE__AVG, bad[5].divisor = 0;
-        assert_int_equal(backend->ops->submit(backend, &good, &result), 1);
+        bad[6].n_outputs = 0; /* only a copy measures without one */
+        assert_int_equal(backend->compute->submit(backend, &good, &result), 1);
         for (unsigned i = 0; i < array_size(bad); i++)
-                assert_int_equal(backend->ops->submit(backend, &bad[i], &result), -EINVAL);
+                assert_int_equal(backend->compute->submit(backend, &bad[i], &result), -EINVAL);
         member_free(backend, &member);
         backend->ops->close(backend);
         free(done);
@@ -536,6 +635,8 @@ int main(void) {
                 cmocka_unit_test(test_every_half),
                 cmocka_unit_test(test_statistics_repeat),
                 cmocka_unit_test(test_copy),
+                cmocka_unit_test(test_pieces),
+                cmocka_unit_test(test_statistics_of_a_result),
                 cmocka_unit_test(test_world),
                 cmocka_unit_test(test_refused),
         };

@@ -165,10 +165,10 @@ static void members_have_their_own_places(void **state) {
         plan = plan_find(f->member[0]->job, 0);
         assert_int_equal(plan_range(plan, 0, 0).offset, 64);
         assert_int_equal(plan_range(plan, 0, 1).offset, 8 * PAGE);
-        assert_ptr_not_equal(plan_range(plan, 0, 0).arena, plan->part[0].arena);
+        assert_ptr_not_equal(plan_range(plan, 0, 0).memory, plan->part[0].arena);
         assert_int_equal(plan_range(plan, 1, 0).offset, PAGE);
         assert_int_equal(plan_range(plan, 1, 1).offset, 2 * PAGE);
-        assert_ptr_equal(plan_range(plan, 1, 1).arena, plan->part[1].arena);
+        assert_ptr_equal(plan_range(plan, 1, 1).memory, plan->part[1].arena);
         assert_int_equal(ready(f, 0, 1, 1), 0);
         assert_int_equal(ready(f, 1, 1, 1), 0);
         assert_int_equal(f->fake.submitted, 1);
@@ -223,7 +223,7 @@ static void punched_memory_evicts_its_member(void **state) {
         assert_int_equal(ready(f, 0, 1, 0), 0);
         assert_int_equal(ready(f, 1, 1, 0), 0);
         assert_int_equal(f->fake.submitted, 1);
-        f->fake.punched = plan_range(plan_find(f->member[0]->job, 0), 0, 1).arena;
+        f->fake.punched = plan_range(plan_find(f->member[0]->job, 0), 0, 1).memory;
         assert_int_equal(ready(f, 0, 1, 1), 0);
         assert_int_equal(ready(f, 1, 1, 1), 0); /* the honest one is not to blame */
         assert_int_equal(f->fake.submitted, 1);
@@ -280,7 +280,7 @@ static void punched_memory_is_found_when_a_job_is_resumed(void **state) {
         for (uint32_t bucket = 0; bucket < 2; bucket++)
                 for (uint32_t rank = 0; rank < 2; rank++)
                         assert_int_equal(ready(f, rank, 1, bucket), 0);
-        f->fake.punched = plan_range(plan_find(f->member[0]->job, 0), 1, 1).arena;
+        f->fake.punched = plan_range(plan_find(f->member[0]->job, 0), 1, 1).memory;
         job_resume(f->member[0]->job);
         assert_int_equal(f->fake.submitted, 0);
         assert_heard("evict 1;");

@@ -51,6 +51,35 @@ static void operations_wait_for_all_and_run(void **state) {
         }
 }
 
+/* Their memory and their tasks are all of one backend, which need not be that of plans. */
+static void operations_may_have_a_backend_of_their_own(void **state) {
+        struct fixture *f = *state;
+        struct fake_backend other;
+
+        fake_backend_init(&other, jobs_done, f->jobs);
+        f->jobs->config.staging = &other.backend;
+        form(f, 2);
+        agree(f, 2);
+        assert_int_equal(f->fake.n_arenas, 2);
+        give_staging(f, 2);
+        assert_int_equal(other.n_arenas, 2);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                assert_int_equal(call(f, rank, 0, WIRE__OPERATION_KIND__ALLREDUCE, 64), 0);
+                assert_int_equal(ready(f, rank, 1, 0), 0);
+        }
+        assert_int_equal(other.n_tasks, 1);
+        assert_int_equal(f->fake.n_tasks, 1);
+        fake_end_one(&other);
+        assert_heard("operation 0 0;operation 1 0;");
+        fake_end_one(&f->fake);
+        assert_heard("bucket 0;");
+        for (uint32_t rank = 0; rank < 2; rank++)
+                member_gone(f->member[rank], WIRE__CAUSE__CLOSED);
+        pass(f);
+        assert_int_equal(other.n_arenas, 0);
+        assert_int_equal(f->fake.n_arenas, 0);
+}
+
 static void different_operations_fail_for_all_and_the_next_one_works(void **state) {
         struct fixture *f = *state;
 
@@ -189,6 +218,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         const struct CMUnitTest tests[] = {
                 TEST(operations_wait_for_all_and_run),
+                TEST(operations_may_have_a_backend_of_their_own),
                 TEST(different_operations_fail_for_all_and_the_next_one_works),
                 TEST(who_is_far_behind_fails_each_operation_that_failed),
                 TEST(an_operation_does_not_wait_for_ever),

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "backend/pair.h"
 #include "backend/registry.h"
 
 static char error[256];
@@ -51,12 +52,84 @@ static void a_daemon_without_a_device_is_refused_by_name(void **state) {
         assert_non_null(strstr(error, "'none:x' is not a device"));
 }
 
+/* A device of which no more is asked than to be opened and looked after. */
+static struct backend device_opened;
+static int device_open_error;
+
+static const struct backend_ops device_ops;
+
+static int device_open(const struct backend_config *config, struct backend **ret) {
+        device_opened = (struct backend){ .ops = &device_ops };
+        *ret = &device_opened;
+        return device_open_error;
+}
+
+static struct backend *device_close(struct backend *backend) {
+        assert_ptr_equal(backend, &device_opened);
+        device_opened.ops = NULL;
+        return NULL;
+}
+
+static unsigned device_ping(struct backend *backend) {
+        return 5;
+}
+
+static unsigned device_workers(const struct backend *backend) {
+        return 7;
+}
+
+static const struct backend_ops device_ops = {
+        .open = device_open, .close = device_close, .ping = device_ping, .workers = device_workers
+};
+
+static void cpus_need_no_second_backend(void **state) {
+        struct pair pair;
+
+        assert_int_equal(pair_open(&backend_host, &(struct backend_config){ .workers = 2 }, &pair), 0);
+        assert_ptr_equal(pair.device, pair.staging);
+        assert_int_equal(pair_workers(&pair), 2);
+        assert_int_equal(pair_ping(&pair), 0);
+        pair_close(&pair);
+        assert_null(pair.device);
+}
+
+static void another_device_has_the_host_beside_it(void **state) {
+        struct pair pair;
+
+        device_open_error = 0;
+        assert_int_equal(pair_open(&device_ops, &(struct backend_config){ .workers = 2 }, &pair), 0);
+        assert_ptr_equal(pair.device, &device_opened);
+        assert_ptr_equal(pair.staging->ops, &backend_host);
+        assert_int_equal(pair_workers(&pair), 9);
+        assert_int_equal(pair_ping(&pair), 5);
+        pair_close(&pair);
+        assert_null(device_opened.ops);
+}
+
+/* What has been opened is closed again; closing what never was is fine. */
+static void a_pair_is_opened_whole_or_not_at_all(void **state) {
+        struct pair pair;
+
+        device_open_error = 0;
+        assert_int_equal(pair_open(&device_ops, &(struct backend_config){ .workers = 1u << 20 }, &pair),
+                         -EINVAL);
+        assert_null(device_opened.ops);
+        assert_null(pair.device);
+        device_open_error = -ENODEV;
+        assert_int_equal(pair_open(&device_ops, &(struct backend_config){ .workers = 1 }, &pair), -ENODEV);
+        assert_null(pair.staging);
+        pair_close(&pair);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(cpus_are_served_by_the_host_backend),
                 cmocka_unit_test(labels_are_checked),
                 cmocka_unit_test(an_unknown_device_is_told_which_there_are),
                 cmocka_unit_test(a_daemon_without_a_device_is_refused_by_name),
+                cmocka_unit_test(cpus_need_no_second_backend),
+                cmocka_unit_test(another_device_has_the_host_beside_it),
+                cmocka_unit_test(a_pair_is_opened_whole_or_not_at_all),
         };
         return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,7 +162,7 @@ static int setup(void **state) {
         jobs_new(&jobs, &f->jobs);
         fake_backend_init(&f->fake, jobs_done, f->jobs);
         f->fake.inline_results = true;
-        f->jobs->config.backend = sessions.backend = &f->fake.backend;
+        f->jobs->config.backend = f->jobs->config.staging = sessions.backend = &f->fake.backend;
         sessions.jobs = f->jobs;
         sessions_new(&sessions, &f->sessions);
         codec_init(&f->codec);

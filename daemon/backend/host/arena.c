@@ -36,8 +36,8 @@ static int arena_memory_new(uint64_t bytes) {
         return fd_steal(&fd);
 }
 
-int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct backend_arena **ret) {
-        _cleanup_(freep) struct backend_arena *arena = NULL;
+int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct arena **ret) {
+        _cleanup_(freep) struct arena *arena = NULL;
         if (bytes == 0 || bytes % ARENA_PAGE != 0 || bytes > LIMIT_ARENA)
                 return -EINVAL;
         arena = calloc(1, sizeof *arena);
@@ -53,14 +53,14 @@ int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct back
         return 0;
 }
 
-void arena_release(struct backend_arena *arena) {
+void arena_release(struct arena *arena) {
         if (arena->map)
                 munmap(arena->map, arena->bytes);
         fd_close(arena->fd);
         free(arena);
 }
 
-struct backend_arena *arena_free(struct backend_arena *arena) {
+struct arena *arena_free(struct arena *arena) {
         if (!arena)
                 return NULL;
         if (arena->reaper && arena->file.size > SMALL_ARENA)
@@ -70,7 +70,7 @@ struct backend_arena *arena_free(struct backend_arena *arena) {
         return NULL;
 }
 
-static void *arena_map_anywhere(const struct backend_arena *arena) {
+static void *arena_map_anywhere(const struct arena *arena) {
         return mmap(NULL, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, arena->fd, (off_t)arena->offset);
 }
 
@@ -82,7 +82,7 @@ static void *arena_map_anywhere(const struct backend_arena *arena) {
  * each some other pages after it. The rest of what is reserved for that is given back at once; where so much
  * cannot be reserved, any place will do.
  */
-static void *arena_map_apart(const struct backend_arena *arena) {
+static void *arena_map_apart(const struct arena *arena) {
         size_t shift = arena->place * (size_t)ARENA_PAGE,
                span = arena->bytes + PLACE_ALIGN + PLACES * (size_t)ARENA_PAGE;
         unsigned char *reserved =
@@ -105,7 +105,7 @@ static void *arena_map_apart(const struct backend_arena *arena) {
         return map;
 }
 
-static int arena_map(struct backend_arena *arena) {
+static int arena_map(struct arena *arena) {
         void *map = arena->bytes > SMALL_ARENA ? arena_map_apart(arena) : arena_map_anywhere(arena);
         if (map == MAP_FAILED)
                 return -errno;
@@ -114,7 +114,21 @@ static int arena_map(struct backend_arena *arena) {
         return 0;
 }
 
-int arena_attach(struct backend_arena *arena, struct refusal *refusal) {
+int arena_own(struct reaper *reaper, unsigned place, uint64_t bytes, struct arena **ret) {
+        struct arena *arena;
+        int r = arena_new(reaper, place, bytes, &arena);
+        if (r < 0)
+                return r;
+        r = arena_map(arena);
+        if (r < 0) {
+                arena_release(arena);
+                return r;
+        }
+        *ret = arena;
+        return 0;
+}
+
+int arena_attach(struct arena *arena, struct refusal *refusal) {
         char text[512];
         int r = memfd_check_present(arena->fd, &arena->file, text, sizeof text);
         if (r > 0)
@@ -123,16 +137,14 @@ int arena_attach(struct backend_arena *arena, struct refusal *refusal) {
 }
 
 int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, uint64_t bytes,
-                struct memfd_file *ret_file, struct backend_arena **ret, struct refusal *refusal) {
-        _cleanup_(freep) struct backend_arena *arena = calloc(1, sizeof *arena);
+                struct memfd_file *ret_file, struct arena **ret, struct refusal *refusal) {
+        _cleanup_(freep) struct arena *arena = calloc(1, sizeof *arena);
         uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
         char text[512];
         int r;
         if (!arena)
                 return -ENOMEM;
-        *arena = (struct backend_arena){
-                .reaper = reaper, .place = place % PLACES, .fd = fd, .offset = offset
-        };
+        *arena = (struct arena){ .reaper = reaper, .place = place % PLACES, .fd = fd, .offset = offset };
         arena->bytes = (bytes + page - 1) / page * page;
         r = memfd_check(fd, offset, bytes, &arena->file, text, sizeof text);
         if (r > 0)
@@ -147,17 +159,13 @@ int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, 
         return 0;
 }
 
-int arena_check(struct backend_arena *arena, uint64_t bytes, struct refusal *refusal) {
+int arena_check(struct arena *arena, uint64_t bytes, struct refusal *refusal) {
         char text[512];
         int r;
         arena->unchecked += bytes;
-        if (arena->unchecked < ARENA_UNCHECKED)
+        if (arena->unchecked < MEMORY_UNCHECKED)
                 return 0;
         arena->unchecked = 0;
         r = memfd_check_kept(arena->fd, &arena->file, text, sizeof text);
         return r > 0 ? refuse(refusal, (uint32_t)r, "%s", text) : r;
-}
-
-void arena_read(const struct backend_arena *arena, uint64_t offset, void *to, size_t size) {
-        memcpy(to, arena->map + offset, size);
 }

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory shared with one member: a sealed memfd, made by the member or the daemon, mapped once the member has
- * touched every page of it. Loop thread only, except arena_release(). */
+/* Memory of the host backend: a sealed memfd. One that is shared with a member, made by the member or the
+ * daemon, is mapped once the member has touched every page of it; the daemon's own one at once. Loop thread
+ * only, except arena_release(). */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/backend.h"
+#include "base/cleanup.h"
 #include "base/error.h"
 #include "proto/memfd.h"
 
 struct reaper;
 
-struct backend_arena {
-        struct reaper *reaper;      /* gives a large one back; NULL: arena_free() does */
-        struct backend_arena *next; /* in the reaper's list */
+struct arena {
+        struct backend_memory memory;
+        struct reaper *reaper; /* gives a large one back; NULL: arena_free() does */
+        struct arena *next;    /* in the reaper's list */
         int fd;
         /* of the mapping; arenas that are read side by side have different ones */
         unsigned place;
@@ -23,13 +27,18 @@ struct backend_arena {
         unsigned char *map; /* NULL until attached */
 };
 
-int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct backend_arena **ret);
-struct backend_arena *arena_free(struct backend_arena *arena);
+static inline struct arena *arena_of(const struct backend_memory *memory) {
+        return container_of(memory, struct arena, memory);
+}
+
+int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct arena **ret);
+/* Without anybody to touch it first. */
+int arena_own(struct reaper *reaper, unsigned place, uint64_t bytes, struct arena **ret);
+struct arena *arena_free(struct arena *arena);
 /* Gives everything back, here and now. */
-void arena_release(struct backend_arena *arena);
-/* See arena_adopt, arena_attach and arena_check of backend.h. */
+void arena_release(struct arena *arena);
+/* See memory_ops of backend.h. */
 int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, uint64_t bytes,
-                struct memfd_file *ret_file, struct backend_arena **ret, struct refusal *refusal);
-int arena_attach(struct backend_arena *arena, struct refusal *refusal);
-int arena_check(struct backend_arena *arena, uint64_t bytes, struct refusal *refusal);
-void arena_read(const struct backend_arena *arena, uint64_t offset, void *to, size_t size);
+                struct memfd_file *ret_file, struct arena **ret, struct refusal *refusal);
+int arena_attach(struct arena *arena, struct refusal *refusal);
+int arena_check(struct arena *arena, uint64_t bytes, struct refusal *refusal);

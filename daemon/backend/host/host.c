@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "arena.h"
@@ -80,7 +81,7 @@ static int host_open(const struct backend_config *config, struct backend **ret) 
         int r;
         if (!host)
                 return -ENOMEM;
-        host->backend.ops = &backend_host;
+        host->backend = (struct backend){ &backend_host, backend_host.memory, backend_host.compute };
         host->done = config->done;
         host->owner = config->owner;
         r = host_init(host, config);
@@ -112,24 +113,65 @@ static void host_dispatch(struct backend *backend) {
         }
 }
 
-static int host_arena_new(struct backend *backend, uint64_t bytes, struct backend_arena **ret) {
-        struct host *host = backend ? host_of(backend) : NULL;
-        return arena_new(host ? host->reaper : NULL, host ? host->arenas++ : 0, bytes, ret);
+static int host_memory_made(int r, struct host *host, struct arena *arena, struct backend_memory **ret) {
+        if (r != 0)
+                return r;
+        arena->memory.backend = &host->backend;
+        *ret = &arena->memory;
+        return 0;
 }
 
-static int host_arena_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes,
-                            struct memfd_file *ret_file, struct backend_arena **ret,
-                            struct refusal *refusal) {
+static int host_memory_new(struct backend *backend, uint64_t bytes, struct backend_memory **ret) {
         struct host *host = host_of(backend);
-        return arena_adopt(host->reaper, host->arenas++, fd, offset, bytes, ret_file, ret, refusal);
+        struct arena *arena;
+        int r = arena_new(host->reaper, host->arenas++, bytes, &arena);
+        return host_memory_made(r, host, arena, ret);
 }
 
-static int host_arena_fd(const struct backend_arena *arena) {
-        return arena->fd;
+static int host_memory_own(struct backend *backend, uint64_t bytes, struct backend_memory **ret) {
+        struct host *host = host_of(backend);
+        struct arena *arena;
+        int r = arena_own(host->reaper, host->arenas++, bytes, &arena);
+        return host_memory_made(r, host, arena, ret);
 }
 
-static uint64_t host_arena_bytes(const struct backend_arena *arena) {
-        return arena->bytes;
+static int host_memory_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes,
+                             struct memfd_file *ret_file, struct backend_memory **ret,
+                             struct refusal *refusal) {
+        struct host *host = host_of(backend);
+        struct arena *arena;
+        int r = arena_adopt(host->reaper, host->arenas++, fd, offset, bytes, ret_file, &arena, refusal);
+        return host_memory_made(r, host, arena, ret);
+}
+
+static int host_memory_fd(const struct backend_memory *memory) {
+        return arena_of(memory)->fd;
+}
+
+static uint64_t host_memory_bytes(const struct backend_memory *memory) {
+        return arena_of(memory)->bytes;
+}
+
+static void *host_memory_address(const struct backend_memory *memory) {
+        return arena_of(memory)->map;
+}
+
+static int host_memory_attach(struct backend_memory *memory, struct refusal *refusal) {
+        return arena_attach(arena_of(memory), refusal);
+}
+
+static int host_memory_check(struct backend_memory *memory, uint64_t bytes, struct refusal *refusal) {
+        return arena_check(arena_of(memory), bytes, refusal);
+}
+
+static void host_memory_read(const struct backend_memory *memory, uint64_t offset, void *to, size_t size) {
+        memcpy(to, arena_of(memory)->map + offset, size);
+}
+
+static struct backend_memory *host_memory_free(struct backend_memory *memory) {
+        if (memory)
+                arena_free(arena_of(memory));
+        return NULL;
 }
 
 static uint64_t host_now_ns(void) {
@@ -161,7 +203,7 @@ static int host_run_here_middling(struct host *host, const struct backend_task *
         return r;
 }
 
-static size_t host_room(const struct backend_task *description) {
+static size_t host_room(const struct backend *backend, const struct backend_task *description) {
         return task_traffic(description) > SMALL_TRAFFIC ? task_room(description) : 0;
 }
 
@@ -203,23 +245,33 @@ static uint64_t host_cpu_us(const struct backend *backend) {
         return pool_cpu_us(host_of_const(backend)->pool);
 }
 
+static const struct memory_ops host_memory = {
+        .new = host_memory_new,
+        .own = host_memory_own,
+        .fd = host_memory_fd,
+        .bytes = host_memory_bytes,
+        .address = host_memory_address,
+        .adopt = host_memory_adopt,
+        .attach = host_memory_attach,
+        .check = host_memory_check,
+        .read = host_memory_read,
+        .free = host_memory_free,
+};
+
+static const struct compute_ops host_compute = {
+        .room = host_room,
+        .submit = host_submit,
+        .cancel = host_cancel,
+};
+
 const struct backend_ops backend_host = {
         .name = "host",
+        .memory = &host_memory,
+        .compute = &host_compute,
         .open = host_open,
         .close = host_close,
         .fd = host_fd,
         .dispatch = host_dispatch,
-        .arena_new = host_arena_new,
-        .arena_fd = host_arena_fd,
-        .arena_bytes = host_arena_bytes,
-        .arena_adopt = host_arena_adopt,
-        .arena_attach = arena_attach,
-        .arena_check = arena_check,
-        .arena_read = arena_read,
-        .arena_free = arena_free,
-        .room = host_room,
-        .submit = host_submit,
-        .cancel = host_cancel,
         .ping = host_ping,
         .workers = host_workers,
         .simd = host_simd,

@@ -16,7 +16,7 @@ struct reaper {
         pthread_mutex_t lock;
         pthread_cond_t work;
         pthread_t thread;
-        struct backend_arena *first;
+        struct arena *first;
         bool stop;
 };
 
@@ -24,7 +24,7 @@ static void *reaper_main(void *data) {
         struct reaper *reaper = data;
         pthread_mutex_lock(&reaper->lock);
         while (reaper->first || !reaper->stop) {
-                struct backend_arena *arena = reaper->first;
+                struct arena *arena = reaper->first;
                 if (!arena) {
                         pthread_cond_wait(&reaper->work, &reaper->lock);
                         continue;
@@ -89,7 +89,7 @@ struct reaper *reaper_free(struct reaper *reaper) {
         return NULL;
 }
 
-void reaper_take(struct reaper *reaper, struct backend_arena *arena) {
+void reaper_take(struct reaper *reaper, struct arena *arena) {
         pthread_mutex_lock(&reaper->lock);
         arena->next = reaper->first;
         reaper->first = arena;

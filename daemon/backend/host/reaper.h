@@ -3,11 +3,11 @@
  * must not wait. */
 #pragma once
 
-struct backend_arena;
+struct arena;
 struct reaper;
 
 int reaper_new(struct reaper **ret);
 /* Ends when everything handed over has been given back; NULL is fine. */
 struct reaper *reaper_free(struct reaper *reaper);
 /* Takes the arena over. It may not be used any more. */
-void reaper_take(struct reaper *reaper, struct backend_arena *arena);
+void reaper_take(struct reaper *reaper, struct arena *arena);

@@ -44,11 +44,14 @@ static kernel_fn task_kernel(const struct kernel_set *kernels, const struct back
 }
 
 static bool task_is_valid(const struct backend_task *description) {
-        if (kernel_size(description->dtype) == 0 || description->elements > LIMIT_ARENA)
+        if (kernel_size(description->dtype) == 0 || description->elements > LIMIT_ARENA ||
+            description->first > LIMIT_ARENA)
                 return false;
         if (description->n_inputs < 1 || description->n_inputs > LIMIT_LOCAL)
                 return false;
-        return description->n_outputs >= 1 && description->n_outputs <= LIMIT_LOCAL;
+        if (description->n_outputs == 0)
+                return description->reduce == WIRE__REDUCE__REDUCE_NONE;
+        return description->n_outputs <= LIMIT_LOCAL;
 }
 
 /* 1/divisor in the accumulator's type; a sum's inputs are multiplied by one, which changes no value. */
@@ -60,11 +63,12 @@ static double task_scale(const struct backend_task *description) {
         return (float)(1.0 / description->divisor);
 }
 
-static bool task_resolve(const struct backend_range *ranges, unsigned n, unsigned char **to) {
+static bool task_resolve(const struct backend_range *ranges, unsigned n, size_t skip, unsigned char **to) {
         for (unsigned i = 0; i < n; i++) {
-                if (!ranges[i].arena->map)
+                const struct arena *arena = arena_of(ranges[i].memory);
+                if (!arena->map)
                         return false;
-                to[i] = ranges[i].arena->map + ranges[i].offset;
+                to[i] = arena->map + ranges[i].offset + skip;
         }
         return true;
 }
@@ -74,10 +78,9 @@ static size_t task_block_size(unsigned n_inputs, unsigned n_outputs, unsigned sl
                n_inputs * sizeof(uint64_t) + ((size_t)slices + 1) * (n_inputs + 1) * sizeof(double);
 }
 
-static const struct backend_arena **task_watch(const struct backend_task *description,
-                                               const struct backend_arena **arenas) {
+static const struct arena **task_watch(const struct backend_task *description, const struct arena **arenas) {
         for (unsigned i = 0; i < description->n_inputs; i++)
-                arenas[i] = description->inputs[i].arena;
+                arenas[i] = arena_of(description->inputs[i].memory);
         return arenas;
 }
 
@@ -86,12 +89,14 @@ static int task_set(struct task *task, const struct kernel_set *kernels,
                     const struct backend_task *description) {
         unsigned n_in = description->n_inputs, n_out = description->n_outputs;
         unsigned char **inputs = (unsigned char **)(task + 1), **outputs = inputs + n_in;
+        size_t skip;
         memset(task, 0, task_block_size(n_in, n_out, task_slice_count(description)));
         list_init(&task->unfinished);
         list_init(&task->ring);
         task->kernel = task_kernel(kernels, description);
-        if (!task->kernel || !task_resolve(description->inputs, n_in, inputs) ||
-            !task_resolve(description->outputs, n_out, outputs))
+        skip = description->first * kernel_size(description->dtype);
+        if (!task->kernel || !task_resolve(description->inputs, n_in, skip, inputs) ||
+            !task_resolve(description->outputs, n_out, skip, outputs))
                 return -EINVAL;
         task->id = description->id;
         task->turn = description->turn;
@@ -109,8 +114,7 @@ static int task_set(struct task *task, const struct kernel_set *kernels,
         task->statistics = task->whole.measure = description->statistics && task_is_float(description->dtype);
         task->nonfinite = (uint64_t *)(outputs + n_out);
         if (description->watch)
-                task->watched =
-                        task_watch(description, (const struct backend_arena **)(task->nonfinite + n_in));
+                task->watched = task_watch(description, (const struct arena **)(task->nonfinite + n_in));
         task->totals = (double *)(task->nonfinite + 2 * n_in);
         task->sums = task->totals + n_in + 1;
         return 0;

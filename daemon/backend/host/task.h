@@ -21,12 +21,12 @@ struct task {
         size_t element_size, slice_elements;
         unsigned slices;
         bool statistics;
-        bool in_room;                         /* its memory is the room of its description */
-        double *sums;                         /* of squares, per slice: of each input, then of the result */
-        double *totals;                       /* the same, added up */
-        uint64_t *nonfinite;                  /* per input */
-        const struct backend_arena **watched; /* per input; NULL: they are not */
-        unsigned punched;                     /* see struct backend_result; the pool's */
+        bool in_room;                 /* its memory is the room of its description */
+        double *sums;                 /* of squares, per slice: of each input, then of the result */
+        double *totals;               /* the same, added up */
+        uint64_t *nonfinite;          /* per input */
+        const struct arena **watched; /* per input; NULL: they are not */
+        unsigned punched;             /* see struct backend_result; the pool's */
 
         /* The pool's, under its lock. */
         struct list unfinished; /* among all tasks, then among those to be delivered */

@@ -51,12 +51,13 @@ int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct 
                 return r;
         r = charge_staging(member, refusal);
         if (r == 0)
-                r = memory_arena_new(member->job, config->staging_bytes, &staging->arena, refusal);
+                r = memory_arena_new(member->job, config->staging, config->staging_bytes, &staging->arena,
+                                     refusal);
         if (r != 0) {
                 staging_deinit(staging);
                 return r;
         }
-        *ret_fd = config->backend->ops->arena_fd(staging->arena);
+        *ret_fd = config->staging->memory->fd(staging->arena);
         *ret_bytes = config->staging_bytes;
         return 0;
 }
@@ -68,19 +69,14 @@ int staging_attach(struct member *member, struct refusal *refusal) {
         if (staging->arena == NULL || staging->attached)
                 return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no staging memory to map",
                               member->rank, member->job->name);
-        r = member->job->table->config.backend->ops->arena_attach(staging->arena, refusal);
+        r = staging->arena->backend->memory->attach(staging->arena, refusal);
         if (r == 0)
                 staging->attached = true;
         return r;
 }
 
-/* The backend's table is reached through the arena's owner: staging lives inside a member, whose job
- * has it. */
 void staging_deinit(struct staging *staging) {
-        struct member *member = list_entry(staging, struct member, staging);
-
-        if (staging->arena != NULL)
-                staging->arena = member->job->table->config.backend->ops->arena_free(staging->arena);
+        staging->arena = memory_arena_free(staging->arena);
         charge_release(&staging->arenas);
         charge_release(&staging->bytes);
         charge_release(&staging->fds);
@@ -88,7 +84,7 @@ void staging_deinit(struct staging *staging) {
 }
 
 int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal) {
-        struct backend *backend = member->job->table->config.backend;
+        struct backend *backend = member->job->table->config.staging;
         struct staging *staging = &member->staging;
         struct memfd_file file;
         struct refusal why;
@@ -104,7 +100,7 @@ int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusa
                            "which gives %" PRIu64 " now (staging_bytes): the job has to be started again",
                            member->rank, member->job->name, bytes, member->job->table->config.staging_bytes);
         if (r == 0) {
-                r = backend->ops->arena_adopt(backend, *fd, 0, bytes, &file, &staging->arena, &why);
+                r = backend->memory->adopt(backend, *fd, 0, bytes, &file, &staging->arena, &why);
                 *fd = r == 0 ? -1 : *fd;
                 if (r == 0 && file.size != bytes)
                         r = refuse(&why, WIRE__CODE__INVALID,
@@ -344,7 +340,7 @@ static void combine(const struct job *job, uint32_t part, struct combination *c)
         for (uint32_t local = 0; local < job->n_local; local++) {
                 const struct member *member = job->local[local];
                 const struct operation_request *call = &member->operation.call;
-                struct backend_arena *arena = member->staging.arena;
+                struct backend_memory *arena = member->staging.arena;
                 bool scatter = first->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
                 bool gather = first->kind == WIRE__OPERATION_KIND__ALLGATHER;
                 bool broadcast = first->kind == WIRE__OPERATION_KIND__BROADCAST;
@@ -360,7 +356,7 @@ static void combine(const struct job *job, uint32_t part, struct combination *c)
 
 static int submit(struct job *job, uint32_t part) {
         const struct operation_request *first = &job->operation.first;
-        struct backend *backend = job->table->config.backend;
+        struct backend *backend = job->table->config.staging;
         bool reduction = is_reduction(first->kind);
         struct backend_result result;
         struct combination c;
@@ -370,20 +366,20 @@ static int submit(struct job *job, uint32_t part) {
         combine(job, part, &c);
         if (c.n_outputs == 0)
                 return 0;
-        r = backend->ops->submit(backend,
-                                 &(struct backend_task){
-                                         .id = (uint64_t)job->operation.owner->slot << 32 | part,
-                                         .turn = job->id,
-                                         .dtype = dtype,
-                                         .reduce = reduction ? first->reduce : WIRE__REDUCE__REDUCE_NONE,
-                                         .divisor = job->world,
-                                         .elements = first->bytes / dtype_size(dtype),
-                                         .n_inputs = c.n_inputs,
-                                         .n_outputs = c.n_outputs,
-                                         .inputs = c.input,
-                                         .outputs = c.output,
-                                 },
-                                 &result);
+        r = backend->compute->submit(backend,
+                                     &(struct backend_task){
+                                             .id = (uint64_t)job->operation.owner->slot << 32 | part,
+                                             .turn = job->id,
+                                             .dtype = dtype,
+                                             .reduce = reduction ? first->reduce : WIRE__REDUCE__REDUCE_NONE,
+                                             .divisor = job->world,
+                                             .elements = first->bytes / dtype_size(dtype),
+                                             .n_inputs = c.n_inputs,
+                                             .n_outputs = c.n_outputs,
+                                             .inputs = c.input,
+                                             .outputs = c.output,
+                                     },
+                                     &result);
         if (r == 0)
                 job->operation.tasks++;
         return r < 0 ? r : 0;

@@ -16,7 +16,7 @@ struct job;
 struct member;
 
 struct staging {
-        struct backend_arena *arena; /* NULL until asked for */
+        struct backend_memory *arena; /* NULL until asked for */
         bool attached;
         struct charge arenas, bytes, fds;
 };

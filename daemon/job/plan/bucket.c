@@ -21,12 +21,13 @@ static size_t absent_bytes(const struct description_bucket *place) {
 
 static size_t room_bytes(const struct description_bucket *place, const struct backend *backend,
                          uint32_t most) {
-        return align(backend->ops->room(&(struct backend_task){
-                .dtype = place->dtype,
-                .elements = place->bytes / dtype_size(place->dtype),
-                .n_inputs = most,
-                .n_outputs = most,
-        }));
+        return align(
+                backend->compute->room(backend, &(struct backend_task){
+                                                        .dtype = place->dtype,
+                                                        .elements = place->bytes / dtype_size(place->dtype),
+                                                        .n_inputs = most,
+                                                        .n_outputs = most,
+                                                }));
 }
 
 uint64_t buckets_bytes(const struct description *plan, const struct backend *backend, uint32_t most) {

@@ -25,15 +25,19 @@ static const struct jobs_config *config_of(const struct member *member) {
         return &member->job->table->config;
 }
 
-int memory_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, struct refusal *refusal) {
-        struct backend *backend = job->table->config.backend;
-        int r = backend->ops->arena_new(backend, bytes, ret);
+int memory_arena_new(struct job *job, struct backend *backend, uint64_t bytes, struct backend_memory **ret,
+                     struct refusal *refusal) {
+        int r = backend->memory->new (backend, bytes, ret);
 
         if (r == -EMFILE || r == -ENFILE || r == -ENOSPC || r == -ENOMEM)
                 return refuse(refusal, WIRE__CODE__QUOTA,
                               "job '%s': gradsyncd has no room for %" PRIu64 " bytes of shared memory: %s",
                               job->name, bytes, strerror(-r));
         return r;
+}
+
+struct backend_memory *memory_arena_free(struct backend_memory *memory) {
+        return memory != NULL ? memory->backend->memory->free(memory) : NULL;
 }
 
 static struct memory *memory_find(const struct member *member, uint32_t handle) {
@@ -52,8 +56,7 @@ static void memory_free(struct memory *memory) {
         while (*at != memory)
                 at = &(*at)->next;
         *at = memory->next;
-        if (memory->arena != NULL)
-                config_of(memory->member)->backend->ops->arena_free(memory->arena);
+        memory_arena_free(memory->arena);
         charge_release(&memory->arenas);
         charge_release(&memory->space);
         charge_release(&memory->fds);
@@ -86,8 +89,8 @@ static int memory_adopt(struct memory *memory, int fd, struct refusal *refusal) 
                               "memory, that a gradsyncd has made, and has its use already; make one with "
                               "memfd_create(2)",
                               member->rank, member->job->name);
-        r = backend->ops->arena_adopt(backend, fd, memory->offset, memory->bytes, &memory->file,
-                                      &memory->arena, &why);
+        r = backend->memory->adopt(backend, fd, memory->offset, memory->bytes, &memory->file, &memory->arena,
+                                   &why);
 
         if (r > 0)
                 return refuse(refusal, why.code, "rank %u of job '%s' cannot register this memory: %s",
@@ -220,7 +223,7 @@ static int memory_find_places(const struct member *member, const struct known *k
                                       "bucket %u: %" PRIu64 " bytes at offset %" PRIu64
                                       " do not lie in memory %u, of which %" PRIu64 " are registered",
                                       b, bucket->bytes, bucket->offset, bucket->memory, memory->bytes);
-                place[b] = (struct backend_range){ .arena = memory->arena, .offset = bucket->offset };
+                place[b] = (struct backend_range){ .memory = memory->arena, .offset = bucket->offset };
                 lying[n++] =
                         (struct lying){ .memory = memory,
                                         .bucket = b,
@@ -363,9 +366,9 @@ void memory_punched(struct member *member) {
               "was using it");
 }
 
-bool memory_intact(struct member *member, struct backend_arena *arena, uint64_t bytes) {
+bool memory_intact(struct member *member, struct backend_memory *memory, uint64_t bytes) {
         struct refusal why;
-        int r = config_of(member)->backend->ops->arena_check(arena, bytes, &why);
+        int r = memory->backend->memory->check(memory, bytes, &why);
 
         if (r < 0)
                 refuse(&why, WIRE__CODE__SYSTEM, "its memory cannot be looked at: %s", strerror(-r));

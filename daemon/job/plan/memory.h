@@ -27,7 +27,7 @@ struct memory {
         uint32_t handle;        /* in its member; from 1 */
         uint64_t offset, bytes; /* in its file */
         struct memfd_file file;
-        struct backend_arena *arena;
+        struct backend_memory *arena;
         struct list claims;
         struct charge arenas, space, fds;
 };
@@ -50,7 +50,10 @@ struct memory_claim {              /* what one plan has of one memory */
 };
 
 /* Memory for a member. QUOTA with *refusal if the machine, or the daemon's fds, have no room for it. */
-int memory_arena_new(struct job *job, uint64_t bytes, struct backend_arena **ret, struct refusal *refusal);
+int memory_arena_new(struct job *job, struct backend *backend, uint64_t bytes, struct backend_memory **ret,
+                     struct refusal *refusal);
+/* Returns NULL; NULL is fine. */
+struct backend_memory *memory_arena_free(struct backend_memory *memory);
 
 /* Takes the fd if it returns 0; else a code with *refusal, or a negative errno. */
 int memory_register(struct member *member, int fd, uint64_t offset, uint64_t bytes, uint32_t *ret_handle,
@@ -71,6 +74,6 @@ void memory_unclaim(struct memory_claim *claims);
 
 /* The backend has found that the member gave pages back: it is evicted. */
 void memory_punched(struct member *member);
-/* Whether `bytes` bytes of an arena can be used: see arena_check of backend.h. If not, its member is evicted.
+/* Whether `bytes` bytes of an arena can be used: see check() of backend.h. If not, its member is evicted.
  */
-bool memory_intact(struct member *member, struct backend_arena *arena, uint64_t bytes);
+bool memory_intact(struct member *member, struct backend_memory *memory, uint64_t bytes);

@@ -49,20 +49,20 @@ static int test(struct plan *plan, uint32_t bucket, struct backend_result *ret) 
 
         extent_of(plan, bucket, state->low, state->middle, &start, &end);
         range.offset += start;
-        return backend->ops->submit(backend,
-                                    &(struct backend_task){
-                                            .id = (uint64_t)plan->owner.slot << 32 | bucket,
-                                            .turn = plan->job->id,
-                                            .dtype = place->dtype,
-                                            .reduce = WIRE__REDUCE__REDUCE_NONE,
-                                            .elements = (end - start) / dtype_size(place->dtype),
-                                            .n_inputs = 1,
-                                            .n_outputs = 1,
-                                            .inputs = &range,
-                                            .outputs = &range,
-                                            .statistics = true,
-                                    },
-                                    ret);
+        return backend->compute->submit(backend,
+                                        &(struct backend_task){
+                                                .id = (uint64_t)plan->owner.slot << 32 | bucket,
+                                                .turn = plan->job->id,
+                                                .dtype = place->dtype,
+                                                .reduce = WIRE__REDUCE__REDUCE_NONE,
+                                                .elements = (end - start) / dtype_size(place->dtype),
+                                                .n_inputs = 1,
+                                                .n_outputs = 1,
+                                                .inputs = &range,
+                                                .outputs = &range,
+                                                .statistics = true,
+                                        },
+                                        ret);
 }
 
 /* Chooses what to test next; false once it is known, or known not to be there. */

@@ -30,7 +30,7 @@ struct backend_range plan_range(const struct plan *plan, uint32_t local, uint32_
 
         if (part->place != NULL)
                 return part->place[bucket];
-        return (struct backend_range){ .arena = part->arena,
+        return (struct backend_range){ .memory = part->arena,
                                        .offset = plan->reference->bucket[bucket].offset };
 }
 
@@ -113,7 +113,7 @@ void plan_release(struct plan *plan, uint32_t local) {
         if (part->state == PART_NONE || part->state == PART_DROPPED)
                 return;
         part->description = description_free(part->description);
-        part->arena = plan->job->table->config.backend->ops->arena_free(part->arena);
+        part->arena = memory_arena_free(part->arena);
         memory_unclaim(part->claims);
         part->claims = NULL;
         free(part->place);
@@ -327,7 +327,7 @@ static int plan_find_places(struct plan *plan, struct member *member, struct ref
                 return -ENOMEM;
         for (uint32_t b = 0; b < d->n_buckets; b++)
                 part->place[b] =
-                        (struct backend_range){ .arena = part->arena, .offset = d->bucket[b].offset };
+                        (struct backend_range){ .memory = part->arena, .offset = d->bucket[b].offset };
         return d->placed ? memory_claim(member, plan, d, part->place, &part->claims, refusal) : 0;
 }
 
@@ -363,7 +363,8 @@ static int plan_allocate(struct plan *plan, struct member *member, struct refusa
         int r = charge_part(plan, part, refusal);
 
         if (r == 0)
-                r = memory_arena_new(plan->job, d->arena_bytes, &part->arena, refusal);
+                r = memory_arena_new(plan->job, plan->job->table->config.backend, d->arena_bytes,
+                                     &part->arena, refusal);
         return r == 0 && has_places(plan, d) ? plan_find_places(plan, member, refusal) : r;
 }
 
@@ -389,7 +390,7 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
         if (r < 0)
                 return r;
         part_set_state(part, PART_COMPLETE);
-        *ret_fd = plan->job->table->config.backend->ops->arena_fd(part->arena);
+        *ret_fd = part->arena->backend->memory->fd(part->arena);
         *ret_bytes = part->description->arena_bytes;
         keep_reference(plan, member->local);
         return 0;
@@ -482,7 +483,7 @@ static int plan_adopt(struct plan *plan, struct member *member, int *fd, struct 
 
         if (r != 0)
                 return r;
-        r = backend->ops->arena_adopt(backend, *fd, 0, d->arena_bytes, &file, &part->arena, &why);
+        r = backend->memory->adopt(backend, *fd, 0, d->arena_bytes, &file, &part->arena, &why);
         if (r == 0)
                 *fd = -1;
         if (r == 0 && file.size != d->arena_bytes)
@@ -597,7 +598,7 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
         part = &plan->part[member->local];
         if (plan->failed)
                 return answer_failed(plan, member->local, refusal);
-        r = plan->job->table->config.backend->ops->arena_attach(part->arena, refusal);
+        r = part->arena->backend->memory->attach(part->arena, refusal);
         if (r != 0)
                 return r > 0 ? fail_for(plan, member, refusal) : r;
         part_set_state(part, PART_MAPPED);

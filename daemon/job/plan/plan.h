@@ -31,7 +31,7 @@ struct plan_part { /* of one member of this node */
         uint64_t deadline, timeout;      /* of the agreement; UINT64_MAX: none */
         uint64_t mapped;                 /* clock_now() when it was */
         struct description *description; /* own one, while describing */
-        struct backend_arena *arena;
+        struct backend_memory *arena;
         struct backend_range
                 *place; /* per bucket: where it is; NULL: all in the arena, as the reference has them */
         struct memory_claim *claims; /* on registered memory */

@@ -134,8 +134,8 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
 static void look_again(struct plan *plan, uint32_t index) {
         uint64_t bytes = plan->reference->bucket[index].bytes;
 
-        for (uint32_t local = 0; bytes >= ARENA_UNCHECKED && local < plan->job->n_local; local++)
-                memory_intact(plan->job->local[local], plan_range(plan, local, index).arena, bytes);
+        for (uint32_t local = 0; bytes >= MEMORY_UNCHECKED && local < plan->job->n_local; local++)
+                memory_intact(plan->job->local[local], plan_range(plan, local, index).memory, bytes);
 }
 
 /* A bucket has no result, because of this member: the step is void with its loss, or now, if it is lost
@@ -168,7 +168,7 @@ static bool step_intact(struct plan *plan, const struct backend_range *range, ui
         bool all = true;
 
         for (uint32_t local = 0; local < plan->job->n_local; local++)
-                all &= memory_intact(plan->job->local[local], range[local].arena, bytes);
+                all &= memory_intact(plan->job->local[local], range[local].memory, bytes);
         return all;
 }
 
@@ -189,23 +189,23 @@ static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
         state_begin(plan->kept, index);
-        r = backend->ops->submit(backend,
-                                 &(struct backend_task){
-                                         .id = (uint64_t)plan->owner.slot << 32 | index,
-                                         .turn = plan->job->id,
-                                         .dtype = place->dtype,
-                                         .reduce = plan->reference->reduce,
-                                         .divisor = plan->divisor,
-                                         .elements = place->bytes / dtype_size(place->dtype),
-                                         .n_inputs = n_local,
-                                         .n_outputs = n_local,
-                                         .inputs = range,
-                                         .outputs = range,
-                                         .statistics = true,
-                                         .watch = true,
-                                         .room = plan->bucket[index].room,
-                                 },
-                                 &result);
+        r = backend->compute->submit(backend,
+                                     &(struct backend_task){
+                                             .id = (uint64_t)plan->owner.slot << 32 | index,
+                                             .turn = plan->job->id,
+                                             .dtype = place->dtype,
+                                             .reduce = plan->reference->reduce,
+                                             .divisor = plan->divisor,
+                                             .elements = place->bytes / dtype_size(place->dtype),
+                                             .n_inputs = n_local,
+                                             .n_outputs = n_local,
+                                             .inputs = range,
+                                             .outputs = range,
+                                             .statistics = true,
+                                             .watch = true,
+                                             .room = plan->bucket[index].room,
+                                     },
+                                     &result);
         if (r < 0)
                 return r;
         if (r == 0)
@@ -390,5 +390,5 @@ void step_cancel(struct plan *plan) {
         }
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                 if (plan->bucket[b].state == BUCKET_REDUCING)
-                        backend->ops->cancel(backend, (uint64_t)plan->owner.slot << 32 | b);
+                        backend->compute->cancel(backend, (uint64_t)plan->owner.slot << 32 | b);
 }

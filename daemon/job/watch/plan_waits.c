@@ -43,17 +43,15 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
 static const char *missing_parameter(const struct plan *plan, uint32_t local, uint32_t index,
                                      struct looks *looks) {
         const struct description_bucket *bucket = &plan->reference->bucket[index];
-        const struct backend_arena *arena = plan->part[local].arena;
+        const struct backend_memory *arena = plan->part[local].arena;
         uint64_t step;
 
-        plan->job->table->config.backend->ops->arena_read(arena, offsetof(struct diagnosis, step), &step,
-                                                          sizeof(step));
+        arena->backend->memory->read(arena, offsetof(struct diagnosis, step), &step, sizeof(step));
         for (uint32_t i = 0; i < bucket->n && looks->marks > 0; i++, looks->marks--) {
                 uint32_t param = plan->reference->order[bucket->first + i];
                 uint8_t bits;
 
-                plan->job->table->config.backend->ops->arena_read(arena, DIAGNOSIS_BITMAP + param / 8, &bits,
-                                                                  1);
+                arena->backend->memory->read(arena, DIAGNOSIS_BITMAP + param / 8, &bits, 1);
                 if (step != plan->step + 1 || (bits >> param % 8 & 1) == 0)
                         return plan->reference->param[param].name;
         }
@@ -104,6 +102,6 @@ bool plan_read_times(const struct plan *plan, uint32_t local, uint64_t times[2])
 
         if (!plan->agreed || part->state != PART_MAPPED)
                 return false;
-        plan->job->table->config.backend->ops->arena_read(part->arena, 0, times, 2 * sizeof(times[0]));
+        part->arena->backend->memory->read(part->arena, 0, times, 2 * sizeof(times[0]));
         return times[1] > 0 && times[0] <= times[1];
 }
