@@ -63,7 +63,7 @@ void coordinator_init(struct coordinator *c, const struct coordinator_config *co
         memset(c->stop, 0, 2 * config->room.tracks * sizeof(*c->stop)); /* and the verdicts */
         c->out = *out;
         c->n_tracks = TRACK_STEP + 1;
-        c->last = now;
+        own_time_begin(&c->time, now);
         tenure_init(&c->tenure, config->address, config->candidates, &config->times, config->floor, now, out);
         membership_init(&c->membership, config->name, config->incarnation);
 }
@@ -263,20 +263,28 @@ static void judge(struct coordinator *c, uint64_t now) {
         }
 }
 
-/* Sees whether this one may serve, and whether it was asleep itself. False: there is nothing to do. */
-bool coordinator_wake(struct coordinator *c, uint64_t now) {
-        bool slept = now > c->last + 2 * c->config.times.heartbeat;
+/* The coordinator's own time. Where it has slept, or its clock has jumped, all times begin anew. */
+static uint64_t coordinator_look(struct coordinator *c, uint64_t now) {
+        const struct machine_times *times = &c->config.times;
+        uint64_t last = c->time.now;
 
-        c->last = now;
+        now = own_time_look(&c->time, now, times->lease, times->lease);
+        if (now <= last + 2 * times->heartbeat)
+                return now;
+        for (uint32_t node = 0; node < c->top; node++)
+                c->node[node].heard = now;
+        c->since = now;
+        tenure_slept(&c->tenure, last, now);
+        return now;
+}
+
+/* Sees whether this one may serve. False: there is nothing to do. */
+static bool coordinator_wake(struct coordinator *c, uint64_t now) {
         tenure_tick(&c->tenure, now);
         if (c->serving && (!c->tenure.serving || c->tenure.term != c->term))
                 c->serving = false;
         if (!c->serving && c->tenure.serving)
                 take_over(c, now);
-        for (uint32_t node = 0; node < c->top && slept; node++)
-                c->node[node].heard = now;
-        if (slept)
-                c->since = now;
         return c->serving;
 }
 
@@ -341,10 +349,13 @@ static bool fresh(struct coordinator *c, uint64_t now, const struct message *rep
         return true;
 }
 
-/* A node of the generation that has left it by itself is lost to it, though it lives. */
+/* A node of the generation that has left it by itself is lost to it, though it lives. Into one with another
+ * communicator nodes also come from outside. */
 static bool has_left(const struct coordinator *c, const struct message *report) {
-        return (coordinator_survivors(c) >> report->from & 1) && report->world == 0 &&
-               c->order != ORDER_NEWGEN && c->order != ORDER_COLLECT && !c->recording;
+        bool comes = (c->order == ORDER_NEWGEN || c->recording) && generation_equal(c->comm, c->current);
+
+        return (coordinator_survivors(c) >> report->from & 1) && report->world == 0 && !comes &&
+               c->order != ORDER_COLLECT;
 }
 
 static void receive_report(struct coordinator *c, uint64_t now, const struct message *report) {
@@ -373,6 +384,7 @@ void coordinator_receive(struct coordinator *c, uint64_t now, const struct messa
             message->from >= c->config.n_nodes || message->n_tracks > c->config.room.tracks ||
             message->world > c->membership.most)
                 return;
+        now = coordinator_look(c, now);
         if (message->kind >= LEASE_ASK)
                 tenure_receive(&c->tenure, now, message);
         serves = coordinator_wake(c, now);
@@ -393,10 +405,15 @@ void coordinator_end(struct coordinator *c, uint64_t now, enum job_end end, uint
 }
 
 void coordinator_tick(struct coordinator *c, uint64_t now) {
+        now = coordinator_look(c, now);
         if (!coordinator_wake(c, now))
                 return;
         judge(c, now);
         coordinator_advance(c, now);
         if (c->serving && now >= c->said + c->config.times.heartbeat)
                 say(c, now);
+}
+
+uint64_t coordinator_deadline(const struct coordinator *c) {
+        return own_time_to_driver(&c->time, membership_deadline(&c->membership));
 }

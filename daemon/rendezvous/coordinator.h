@@ -13,6 +13,7 @@
 #include "rendezvous/effects.h"
 #include "rendezvous/membership.h"
 #include "rendezvous/message.h"
+#include "rendezvous/own_time.h"
 #include "rendezvous/room.h"
 #include "rendezvous/tenure.h"
 
@@ -69,11 +70,12 @@ struct coordinator {
         uint64_t begun;          /* when this tenure began */
         enum message_kind order; /* what all nodes of the generation are told now, */
         uint64_t since;          /* since when */
-        uint64_t last, said;     /* the latest call, and when the order was said last */
-        bool growing;            /* FREEZE to VERDICT: nobody was lost when it began */
-        bool abort;              /* the engine cannot be drained */
-        bool settled;            /* VERDICT: everybody has; waits for the membership */
-        bool recording;          /* VERDICT: the next generation is being put on record */
+        struct own_time time;
+        uint64_t said;  /* when the order was said last */
+        bool growing;   /* FREEZE to VERDICT: nobody was lost when it began */
+        bool abort;     /* the engine cannot be drained */
+        bool settled;   /* VERDICT: everybody has; waits for the membership */
+        bool recording; /* VERDICT: the next generation is being put on record */
         struct generation current, comm;
         uint64_t set, lost;   /* nodes of the generation, and those of them that are lost to it */
         uint64_t links;       /* the ends of the links that have cost somebody his place */
@@ -107,5 +109,7 @@ void coordinator_init(struct coordinator *c, const struct coordinator_config *co
                       const struct outlet *out);
 void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message);
 void coordinator_tick(struct coordinator *c, uint64_t now); /* at least twice in each heartbeat */
+/* When a member's wait ends, or a grace; UINT64_MAX: there is none. */
+uint64_t coordinator_deadline(const struct coordinator *c);
 /* The whole job ends, through no member's fault. What is open gets its verdict first. */
 void coordinator_end(struct coordinator *c, uint64_t now, enum job_end end, uint32_t cause);

@@ -8,9 +8,8 @@
 /* coordinator.c */
 void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order); /* from now on, to all */
 bool coordinator_all(const struct coordinator *c,
-                     enum message_kind answer);             /* the survivors have answered so */
-bool coordinator_wake(struct coordinator *c, uint64_t now); /* false: this one may not serve */
-void coordinator_hear_anew(struct coordinator *c);          /* no node has said anything */
+                     enum message_kind answer);    /* the survivors have answered so */
+void coordinator_hear_anew(struct coordinator *c); /* no node has said anything */
 static inline struct track_report *coordinator_track(const struct coordinator *c, uint32_t node,
                                                      uint32_t track) {
         return &c->track[node * c->config.room.tracks + track];

@@ -35,9 +35,11 @@ static bool accept(struct node *node, uint64_t now, const struct message *order)
 }
 
 void node_receive(struct node *node, uint64_t now, const struct message *order) {
-        bool accepted = accept(node, now, order);
+        bool accepted;
 
-        node_wake(node, now);
+        now = node_look(node, now);
+        accepted = accept(node, now, order);
+        node_judge_contact(node);
         if (!accepted)
                 return;
         if (node->suspended && now <= node->contact + node->config.times.patience)
@@ -56,18 +58,18 @@ void node_receive(struct node *node, uint64_t now, const struct message *order) 
 }
 
 void node_tick(struct node *node, uint64_t now) {
-        node_wake(node, now);
+        now = node_wake(node, now);
         node_advance(node, now);
         if (now >= node->reported + node->config.times.heartbeat)
                 report_send(node, now);
 }
 
 uint64_t node_deadline(const struct node *node) {
-        return node->reported + node->config.times.heartbeat;
+        return own_time_to_driver(&node->time, node->reported + node->config.times.heartbeat);
 }
 
 void node_built(struct node *node, uint64_t now, struct generation comm, uint64_t unreachable) {
-        node_wake(node, now);
+        now = node_wake(node, now);
         if (!generation_equal(comm, node->comm) || node->phase != NODE_BUILDING)
                 return;
         node->links |= unreachable & node->set;
@@ -81,7 +83,7 @@ void node_built(struct node *node, uint64_t now, struct generation comm, uint64_
 }
 
 void node_aborted(struct node *node, uint64_t now, struct generation comm) {
-        node_wake(node, now);
+        now = node_wake(node, now);
         if (!generation_equal(comm, node->comm))
                 return;
         node->comm = (struct generation){ 0 };
@@ -92,7 +94,7 @@ void node_aborted(struct node *node, uint64_t now, struct generation comm) {
 }
 
 void node_unreachable(struct node *node, uint64_t now, struct generation comm, uint64_t nodes) {
-        node_wake(node, now);
+        now = node_wake(node, now);
         if (!generation_equal(comm, node->comm) || (nodes & node->set) == 0 || !node_is_in(node))
                 return;
         node->links |= nodes & node->set;

@@ -12,6 +12,7 @@
 
 #include "rendezvous/effects.h"
 #include "rendezvous/message.h"
+#include "rendezvous/own_time.h"
 #include "rendezvous/room.h"
 
 enum node_phase {
@@ -75,6 +76,7 @@ struct node {
         enum message_kind answer; /* what the next answer says; beside it goes the whole report */
         uint64_t term, round;     /* of the highest order seen */
         uint32_t coordinator;
+        struct own_time time;
         uint64_t contact; /* own clock of the latest answer that a serving coordinator has seen */
         uint64_t stamp, reported;
         enum origin origin;  /* of what it reports; OWN again in the next generation that it enters */

@@ -38,11 +38,18 @@ void node_init(struct node *node, const struct node_config *config, uint64_t now
         memset(node, 0, sizeof(*node));
         node->config = *config;
         node->out = *out;
+        own_time_begin(&node->time, now);
         node->contact = now;
         node->stamp = now;
         node->answer = ANSWER_REPORT;
         node_lay_out(node, &config->room);
         node->n_tracks = TRACK_STEP + 1;
+}
+
+uint64_t node_look(struct node *node, uint64_t now) {
+        const struct machine_times *times = &node->config.times;
+
+        return own_time_look(&node->time, now, times->abandon + 1, times->patience + 1);
 }
 
 void node_use_tracks(struct node *node, uint32_t n) {

@@ -16,7 +16,7 @@ bool node_open(struct node *node, uint64_t now, struct generation generation, ui
                 return false;
         node_use_tracks(node, which + 1);
         unit_begin(node, which, planned);
-        node_advance(node, now);
+        node_advance(node, node->time.now);
         return true;
 }
 
@@ -25,42 +25,42 @@ void node_offer(struct node *node, uint64_t now, struct generation generation, u
         if (!node_is_about(node, now, generation, which))
                 return;
         unit_offer(node, which, lane);
-        node_advance(node, now);
+        node_advance(node, node->time.now);
 }
 
 void node_full(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
         if (!node_is_about(node, now, generation, which))
                 return;
         unit_full(node, which);
-        node_advance(node, now);
+        node_advance(node, node->time.now);
 }
 
 void node_differ(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
         if (!node_is_about(node, now, generation, which))
                 return;
         unit_differ(node, which);
-        node_advance(node, now);
+        node_advance(node, node->time.now);
 }
 
 void node_spoil(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
         if (!node_is_about(node, now, generation, which))
                 return;
         unit_spoil(node, which);
-        node_advance(node, now);
+        node_advance(node, node->time.now);
 }
 
 void node_landed(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
         if (!node_is_about(node, now, generation, which))
                 return;
         unit_landed(node, which);
-        node_advance(node, now);
+        node_advance(node, node->time.now);
 }
 
 void node_quiet(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
         if (!node_is_about(node, now, generation, which))
                 return;
         unit_quiet(node, which);
-        node_advance(node, now);
+        node_advance(node, node->time.now);
 }
 
 void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t lane, uint64_t seq,
@@ -70,5 +70,5 @@ void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t
             seq != node->lane[lane].completed + 1 || seq > node->lane[lane].launched)
                 return;
         unit_done(node, lane, value);
-        node_advance(node, now);
+        node_advance(node, node->time.now);
 }

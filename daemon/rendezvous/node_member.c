@@ -33,7 +33,7 @@ static bool follows(const struct node *node, const struct membership_request *re
 
 void node_join(struct node *node, uint64_t now, const struct membership_request *request,
                const struct tag *tag) {
-        node_wake(node, now);
+        now = node_wake(node, now);
         if (report_find(node, request->member) != NULL)
                 return;
         if (node->phase == NODE_ENDED || node->n == node->config.room.members ||
@@ -48,7 +48,7 @@ void node_join(struct node *node, uint64_t now, const struct membership_request 
 void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause) {
         struct message_member *lost = report_find(node, member);
 
-        node_wake(node, now);
+        now = node_wake(node, now);
         if (lost == NULL)
                 return;
         report_drop(node, lost, lost->leaving ? WIRE__CAUSE__LEAVING : cause);
@@ -59,7 +59,7 @@ void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause)
 void node_leave(struct node *node, uint64_t now, uint64_t member) {
         struct message_member *leaving = report_find(node, member);
 
-        node_wake(node, now);
+        now = node_wake(node, now);
         if (leaving == NULL)
                 return;
         leaving->leaving = true;

@@ -120,6 +120,8 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
                 return;
         if (generation_compare(order->generation, node->generation) <= 0)
                 return;
+        if (!generation_equal(order->comm, order->generation) && !generation_equal(order->comm, node->comm))
+                return; /* the others keep the communicator that this node has let go of */
         node->generation = order->generation;
         node->world = order->world;
         node->source = order->source;

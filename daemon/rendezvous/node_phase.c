@@ -19,13 +19,19 @@ void node_let_go(struct node *node, enum node_phase phase, bool behind) {
         node_abort_engine(node);
 }
 
-void node_wake(struct node *node, uint64_t now) {
+void node_judge_contact(struct node *node) {
         if (!node_is_in(node))
                 return;
-        if (now > node->contact + node->config.times.patience)
+        if (node->time.now > node->contact + node->config.times.patience)
                 node->suspended = true;
-        if (now > node->contact + node->config.times.abandon)
+        if (node->time.now > node->contact + node->config.times.abandon)
                 node_let_go(node, NODE_LEAVING, true);
+}
+
+uint64_t node_wake(struct node *node, uint64_t now) {
+        now = node_look(node, now);
+        node_judge_contact(node);
+        return now;
 }
 
 void node_enter(struct node *node) {
@@ -101,8 +107,9 @@ static void be_out(struct node *node, uint64_t now) {
         node->interrupted = false;
         node->loss = (struct membership_loss){ 0 };
         node->suspended = node->held = node->stopping = false;
-        node_act(node, &(struct action){
-                               .kind = ACTION_OUT, .generation = node->generation, .since = node->contact });
+        node_act(node, &(struct action){ .kind = ACTION_OUT,
+                                         .generation = node->generation,
+                                         .since = own_time_to_driver(&node->time, node->contact) });
         node_say(node, now, NODE_OUT, ANSWER_REPORT);
 }
 

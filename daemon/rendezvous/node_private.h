@@ -13,6 +13,9 @@ void node_act(const struct node *node, const struct action *action);
 void node_set_phase(struct node *node, enum node_phase phase, enum message_kind answer);
 void node_abort_engine(struct node *node);
 void node_drop_older(struct node *node); /* communicator */
+/* From the driver's time to the node's own. One whose clock has gone back, or that has slept, is suspended by
+ * it until a coordinator speaks to it. */
+uint64_t node_look(struct node *node, uint64_t now);
 void node_use_tracks(struct node *node, uint32_t n);
 
 /* node_unit.c: launches and decides whatever can be. */
@@ -55,8 +58,10 @@ void report_drop(struct node *node, struct message_member *member, uint32_t caus
 
 /* node_phase.c: sees whether the phase has done what it is there for. */
 void node_advance(struct node *node, uint64_t now);
-/* Begins each call: for how long has no coordinator been heard? */
-void node_wake(struct node *node, uint64_t now);
+/* For how long has no coordinator been heard? */
+void node_judge_contact(struct node *node);
+/* Begins each call with both of that. Returns the node's own time. */
+uint64_t node_wake(struct node *node, uint64_t now);
 void node_say(struct node *node, uint64_t now, enum node_phase phase, enum message_kind answer);
 void node_let_go(struct node *node, enum node_phase phase,
                  bool behind); /* of the generation: what is open is void */

@@ -9,7 +9,7 @@
 
 void node_expect(struct node *node, uint64_t now) {
         node->origin = ORIGIN_AWAITED;
-        report_send(node, now);
+        report_send(node, node_look(node, now));
 }
 
 static void take_member(struct node *node, const struct message_member *reported) {
@@ -41,5 +41,5 @@ void node_restore(struct node *node, uint64_t now, const struct message *report)
                         take_member(node, &report->member_of[i]);
                 node_set_phase(node, NODE_FROZEN, ANSWER_REPORT);
         }
-        report_send(node, now);
+        report_send(node, node_look(node, now));
 }

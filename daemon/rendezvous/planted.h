@@ -30,6 +30,8 @@ enum planted {
                                     */
         PLANTED_ASSUMES_UNTOUCHED, /* … and one whose buckets may have been begun is called untouched */
         PLANTED_HEEDS_NO_WORD,     /* a coordinator does not wait for members on their way back */
+        PLANTED_FORGETS_TERMS,     /* a candidate that starts anew counts its terms from 1 */
+        PLANTED_TRUSTS_CLOCKS,     /* a machine takes its driver's clock for the time */
         PLANTED_FORGETS_COMMITS,   /* what only some members know to be committed is not */
         N_PLANTED,
 };

@@ -85,7 +85,8 @@ static void ask(struct tenure *tenure, uint64_t now) {
 }
 
 static uint64_t next_term(const struct tenure *tenure) {
-        uint64_t counter = tenure->seen >> 8 > tenure->floor ? tenure->seen >> 8 : tenure->floor;
+        uint64_t floor = planted(PLANTED_FORGETS_TERMS) ? 0 : tenure->floor,
+                 counter = tenure->seen >> 8 > floor ? tenure->seen >> 8 : floor;
 
         return (counter + 1) << 8 | (planted(PLANTED_TERM_TWICE) ? 0 : tenure->self);
 }
@@ -148,6 +149,11 @@ static void receive_grant(struct tenure *tenure, uint64_t now, const struct mess
                 tenure->serving = true;
                 tenure->since = now;
         }
+}
+
+void tenure_slept(struct tenure *tenure, uint64_t since, uint64_t now) {
+        if (tenure->n > 1 && tenure->voter.until > since)
+                tenure->voter.until = now + tenure->times.lease;
 }
 
 void tenure_exceeded(struct tenure *tenure, uint64_t term, uint64_t now) {

@@ -38,11 +38,13 @@ struct tenure {
         uint64_t record_set;
 };
 
-/* `floor` is larger than in every earlier run of this candidate, and grows as fast as a counter of leases
- * could: the time of start in milliseconds does. */
+/* `floor`: the largest counter of a term (term >> 8) that any earlier run of this candidate has asked for. It
+ * comes from where it outlives the process, and from no clock. */
 void tenure_init(struct tenure *tenure, uint32_t self, uint32_t n, const struct machine_times *times,
                  uint64_t floor, uint64_t now, const struct outlet *out);
 void tenure_tick(struct tenure *tenure, uint64_t now);
+/* Nothing is known of the time since then: a promise made before counts anew. */
+void tenure_slept(struct tenure *tenure, uint64_t since, uint64_t now);
 void tenure_receive(struct tenure *tenure, uint64_t now, const struct message *message);
 /* Until when the leases last: 0 if there is no majority. */
 uint64_t tenure_until(const struct tenure *tenure);

@@ -63,7 +63,8 @@ static void build(uint32_t proc, const struct action *action) {
 void engine_built(const struct event *event) {
         struct comm *comm = &w.comm[event->a];
 
-        node_built(&w.proc[event->proc].node, w.now, comm->name, unreachable(comm, event->proc));
+        node_built(&w.proc[event->proc].node, clock_of(&w.proc[event->proc]), comm->name,
+                   unreachable(comm, event->proc));
 }
 
 static void contribute(struct collective *c, const struct action *action, uint32_t proc) {
@@ -150,7 +151,7 @@ void engine_done(const struct event *event) {
         if (comm->dead >> event->proc & 1)
                 return;
         local_result(event->proc, event->b, c);
-        node_done(node, w.now, comm->name, event->b, event->c, c->value);
+        node_done(node, clock_of(&w.proc[event->proc]), comm->name, event->b, event->c, c->value);
 }
 
 void engine_act(uint32_t proc, const struct action *action) {

@@ -47,7 +47,7 @@ bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
                                  .members = members_in(p),
                                  .number = p->node.track[track].committed + 1,
                                  .opened = w.now };
-        local->active = node_open(&p->node, w.now, generation, track, planned);
+        local->active = node_open(&p->node, clock_of(p), generation, track, planned);
         if (local->active)
                 restart_note_open(proc, track, local->number);
         return local->active && p->node.track[track].state != UNIT_VOIDING;
@@ -65,8 +65,9 @@ void local_look(uint32_t proc) {
                         continue;
                 p->local[track].empty = true;
                 for (uint32_t item = 0; item < w.items[track]; item++)
-                        node_offer(&p->node, w.now, p->node.generation, track, w.item_lane[track][item]);
-                node_landed(&p->node, w.now, p->node.generation, track);
+                        node_offer(&p->node, clock_of(p), p->node.generation, track,
+                                   w.item_lane[track][item]);
+                node_landed(&p->node, clock_of(p), p->node.generation, track);
         }
 }
 
@@ -99,7 +100,7 @@ void local_spoil(uint32_t proc) {
                 if (!local->active || local->cancelled || !alone(p))
                         continue;
                 local->spoilt = true;
-                node_spoil(&p->node, w.now, local->generation, track);
+                node_spoil(&p->node, clock_of(p), local->generation, track);
         }
 }
 
@@ -134,7 +135,7 @@ void local_reduced(uint32_t proc, uint32_t track, uint32_t item) {
         }
         while ((item = item_of(track, lane, local->offered[lane])) < MAX_ITEMS && local->reduced[item]) {
                 local->offered[lane]++;
-                node_offer(&p->node, w.now, local->generation, track, lane);
+                node_offer(&p->node, clock_of(p), local->generation, track, lane);
         }
 }
 
@@ -168,5 +169,5 @@ void local_fanned(uint32_t proc, uint32_t track, uint32_t item) {
         if (alone(&w.proc[proc]) ||
             w.proc[proc].node.track[track].prepared > w.proc[proc].node.track[track].committed)
                 restart_note_done(proc, track); /* else fillers may have taken part */
-        node_landed(&w.proc[proc].node, w.now, local->generation, track);
+        node_landed(&w.proc[proc].node, clock_of(&w.proc[proc]), local->generation, track);
 }

@@ -52,6 +52,8 @@ static const struct {
         [PLANTED_PREPARES_BY_READY] = { "prepares-by-ready", RULE_TRUE_SUM },
         [PLANTED_ASSUMES_UNTOUCHED] = { "assumes-untouched", RULE_RESTART },
         [PLANTED_HEEDS_NO_WORD] = { "heeds-no-word", RULE_ONE_FAULT },
+        [PLANTED_FORGETS_TERMS] = { "forgets-terms", RULE_TERM },
+        [PLANTED_TRUSTS_CLOCKS] = { "trusts-clocks", RULE_WAIT },
         [PLANTED_FORGETS_COMMITS] = { "forgets-commits", RULE_SAME_STATE },
 };
 

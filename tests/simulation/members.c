@@ -95,7 +95,7 @@ void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct 
         trace("%u hires member %llu with step %llu", proc, (unsigned long long)trainer->id,
               (unsigned long long)tag->step);
         wish = wish_of(trainer->id, index, identity);
-        node_join(&w.proc[proc].node, w.now, &wish, tag);
+        node_join(&w.proc[proc].node, clock_of(&w.proc[proc]), &wish, tag);
 }
 
 void member_kill(uint32_t proc, uint32_t index) {
@@ -112,7 +112,7 @@ void member_kill(uint32_t proc, uint32_t index) {
         *trainer = (struct trainer){ .state = TRAINER_NONE, .epoch = epoch };
         if (!w.proc[proc].alive || w.proc[proc].stopped)
                 return;
-        node_lose(&w.proc[proc].node, w.now, id, cause);
+        node_lose(&w.proc[proc].node, clock_of(&w.proc[proc]), id, cause);
 }
 
 void member_return(uint32_t proc, uint32_t index) {
@@ -149,7 +149,7 @@ void member_leave(uint32_t proc, uint32_t index) {
         truth_gone(trainer->id, WIRE__CAUSE__LEAVING);
         trainer->leaving = true;
         trainer->epoch++;
-        node_leave(&w.proc[proc].node, w.now, trainer->id);
+        node_leave(&w.proc[proc].node, clock_of(&w.proc[proc]), trainer->id);
 }
 
 bool member_twin(uint32_t proc, uint32_t index) {
@@ -166,7 +166,7 @@ static bool differ(uint32_t proc, uint32_t track, uint32_t item, const struct tr
         if (track != TRACK_OPERATION || item > 0 || rnd(40) > 0)
                 return false;
         truth_differs(trainer->generation, w.proc[proc].local[track].number);
-        node_differ(&w.proc[proc].node, w.now, trainer->generation, track);
+        node_differ(&w.proc[proc].node, clock_of(&w.proc[proc]), trainer->generation, track);
         return true;
 }
 
@@ -199,7 +199,7 @@ static bool give(uint32_t proc, struct trainer *trainer, uint32_t track) {
         if (local->open)
                 local_reduce(proc, track, item);
         if (local->n_ready == w.items[track])
-                node_full(&p->node, w.now, trainer->generation, track);
+                node_full(&p->node, clock_of(p), trainer->generation, track);
         return true;
 }
 
@@ -253,7 +253,7 @@ void member_event(const struct event *event) {
                         return;
                 local->active = false;
                 restart_note_void(event->proc, event->a);
-                node_quiet(&p->node, w.now, local->generation, event->a);
+                node_quiet(&p->node, clock_of(p), local->generation, event->a);
         } else if (local->serial != event->c) {
                 return;
         } else if (event->kind == EVENT_REDUCED) {

@@ -88,7 +88,7 @@ void restart_up(uint32_t proc) {
         memset(p->trace, 0, sizeof(p->trace));
         p->may_resume = false;
         p->awaits = true;
-        node_expect(&p->node, w.now);
+        node_expect(&p->node, clock_of(p));
         truth_restarted(proc);
         for (uint32_t i = 0; i < MAX_TRAINERS; i++)
                 if (p->trainer[i].state == TRAINER_AWAY && rnd(8) != 0) {
@@ -197,7 +197,7 @@ static void restore(uint32_t proc) {
                         latest = &p->trainer[i];
         if (latest == NULL) {
                 truth_lost(proc);
-                node_restore(&p->node, w.now, &report);
+                node_restore(&p->node, clock_of(p), &report);
                 return;
         }
         report.generation = latest->generation;
@@ -246,7 +246,7 @@ static void restore(uint32_t proc) {
         p->former_world = report.world;
         p->may_resume = w.n_procs == 1 && all && clean && words_all_here(word, n);
         truth_restored(proc, word, about, n, p->may_resume);
-        node_restore(&p->node, w.now, &report);
+        node_restore(&p->node, clock_of(p), &report);
 }
 
 void restart_event(const struct event *event) {

@@ -12,14 +12,24 @@
 uint64_t hits[N_PHASES][N_FAULTS];
 const char *const phase_names[N_PHASES] = { "form", "take",   "run", "open",  "doubt",   "hold",
                                             "stop", "freeze", "cut", "abort", "verdict", "newgen" };
-const char *const fault_names[N_FAULTS] = {
-        "member-kill", "node-kill", "coordinator-kill", "node-stop", "coordinator-stop", "partition", "link",
-        "leave",       "twin",      "restart",          "upgrade"
-};
+const char *const fault_names[N_FAULTS] = { "member-kill",
+                                            "node-kill",
+                                            "coordinator-kill",
+                                            "node-stop",
+                                            "coordinator-stop",
+                                            "partition",
+                                            "link",
+                                            "leave",
+                                            "twin",
+                                            "restart",
+                                            "upgrade",
+                                            "clock-jump",
+                                            "coordinator-jump" };
 
 #define HEARTBEAT 20u
-#define GIVE_UP 900u   /* by then a fault that waits for its phase strikes no more */
-#define GENTLE 40u     /* an absence that costs nobody his place: shorter than the grace */
+#define GIVE_UP 900u /* by then a fault that waits for its phase strikes no more */
+#define GENTLE 40u   /* an absence that costs nobody his place: shorter than the grace */
+#define SOME_BOOT (UINT64_C(1) << 32)
 #define TOO_LONG 6000u /* … and this long after the last repair everybody must have come on */
 
 static const struct machine_times times = { .heartbeat = HEARTBEAT,
@@ -71,6 +81,7 @@ void proc_start(uint32_t proc) {
         p->alive = true;
         p->stopped = p->ending = false;
         p->epoch++;
+        p->clock = SOME_BOOT + rnd(UINT32_MAX);
         for (uint32_t track = 0; track < TRACKS; track++)
                 p->local[track] = (struct local){ .serial = p->local[track].serial + 1 };
         room.memory = make_room(&node_memory[proc], node_bytes(&room));
@@ -84,13 +95,13 @@ void proc_start(uint32_t proc) {
                                          .window = 2,
                                          .incarnation = 1,
                                          .times = times },
-                  w.now, &out);
+                  clock_of(p), &out);
         if (p->candidate) {
                 config.room.memory = make_room(&coordinator_memory[proc], coordinator_bytes(&config));
-                config.floor = w.now / HEARTBEAT + p->epoch;
+                config.floor = p->terms;
                 config.nonce = rnd(1u << 30);
                 config.alone = w.n_procs == 1 && (p->epoch == 1 || p->expects) && rnd(2) == 0;
-                coordinator_init(&p->coordinator, &config, w.now, &out);
+                coordinator_init(&p->coordinator, &config, clock_of(p), &out);
         }
         at(rnd(10), EVENT_TICK, proc, 0, 0, 0);
 }
@@ -280,6 +291,22 @@ static bool cut_network(bool engine_only) {
         return true;
 }
 
+/* Forward or back, by seconds or hours. Only a node that takes itself for cut off loses its place by it. */
+static void jump(uint32_t proc) {
+        uint64_t by = 1;
+
+        for (uint32_t digits = 2 + rnd(6); digits > 0; digits--)
+                by = by * 10 + rnd(10);
+        if (rnd(2) == 0) {
+                w.proc[proc].clock -= by;
+        } else {
+                w.proc[proc].clock += by;
+                w.gentle &= !w.proc[proc].has_node || by < times.abandon - times.patience;
+        }
+        trace("the clock of %u jumps by %llu", proc, (unsigned long long)by);
+        heal_later(1, EVENT_HEAL, 0, 0, 0, 0);
+}
+
 static bool strike(enum fault fault, uint32_t coordinator) {
         uint32_t proc;
 
@@ -289,6 +316,7 @@ static bool strike(enum fault fault, uint32_t coordinator) {
         case FAULT_NODE_STOP:
         case FAULT_RESTART:
         case FAULT_UPGRADE:
+        case FAULT_JUMP:
                 proc = pick_node();
                 if (proc == MAX_PROCS)
                         return false;
@@ -298,6 +326,8 @@ static bool strike(enum fault fault, uint32_t coordinator) {
                         restart_later(proc, false);
                 else if (fault == FAULT_UPGRADE)
                         begin_end(proc);
+                else if (fault == FAULT_JUMP)
+                        jump(proc);
                 else
                         stop_proc(proc);
                 return true;
@@ -313,6 +343,7 @@ static bool strike(enum fault fault, uint32_t coordinator) {
                 return true;
         case FAULT_COORDINATOR_KILL: kill_proc(coordinator); return true;
         case FAULT_COORDINATOR_STOP: stop_proc(coordinator); return true;
+        case FAULT_COORDINATOR_JUMP: jump(coordinator); return true;
         case FAULT_PARTITION: return cut_network(false);
         default: return cut_network(true);
         }
@@ -325,8 +356,14 @@ void schedule_look(void) {
         uint32_t proc;
 
         for (uint32_t i = 0; i < w.n_candidates; i++)
-                if (w.proc[i].alive && w.proc[i].coordinator.serving)
-                        truth_serving(i);
+                if (w.proc[i].alive) {
+                        uint64_t term = w.proc[i].coordinator.tenure.term >> 8;
+
+                        if (term > w.proc[i].terms)
+                                w.proc[i].terms = term;
+                        if (w.proc[i].coordinator.serving)
+                                truth_serving(i);
+                }
         if (w.n_done >= w.n_faults || fault->armed)
                 return;
         c = serving(&proc);
@@ -487,38 +524,39 @@ static void make_plan(void) {
                 }
 }
 
-static void make_procs(void) {
+static void make_world(void) {
         uint32_t members = 0;
 
         w.n_procs = 1 + rnd(4);
         w.n_candidates = w.n_procs >= 3 && rnd(2) == 0 ? 3 : 1;
         for (uint32_t i = 0; i < w.n_procs; i++) {
-                struct proc *p = &w.proc[i];
                 bool apart = w.n_candidates == 1 && w.n_procs > 1 && i == 0 && rnd(3) == 0;
-                uint32_t n = apart ? 0 : 1 + rnd(2) + (rnd(4) == 0);
+
+                w.size[i] = apart ? 0 : 1 + rnd(2) + (rnd(4) == 0);
+                w.proc[i].has_node = !apart;
+                members += w.size[i];
+        }
+        w.min_world = w.ranked ? members : 1 + rnd(members);
+        w.max_world = w.grows ? members + 2 : members;
+}
+
+static void make_procs(void) {
+        for (uint32_t i = 0, members = 0; i < w.n_procs; i++) {
+                struct proc *p = &w.proc[i];
 
                 p->epoch = 0;
+                p->terms = 0;
                 p->candidate = i < w.n_candidates;
-                p->has_node = !apart;
                 p->coordinator.serving = false;
                 proc_start(i);
                 for (uint32_t k = 0; k < MAX_TRAINERS; k++)
                         p->trainer[k] = (struct trainer){ .state = TRAINER_NONE };
-                w.size[i] = n;
-                for (uint32_t k = 0; k < n; k++) {
-                        struct tag tag = file_of(members + k);
+                for (uint32_t k = 0; k < w.size[i]; k++) {
+                        struct tag tag = file_of(members++);
 
                         member_hire(i, k, identity_of(i, k), &tag, tag.step);
                 }
-                members += n;
         }
-        w.min_world = w.ranked ? members : 1 + rnd(members);
-        w.max_world = w.grows ? members + 2 : members;
-        for (uint32_t i = 0; i < w.n_procs; i++)
-                for (uint32_t k = 0; k < w.proc[i].node.n; k++) {
-                        w.proc[i].node.member[k].request.min_world = w.min_world;
-                        w.proc[i].node.member[k].request.max_world = w.max_world;
-                }
 }
 
 /* Where there is room for them; beside those that let the world grow, if any do. */
@@ -544,7 +582,6 @@ void schedule_make(uint64_t seed) {
         w.healing = 0;
         w.healed = 0;
         w.next_member = 0;
-        w.min_world = w.max_world = 1;
         memset(w.spares, 0, sizeof(w.spares));
         w.crowded = w.upgraded = false;
         w.traced = rnd(4) != 0;
@@ -560,6 +597,7 @@ void schedule_make(uint64_t seed) {
         w.ranked = !w.grows && rnd(4) == 0;
         w.files = rnd(4) == 0 ? (rnd(2) == 0 ? FILES_SAME : FILES_DIFFER) : FILES_NONE;
         make_plan();
+        make_world();
         make_procs();
         if (w.grows)
                 for (uint32_t i = 0, n = 1 + rnd(2); i < n; i++)
@@ -617,17 +655,17 @@ static void deliver(const struct event *event) {
         case EVENT_MESSAGE: net_deliver(event->a); break;
         case EVENT_TICK:
                 if (p->has_node)
-                        node_tick(&p->node, w.now);
+                        node_tick(&p->node, clock_of(p));
                 p->coordinator.hold =
                         p->candidate && rnd(4) == 0; /* its daemon lets no generation begin just now */
                 if (p->candidate)
-                        coordinator_tick(&p->coordinator, w.now);
+                        coordinator_tick(&p->coordinator, clock_of(p));
                 at(HEARTBEAT / 2, EVENT_TICK, event->proc, 0, 0, 0);
                 break;
         case EVENT_DONE: engine_done(event); break;
         case EVENT_BUILT: engine_built(event); break;
-        case EVENT_ABORTED: node_aborted(&p->node, w.now, comm->name); break;
-        case EVENT_UNREACHABLE: node_unreachable(&p->node, w.now, comm->name, event->c); break;
+        case EVENT_ABORTED: node_aborted(&p->node, clock_of(p), comm->name); break;
+        case EVENT_UNREACHABLE: node_unreachable(&p->node, clock_of(p), comm->name, event->c); break;
         case EVENT_REJOIN:
         case EVENT_RESTORE: restart_event(event); break;
         default: member_event(event); break;

@@ -52,6 +52,8 @@ enum fault {
         FAULT_TWIN,
         FAULT_RESTART,
         FAULT_UPGRADE,
+        FAULT_JUMP,
+        FAULT_COORDINATOR_JUMP,
         N_FAULTS
 };
 
@@ -169,6 +171,8 @@ struct proc {
         struct local former[TRACKS];
         uint32_t epoch; /* counts starts */
         uint64_t wakes;
+        uint64_t clock; /* what its own is ahead of the world's */
+        uint64_t terms; /* kept on disk: the highest that it has asked for */
         struct trainer trainer[MAX_TRAINERS];
         struct local local[TRACKS];
         struct node node;
@@ -237,6 +241,10 @@ extern uint64_t hits[N_PHASES][N_FAULTS];
 extern const char *const rule_names[N_RULES];
 extern const char *const phase_names[N_PHASES];
 extern const char *const fault_names[N_FAULTS];
+
+static inline uint64_t clock_of(const struct proc *proc) {
+        return w.now + proc->clock;
+}
 
 /* world.c */
 uint32_t rnd(uint32_t below);

@@ -192,8 +192,8 @@ void net_deliver(uint32_t index) {
         proc = &w.proc[message.to];
         truth_before(message.to, &message);
         if (message.kind < ANSWER_REPORT)
-                node_receive(&proc->node, w.now, &message);
+                node_receive(&proc->node, clock_of(proc), &message);
         else if (proc->candidate)
-                coordinator_receive(&proc->coordinator, w.now, &message);
+                coordinator_receive(&proc->coordinator, clock_of(proc), &message);
         truth_after(message.to, &message);
 }

@@ -221,7 +221,7 @@ void machine_settle(struct job *job, bool wait) {
 }
 
 uint64_t machine_deadline(const struct job *job) {
-        return membership_deadline(machine_membership(&job->machine));
+        return coordinator_deadline(&job->machine.coordinator);
 }
 
 bool machine_open(struct job *job, uint32_t track) {
