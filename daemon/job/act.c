@@ -2,10 +2,10 @@
 /* Carries out what a job's machine has decided: whom each of its actions concerns. */
 #include <assert.h>
 
-#include "job/machine/takeover.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
+#include "job/restart/verdict.h"
 
 static struct plan *plan_on(const struct job *job, uint32_t track) {
         struct plan *plan;
@@ -24,11 +24,11 @@ static void act_on_step(struct plan *plan, enum action_kind kind) {
         switch (kind) {
         case ACTION_OPEN: step_opened(plan); break;
         case ACTION_CANCEL: step_cancel(plan); break;
-        case ACTION_COMMITTED: restart ? takeover_committed(plan) : step_committed(plan); break;
+        case ACTION_COMMITTED: restart ? verdict_committed(plan) : step_committed(plan); break;
         case ACTION_UNBEGUN: step_unbegun(plan); break;
         default:
                 if (plan->gate != GATE_LEFT)
-                        restart ? takeover_voided(plan) : step_voided(plan);
+                        restart ? verdict_voided(plan) : step_voided(plan);
         }
 }
 
@@ -57,7 +57,7 @@ void job_act(struct job *job, const struct action *action) {
         case ACTION_INTERRUPTED: job_interrupted(job, &action->loss, action->end); break;
         case ACTION_GENERATION: job_place(job, action); break;
         case ACTION_ENTERED: job_entered(job, action); break;
-        case ACTION_REFUSED: job_refused(job, action->member, action->end, action->refusal); break;
+        case ACTION_REFUSED: member_refused(job, action->member, action->end, action->refusal); break;
         case ACTION_ENDED: job_ended(job, action->end); break;
         default: break; /* what there is only with other nodes: communicators, and being cut off */
         }

@@ -10,10 +10,24 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
-#include "job/machine/takeover.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
+#include "job/restart/takeover.h"
+#include "job/restart/verdict.h"
+
+void job_set_state(struct job *job, enum job_state state) {
+        static const unsigned before[] = {
+                [JOB_FORMING] = 0,
+                [JOB_RUNNING] = 1u << JOB_FORMING | 1u << JOB_RUNNING | 1u << JOB_REPLACING,
+                [JOB_REPLACING] =
+                        1u << JOB_FORMING | 1u << JOB_RUNNING, /* the former: it comes from another daemon */
+                [JOB_LOST] = 1u << JOB_FORMING | 1u << JOB_RUNNING | 1u << JOB_REPLACING,
+        };
+
+        assert(before[state] >> job->state & 1);
+        job->state = state;
+}
 
 static void log_formed(const struct job *job, const char *what) {
         struct log_context context = LOG_CONTEXT_NONE;
@@ -73,7 +87,7 @@ static void free_lost(struct job *job) {
 
         list_for_each_safe(member, spare, &job->members, link)
                 if (member->owner == NULL)
-                        job_free_member(member);
+                        member_free(member);
 }
 
 static void insert(uint32_t *list, uint32_t n, uint32_t ordinal) {
@@ -119,7 +133,7 @@ static bool resume(struct job *job) {
  * generation already is of an older world. */
 static void note_regenerated(struct job *job, uint32_t before, const bool *fresh) {
         const struct recovery *recovery = &job->recovery;
-        const struct member *successor = job_member_of_rank(job, recovery->rank);
+        const struct member *successor = member_of_rank(job, recovery->rank);
         bool grown = job->state == JOB_RUNNING;
         bool replaced = !grown && before == job_world(job) && recovery->open && recovery->regenerated == 0 &&
                         successor != NULL && fresh[successor->local];
@@ -138,7 +152,7 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
         bool resumed;
 
         if (job->takeover != NULL)
-                takeover_resolve(job, before);
+                verdict_resolve(job, before);
         move_plans(job, before_local);
         if (job->state == JOB_RUNNING)
                 snprintf(job->loss_text, sizeof(job->loss_text),
@@ -175,7 +189,7 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
 }
 
 void job_place(struct job *job, const struct action *action) {
-        struct member *member = job_member(job, action->member);
+        struct member *member = member_of_id(job, action->member);
 
         member->next = (struct next_place){
                 .told = true, .rank = action->rank, .slot = action->slot, .stable = action->id
@@ -261,13 +275,13 @@ static void generation_refuse_fresh(struct job *job, enum job_end end) {
                 if (member->state != MEMBER_JOINING)
                         continue;
                 refuse(&refusal, WIRE__CODE__MEMBER_LOST, "%s%s", job->loss_text, why_none(member, end));
-                job_answer_join(member, &refusal);
+                member_answer_join(member, &refusal);
         }
 }
 
 void job_tell_gone(struct job *job) {
         const struct membership_loss *loss = &job->loss;
-        const struct member *member = job_member(job, loss->member);
+        const struct member *member = member_of_id(job, loss->member);
         unsigned long long step = job->last_step;
         char why[64];
 
@@ -318,7 +332,7 @@ static void release_full(struct job *job) {
 }
 
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end) {
-        const struct member *member = job_member(job, loss->member);
+        const struct member *member = member_of_id(job, loss->member);
 
         release_full(job);
         if (loss->member == 0)

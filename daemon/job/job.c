@@ -17,40 +17,11 @@
 #include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
-#include "job/machine/takeover.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
-
-const char *cause_text(uint32_t cause) {
-        switch (cause) {
-        case WIRE__CAUSE__EXITED: return "its process ended";
-        case WIRE__CAUSE__CLOSED: return "it closed its connection";
-        case WIRE__CAUSE__EVICTED: return "it was evicted";
-        case WIRE__CAUSE__SUPERSEDED: return "a newer incarnation of the job has started";
-        case WIRE__CAUSE__SHUTDOWN: return "gradsyncd is stopping";
-        case WIRE__CAUSE__RESTARTED: return "gradsyncd was restarted";
-        default: return "unknown cause";
-        }
-}
-
-void job_set_state(struct job *job, enum job_state state) {
-        static const unsigned before[] = {
-                [JOB_FORMING] = 0,
-                [JOB_RUNNING] = 1u << JOB_FORMING | 1u << JOB_RUNNING | 1u << JOB_REPLACING,
-                [JOB_REPLACING] =
-                        1u << JOB_FORMING | 1u << JOB_RUNNING, /* the former: it comes from another daemon */
-                [JOB_LOST] = 1u << JOB_FORMING | 1u << JOB_RUNNING | 1u << JOB_REPLACING,
-        };
-
-        assert(before[state] >> job->state & 1);
-        job->state = state;
-}
-
-void member_set_state(struct member *member, enum member_state state) {
-        assert(state != MEMBER_JOINING && member->state != MEMBER_LEFT);
-        member->state = state;
-}
+#include "job/restart/takeover.h"
+#include "job/restart/verdict.h"
 
 static void settle(void *data);
 
@@ -88,34 +59,6 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         return 0;
 }
 
-int job_new_member(struct job *job, struct member **ret, struct refusal *refusal) {
-        struct member *member = calloc(1, sizeof(*member));
-        int r;
-
-        if (member == NULL)
-                return -ENOMEM;
-        r = charge_take(&member->self, job->table->config.accounts, job->uid, ACCOUNT_BYTES, sizeof(*member),
-                        refusal);
-        if (r != 0) {
-                free(member);
-                return r;
-        }
-        member->job = job;
-        list_init(&member->link);
-        list_init(&member->owner_link);
-        *ret = member;
-        return 0;
-}
-
-void job_free_member(struct member *member) {
-        list_remove(&member->link);
-        list_remove(&member->owner_link);
-        staging_deinit(&member->staging);
-        memories_release(member);
-        charge_release(&member->self);
-        free(member);
-}
-
 struct job *job_free(struct job *job) {
         struct member *member, *spare;
         struct plan *plan, *spare_plan;
@@ -125,7 +68,7 @@ struct job *job_free(struct job *job) {
         operation_deinit(job);
         list_for_each_safe(member, spare, &job->members, link) {
                 assert(member->owner == NULL);
-                job_free_member(member);
+                member_free(member);
         }
         takeover_free(job->takeover);
         records_keep(&job->table->ended, job->record);
@@ -156,12 +99,12 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
         request.pid = (int32_t)join->pid;
         r = takeover_is_awaiting(job) ? takeover_check_join(job, &request, refusal) : 0;
         if (r == 0)
-                r = job_new_member(job, &member, refusal);
+                r = member_new(job, &member, refusal);
         if (r != 0)
                 return r;
         r = machine_join(job, &request, refusal);
         if (r != 0) {
-                job_free_member(member);
+                member_free(member);
                 return r;
         }
         if (!takeover_is_awaiting(job))
@@ -183,52 +126,8 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
         return 0;
 }
 
-struct member *job_member(const struct job *job, uint64_t id) {
-        struct member *member;
-
-        list_for_each(member, &job->members, link)
-                if (member->id == id)
-                        return member;
-        return NULL;
-}
-
-struct member *job_member_of_rank(const struct job *job, uint32_t rank) {
-        for (uint32_t local = 0; local < job->n_local; local++)
-                if (job->local[local]->rank == rank)
-                        return job->local[local];
-        return NULL;
-}
-
 void job_settle_later(struct job *job) {
         loop_defer(job->table->config.loop, &job->settle);
-}
-
-/* A join that came to nothing: the refusal is the end of the member. */
-void job_answer_join(struct member *member, const struct refusal *refusal) {
-        member->job->table->config.events->refused(member, member->join_request, refusal);
-        member->owner = NULL;
-        job_free_member(member);
-}
-
-/* A newer process has its rank. It is no member any more, and its session ends. */
-static void job_fence(struct member *member, const struct refusal *refusal) {
-        if (member->owner == NULL)
-                return;
-        member->job->table->config.events->evict(member, refusal);
-        list_remove(&member->owner_link);
-        member->owner = NULL;
-        member_set_state(member, MEMBER_LOST);
-}
-
-void job_refused(struct job *job, uint64_t id, enum job_end end, const struct refusal *refusal) {
-        struct member *member = job_member(job, id);
-
-        if (member == NULL || end == JOB_END_NONE)
-                return; /* who has left or is lost knows it */
-        if (member->state == MEMBER_JOINING)
-                job_answer_join(member, refusal);
-        else if (end == JOB_END_FENCED)
-                job_fence(member, refusal);
 }
 
 static bool quiet(const struct job *job) {
@@ -284,7 +183,7 @@ static void settle(void *data) {
                 return;
         if (job->state == JOB_REPLACING && quiet(job))
                 release_lost(job);
-        takeover_advance(job);
+        verdict_advance(job);
         machine_settle(job, takeover_busy(job));
         if (job->state == JOB_LOST)
                 settle_lost(job);
@@ -307,7 +206,7 @@ void job_end(struct job *job, uint32_t cause) {
                 refuse(&refusal, WIRE__CODE__STALE, "%s", job->loss_text);
                 list_for_each_safe(member, spare, &job->members, link) {
                         machine_gone(job, member->id, cause);
-                        job_answer_join(member, &refusal);
+                        member_answer_join(member, &refusal);
                 }
                 job_settle_later(job);
                 return;
@@ -359,25 +258,6 @@ void member_gone(struct member *member, uint32_t cause) {
         }
         machine_gone(job, member->id, cause);
         if (joining)
-                job_free_member(member);
+                member_free(member);
         job_settle_later(job);
-}
-
-int member_check(const struct member *member, struct refusal *refusal) {
-        const struct job *job = member->job;
-        const struct membership_loss *loss = &job->loss;
-
-        if (job->state == JOB_FORMING)
-                return refuse(refusal, WIRE__CODE__STATE, "job '%s' has not formed yet", job->name);
-        if (member->state == MEMBER_JOINING)
-                return refuse(refusal, WIRE__CODE__STATE,
-                              "job '%s': pid %d has no place in it yet; wait for the answer to its join",
-                              job->name, (int)member->pid);
-        if (job->state == JOB_REPLACING)
-                return refuse_for(refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid,
-                                  "%s; call again in the next generation", job->loss_text);
-        if (job->state == JOB_LOST)
-                return refuse_for(refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
-                                  "%s; leave the job and join it anew", job->loss_text);
-        return 0;
 }

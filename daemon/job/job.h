@@ -258,12 +258,9 @@ static inline uint32_t job_world(const struct job *job) {
         return job->world;
 }
 /* NULL if the member with this rank is not on this node. */
-struct member *job_member_of_rank(const struct job *job, uint32_t rank);
+struct member *member_of_rank(const struct job *job, uint32_t rank);
 /* The member has no place: it waits for that of somebody who is lost. */
-static inline bool member_waits(const struct member *member) {
-        return member->spare && member->state == MEMBER_JOINING &&
-               membership_waits(machine_membership(&member->job->machine), member->id);
-}
+bool member_waits(const struct member *member);
 static inline void *job_events_data(const struct job *job) {
         return job->table->config.events_data;
 }

@@ -7,14 +7,13 @@
 
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
-#include "job/machine/takeover.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
+#include "job/rejoin.h"
 #include "job/watch/stall.h"
 
-#define TICK (100 * USEC_PER_MSEC) /* resolution of join and plan time-outs and of stall notices */
-#define WATCH (2 * USEC_PER_MSEC)  /* of a tick for stalls: all members of a job hear of each */
+#define WATCH (2 * USEC_PER_MSEC) /* of a tick for stalls: all members of a job hear of each */
 
 /* Jobs that stall together are told of it one after the other, so that nobody's results wait behind all of
  * them: with those for whom there was no time the next tick begins. */
@@ -47,18 +46,12 @@ static void tick(void *data) {
                 list_for_each_safe(plan, spare_plan, &job->plans, link)
                         if (!plan->agreed)
                                 plan_expire(plan, now);
-                takeover_check(job, now);
+                rejoin_check(job, now);
                 if (now >= machine_deadline(job))
                         job_settle_later(job);
         }
         watch_stalls(jobs, now);
         jobs_watch(jobs);
-}
-
-void jobs_watch(struct jobs *jobs) {
-        if (jobs->ticking || list_empty(&jobs->list))
-                return;
-        jobs->ticking = loop_timer_arm(jobs->tick, TICK) >= 0;
 }
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret) {
@@ -124,24 +117,6 @@ void jobs_done(void *data, const struct backend_result *result) {
         const struct jobs *jobs = data;
 
         tasks_done(&jobs->tasks, result);
-}
-
-struct job *jobs_find(const struct jobs *jobs, uid_t uid, const char *name) {
-        struct job *job;
-
-        list_for_each(job, &jobs->list, link)
-                if (job->open && job->uid == uid && strcmp(job->name, name) == 0)
-                        return job;
-        return NULL;
-}
-
-int job_check_token(const struct job *job, const struct token *token, struct refusal *refusal) {
-        if (token_equal(&job->token, token))
-                return 0;
-        return refuse(refusal, WIRE__CODE__DENIED,
-                      "job '%s' of uid %u has another token than this process, or only one of them has one: "
-                      "set the token of the job's other members, or choose another name",
-                      job->name, (unsigned)job->uid);
 }
 
 int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *refusal) {

@@ -17,21 +17,20 @@ void job_interrupt(struct job *job);
 /* The only writers of these states. */
 void job_set_state(struct job *job, enum job_state state);
 void member_set_state(struct member *member, enum member_state state);
-void part_set_state(struct plan_part *part, enum plan_part_state state);
 
-struct member *job_member(const struct job *job, uint64_t id);
+struct member *member_of_id(const struct job *job, uint64_t id);
 /* One that no member of this job has, or has had as far as it is known. */
 uint64_t job_next_id(struct job *job);
 /* A member that is in no list yet. 0, QUOTA with *refusal, or -ENOMEM. */
-int job_new_member(struct job *job, struct member **ret, struct refusal *refusal);
-void job_free_member(struct member *member);
+int member_new(struct job *job, struct member **ret, struct refusal *refusal);
+void member_free(struct member *member);
 /* A join that came to nothing: the refusal is the end of the member. */
-void job_answer_join(struct member *member, const struct refusal *refusal);
+void member_answer_join(struct member *member, const struct refusal *refusal);
 
 /* What the job's machine has decided; see machine.h. */
 void job_act(struct job *job, const struct action *action);
 void job_place(struct job *job, const struct action *action); /* a place in the generation that begins */
-void job_refused(struct job *job, uint64_t member, enum job_end end, const struct refusal *refusal);
+void member_refused(struct job *job, uint64_t member, enum job_end end, const struct refusal *refusal);
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end);
 void job_ended(struct job *job, enum job_end end);
 void job_entered(struct job *job, const struct action *action); /* the places are complete */
@@ -46,11 +45,5 @@ int job_check_token(const struct job *job, const struct token *token, struct ref
 struct job *jobs_find(const struct jobs *jobs, uid_t uid, const char *name);
 /* Whether all of its members come back to the daemon that follows this one. */
 bool job_returns(const struct job *job);
-/* plan.c: ends a description with an arena that the member has from a former daemon; the plan is agreed. *fd
- * is -1 once it is taken over. */
-int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal);
-/* operation.c: the same of a staging memory. */
-int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);
-
 /* Keeps looking at deadlines and stalls while there is a job. */
 void jobs_watch(struct jobs *jobs);

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "job/machine/takeover.h"
 #include "job/plan/plan.h"
+#include "job/restart/takeover.h"
 #include "job/watch/waits.h"
 #include "session/private.h"
 

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
-#include "job/machine/takeover.h"
+#include "job/restart/takeover.h"
 #include "session/private.h"
 
 /* The caller's own job goes before other users' of that name, and an open one before one that is over. */
@@ -81,7 +81,7 @@ static int control_evict(const struct session *session, struct job *job, const W
         if (!control->has_rank || control->rank >= job_world(job))
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s' has no rank %u; its ranks are 0 to %u",
                               job->name, control->rank, job_world(job) - 1);
-        member = job_member_of_rank(job, control->rank);
+        member = member_of_rank(job, control->rank);
         if (member == NULL)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s': rank %u is on another node; give the order to the gradsyncd there",

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of members that come back after a restart of the daemon. */
 #include "base/clock.h"
-#include "job/machine/takeover.h"
+#include "job/rejoin.h"
+#include "job/restart/takeover.h"
 #include "session/private.h"
 
 static struct job_rejoin rejoin_request(struct session *session, const struct request *request,

@@ -113,7 +113,7 @@ def test_one_has_heard_of_the_next_generation(daemon, pair, peers, newest_first)
     """The daemon was killed while it told of a generation: void if it was a new one for who was told, else
     not, whichever of them comes back first.
 
-    Planted: a member that is one generation behind those who are back already is refused (takeover.c).
+    Planted: a member that is one generation behind those who are back already is refused (rejoin.c).
     """
     served = daemon()
     old = pair(served)

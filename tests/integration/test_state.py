@@ -229,7 +229,7 @@ def test_one_that_says_it_brought_less(kept, pair, peers):
     """All had brought all of a step that is committed: one that says otherwise is told no results, and takes
     the state.
 
-    Planted: it is told them (takeover.c).
+    Planted: it is told them (verdict.c).
     """
     old = pair(kept)
     reduce_all(kept, old)

@@ -8,7 +8,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-#include "job/machine/takeover.h"
+#include "job/rejoin.h"
 
 #define SMALL 16384u /* bytes: more than a forming job of two members takes */
 #define SLACK 32u    /* what an allocator rounds up to, at most */

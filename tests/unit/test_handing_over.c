@@ -3,7 +3,8 @@
  * in which order. */
 #include "elastic_fixture.h"
 
-#include "job/machine/takeover.h"
+#include "job/rejoin.h"
+#include "job/restart/takeover.h"
 
 static void all_return(struct fixture *f, uint32_t world) {
         for (uint32_t rank = 0; rank < world; rank++)

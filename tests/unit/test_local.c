@@ -47,8 +47,8 @@ static void arrays_are_of_those_who_are_here(void **state) {
         assert_ptr_equal(job->local[0], f->member[1]);
         assert_ptr_equal(job->local[1], f->member[3]);
         assert_int_equal(f->member[3]->local, 1);
-        assert_ptr_equal(job_member_of_rank(job, 3), f->member[3]);
-        assert_null(job_member_of_rank(job, 4));
+        assert_ptr_equal(member_of_rank(job, 3), f->member[3]);
+        assert_null(member_of_rank(job, 4));
 }
 
 /* Without an engine there would be a sum of two members, for five. */

@@ -55,6 +55,8 @@ struct operation {
 int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct refusal *refusal);
 int staging_attach(struct member *member, struct refusal *refusal);
 void staging_deinit(struct staging *staging);
+/* The member has it from a former daemon. *fd is -1 once it is taken over. */
+int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);
 
 /* A member calls. The answer comes through events. 0, or a code with *refusal. */
 int operation_call(struct member *member, uint32_t request, const struct operation_request *call,

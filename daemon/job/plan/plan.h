@@ -100,6 +100,10 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
 int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal);
 
 /* For the rest of the job layer. */
+void part_set_state(struct plan_part *part, enum plan_part_state state); /* its only writer */
+/* Ends a description with an arena that the member has from a former daemon; the plan is agreed. *fd is -1
+ * once it is taken over. */
+int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal);
 /* The record's list of pids, after it was made and in each new generation. */
 void plan_record_members(struct job *job);
 void plan_expire(struct plan *plan, uint64_t now); /* answers whose deadline for the agreement has come */

@@ -46,25 +46,8 @@ struct takeover {
         struct returned part[]; /* one for each place */
 };
 
-struct job_rejoin {
-        struct job_join join; /* who it is, and what it had asked for; its rank and slot there are those that
-                                 it has */
-        bool asked_rank, asked_slot;
-        uint32_t generation, world, next_plan;
-        uint64_t stable; /* its member id */
-        uint64_t wait;   /* us */
-        uint64_t operations;
-        bool operation_failed, orderly, resumed, history;
-        bool ended, has_lost;
-        uint32_t lost;
-};
-
-/* The member is back in its place, and *ret is what it tells the rest for. 0, a code with *refusal, or a
- * negative errno. */
-int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret,
-                struct refusal *refusal);
-/* The rest: each plan after its description, the staging memory, the end. *fd is -1 once it is taken over.
- * STATE if the member is not on its way back. */
+/* What a member tells once it is back: each plan after its description, the staging memory, the end. *fd is -1
+ * once it is taken over. STATE if the member is not on its way back. */
 int takeover_plan(struct member *member, const Wire__RejoinPlan *plan, int *fd, struct refusal *refusal);
 int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);
 int takeover_told(struct member *member, struct refusal *refusal);
@@ -83,13 +66,12 @@ int takeover_check_join(const struct job *job, const struct membership_request *
 /* Nobody has this rank, though the job has formed. */
 bool takeover_is_vacant(const struct job *job, uint32_t rank);
 bool takeover_is_back(const struct job *job, uint32_t rank);
-/* Tells the machine once nobody else has to be waited for. */
-void takeover_advance(struct job *job);
-/* What the machine has decided about a step of the former daemon. */
-void takeover_committed(struct plan *plan);
-void takeover_voided(struct plan *plan);
-void takeover_check(struct job *job, uint64_t now);
-/* The new generation is decided, and nobody has heard of it yet: tells members what they have missed, and
- * finds out whether anything is void. `before` is the number of former ranks. */
-void takeover_resolve(struct job *job, uint32_t before);
+/* Somebody still has to come, and may; somebody is here and has not told all. */
+bool takeover_any_expected(const struct job *job);
+bool takeover_any_telling(const struct job *job);
+bool takeover_is_telling(const struct job *job, uint32_t rank);
+/* A part that a member has dropped before it came. */
+void takeover_drop_part(struct plan *plan, uint32_t rank);
+/* What its machine knows of a member's state: no more than whether it has any. */
+struct tag takeover_tag(const struct job *job, bool history);
 struct takeover *takeover_free(struct takeover *takeover);

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A member of a job: made, found, refused, and freed with all that it has. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "gradsync.pb-c.h"
+#include "job/private.h"
+
+const char *cause_text(uint32_t cause) {
+        switch (cause) {
+        case WIRE__CAUSE__EXITED: return "its process ended";
+        case WIRE__CAUSE__CLOSED: return "it closed its connection";
+        case WIRE__CAUSE__EVICTED: return "it was evicted";
+        case WIRE__CAUSE__SUPERSEDED: return "a newer incarnation of the job has started";
+        case WIRE__CAUSE__SHUTDOWN: return "gradsyncd is stopping";
+        case WIRE__CAUSE__RESTARTED: return "gradsyncd was restarted";
+        default: return "unknown cause";
+        }
+}
+
+void member_set_state(struct member *member, enum member_state state) {
+        assert(state != MEMBER_JOINING && member->state != MEMBER_LEFT);
+        member->state = state;
+}
+
+int member_new(struct job *job, struct member **ret, struct refusal *refusal) {
+        struct member *member = calloc(1, sizeof(*member));
+        int r;
+
+        if (member == NULL)
+                return -ENOMEM;
+        r = charge_take(&member->self, job->table->config.accounts, job->uid, ACCOUNT_BYTES, sizeof(*member),
+                        refusal);
+        if (r != 0) {
+                free(member);
+                return r;
+        }
+        member->job = job;
+        list_init(&member->link);
+        list_init(&member->owner_link);
+        *ret = member;
+        return 0;
+}
+
+void member_free(struct member *member) {
+        list_remove(&member->link);
+        list_remove(&member->owner_link);
+        staging_deinit(&member->staging);
+        memories_release(member);
+        charge_release(&member->self);
+        free(member);
+}
+
+struct member *member_of_id(const struct job *job, uint64_t id) {
+        struct member *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->id == id)
+                        return member;
+        return NULL;
+}
+
+struct member *member_of_rank(const struct job *job, uint32_t rank) {
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (job->local[local]->rank == rank)
+                        return job->local[local];
+        return NULL;
+}
+
+bool member_waits(const struct member *member) {
+        return member->spare && member->state == MEMBER_JOINING &&
+               membership_waits(machine_membership(&member->job->machine), member->id);
+}
+
+/* A join that came to nothing: the refusal is the end of the member. */
+void member_answer_join(struct member *member, const struct refusal *refusal) {
+        member->job->table->config.events->refused(member, member->join_request, refusal);
+        member->owner = NULL;
+        member_free(member);
+}
+
+/* A newer process has its rank. It is no member any more, and its session ends. */
+static void member_fence(struct member *member, const struct refusal *refusal) {
+        if (member->owner == NULL)
+                return;
+        member->job->table->config.events->evict(member, refusal);
+        list_remove(&member->owner_link);
+        member->owner = NULL;
+        member_set_state(member, MEMBER_LOST);
+}
+
+void member_refused(struct job *job, uint64_t id, enum job_end end, const struct refusal *refusal) {
+        struct member *member = member_of_id(job, id);
+
+        if (member == NULL || end == JOB_END_NONE)
+                return; /* who has left or is lost knows it */
+        if (member->state == MEMBER_JOINING)
+                member_answer_join(member, refusal);
+        else if (end == JOB_END_FENCED)
+                member_fence(member, refusal);
+}
+
+int member_check(const struct member *member, struct refusal *refusal) {
+        const struct job *job = member->job;
+        const struct membership_loss *loss = &job->loss;
+
+        if (job->state == JOB_FORMING)
+                return refuse(refusal, WIRE__CODE__STATE, "job '%s' has not formed yet", job->name);
+        if (member->state == MEMBER_JOINING)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "job '%s': pid %d has no place in it yet; wait for the answer to its join",
+                              job->name, (int)member->pid);
+        if (job->state == JOB_REPLACING)
+                return refuse_for(refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid,
+                                  "%s; call again in the next generation", job->loss_text);
+        if (job->state == JOB_LOST)
+                return refuse_for(refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
+                                  "%s; leave the job and join it anew", job->loss_text);
+        return 0;
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Members that come back after a restart of the daemon: their job is made anew, with their places in it. */
+#include "job/rejoin.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "job/private.h"
+#include "job/restart/takeover.h"
+
+#define MOST_WAIT (UINT64_C(3600) * USEC_PER_SEC)
+#define MOST_GENERATIONS (UINT32_C(1) << 31) /* those that follow are counted from there on */
+#define MOST_OPERATIONS (UINT64_C(1) << 62)  /* the same of operations */
+/* Of a member: those of its job that come later are counted from the highest on. */
+#define MOST_ID (UINT64_C(1) << 48)
+
+static int rejoin_check_claims(const struct job_rejoin *rejoin, struct refusal *refusal) {
+        const struct membership_request *wish = &rejoin->join.membership;
+        const char *name = rejoin->join.name;
+
+        if (rejoin->generation == 0 || rejoin->generation >= MOST_GENERATIONS)
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': there is no generation %u", name,
+                              rejoin->generation);
+        if (rejoin->world == 0 || rejoin->world > wish->max_world || wish->rank >= rejoin->world)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s': rank %u of %u, in a job of at most %u, is no place", name,
+                              wish->rank, rejoin->world, wish->max_world);
+        if (wish->slot >= wish->max_world)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s': local rank %u, in a job of at most %u, is no place", name,
+                              wish->slot, wish->max_world);
+        if (rejoin->operations >= MOST_OPERATIONS)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s': %" PRIu64 " operations cannot have ended", name, rejoin->operations);
+        if (rejoin->stable == 0 || rejoin->stable >= MOST_ID)
+                return refuse(refusal, WIRE__CODE__INVALID, "job '%s': %" PRIu64 " is no member id", name,
+                              rejoin->stable);
+        return 0;
+}
+
+/* A member that is not here yet: what is lost, and never was, looks alike to everybody else. */
+static int add_absent(struct job *job, uint32_t rank, struct refusal *refusal) {
+        struct member *member;
+        int r = member_new(job, &member, refusal);
+
+        if (r != 0)
+                return r;
+        member_set_state(member, MEMBER_LOST);
+        member->id = job_next_id(job);
+        member->rank = member->local = member->local_rank = rank;
+        member->has_rank = true;
+        list_append(&job->members, &member->link);
+        job->local[rank] = member;
+        return 0;
+}
+
+static void remove_absent(struct job *job) {
+        struct member *member, *spare;
+
+        list_for_each_safe(member, spare, &job->members, link)
+                if (member->owner == NULL)
+                        member_free(member);
+}
+
+/* Gives a job without members the places of the former generation. */
+static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
+        const struct jobs_config *config = &job->table->config;
+        uint64_t wait = rejoin->wait < MOST_WAIT ? rejoin->wait : MOST_WAIT, now = clock_now();
+        size_t size = sizeof(struct takeover) + rejoin->world * sizeof(struct returned);
+        struct takeover *takeover = calloc(1, size);
+        int r;
+
+        if (takeover == NULL)
+                return -ENOMEM;
+        r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES, size, refusal);
+        if (r == 0)
+                r = machine_reserve(job, rejoin->world + job->machine.node.n, 0, refusal);
+        for (uint32_t rank = 0; rank < rejoin->world && r == 0; rank++)
+                r = add_absent(job, rank, refusal);
+        if (r == 0) /* last: who comes to a job that could not be taken back must not wait for anybody */
+                r = machine_expect(job, rejoin->world, refusal);
+        if (r != 0) {
+                remove_absent(job);
+                takeover_free(takeover);
+                return r;
+        }
+        takeover->generation = rejoin->generation;
+        takeover->first = rejoin->join.membership;
+        takeover->deadline = now + wait;
+        job->takeover = takeover;
+        job_set_state(job, JOB_REPLACING);
+        job->generation = rejoin->generation;
+        job->max_world = rejoin->join.membership.max_world;
+        job->world = job->n_local = rejoin->world; /* all of its places are of this node */
+        job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
+        job->interrupted = now;
+        snprintf(job->loss_text, sizeof(job->loss_text), "job '%s': gradsyncd was restarted", job->name);
+        return 0;
+}
+
+/* What came to this daemon first were processes that are new in the job: they wait for a place in it, like
+ * any that comes later. */
+static int rejoin_convert(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
+        struct member *member, *spare;
+        struct refusal why;
+        int r = rejoin_begin(job, rejoin, refusal);
+
+        if (r == 0)
+                return 0;
+        refuse(&why, WIRE__CODE__QUOTA,
+               "job '%s' cannot be taken back after a restart of gradsyncd; join it again", job->name);
+        list_for_each_safe(member, spare, &job->members, link) {
+                machine_gone(job, member->id, WIRE__CAUSE__RESTARTED);
+                member_answer_join(member, &why);
+        }
+        return r;
+}
+
+/* Whether somebody who knows of this generation and world belongs to the job that is being taken back: of a
+ * change, not all need to have heard. */
+static bool rejoin_agrees(const struct job *job, const struct job_rejoin *rejoin) {
+        uint32_t known = job->takeover->generation, told = rejoin->generation;
+
+        return rejoin->world == job->world &&
+               (told == known || told + 1 == known || (told == known + 1 && takeover_is_awaiting(job)));
+}
+
+static int rejoin_stale(const struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
+        return refuse(refusal, WIRE__CODE__STALE,
+                      "job '%s' has gone on without this process: it is in incarnation %" PRIu64
+                      ", generation %u, of %u members; "
+                      "this process knows of %" PRIu64 ", %u, of %u. Join it anew",
+                      job->name, job->incarnation, job->generation, job->world,
+                      rejoin->join.membership.incarnation, rejoin->generation, rejoin->world);
+}
+
+/* The job to which the member belongs; it is made if nobody has come before. */
+static int rejoin_find_job(struct jobs *jobs, const struct job_rejoin *rejoin, struct job **ret,
+                           struct refusal *refusal) {
+        uint64_t incarnation = rejoin->join.membership.incarnation;
+        struct job *job = *ret;
+        int r;
+
+        if (job != NULL && job->incarnation > incarnation)
+                return rejoin_stale(job, rejoin, refusal);
+        if (job != NULL && (job->incarnation < incarnation ||
+                            (job->takeover != NULL && rejoin->generation > job->takeover->generation + 1))) {
+                job_end(job, WIRE__CAUSE__SUPERSEDED);
+                job = NULL;
+        }
+        if (job != NULL && job->state == JOB_FORMING)
+                r = rejoin_convert(job, rejoin, refusal);
+        else if (job != NULL)
+                r = job->takeover != NULL && rejoin_agrees(job, rejoin) ? 0
+                                                                        : rejoin_stale(job, rejoin, refusal);
+        else {
+                r = job_new(jobs, &rejoin->join, &job, refusal);
+                if (r != 0)
+                        return r;
+                r = rejoin_begin(job, rejoin, refusal);
+                if (r != 0)
+                        job_free(job);
+        }
+        *ret = job;
+        return r;
+}
+
+static int rejoin_check_place(const struct job *job, const struct job_rejoin *rejoin,
+                              struct refusal *refusal) {
+        const struct membership_request *wish = &rejoin->join.membership, *first = &job->takeover->first;
+
+        if (wish->min_world != first->min_world || wish->max_world != first->max_world)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "job '%s' is one of %u to %u members, rank %u says %u to %u", job->name,
+                              first->min_world, first->max_world, wish->rank, wish->min_world,
+                              wish->max_world);
+        if (!takeover_is_vacant(job, wish->rank))
+                return refuse_for(refusal, WIRE__CODE__RANK_TAKEN, wish->rank,
+                                  (int32_t)job->local[wish->rank]->pid, "job '%s': rank %u is held by pid %d",
+                                  job->name, wish->rank, (int)job->local[wish->rank]->pid);
+        if (job->takeover->part[wish->rank].here)
+                return refuse(refusal, WIRE__CODE__STALE,
+                              "job '%s': rank %u has come back once and was lost again", job->name,
+                              wish->rank);
+        return 0;
+}
+
+static const struct membership_request *wish_of(const struct job *job, uint64_t member) {
+        const struct node *node = &job->machine.node;
+
+        for (uint32_t i = 0; i < node->n; i++)
+                if (node->member[i].request.member == member)
+                        return &node->member[i].request;
+        return NULL;
+}
+
+static int rejoin_check_wait(const struct member *member, const struct membership_request *wish, uint64_t now,
+                             struct refusal *refusal) {
+        if (wish->timeout == 0 || now < member->joined + wish->timeout)
+                return 0;
+        return refuse(refusal, WIRE__CODE__TIMEOUT,
+                      "job '%s' goes on after a restart of gradsyncd, and not all of its members have come "
+                      "back within %.1f s",
+                      member->job->name, (double)wish->timeout / 1e6);
+}
+
+/* Processes that are new in the job: refuses those that ask for what they cannot have now that somebody is
+ * back, and those that have waited long enough for the others' return. */
+static void rejoin_check_joins(struct job *job, uint64_t now) {
+        struct member *member, *spare;
+        struct refusal refusal;
+
+        list_for_each_safe(member, spare, &job->members, link) {
+                const struct membership_request *wish =
+                        member->state == MEMBER_JOINING ? wish_of(job, member->id) : NULL;
+
+                if (wish == NULL || (takeover_check_join(job, wish, &refusal) == 0 &&
+                                     rejoin_check_wait(member, wish, now, &refusal) == 0))
+                        continue;
+                machine_gone(job, member->id, WIRE__CAUSE__RESTARTED);
+                member_answer_join(member, &refusal);
+                loop_defer(job->table->config.loop, &job->settle);
+        }
+}
+
+static struct membership_request request_of(const struct job *job, const struct job_rejoin *rejoin) {
+        struct membership_request request = rejoin->join.membership;
+
+        request.member = job->local[request.rank]->id;
+        request.pid = (int32_t)rejoin->join.pid;
+        request.has_rank = rejoin->asked_rank;
+        request.has_slot = rejoin->asked_slot;
+        return request;
+}
+
+/* The verdict is found already: the place is this member's while it tells the rest. */
+static int rejoin_take_late(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
+        struct membership_request request = request_of(job, rejoin);
+        struct tag tag = takeover_tag(job, rejoin->history);
+
+        request.returns = true;
+        return machine_return(job, &request, &tag, refusal);
+}
+
+static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) {
+        const struct membership_request *wish = &rejoin->join.membership;
+        struct takeover *takeover = job->takeover;
+        struct member *member = job->local[wish->rank];
+        struct returned *part = &takeover->part[wish->rank];
+
+        if (rejoin->stable > job->last_id)
+                job->last_id = rejoin->stable;
+        member_set_state(member, MEMBER_ACTIVE);
+        member->stable = rejoin->stable;
+        member->local_rank = wish->slot;
+        member->pid = rejoin->join.pid;
+        member->client = rejoin->join.client;
+        member->returns = rejoin->join.returns;
+        member->joined = clock_now();
+        member->next_plan = rejoin->next_plan;
+        member->owner = rejoin->join.owner;
+        snprintf(member->program, sizeof(member->program), "%s", rejoin->join.program);
+        list_append(rejoin->join.owner_members, &member->owner_link);
+        if (rejoin->generation > takeover->generation)
+                takeover->generation = job->generation = rejoin->generation;
+        *part = (struct returned){
+                .here = true,
+                .history = rejoin->history,
+                .word = { .generation = rejoin->generation,
+                          .orderly = rejoin->orderly,
+                          .resumed = rejoin->resumed },
+                .request = request_of(job, rejoin),
+                .operation_failed = rejoin->operation_failed,
+                .next_plan = rejoin->next_plan,
+                .operations = rejoin->operations,
+        };
+        takeover->ended |= rejoin->ended;
+        job->history |= rejoin->history;
+        if (rejoin->has_lost && rejoin->lost < job->world)
+                takeover_forget(job, rejoin->lost);
+        if (takeover_is_awaiting(job))
+                rejoin_check_joins(job, clock_now());
+}
+
+int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret,
+                struct refusal *refusal) {
+        struct job *job = jobs_find(jobs, rejoin->join.uid, rejoin->join.name);
+        int r = rejoin_check_claims(rejoin, refusal);
+
+        if (r == 0 && jobs->gate == GATE_STOPPING)
+                r = refuse(refusal, WIRE__CODE__DAEMON_LOST,
+                           "gradsyncd is stopping and takes no more members");
+        if (r == 0 && job != NULL)
+                r = job_check_token(job, rejoin->join.token, refusal);
+        if (r == 0)
+                r = rejoin_find_job(jobs, rejoin, &job, refusal);
+        if (r == 0)
+                r = rejoin_check_place(job, rejoin, refusal);
+        if (r == 0 && !takeover_is_awaiting(job))
+                r = rejoin_take_late(job, rejoin, refusal);
+        if (r != 0)
+                return r;
+        rejoin_take_place(job, rejoin);
+        *ret = job->local[rejoin->join.membership.rank];
+        (*ret)->join_request = rejoin->join.request;
+        loop_defer(job->table->config.loop, &job->settle);
+        jobs_watch(jobs);
+        return 0;
+}
+
+void rejoin_check(struct job *job, uint64_t now) {
+        struct refusal refusal;
+
+        if (job->takeover == NULL || job->state == JOB_LOST)
+                return;
+        if (takeover_is_awaiting(job))
+                rejoin_check_joins(job, now);
+        if (takeover_is_awaiting(job) && !takeover_any_expected(job))
+                loop_defer(job->table->config.loop, &job->settle);
+        if (now < job->takeover->deadline)
+                return;
+        for (uint32_t rank = 0; rank < job->world; rank++) {
+                if (!takeover_is_telling(job, rank))
+                        continue;
+                refuse_for(&refusal, WIRE__CODE__TIMEOUT, rank, (int32_t)job->local[rank]->pid,
+                           "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not "
+                           "told of its plans in time",
+                           job->name, rank, (int)job->local[rank]->pid);
+                job->table->config.events->evict(job->local[rank], &refusal);
+        }
+}

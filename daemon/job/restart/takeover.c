@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who is awaited after a restart of the daemon, and what those who are back tell. See takeover.h. */
+#include "job/restart/takeover.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "job/plan/plan.h"
+#include "job/private.h"
+
+#define MOST_EMPTY (UINT64_C(60) * USEC_PER_SEC)
+
+struct takeover *takeover_free(struct takeover *takeover) {
+        if (takeover == NULL)
+                return NULL;
+        charge_release(&takeover->charge);
+        free(takeover);
+        return NULL;
+}
+
+int takeover_check_join(const struct job *job, const struct membership_request *wish,
+                        struct refusal *refusal) {
+        const struct membership_request *first = &job->takeover->first;
+
+        if (wish->min_world != first->min_world || wish->max_world != first->max_world)
+                return refuse(
+                        refusal, WIRE__CODE__INVALID,
+                        "job '%s' is one of %u to %u members, and goes on after a restart of gradsyncd; "
+                        "this member asks for %u to %u: give all of them the same world size",
+                        job->name, first->min_world, first->max_world, wish->min_world, wish->max_world);
+        if (wish->has_rank && wish->rank < job->world && takeover_is_back(job, wish->rank))
+                return refuse_for(
+                        refusal, WIRE__CODE__RANK_TAKEN, wish->rank, (int32_t)job->local[wish->rank]->pid,
+                        "job '%s' goes on after a restart of gradsyncd, and its rank %u is held by pid %d",
+                        job->name, wish->rank, (int)job->local[wish->rank]->pid);
+        return 0;
+}
+
+/* A process that is new in the job has come for this rank. */
+static bool takeover_is_claimed(const struct job *job, uint32_t rank) {
+        const struct member *member;
+
+        list_for_each(member, &job->members, link)
+                if (member->state == MEMBER_JOINING && member->has_rank && member->rank == rank)
+                        return true;
+        return false;
+}
+
+/* What its machine knows of a member's state: no more than whether it has any. */
+struct tag takeover_tag(const struct job *job, bool history) {
+        if (!history)
+                return (struct tag){ 0 };
+        return (struct tag){ .incarnation = job->incarnation,
+                             .generation = job->takeover->generation,
+                             .step = 1 };
+}
+
+/* What a member tells after REJOINED, until it has told everything. */
+static int check_telling(const struct member *member, struct refusal *refusal) {
+        const struct job *job = member->job;
+
+        if (job->takeover != NULL && member->state == MEMBER_ACTIVE &&
+            !job->takeover->part[member->rank].word.told)
+                return 0;
+        return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' is not on its way back into it",
+                      member->rank, job->name);
+}
+
+int takeover_plan(struct member *member, const Wire__RejoinPlan *plan, int *fd, struct refusal *refusal) {
+        int r = check_telling(member, refusal);
+
+        return r != 0 ? r : plan_return(member, plan, fd, refusal);
+}
+
+int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal) {
+        int r = check_telling(member, refusal);
+
+        return r != 0 ? r : staging_return(member, bytes, fd, refusal);
+}
+
+/* A part that a member has dropped before it came. */
+void takeover_drop_part(struct plan *plan, uint32_t rank) {
+        if (plan->part[rank].state != PART_NONE || plan->ordinal >= plan->job->takeover->part[rank].next_plan)
+                return;
+        part_set_state(&plan->part[rank], PART_DROPPED);
+        plan->dropped = true;
+}
+
+/* The verdict is found already: it must be this member's as well. */
+static int return_late(struct member *member, struct refusal *refusal) {
+        struct job *job = member->job;
+        struct plan *plan;
+
+        list_for_each(plan, &job->plans, link)
+                if (plan->part[member->local].state == PART_MAPPED &&
+                    plan->part[member->local].said_step != plan->step)
+                        return refuse(refusal, WIRE__CODE__STALE,
+                                      "job '%s' goes on after step %" PRIu64
+                                      " of plan %u, which rank %u (pid %d) knows of %" PRIu64
+                                      " only: it has come back too late; join anew",
+                                      job->name, plan->step, plan->ordinal, member->rank, (int)member->pid,
+                                      plan->part[member->local].said_step);
+        list_for_each(plan, &job->plans, link)
+                takeover_drop_part(plan, member->local);
+        job->takeover->voided = true; /* the verdict was found without its word */
+        return 0;
+}
+
+int takeover_told(struct member *member, struct refusal *refusal) {
+        struct job *job = member->job;
+        int r = check_telling(member, refusal);
+
+        if (r == 0 && !takeover_is_awaiting(job))
+                r = return_late(member, refusal);
+        if (r != 0)
+                return r;
+        job->takeover->part[member->rank].word.told = true;
+        loop_defer(job->table->config.loop, &job->settle);
+        return 0;
+}
+
+bool takeover_is_awaiting(const struct job *job) {
+        return job->takeover != NULL && !job->takeover->restored;
+}
+
+bool takeover_is_back(const struct job *job, uint32_t rank) {
+        return job->takeover->part[rank].here && job->local[rank]->owner != NULL;
+}
+
+bool takeover_is_vacant(const struct job *job, uint32_t rank) {
+        const struct membership *m = machine_membership(&job->machine);
+
+        return takeover_is_awaiting(job) ? !takeover_is_back(job, rank) : rank < m->n && m->member[rank].lost;
+}
+
+/* Members that are here and have not told all; those who are gone again are nobody's concern. */
+bool takeover_is_telling(const struct job *job, uint32_t rank) {
+        return takeover_is_back(job, rank) && !job->takeover->part[rank].word.told;
+}
+
+static bool is_empty(const struct job *job) {
+        for (uint32_t rank = 0; rank < job->world; rank++)
+                if (job->local[rank]->owner != NULL)
+                        return false;
+        return true;
+}
+
+/* Whether the holder of this place may still come: a job that nobody is in is not kept for long. */
+static bool takeover_is_expected(const struct job *job, uint32_t rank) {
+        const struct takeover *takeover = job->takeover;
+        uint64_t now = clock_now();
+
+        return takeover_is_awaiting(job) && !takeover->part[rank].here && !takeover->part[rank].forgotten &&
+               now < takeover->deadline && !(is_empty(job) && now >= job->interrupted + MOST_EMPTY) &&
+               !takeover_is_claimed(job, rank);
+}
+
+bool takeover_any_expected(const struct job *job) {
+        for (uint32_t rank = 0; rank < job->world; rank++)
+                if (takeover_is_expected(job, rank))
+                        return true;
+        return false;
+}
+
+bool takeover_any_telling(const struct job *job) {
+        for (uint32_t rank = 0; rank < job->world; rank++)
+                if (takeover_is_telling(job, rank))
+                        return true;
+        return false;
+}
+
+bool takeover_busy(const struct job *job) {
+        if (job->takeover == NULL || job->state == JOB_LOST) /* to that one nobody comes back any more */
+                return false;
+        return takeover_any_telling(job) || (is_empty(job) && takeover_any_expected(job));
+}
+
+bool takeover_forget(struct job *job, uint32_t rank) {
+        if (job->takeover == NULL || !takeover_is_expected(job, rank))
+                return false;
+        job->takeover->part[rank].forgotten = true;
+        loop_defer(job->table->config.loop, &job->settle);
+        return true;
+}
