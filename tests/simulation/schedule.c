@@ -109,6 +109,7 @@ void proc_start(uint32_t proc) {
 struct coordinator *serving(uint32_t *ret_proc) {
         struct coordinator *found = NULL;
 
+        *ret_proc = 0;
         for (uint32_t i = 0; i < w.n_candidates; i++) {
                 struct coordinator *c = &w.proc[i].coordinator;
 
@@ -527,7 +528,7 @@ static void make_plan(void) {
 static void make_world(void) {
         uint32_t members = 0;
 
-        w.n_procs = 1 + rnd(4);
+        w.n_procs = rnd(12) > 0 ? 1 + rnd(4) : 5 + rnd(MAX_PROCS - 4);
         w.n_candidates = w.n_procs >= 3 && rnd(2) == 0 ? 3 : 1;
         for (uint32_t i = 0; i < w.n_procs; i++) {
                 bool apart = w.n_candidates == 1 && w.n_procs > 1 && i == 0 && rnd(3) == 0;

@@ -13,7 +13,7 @@
 #include "rendezvous/node.h"
 #include "rendezvous/words.h"
 
-#define MAX_PROCS 5u
+#define MAX_PROCS 8u
 #define MAX_TRAINERS 3u
 #define MAX_ITEMS 4u
 #define MAX_COMMS 128u
