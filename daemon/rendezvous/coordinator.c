@@ -12,9 +12,9 @@ size_t coordinator_bytes(const struct coordinator_config *config) {
         const struct room *room = &config->room;
 
         return room->members * (sizeof(struct message_member) + sizeof(struct membership_member)) +
-               config->n_texts * sizeof(struct coordinator_refusal) +
-               config->n_nodes * sizeof(struct reporter) +
-               room->tracks * (config->n_nodes * sizeof(struct track_report) + 2 * sizeof(uint64_t));
+               config->n_texts * sizeof(struct coordinator_refusal) + room->nodes * sizeof(struct reporter) +
+               room->tracks * (room->nodes * sizeof(struct track_report) + 3 * sizeof(uint64_t)) +
+               nodeset_words(room->nodes) * (3 + TENURE_SETS + 2 * (size_t)room->nodes) * sizeof(uint64_t);
 }
 
 static void coordinator_lay_out(struct coordinator *c, const struct room *room) {
@@ -26,31 +26,48 @@ static void coordinator_lay_out(struct coordinator *c, const struct room *room) 
         place = (void *)(c->seat + room->members);
         c->refused = (void *)(place + room->members);
         c->node = (void *)(c->refused + c->config.n_texts);
-        c->track = (void *)(c->node + c->config.n_nodes);
-        c->stop = (void *)(c->track + c->config.n_nodes * room->tracks);
+        c->track = (void *)(c->node + room->nodes);
+        c->stop = (void *)(c->track + room->nodes * room->tracks);
         c->verdict = c->stop + room->tracks;
+        c->highest = c->verdict + room->tracks;
+        c->set = (struct nodeset){ c->highest + room->tracks, nodeset_words(room->nodes) };
+        c->lost = (struct nodeset){ c->set.word + c->set.words, c->set.words };
+        c->links = (struct nodeset){ c->lost.word + c->set.words, c->set.words };
+        c->nodes = c->links.word + c->set.words;
+        tenure_move(&c->tenure, c->nodes + 2 * (size_t)room->nodes * c->set.words, room->nodes);
         membership_move(&c->membership, place, n_places);
 }
 
 void coordinator_hear_anew(struct coordinator *c) {
-        memset(c->node, 0, c->config.n_nodes * sizeof(*c->node));
-        memset(c->track, 0, c->config.n_nodes * c->config.room.tracks * sizeof(*c->track));
+        const struct room *room = &c->config.room;
+
+        memset(c->node, 0, room->nodes * sizeof(*c->node));
+        memset(c->track, 0, (size_t)room->nodes * room->tracks * sizeof(*c->track));
+        memset(c->nodes, 0, 2 * (size_t)room->nodes * c->set.words * sizeof(*c->nodes));
 }
 
 void coordinator_move(struct coordinator *c, const struct room *room) {
         const struct coordinator before = *c;
 
-        assert(before.n <= room->members && before.n_tracks <= room->tracks);
+        assert(before.n <= room->members && before.n_tracks <= room->tracks &&
+               before.config.room.nodes <= room->nodes);
         coordinator_lay_out(c, room);
         coordinator_hear_anew(c);
         memcpy(c->seat, before.seat, before.n * sizeof(*c->seat));
         memcpy(c->refused, before.refused, c->config.n_texts * sizeof(*c->refused));
-        memcpy(c->node, before.node, c->config.n_nodes * sizeof(*c->node));
-        for (uint32_t node = 0; node < c->config.n_nodes; node++)
+        memcpy(c->node, before.node, before.config.room.nodes * sizeof(*c->node));
+        for (uint32_t node = 0; node < before.config.room.nodes; node++) {
                 memcpy(coordinator_track(c, node, 0), coordinator_track(&before, node, 0),
                        before.n_tracks * sizeof(*c->track));
+                nodeset_copy(coordinator_set_of(c, node), coordinator_set_of(&before, node));
+                nodeset_copy(coordinator_links_of(c, node), coordinator_links_of(&before, node));
+        }
+        nodeset_copy(c->set, before.set);
+        nodeset_copy(c->lost, before.lost);
+        nodeset_copy(c->links, before.links);
         memcpy(c->stop, before.stop, before.n_tracks * sizeof(*c->stop));
         memcpy(c->verdict, before.verdict, before.n_tracks * sizeof(*c->verdict));
+        memcpy(c->highest, before.highest, before.n_tracks * sizeof(*c->highest));
 }
 
 void coordinator_init(struct coordinator *c, const struct coordinator_config *config, uint64_t now,
@@ -60,7 +77,11 @@ void coordinator_init(struct coordinator *c, const struct coordinator_config *co
         coordinator_lay_out(c, &config->room);
         coordinator_hear_anew(c);
         memset(c->refused, 0, config->n_texts * sizeof(*c->refused));
-        memset(c->stop, 0, 2 * config->room.tracks * sizeof(*c->stop)); /* and the verdicts */
+        memset(c->stop, 0,
+               3 * config->room.tracks * sizeof(*c->stop)); /* and the verdicts, and the highest */
+        nodeset_clear(c->set);
+        nodeset_clear(c->lost);
+        nodeset_clear(c->links);
         c->out = *out;
         c->n_tracks = TRACK_STEP + 1;
         own_time_begin(&c->time, now);
@@ -72,7 +93,7 @@ void coordinator_init(struct coordinator *c, const struct coordinator_config *co
 static enum message_kind order_for(const struct coordinator *c, uint32_t node) {
         if (c->order == ORDER_END)
                 return ORDER_END;
-        if (coordinator_survivors(c) >> node & 1)
+        if (coordinator_survives(c, node))
                 return c->order;
         return c->node[node].world > 0 && !c->collecting ? ORDER_FENCE : ORDER_COLLECT;
 }
@@ -103,12 +124,11 @@ static void say_to(struct coordinator *c, uint32_t node) {
         order.stamp = c->node[node].stamp;
         order.generation = c->current;
         order.comm = c->comm;
-        order.set = c->set;
         order.history = c->history;
         order.end = end_of(c, order.kind);
         if (tells_loss(order.kind))
                 order.loss = c->loss;
-        order.links = order.kind == ORDER_END ? c->links : 0;
+        message_name_nodes(&order, c->set, order.kind == ORDER_END ? c->links : (struct nodeset){ 0 });
         memcpy(order.seq, c->cut, sizeof(order.seq));
         order.n_tracks = c->n_tracks;
         memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict,
@@ -136,6 +156,27 @@ static void say(struct coordinator *c, uint64_t now) {
                         say_to(c, node);
 }
 
+/* A survivor's part in the tally: 1 to put it in, -1 to take it out before it changes. */
+static void tally_count(struct coordinator *c, uint32_t node, uint32_t sign) {
+        const struct reporter *reporter = &c->node[node];
+        bool failing = !nodeset_empty(coordinator_links_of(c, node));
+
+        c->tally.survivors += sign;
+        c->tally.failing += failing * sign;
+        c->tally.astray += !generation_equal(reporter->comm, c->comm) * sign;
+        if (reporter->term != c->term || reporter->round != c->round || reporter->answer < ANSWER_REPORT)
+                return;
+        c->tally.answered[reporter->answer - ANSWER_REPORT] += sign;
+        c->tally.tried += (reporter->answer == ANSWER_ACK || failing) * sign;
+}
+
+static void tally_anew(struct coordinator *c) {
+        c->tally = (struct coordinator_tally){ .lost = c->tally.lost };
+        for (uint32_t node = 0; node < c->config.room.nodes; node++)
+                if (coordinator_survives(c, node))
+                        tally_count(c, node, 1);
+}
+
 void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order) {
         c->order = order;
         if (order == ORDER_RUN || order == ORDER_COLLECT)
@@ -143,28 +184,37 @@ void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind ord
         coordinator_note_loss(c);
         c->since = now;
         c->round++;
+        tally_anew(c);
         say(c, now);
 }
 
 bool coordinator_all(const struct coordinator *c, enum message_kind answer) {
-        for (uint32_t node = 0; node < c->top; node++) {
-                const struct reporter *reporter = &c->node[node];
+        return c->tally.answered[answer - ANSWER_REPORT] == c->tally.survivors;
+}
 
-                if ((coordinator_survivors(c) >> node & 1) &&
-                    (reporter->term != c->term || reporter->round != c->round || reporter->answer != answer))
-                        return false;
-        }
-        return true;
+void coordinator_set_nodes(struct coordinator *c, struct nodeset nodes) {
+        nodeset_copy(c->set, nodes);
+        nodeset_clear(c->lost);
+        c->tally.lost = 0;
+        tally_anew(c);
+}
+
+void coordinator_lose_node(struct coordinator *c, uint32_t node) {
+        if (!coordinator_survives(c, node))
+                return;
+        tally_count(c, node, -1u);
+        nodeset_add(c->lost, node);
+        c->tally.lost++;
 }
 
 /* A node without a member has been carried along for longer than a place is kept. */
 static bool empty_for_long(struct coordinator *c, uint64_t now) {
-        uint64_t full = 0;
+        struct nodeset full = NODESET_SCRATCH;
 
         for (uint32_t i = 0; i < c->n; i++)
                 if (c->seat[i].in)
-                        full |= UINT64_C(1) << c->seat[i].request.node;
-        if ((c->set & ~full) == 0) {
+                        nodeset_add(full, c->seat[i].request.node);
+        if (nodeset_within(c->set, full)) {
                 c->empty_since = 0;
                 return false;
         }
@@ -177,13 +227,17 @@ static bool empty_for_long(struct coordinator *c, uint64_t now) {
 static bool raise_stop(struct coordinator *c) {
         bool raised = false;
 
-        for (uint32_t node = 0; node < c->top; node++)
-                for (uint32_t track = 0; track < c->n_tracks && (c->set >> node & 1); track++)
-                        if (coordinator_track(c, node, track)->mark > c->stop[track]) {
-                                c->stop[track] = coordinator_track(c, node, track)->mark;
-                                raised = true;
-                        }
+        for (uint32_t track = 0; track < c->n_tracks; track++) {
+                raised |= c->highest[track] > c->stop[track];
+                c->stop[track] = c->highest[track];
+        }
         return raised;
+}
+
+static void coordinator_note_opened(struct coordinator *c, uint32_t node) {
+        for (uint32_t track = 0; track < c->n_tracks && nodeset_has(c->set, node); track++)
+                if (coordinator_track(c, node, track)->mark > c->highest[track])
+                        c->highest[track] = coordinator_track(c, node, track)->mark;
 }
 
 /* Somebody waits for whom the world has room. */
@@ -204,7 +258,9 @@ static void advance_running(struct coordinator *c, uint64_t now) {
                    !empty_for_long(c, now)) {
                 coordinator_give(c, now, ORDER_RUN); /* whoever waited has gone */
         } else if (c->order == ORDER_HOLD && coordinator_all(c, ANSWER_HELD)) {
-                memset(c->stop, 0, c->n_tracks * sizeof(*c->stop));
+                memset(c->highest, 0, c->n_tracks * sizeof(*c->highest));
+                for (uint32_t node = 0; node < c->top; node++)
+                        coordinator_note_opened(c, node);
                 raise_stop(c);
                 coordinator_give(c, now, ORDER_STOP);
         } else if (c->order == ORDER_STOP && coordinator_all(c, ANSWER_PAUSED)) {
@@ -256,7 +312,7 @@ static void judge(struct coordinator *c, uint64_t now) {
                 if (!c->node[node].known || now <= c->node[node].heard + c->config.times.death)
                         continue;
                 c->node[node].known = false;
-                if (coordinator_survivors(c) >> node & 1)
+                if (coordinator_survives(c, node))
                         loss_node(c, now, node);
                 else
                         member_forget(c, now, node);
@@ -292,6 +348,7 @@ static void note_tracks(struct coordinator *c, const struct message *report) {
         if (report->n_tracks > c->n_tracks) {
                 memset(&c->stop[c->n_tracks], 0, (report->n_tracks - c->n_tracks) * sizeof(c->stop[0]));
                 memset(&c->verdict[c->n_tracks], 0, (report->n_tracks - c->n_tracks) * sizeof(c->verdict[0]));
+                memset(&c->highest[c->n_tracks], 0, (report->n_tracks - c->n_tracks) * sizeof(c->highest[0]));
                 c->n_tracks = report->n_tracks;
         }
         for (uint32_t track = 0; track < c->n_tracks; track++) {
@@ -306,7 +363,10 @@ static void note_tracks(struct coordinator *c, const struct message *report) {
 
 static void note_report(struct coordinator *c, uint64_t now, const struct message *report) {
         struct reporter *reporter = &c->node[report->from];
+        bool survives = coordinator_survives(c, report->from);
 
+        if (survives)
+                tally_count(c, report->from, -1u);
         reporter->known = true;
         reporter->instance = report->instance;
         reporter->heard = now;
@@ -316,14 +376,17 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         reporter->answer = report->kind;
         reporter->generation = report->generation;
         reporter->comm = report->comm;
-        reporter->set = report->set;
-        reporter->links = report->links;
+        nodeset_copy(coordinator_set_of(c, report->from), message_set(report));
+        nodeset_copy(coordinator_links_of(c, report->from), message_links(report));
         reporter->world = report->world;
         reporter->history = report->history;
         reporter->origin = report->origin;
         reporter->running = report->running;
         memcpy(reporter->seq, report->seq, sizeof(reporter->seq));
+        if (survives)
+                tally_count(c, report->from, 1);
         note_tracks(c, report);
+        coordinator_note_opened(c, report->from);
         if (report->from >= c->top)
                 c->top = report->from + 1;
         if (report->generation.number > c->number)
@@ -342,7 +405,7 @@ static bool fresh(struct coordinator *c, uint64_t now, const struct message *rep
         if (report->instance < reporter->instance)
                 return false;
         reporter->known = false;
-        if (coordinator_survivors(c) >> report->from & 1)
+        if (coordinator_survives(c, report->from))
                 loss_node(c, now, report->from);
         else
                 member_forget(c, now, report->from);
@@ -354,7 +417,7 @@ static bool fresh(struct coordinator *c, uint64_t now, const struct message *rep
 static bool has_left(const struct coordinator *c, const struct message *report) {
         bool comes = (c->order == ORDER_NEWGEN || c->recording) && generation_equal(c->comm, c->current);
 
-        return (coordinator_survivors(c) >> report->from & 1) && report->world == 0 && !comes &&
+        return coordinator_survives(c, report->from) && report->world == 0 && !comes &&
                c->order != ORDER_COLLECT;
 }
 
@@ -381,7 +444,7 @@ void coordinator_receive(struct coordinator *c, uint64_t now, const struct messa
         bool serves;
 
         if (!message_valid(message) || message->to != c->config.address || message->kind < ANSWER_REPORT ||
-            message->from >= c->config.n_nodes || message->n_tracks > c->config.room.tracks ||
+            message->from >= c->config.room.nodes || !message_fits(message, &c->config.room) ||
             message->world > c->membership.most)
                 return;
         now = coordinator_look(c, now);

@@ -28,12 +28,21 @@ struct reporter {
         uint64_t term, round;
         enum message_kind answer;
         struct generation generation, comm;
-        uint64_t set, links;
         uint64_t seq[LIMIT_LANES];
         struct tag history;
         uint32_t world;
         enum origin origin;
         bool running;
+};
+
+/* What the latest reports of the survivors come to: the nodes of the generation that are not lost. */
+struct coordinator_tally {
+        uint32_t survivors;
+        uint32_t lost;                /* nodes of the generation that are none */
+        uint32_t answered[N_ANSWERS]; /* … the present order so */
+        uint32_t tried;               /* … that they have entered, or cannot reach somebody */
+        uint32_t failing;             /* cannot reach somebody */
+        uint32_t astray;              /* do not have the generation's communicator */
 };
 
 /* What it says of a track. */
@@ -49,7 +58,6 @@ struct coordinator_config {
         bool alone;           /* no other node can belong to this job: none is waited for */
         const char *name;     /* of the job, for refusals; the caller's */
         struct machine_times times;
-        uint32_t n_nodes; /* addresses are below it */
         uint32_t n_texts; /* of refusals that are kept: LIMIT_REFUSALS; 0: no order is ever lost */
         struct room room;
 };
@@ -77,8 +85,7 @@ struct coordinator {
         bool settled;   /* VERDICT: everybody has; waits for the membership */
         bool recording; /* VERDICT: the next generation is being put on record */
         struct generation current, comm;
-        uint64_t set, lost;   /* nodes of the generation, and those of them that are lost to it */
-        uint64_t links;       /* the ends of the links that have cost somebody his place */
+        struct coordinator_tally tally;
         uint64_t empty_since; /* a node of the generation has no member: since when; 0: none */
         uint64_t number;      /* the highest number of a generation heard of */
         uint64_t cut[LIMIT_LANES];
@@ -94,6 +101,10 @@ struct coordinator {
         struct membership membership;
         /* In the room: */
         uint64_t *stop, *verdict;
+        uint64_t *highest;        /* STOP: what any node of the generation has opened on each track */
+        struct nodeset set, lost; /* nodes of the generation, and those of them that are lost to it */
+        struct nodeset links;     /* the ends of the links that have cost somebody his place */
+        uint64_t *nodes;          /* what reports say of nodes: see coordinator_set_of() */
         struct coordinator_refusal *refused;
         struct reporter *node; /* by address; see coordinator_track() */
         struct track_report *track;

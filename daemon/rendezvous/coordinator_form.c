@@ -7,12 +7,9 @@
 
 #include "rendezvous/coordinator_private.h"
 
-static uint64_t nodes_of_members(const struct coordinator *c) {
-        uint64_t nodes = 0;
-
+static void add_nodes_of_members(const struct coordinator *c, struct nodeset nodes) {
         for (uint32_t i = 0; i < c->membership.n; i++)
-                nodes |= UINT64_C(1) << c->membership.member[i].request.node;
-        return nodes;
+                nodeset_add(nodes, c->membership.member[i].request.node);
 }
 
 static const struct message_member *seat_of(struct coordinator *c, uint32_t rank) {
@@ -87,7 +84,7 @@ void form_break(struct coordinator *c, uint64_t now) {
 /* The world begins anew, with those who are here; what they hold is told by their tags. */
 void form_begin(struct coordinator *c, uint64_t now) {
         membership_init(&c->membership, c->config.name, c->config.incarnation);
-        c->set = c->lost = 0;
+        coordinator_set_nodes(c, (struct nodeset){ 0 });
         c->settled = c->recording = false;
         c->comm = (struct generation){ 0 };
         coordinator_give(c, now, ORDER_COLLECT);
@@ -100,8 +97,8 @@ void form_begin(struct coordinator *c, uint64_t now) {
 
 /* The communicator stays where it has all that it takes. A node without members stays in it, until it is made
  * anew. */
-static bool comm_stays(struct coordinator *c, uint64_t now, uint64_t wanted) {
-        if (c->comm.number == 0 || c->abort || c->lost != 0 || (wanted & ~c->set) != 0)
+static bool comm_stays(struct coordinator *c, uint64_t now, struct nodeset wanted) {
+        if (c->comm.number == 0 || c->abort || c->tally.lost > 0 || !nodeset_within(wanted, c->set))
                 return false;
         return c->empty_since == 0 || now < c->empty_since + c->membership.grace;
 }
@@ -111,7 +108,7 @@ static void find_marks(struct coordinator *c) {
         bool first = true;
 
         for (uint32_t node = 0; node < c->top; node++) {
-                if ((coordinator_survivors(c) >> node & 1) == 0)
+                if (!coordinator_survives(c, node))
                         continue;
                 for (uint32_t track = 0; track < c->n_tracks; track++)
                         if (first || coordinator_track(c, node, track)->committed < c->verdict[track])
@@ -122,20 +119,21 @@ static void find_marks(struct coordinator *c) {
 
 /* The numbers of steps go on where the state is. */
 static void set_marks(struct coordinator *c, const struct tag *tag) {
+        bool anew = nodeset_empty(c->set);
         uint64_t steps = 0;
 
-        if (c->set == 0)
+        if (anew)
                 memset(c->verdict, 0, c->n_tracks * sizeof(*c->verdict));
         else
                 find_marks(c);
         for (uint32_t track = TRACK_STEP; track < c->n_tracks; track++)
                 steps += c->verdict[track];
-        if (c->set == 0)
+        if (anew)
                 c->verdict[TRACK_STEP] += tag->step - steps;
 }
 
 static void make(struct coordinator *c, uint64_t now) {
-        uint64_t wanted = nodes_of_members(c);
+        struct nodeset wanted = NODESET_SCRATCH;
         struct tag tag;
 
         find_source(c, &tag);
@@ -151,11 +149,12 @@ static void make(struct coordinator *c, uint64_t now) {
                 c->number++;
         c->current = (struct generation){ c->term, c->number, c->config.nonce };
         c->membership.generation = c->current.number;
-        if (!comm_stays(c, now, wanted)) {
+        add_nodes_of_members(c, wanted);
+        if (comm_stays(c, now, wanted))
+                nodeset_copy(wanted, c->set);
+        else
                 c->comm = c->current;
-                c->set = wanted;
-        }
-        c->lost = 0;
+        coordinator_set_nodes(c, wanted);
         c->abort = c->growing = false;
         c->empty_since = 0;
         for (uint32_t i = 0; i < c->n; i++)
@@ -216,7 +215,8 @@ static void advance_settled(struct coordinator *c, uint64_t now) {
 static void advance_recording(struct coordinator *c, uint64_t now) {
         if (c->membership.state != MEMBERSHIP_FORMED) {
                 c->recording = false;
-                c->set = c->order == ORDER_COLLECT ? 0 : c->set;
+                if (c->order == ORDER_COLLECT)
+                        coordinator_set_nodes(c, (struct nodeset){ 0 });
                 loss_begin(c, now);
         } else if (tenure_has_put(&c->tenure)) {
                 c->recording = false;
@@ -224,26 +224,13 @@ static void advance_recording(struct coordinator *c, uint64_t now) {
         }
 }
 
-/* Everybody has either entered or failed to reach somebody. */
-static bool all_have_tried(const struct coordinator *c) {
-        for (uint32_t node = 0; node < c->top; node++) {
-                const struct reporter *reporter = &c->node[node];
-
-                if ((coordinator_survivors(c) >> node & 1) &&
-                    (reporter->term != c->term || reporter->round != c->round ||
-                     (reporter->answer != ANSWER_ACK && reporter->links == 0)))
-                        return false;
-        }
-        return true;
-}
-
 static void advance_entering(struct coordinator *c, uint64_t now) {
         if (coordinator_all(c, ANSWER_ACK)) {
                 c->settled = false;
                 coordinator_give(c, now, ORDER_RUN);
-        } else if (c->membership.state != MEMBERSHIP_FORMED || c->lost != 0) {
+        } else if (c->membership.state != MEMBERSHIP_FORMED || c->tally.lost > 0) {
                 loss_begin(c, now);
-        } else if (now > c->since + c->config.times.build || all_have_tried(c)) {
+        } else if (now > c->since + c->config.times.build || c->tally.tried == c->tally.survivors) {
                 loss_expel(c, now, ANSWER_ACK);
         }
 }

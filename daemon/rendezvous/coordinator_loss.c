@@ -10,27 +10,22 @@
 #include "rendezvous/coordinator_private.h"
 
 bool loss_found(const struct coordinator *c) {
-        uint64_t links = 0;
-
-        for (uint32_t node = 0; node < c->top; node++)
-                if (coordinator_survivors(c) >> node & 1)
-                        links |= c->node[node].links;
         return c->membership.state == MEMBERSHIP_REPLACING || c->membership.state == MEMBERSHIP_BROKEN ||
-               c->lost != 0 || links != 0;
+               c->tally.lost > 0 || c->tally.failing > 0;
 }
 
 void loss_begin(struct coordinator *c, uint64_t now) {
         c->settled = c->recording = c->growing = false;
         if (c->loss.cause == 0)
-                c->loss.cause = c->lost != 0 ? WIRE__CAUSE__EXITED : WIRE__CAUSE__RESTARTED;
-        if (coordinator_survivors(c) == 0)
+                c->loss.cause = c->tally.lost > 0 ? WIRE__CAUSE__EXITED : WIRE__CAUSE__RESTARTED;
+        if (c->tally.survivors == 0)
                 form_begin(c, now);
         else
                 coordinator_give(c, now, ORDER_FREEZE);
 }
 
 void loss_node(struct coordinator *c, uint64_t now, uint32_t node) {
-        c->lost |= UINT64_C(1) << node;
+        coordinator_lose_node(c, node);
         c->abort = true;
         member_forget(c, now, node);
         if (c->order != ORDER_END)
@@ -38,24 +33,23 @@ void loss_node(struct coordinator *c, uint64_t now, uint32_t node) {
 }
 
 /* Fewer failed links first; of equals the one with the lower rank among the nodes stays. */
-static uint32_t most_failed_links(const struct coordinator *c, uint64_t *ret_links) {
-        uint64_t among = coordinator_survivors(c);
-        uint32_t worst = LIMIT_NODES, most = 0;
+static uint32_t find_worst(struct coordinator *c) {
+        uint32_t worst = LIMIT_NODES, most = 1;
 
-        *ret_links = 0;
+        nodeset_clear(c->links);
         for (uint32_t node = 0; node < c->top; node++) {
-                uint64_t failed = c->node[node].links;
+                uint32_t failed = 0;
 
-                if ((among >> node & 1) == 0)
+                if (!coordinator_survives(c, node))
                         continue;
                 for (uint32_t other = 0; other < c->top; other++)
-                        if ((among >> other & 1) && (c->node[other].links >> node & 1))
-                                failed |= UINT64_C(1) << other;
-                failed &= among;
-                if (failed != 0)
-                        *ret_links |= UINT64_C(1) << node;
-                if (failed != 0 && (uint32_t)__builtin_popcountll(failed) >= most) {
-                        most = (uint32_t)__builtin_popcountll(failed);
+                        failed += coordinator_survives(c, other) &&
+                                  (nodeset_has(coordinator_links_of(c, node), other) ||
+                                   nodeset_has(coordinator_links_of(c, other), node));
+                if (failed > 0)
+                        nodeset_add(c->links, node);
+                if (failed >= most) {
+                        most = failed;
                         worst = node;
                 }
         }
@@ -64,14 +58,14 @@ static uint32_t most_failed_links(const struct coordinator *c, uint64_t *ret_lin
 
 /* The last means. Without a failed link to blame, those who have not answered are taken for lost. */
 void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing) {
-        uint32_t worst = most_failed_links(c, &c->links);
+        uint32_t worst = find_worst(c);
 
         if (worst < LIMIT_NODES) {
                 loss_node(c, now, worst);
                 return;
         }
         for (uint32_t node = c->top; node-- > 0;)
-                if ((coordinator_survivors(c) >> node & 1) &&
+                if (coordinator_survives(c, node) &&
                     (c->node[node].round != c->round || c->node[node].answer != missing)) {
                         loss_node(c, now, node);
                         return;
@@ -81,22 +75,20 @@ void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing) 
 /* A node that lacks what another one has committed is no survivor: it takes the others' state. */
 static bool drop_those_behind(struct coordinator *c, uint64_t now) {
         uint64_t committed[LIMIT_TRACKS] = { 0 };
-        uint64_t behind = 0;
+        struct nodeset behind = NODESET_SCRATCH;
 
         for (uint32_t node = 0; node < c->top; node++)
-                for (uint32_t track = 0; track < c->n_tracks && (coordinator_survivors(c) >> node & 1);
-                     track++)
+                for (uint32_t track = 0; track < c->n_tracks && coordinator_survives(c, node); track++)
                         if (coordinator_track(c, node, track)->committed > committed[track])
                                 committed[track] = coordinator_track(c, node, track)->committed;
         for (uint32_t node = 0; node < c->top; node++)
-                for (uint32_t track = 0; track < c->n_tracks && (coordinator_survivors(c) >> node & 1);
-                     track++)
+                for (uint32_t track = 0; track < c->n_tracks && coordinator_survives(c, node); track++)
                         if (coordinator_track(c, node, track)->prepared < committed[track])
-                                behind |= UINT64_C(1) << node;
+                                nodeset_add(behind, node);
         for (uint32_t node = 0; node < c->top; node++)
-                if (behind >> node & 1)
+                if (nodeset_has(behind, node))
                         loss_node(c, now, node);
-        return behind != 0;
+        return !nodeset_empty(behind);
 }
 
 /* What all survivors are prepared for is committed. */
@@ -107,7 +99,7 @@ static void find_verdict(struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++) {
                 const struct reporter *reporter = &c->node[node];
 
-                if ((coordinator_survivors(c) >> node & 1) == 0)
+                if (!coordinator_survives(c, node))
                         continue;
                 for (uint32_t track = 0; track < c->n_tracks; track++)
                         if (first || coordinator_track(c, node, track)->prepared < c->verdict[track])
@@ -122,13 +114,8 @@ static void find_verdict(struct coordinator *c) {
 
 /* Whether all nodes still have one communicator, all of whose nodes live and reach each other. */
 static bool can_drain(const struct coordinator *c) {
-        if (c->abort || c->lost != 0 || c->comm.number == 0)
-                return false;
-        for (uint32_t node = 0; node < c->top; node++)
-                if ((c->set >> node & 1) &&
-                    (c->node[node].links != 0 || !generation_equal(c->node[node].comm, c->comm)))
-                        return false;
-        return true;
+        return !c->abort && c->tally.lost == 0 && c->comm.number > 0 && c->tally.failing == 0 &&
+               c->tally.astray == 0;
 }
 
 static void advance_freeze(struct coordinator *c, uint64_t now) {

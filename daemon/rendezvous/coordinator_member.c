@@ -108,7 +108,7 @@ static void let_go(struct coordinator *c, uint64_t now, const struct message_mem
 /* Where the node is not one of those who go on, its members are not taken before it is out: what they belong
  * to is over. */
 static bool admissible(const struct coordinator *c, const struct message *report) {
-        return !c->collecting && (report->world == 0 || (coordinator_survivors(c) >> report->from & 1));
+        return !c->collecting && (report->world == 0 || coordinator_survives(c, report->from));
 }
 
 static void note_member(struct coordinator *c, uint64_t now, const struct message *report, uint32_t index) {
@@ -170,7 +170,7 @@ void member_report(struct coordinator *c, uint64_t now, const struct message *re
         for (uint32_t i = 0; i < report->n_members; i++)
                 if (report->member_of[i].in && !report->member_of[i].behind &&
                     generation_equal(report->generation, c->current) &&
-                    (coordinator_survivors(c) >> report->from & 1) &&
+                    coordinator_survives(c, report->from) &&
                     tag_compare(&report->member_of[i].tag, &c->history) > 0)
                         c->history = report->member_of[i].tag;
 }

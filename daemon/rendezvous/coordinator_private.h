@@ -14,9 +14,20 @@ static inline struct track_report *coordinator_track(const struct coordinator *c
                                                      uint32_t track) {
         return &c->track[node * c->config.room.tracks + track];
 }
-static inline uint64_t coordinator_survivors(const struct coordinator *c) {
-        return c->set & ~c->lost;
+/* The nodes of its generation, as that node says; and those that it cannot reach. */
+static inline struct nodeset coordinator_set_of(const struct coordinator *c, uint32_t node) {
+        return (struct nodeset){ c->nodes + 2 * (size_t)node * c->set.words, c->set.words };
 }
+static inline struct nodeset coordinator_links_of(const struct coordinator *c, uint32_t node) {
+        return (struct nodeset){ c->nodes + (2 * (size_t)node + 1) * c->set.words, c->set.words };
+}
+static inline bool coordinator_survives(const struct coordinator *c, uint32_t node) {
+        return nodeset_has(c->set, node) && !nodeset_has(c->lost, node);
+}
+/* These nodes are the generation's, none of them lost. */
+void coordinator_set_nodes(struct coordinator *c, struct nodeset nodes);
+/* One of them is lost to it. */
+void coordinator_lose_node(struct coordinator *c, uint32_t node);
 
 /* coordinator_member.c */
 void member_report(struct coordinator *c, uint64_t now, const struct message *report);

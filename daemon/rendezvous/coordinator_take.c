@@ -22,7 +22,9 @@ void take_over(struct coordinator *c, uint64_t now) {
         c->growing = c->abort = c->settled = c->recording = false;
         c->loss = (struct membership_loss){ 0 };
         c->current = c->comm = (struct generation){ 0 };
-        c->set = c->lost = c->links = c->empty_since = 0;
+        c->empty_since = 0;
+        nodeset_clear(c->links);
+        coordinator_set_nodes(c, (struct nodeset){ 0 });
         c->number = keep;
         c->history = (struct tag){ 0 };
         c->end = JOB_END_NONE;
@@ -49,12 +51,12 @@ static uint32_t find_latest(const struct coordinator *c) {
 }
 
 static bool has_answered(const struct coordinator *c, uint32_t node) {
-        return node < c->config.n_nodes && c->node[node].known && c->node[node].term == c->term;
+        return c->node[node].known && c->node[node].term == c->term;
 }
 
-static bool all_have_answered(const struct coordinator *c, uint64_t nodes) {
-        for (uint32_t node = 0; node < LIMIT_NODES; node++)
-                if ((nodes >> node & 1) && !has_answered(c, node))
+static bool all_have_answered(const struct coordinator *c, struct nodeset nodes) {
+        for (uint32_t node = 0; node < c->config.room.nodes; node++)
+                if (nodeset_has(nodes, node) && !has_answered(c, node))
                         return false;
         return true;
 }
@@ -65,21 +67,22 @@ static bool is_in(const struct coordinator *c, uint32_t node, struct generation 
 }
 
 /* The nodes of the speaker's generation: those that it names, and those that say that they belong to it. */
-static uint64_t nodes_of(const struct coordinator *c, const struct reporter *speaker) {
-        uint64_t nodes = speaker->set;
-
+static void find_nodes(const struct coordinator *c, uint32_t speaker, struct nodeset nodes) {
+        nodeset_copy(nodes, coordinator_set_of(c, speaker));
         for (uint32_t node = 0; node < c->top; node++)
-                if (is_in(c, node, speaker->generation))
-                        nodes |= UINT64_C(1) << node;
-        return nodes;
+                if (is_in(c, node, c->node[speaker].generation))
+                        nodeset_add(nodes, node);
 }
 
 /* Whether all of the generation have been heard. Where only words tell of it, all of its members: nodes that
  * nobody names may have the others. */
-static bool all_are_heard(const struct coordinator *c, const struct reporter *speaker) {
+static bool all_are_heard(const struct coordinator *c, uint32_t latest) {
+        const struct reporter *speaker = &c->node[latest];
+        struct nodeset nodes = NODESET_SCRATCH;
         uint32_t members = 0;
 
-        if (!all_have_answered(c, nodes_of(c, speaker)))
+        find_nodes(c, latest, nodes);
+        if (!all_have_answered(c, nodes))
                 return false;
         for (uint32_t i = 0; i < c->n; i++)
                 members += c->seat[i].in && is_in(c, c->seat[i].request.node, speaker->generation);
@@ -115,7 +118,7 @@ static bool superseded(const struct coordinator *c, uint32_t latest) {
 static bool unknown(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++)
                 if (has_answered(c, node) &&
-                    ((c->tenure.record_set >> node & 1) ||
+                    (nodeset_has(c->tenure.record_set, node) ||
                      generation_compare(c->node[node].generation, c->tenure.record) >= 0))
                         return false;
         return c->tenure.record.number > 0;
@@ -142,12 +145,11 @@ static void take_restore(struct coordinator *c, uint64_t now, uint32_t world) {
                         c->history = seat->tag;
         }
         for (uint32_t node = 0; node < c->top; node++)
-                if ((coordinator_survivors(c) >> node & 1) &&
-                    tag_compare(&c->node[node].history, &c->history) > 0)
+                if (coordinator_survives(c, node) && tag_compare(&c->node[node].history, &c->history) > 0)
                         c->history = c->node[node].history;
         membership_restore(&c->membership, c->current.number, world, member, n, now);
         for (uint32_t i = 0; i < c->n; i++)
-                if (!c->seat[i].in && ((coordinator_survivors(c) >> c->seat[i].request.node & 1) ||
+                if (!c->seat[i].in && (coordinator_survives(c, c->seat[i].request.node) ||
                                        c->node[c->seat[i].request.node].world == 0))
                         member_admit(c, now, &c->seat[i]);
 }
@@ -156,7 +158,7 @@ static bool everybody_runs(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++) {
                 const struct reporter *reporter = &c->node[node];
 
-                if ((c->set >> node & 1) &&
+                if (nodeset_has(c->set, node) &&
                     (!reporter->running || !generation_equal(reporter->generation, c->current) ||
                      !generation_equal(reporter->comm, c->comm)))
                         return false;
@@ -166,14 +168,16 @@ static bool everybody_runs(const struct coordinator *c) {
 
 static void take_adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
         const struct reporter *speaker = &c->node[latest];
+        struct nodeset nodes = NODESET_SCRATCH;
 
         c->collecting = false;
         c->current = speaker->generation;
         c->comm = speaker->comm;
-        c->set = nodes_of(c, speaker);
-        for (uint32_t node = 0; node < LIMIT_NODES; node++)
-                if ((c->set >> node & 1) && (!has_answered(c, node) || c->node[node].world == 0))
-                        c->lost |= UINT64_C(1) << node;
+        find_nodes(c, latest, nodes);
+        coordinator_set_nodes(c, nodes);
+        for (uint32_t node = 0; node < c->config.room.nodes; node++)
+                if (nodeset_has(c->set, node) && (!has_answered(c, node) || c->node[node].world == 0))
+                        coordinator_lose_node(c, node);
         take_restore(c, now, speaker->world);
         if (everybody_runs(c))
                 coordinator_give(c, now, ORDER_RUN);
@@ -195,8 +199,7 @@ void take_advance(struct coordinator *c, uint64_t now) {
                 form_end(c, now, c->ending);
         } else if (any_awaited(c) && !late) {
                 /* What they will say may be all that there is. */
-        } else if (latest < LIMIT_NODES && !superseded(c, latest) &&
-                   (late || all_are_heard(c, &c->node[latest]))) {
+        } else if (latest < LIMIT_NODES && !superseded(c, latest) && (late || all_are_heard(c, latest))) {
                 take_adopt(c, now, latest);
         } else if (late || (c->config.alone && any_known(c) && latest == LIMIT_NODES)) {
                 c->collecting = false;

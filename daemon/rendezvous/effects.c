@@ -8,21 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum record_kind {
-        RECORD_MESSAGE,
-        RECORD_ACTION,
-        RECORD_REFUSAL
-}; /* the last one: an action with its text */
+enum record_kind { RECORD_MESSAGE, RECORD_ACTION };
 
 struct record {
         _Alignas(max_align_t) size_t bytes; /* with this header */
         void *owner;
         enum record_kind kind;
-};
-
-struct told_refusal {
-        struct action action;
-        struct refusal refusal;
 };
 
 int effects_init(struct effects *effects, size_t size) {
@@ -69,16 +60,15 @@ void effects_send(const struct outlet *out, const struct message *message) {
 }
 
 void effects_act(const struct outlet *out, const struct action *action) {
-        struct told_refusal *told;
+        size_t set = action->set.words * sizeof(*action->set.word),
+               refusal = action->refusal != NULL ? sizeof(*action->refusal) : 0;
+        struct action *told = effects_append(out, RECORD_ACTION, sizeof(*action) + set + refusal);
 
-        if (action->refusal == NULL) {
-                memcpy(effects_append(out, RECORD_ACTION, sizeof(*action)), action, sizeof(*action));
-                return;
-        }
-        told = effects_append(out, RECORD_REFUSAL, sizeof(*told));
-        told->action = *action;
-        told->refusal = *action->refusal;
-        told->action.refusal = &told->refusal;
+        *told = *action;
+        if (set > 0)
+                told->set.word = memcpy(told + 1, action->set.word, set);
+        if (refusal > 0)
+                told->refusal = memcpy((unsigned char *)(told + 1) + set, action->refusal, refusal);
 }
 
 /* Gives back the room of the record that was taken last. */

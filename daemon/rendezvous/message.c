@@ -14,6 +14,14 @@ const char *message_name(enum message_kind kind) {
         return (unsigned)kind < N_MESSAGE_KINDS ? names[kind] : "?";
 }
 
+void message_name_nodes(struct message *message, struct nodeset set, struct nodeset links) {
+        uint32_t set_length = nodeset_length(set), links_length = nodeset_length(links);
+
+        message->n_words = set_length > links_length ? set_length : links_length;
+        nodeset_copy(message_set(message), set);
+        nodeset_copy(message_links(message), links);
+}
+
 int tag_compare(const struct tag *a, const struct tag *b) {
         if (a->incarnation != b->incarnation)
                 return a->incarnation < b->incarnation ? -1 : 1;
@@ -30,16 +38,17 @@ static bool member_valid(const struct message *message, const struct message_mem
         const struct membership_request *request = &member->request;
 
         if (request->member == 0 || request->min_world == 0 || request->min_world > request->max_world ||
-            request->max_world > LIMIT_LOCAL)
+            request->max_world > LIMIT_WORLD)
                 return false;
-        if (request->rank >= LIMIT_LOCAL || request->slot >= LIMIT_LOCAL || member->slot >= LIMIT_LOCAL)
+        if (request->rank >= LIMIT_WORLD || request->slot >= LIMIT_WORLD || member->slot >= LIMIT_WORLD)
                 return false;
         return !member->in || (member->rank < message->world && message->generation.number > 0);
 }
 
 /* The nodes of a generation include the one that speaks of it or is spoken to. */
 static bool set_valid(const struct message *message, uint32_t node) {
-        return message->world == 0 || (message->generation.number > 0 && (message->set >> node & 1) != 0);
+        return message->world == 0 ||
+               (message->generation.number > 0 && nodeset_has(message_set(message), node));
 }
 
 bool message_valid(const struct message *message) {
@@ -47,7 +56,8 @@ bool message_valid(const struct message *message) {
             message->to >= LIMIT_NODES)
                 return false;
         if (message->n_members > LIMIT_SEATS || message->n_gone > LIMIT_LOCAL ||
-            message->world > LIMIT_LOCAL || message->n_tracks > LIMIT_TRACKS)
+            message->world > LIMIT_WORLD || message->n_tracks > LIMIT_TRACKS ||
+            message->n_words > NODESET_WORDS)
                 return false;
         if ((unsigned)message->end >= N_JOB_ENDS || (unsigned)message->origin >= N_ORIGINS)
                 return false;

@@ -19,8 +19,9 @@
 #include "base/error.h"
 #include "proto/frame.h"
 #include "rendezvous/membership.h"
+#include "rendezvous/nodeset.h"
+#include "rendezvous/room.h"
 
-#define LIMIT_NODES 64u               /* of a job; a set of nodes is a mask */
 #define LIMIT_SEATS (LIMIT_LOCAL + 1) /* a full world, and the newer process of one of its members */
 #define LIMIT_LANES 4u                /* of steps and operations together */
 #define LIMIT_CANDIDATES 7u           /* daemons that may coordinate; they are the first ones by address */
@@ -79,6 +80,7 @@ enum message_kind {
         LEASE_GRANT,
         LEASE_DENY,
         N_MESSAGE_KINDS,
+        N_ANSWERS = LEASE_ASK - ANSWER_REPORT,
 };
 
 /* Why the job has ended, or a member is not taken. */
@@ -133,26 +135,27 @@ struct message {
         struct generation generation; /* answers: the sender's; orders: the one that they are about; leases:
                                          the latest */
         struct generation comm;       /* the generation for which the communicator in use was built */
-        uint64_t set;                 /* nodes of that generation */
         uint64_t seq[LIMIT_LANES];    /* answers: launched on each lane; CUT: up to where */
-        uint64_t links;     /* answers: nodes that this one cannot reach, as its engine says; END: the ends of
-                               the links for whose sake the job has ended */
-        struct tag history; /* the largest tag that the sender knows of */
-        uint32_t host, device;  /* answers */
-        enum origin origin;     /* answers */
-        bool running;           /* answers: nothing keeps the node from opening the next step */
+        struct tag history;           /* the largest tag that the sender knows of */
+        uint32_t host, device;        /* answers */
+        enum origin origin;           /* answers */
+        bool running;                 /* answers: nothing keeps the node from opening the next step */
         uint32_t world, source; /* NEWGEN: members, and the rank whose state counts; answers: members of the
                                    generation, 0: the sender is outside */
         enum job_end end;       /* END and REFUSE; FREEZE: there will be no further generation */
         struct membership_loss
                 loss;       /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody */
         uint64_t member;    /* REFUSE: whom */
+        uint32_t n_words;   /* of set[] and links[]: see message_name_nodes() */
         uint32_t n_tracks;  /* in use; what is beyond counts as 0, in this message and everywhere else */
         uint32_t n_members; /* answers: all of the node's; NEWGEN: those of the node who belong to it */
         uint32_t n_gone;    /* answers: members lost since the node entered its generation */
         /* Only so much of each array says something as the numbers above tell; the rest may be noise. */
         uint64_t mark[LIMIT_TRACKS]; /* answers: opened; STOP: up to where; VERDICT, NEWGEN: committed */
         uint64_t committed[LIMIT_TRACKS], prepared[LIMIT_TRACKS]; /* answers */
+        uint64_t set[NODESET_WORDS];                              /* nodes of that generation */
+        uint64_t links[NODESET_WORDS]; /* answers: nodes that this one cannot reach, as its engine says; END:
+                                          the ends of the links for whose sake the job has ended */
         union {
                 struct message_member member_of[LIMIT_SEATS];
                 struct refusal refusal; /* REFUSE */
@@ -190,7 +193,7 @@ enum launch_kind { LAUNCH_PAYLOAD, LAUNCH_VOTE, LAUNCH_FILLER };
 struct action {
         enum action_kind kind;
         struct generation generation, comm;
-        uint64_t set;
+        struct nodeset set; /* BUILD */
         uint32_t lane;
         uint64_t seq;
         enum launch_kind launch;
@@ -249,4 +252,18 @@ static inline size_t message_bytes(const struct message *message) {
 static inline void message_clear(struct message *message) {
         memset(message, 0, offsetof(struct message, mark));
 }
+/* Of a message that nobody changes meanwhile. */
+static inline struct nodeset message_set(const struct message *message) {
+        return (struct nodeset){ (uint64_t *)message->set, message->n_words };
+}
+static inline struct nodeset message_links(const struct message *message) {
+        return (struct nodeset){ (uint64_t *)message->links, message->n_words };
+}
+/* A machine with that room can take it in. */
+static inline bool message_fits(const struct message *message, const struct room *room) {
+        return message->n_tracks <= room->tracks && nodeset_below(message_set(message), room->nodes) &&
+               nodeset_below(message_links(message), room->nodes);
+}
+/* In as few words as both need. */
+void message_name_nodes(struct message *message, struct nodeset set, struct nodeset links);
 const char *message_name(enum message_kind kind);

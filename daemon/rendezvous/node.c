@@ -14,7 +14,7 @@
 static bool accept(struct node *node, uint64_t now, const struct message *order) {
         if (!message_valid(order) || order->kind >= ANSWER_REPORT || order->to != node->config.address ||
             order->instance != node->config.instance || order->from >= node->config.candidates ||
-            order->n_tracks > node->config.room.tracks)
+            !message_fits(order, &node->config.room))
                 return false;
         if (order->term < node->term && !planted(PLANTED_FENCE_OPEN)) {
                 report_send(node, now); /* which says that there is a later one */
@@ -68,12 +68,17 @@ uint64_t node_deadline(const struct node *node) {
         return own_time_to_driver(&node->time, node->reported + node->config.times.heartbeat);
 }
 
-void node_built(struct node *node, uint64_t now, struct generation comm, uint64_t unreachable) {
+static void node_note_links(struct node *node, struct nodeset unreachable) {
+        nodeset_unite(node->links, unreachable);
+        nodeset_intersect(node->links, node->set);
+}
+
+void node_built(struct node *node, uint64_t now, struct generation comm, struct nodeset unreachable) {
         now = node_wake(node, now);
         if (!generation_equal(comm, node->comm) || node->phase != NODE_BUILDING)
                 return;
-        node->links |= unreachable & node->set;
-        if (node->links != 0) {
+        node_note_links(node, unreachable);
+        if (!nodeset_empty(node->links)) {
                 report_send(node, now);
                 return;
         }
@@ -93,10 +98,10 @@ void node_aborted(struct node *node, uint64_t now, struct generation comm) {
         node_advance(node, now);
 }
 
-void node_unreachable(struct node *node, uint64_t now, struct generation comm, uint64_t nodes) {
+void node_unreachable(struct node *node, uint64_t now, struct generation comm, struct nodeset nodes) {
         now = node_wake(node, now);
-        if (!generation_equal(comm, node->comm) || (nodes & node->set) == 0 || !node_is_in(node))
+        if (!generation_equal(comm, node->comm) || !nodeset_meet(nodes, node->set) || !node_is_in(node))
                 return;
-        node->links |= nodes & node->set;
+        node_note_links(node, nodes);
         report_send(node, now);
 }

@@ -87,7 +87,7 @@ struct node {
         bool interrupted; /* its members know that the generation has lost somebody */
         struct membership_loss loss; /* whom, as the coordinator says */
         struct generation generation, comm, old_comm;
-        uint64_t set, links;
+        struct nodeset set, links; /* in the room */
         uint64_t cut[LIMIT_LANES];
         uint32_t world, source;
         struct node_lane lane[LIMIT_LANES];
@@ -145,9 +145,9 @@ void node_quiet(struct node *node, uint64_t now, struct generation generation, u
 /* What the engine says. */
 void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t lane, uint64_t seq,
                uint64_t value);
-void node_built(struct node *node, uint64_t now, struct generation comm, uint64_t unreachable);
+void node_built(struct node *node, uint64_t now, struct generation comm, struct nodeset unreachable);
 void node_aborted(struct node *node, uint64_t now, struct generation comm);
-void node_unreachable(struct node *node, uint64_t now, struct generation comm, uint64_t nodes);
+void node_unreachable(struct node *node, uint64_t now, struct generation comm, struct nodeset nodes);
 
 /* The daemon has started anew, and members of a former run of it are on their way back: right after
  * node_init(). */

@@ -7,7 +7,8 @@
 
 size_t node_bytes(const struct room *room) {
         return room->members * (sizeof(struct message_member) + sizeof(struct message_gone)) +
-               room->tracks * (sizeof(struct track) + sizeof(uint64_t));
+               room->tracks * (sizeof(struct track) + sizeof(uint64_t)) +
+               2 * nodeset_words(room->nodes) * sizeof(uint64_t);
 }
 
 static void node_lay_out(struct node *node, const struct room *room) {
@@ -16,6 +17,8 @@ static void node_lay_out(struct node *node, const struct room *room) {
         node->gone = (void *)(node->member + room->members);
         node->track = (void *)(node->gone + room->members);
         node->stop = (void *)(node->track + room->tracks);
+        node->set = (struct nodeset){ node->stop + room->tracks, nodeset_words(room->nodes) };
+        node->links = (struct nodeset){ node->set.word + node->set.words, node->set.words };
         for (uint32_t which = node->n_tracks; which < room->tracks; which++) {
                 node->track[which] = (struct track){ .vote = -1 };
                 node->stop[which] = 0;
@@ -26,12 +29,14 @@ void node_move(struct node *node, const struct room *room) {
         const struct node before = *node;
 
         assert(before.n <= room->members && before.n_gone <= room->members &&
-               before.n_tracks <= room->tracks);
+               before.n_tracks <= room->tracks && before.config.room.nodes <= room->nodes);
         node_lay_out(node, room);
         memcpy(node->member, before.member, before.n * sizeof(*node->member));
         memcpy(node->gone, before.gone, before.n_gone * sizeof(*node->gone));
         memcpy(node->track, before.track, before.n_tracks * sizeof(*node->track));
         memcpy(node->stop, before.stop, before.n_tracks * sizeof(*node->stop));
+        nodeset_copy(node->set, before.set);
+        nodeset_copy(node->links, before.links);
 }
 
 void node_init(struct node *node, const struct node_config *config, uint64_t now, const struct outlet *out) {
@@ -43,6 +48,8 @@ void node_init(struct node *node, const struct node_config *config, uint64_t now
         node->stamp = now;
         node->answer = ANSWER_REPORT;
         node_lay_out(node, &config->room);
+        nodeset_clear(node->set);
+        nodeset_clear(node->links);
         node->n_tracks = TRACK_STEP + 1;
 }
 

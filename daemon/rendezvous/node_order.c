@@ -126,8 +126,8 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         node->world = order->world;
         node->source = order->source;
         node->history = order->history;
-        node->set = order->set;
-        node->links = 0;
+        nodeset_copy(node->set, message_set(order));
+        nodeset_clear(node->links);
         node->origin = ORIGIN_OWN;
         order_note_loss(node, order);
         node_use_tracks(node, order->n_tracks);

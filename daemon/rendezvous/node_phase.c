@@ -43,7 +43,6 @@ void node_enter(struct node *node) {
                 if (member->in)
                         node_act(node, &(struct action){ .kind = ACTION_GENERATION,
                                                          .generation = node->generation,
-                                                         .set = node->set,
                                                          .comm = node->comm,
                                                          .member = member->request.member,
                                                          .rank = member->rank,
@@ -57,7 +56,6 @@ void node_enter(struct node *node) {
         }
         node_act(node, &(struct action){ .kind = ACTION_ENTERED,
                                          .generation = node->generation,
-                                         .set = node->set,
                                          .comm = node->comm,
                                          .world = node->world,
                                          .source = node->source,
@@ -80,7 +78,6 @@ static void node_fill(struct node *node) {
                        node->lane[lane].launched - node->lane[lane].completed < node->config.window)
                         node_act(node, &(struct action){ .kind = ACTION_LAUNCH,
                                                          .comm = node->comm,
-                                                         .set = node->set,
                                                          .generation = node->generation,
                                                          .lane = lane,
                                                          .seq = ++node->lane[lane].launched,

@@ -17,7 +17,7 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
         message->stamp = node->stamp;
         message->generation = node->generation;
         message->comm = node->comm;
-        message->set = node->set;
+        message_name_nodes(message, node->set, node->links);
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
                 message->seq[lane] = node->lane[lane].launched;
         for (uint32_t which = 0; which < node->n_tracks; which++) {
@@ -26,7 +26,6 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
                 message->mark[which] = unit_opened(node, which);
         }
         message->n_tracks = node->n_tracks;
-        message->links = node->links;
         message->history = node->history;
         message->host = node->config.host;
         message->device = node->config.device;

@@ -28,7 +28,8 @@ void node_restore(struct node *node, uint64_t now, const struct message *report)
         node->origin = report->world > 0 ? ORIGIN_WORDS : ORIGIN_OWN;
         if (report->world > 0) {
                 node->generation = report->generation;
-                node->set = UINT64_C(1) << node->config.address;
+                nodeset_clear(node->set);
+                nodeset_add(node->set, node->config.address);
                 node->world = report->world;
                 if (tag_compare(&report->history, &node->history) > 0)
                         node->history = report->history;

@@ -20,7 +20,7 @@ static uint32_t vote_lane(const struct node *node, uint32_t which) {
 }
 
 bool unit_alone(const struct node *node) {
-        return (node->set & (node->set - 1)) == 0;
+        return nodeset_count(node->set) <= 1;
 }
 
 /* The only writer of a track's state. */
@@ -187,7 +187,6 @@ static void unit_launch(struct node *node, uint32_t which, uint32_t lane, enum l
                                .kind = ACTION_LAUNCH,
                                .comm = node->comm,
                                .generation = node->generation,
-                               .set = node->set,
                                .lane = lane,
                                .seq = ++node->lane[lane].launched,
                                .launch = what,

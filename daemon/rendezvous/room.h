@@ -12,4 +12,5 @@ struct room {
         void *memory;     /* the driver's; aligned like what malloc() returns */
         uint32_t members; /* at most LIMIT_SEATS; LIMIT_LOCAL of them can have a place, or wait for one */
         uint32_t tracks;  /* TRACK_STEP + 1 to LIMIT_TRACKS */
+        uint32_t nodes;   /* addresses are below it: 1 to LIMIT_NODES */
 };

@@ -12,9 +12,21 @@ static uint64_t turn(const struct tenure *tenure) {
         return tenure->n > 1 ? (tenure->self + 1) * 3 * tenure->times.heartbeat : 0;
 }
 
+void tenure_move(struct tenure *tenure, uint64_t *word, uint32_t nodes) {
+        struct nodeset voted = { word, nodeset_words(nodes) }, asked = { word + voted.words, voted.words };
+
+        nodeset_copy(voted, tenure->voter.record_set);
+        nodeset_copy(asked, tenure->record_set);
+        tenure->voter.record_set = voted;
+        tenure->record_set = asked;
+}
+
 void tenure_init(struct tenure *tenure, uint32_t self, uint32_t n, const struct machine_times *times,
                  uint64_t floor, uint64_t now, const struct outlet *out) {
-        memset(tenure, 0, sizeof(*tenure));
+        *tenure = (struct tenure){ .voter.record_set = tenure->voter.record_set,
+                                   .record_set = tenure->record_set };
+        nodeset_clear(tenure->voter.record_set);
+        nodeset_clear(tenure->record_set);
         tenure->self = self;
         tenure->n = n;
         tenure->times = *times;
@@ -39,7 +51,7 @@ static bool voter_grants(struct voter *voter, const struct message *ask, uint64_
         voter->until = now + lease;
         if (generation_compare(ask->generation, voter->record) > 0) {
                 voter->record = ask->generation;
-                voter->record_set = ask->set;
+                nodeset_copy(voter->record_set, message_set(ask));
         }
         return true;
 }
@@ -55,7 +67,7 @@ static void answer(struct tenure *tenure, uint64_t now, const struct message *as
         reply.term = granted ? ask->term : tenure->voter.term;
         reply.stamp = ask->stamp;
         reply.generation = tenure->voter.record;
-        reply.set = tenure->voter.record_set;
+        message_name_nodes(&reply, tenure->voter.record_set, (struct nodeset){ 0 });
         reply.instance = ask->instance;
         if (ask->from == tenure->self)
                 tenure_receive(tenure, now, &reply);
@@ -73,7 +85,7 @@ static void ask(struct tenure *tenure, uint64_t now) {
         message.stamp = now;
         message.instance = tenure->floor;
         message.generation = tenure->record;
-        message.set = tenure->record_set;
+        message_name_nodes(&message, tenure->record_set, (struct nodeset){ 0 });
         tenure->asked = now;
         for (uint32_t to = 0; to < tenure->n; to++) {
                 message.to = to;
@@ -142,7 +154,7 @@ static void receive_grant(struct tenure *tenure, uint64_t now, const struct mess
         tenure->recorded[grant->from] = grant->generation;
         if (generation_compare(grant->generation, tenure->record) > 0) {
                 tenure->record = grant->generation;
-                tenure->record_set = grant->set;
+                nodeset_copy(tenure->record_set, message_set(grant));
         }
         if (tenure->seeking && now < tenure_until(tenure)) {
                 tenure->seeking = false;
@@ -182,9 +194,9 @@ void tenure_receive(struct tenure *tenure, uint64_t now, const struct message *m
         }
 }
 
-void tenure_put(struct tenure *tenure, struct generation generation, uint64_t set, uint64_t now) {
+void tenure_put(struct tenure *tenure, struct generation generation, struct nodeset set, uint64_t now) {
         tenure->record = generation;
-        tenure->record_set = set;
+        nodeset_copy(tenure->record_set, set);
         ask(tenure, now);
 }
 

@@ -18,7 +18,7 @@ struct voter {
         uint32_t holder;
         uint64_t until;
         struct generation record;
-        uint64_t record_set;
+        struct nodeset record_set;
 };
 
 struct tenure {
@@ -35,11 +35,15 @@ struct tenure {
         uint64_t granted[LIMIT_CANDIDATES]; /* the latest own stamp that was granted; 0: none in this term */
         struct generation recorded[LIMIT_CANDIDATES]; /* what that voter has on record */
         struct generation record;                     /* what the others are asked to put on record */
-        uint64_t record_set;
+        struct nodeset record_set;
 };
 
-/* `floor`: the largest counter of a term (term >> 8) that any earlier run of this candidate has asked for. It
- * comes from where it outlives the process, and from no clock. */
+/* The memory: TENURE_SETS sets for addresses below `nodes`. The caller gives it before anything else, and may
+ * give more between two calls: what is on record stays. */
+#define TENURE_SETS 2u
+void tenure_move(struct tenure *tenure, uint64_t *word, uint32_t nodes);
+/* Begins anew, in the memory that it has. `floor`: the largest counter of a term (term >> 8) that any earlier
+ * run of this candidate has asked for. It comes from where it outlives the process, and from no clock. */
 void tenure_init(struct tenure *tenure, uint32_t self, uint32_t n, const struct machine_times *times,
                  uint64_t floor, uint64_t now, const struct outlet *out);
 void tenure_tick(struct tenure *tenure, uint64_t now);
@@ -52,5 +56,5 @@ uint64_t tenure_until(const struct tenure *tenure);
  * present one. */
 void tenure_exceeded(struct tenure *tenure, uint64_t term, uint64_t now);
 /* Asks a majority to remember this generation. */
-void tenure_put(struct tenure *tenure, struct generation generation, uint64_t set, uint64_t now);
+void tenure_put(struct tenure *tenure, struct generation generation, struct nodeset set, uint64_t now);
 bool tenure_has_put(const struct tenure *tenure);

@@ -47,7 +47,7 @@ static void build(uint32_t proc, const struct action *action) {
                 comm = &w.comm[w.n_comms++];
                 memset(comm, 0, sizeof(*comm));
                 comm->name = action->comm;
-                comm->set = action->set;
+                comm->set = action->set.word[0];
         }
         comm->built |= UINT64_C(1) << proc;
         comm->epoch[proc] = w.proc[proc].epoch;
@@ -63,8 +63,9 @@ static void build(uint32_t proc, const struct action *action) {
 void engine_built(const struct event *event) {
         struct comm *comm = &w.comm[event->a];
 
-        node_built(&w.proc[event->proc].node, clock_of(&w.proc[event->proc]), comm->name,
-                   unreachable(comm, event->proc));
+        uint64_t nodes = unreachable(comm, event->proc);
+
+        node_built(&w.proc[event->proc].node, clock_of(&w.proc[event->proc]), comm->name, set_of(&nodes));
 }
 
 static void contribute(struct collective *c, const struct action *action, uint32_t proc) {

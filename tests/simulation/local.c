@@ -17,7 +17,7 @@ static uint32_t members_in(const struct proc *proc) {
 }
 
 static bool alone(const struct proc *proc) {
-        return (proc->node.set & (proc->node.set - 1)) == 0;
+        return nodeset_count(proc->node.set) <= 1;
 }
 
 void local_quiet(uint32_t proc, uint32_t track) {

@@ -66,14 +66,13 @@ void proc_start(uint32_t proc) {
         static void *node_memory[MAX_PROCS], *coordinator_memory[MAX_PROCS];
         struct proc *p = &w.proc[proc];
         struct outlet out = { .effects = &effects, .owner = (void *)(uintptr_t)proc };
-        struct room room = { .members = LIMIT_SEATS, .tracks = TRACKS };
+        struct room room = { .members = LIMIT_SEATS, .tracks = TRACKS, .nodes = MAX_PROCS };
         struct coordinator_config config = {
                 .address = proc,
                 .candidates = w.n_candidates,
                 .incarnation = 1,
                 .name = "j",
                 .times = times,
-                .n_nodes = MAX_PROCS,
                 .n_texts = LIMIT_REFUSALS,
                 .room = room,
         };
@@ -648,7 +647,7 @@ static bool finished(void) {
         return true;
 }
 
-static void deliver(const struct event *event) {
+static void deliver(struct event *event) {
         struct proc *p = &w.proc[event->proc];
         const struct comm *comm = &w.comm[event->a % MAX_COMMS];
 
@@ -666,7 +665,7 @@ static void deliver(const struct event *event) {
         case EVENT_DONE: engine_done(event); break;
         case EVENT_BUILT: engine_built(event); break;
         case EVENT_ABORTED: node_aborted(&p->node, clock_of(p), comm->name); break;
-        case EVENT_UNREACHABLE: node_unreachable(&p->node, clock_of(p), comm->name, event->c); break;
+        case EVENT_UNREACHABLE: node_unreachable(&p->node, clock_of(p), comm->name, set_of(&event->c)); break;
         case EVENT_REJOIN:
         case EVENT_RESTORE: restart_event(event); break;
         default: member_event(event); break;

@@ -6,6 +6,7 @@
 
 #include "gradsync.pb-c.h"
 #include "sim.h"
+#include "tests/unit/recount.h"
 
 #define MAX_GENERATIONS 128u
 #define MAX_TERMS 64u
@@ -114,13 +115,14 @@ static void note_newgen(uint32_t proc, const struct message *m) {
                 memset(known, 0, sizeof(*known));
                 known->name = m->generation;
                 known->comm = m->comm;
-                known->set = m->set;
+                known->set = nodeset_word(message_set(m), 0);
                 known->term = m->term;
                 known->round = m->round;
                 known->from = proc;
                 known->world = m->world;
-        } else if (known->set != m->set || known->world != m->world || known->round != m->round ||
-                   known->term != m->term || known->from != proc || !generation_equal(known->comm, m->comm)) {
+        } else if (known->set != nodeset_word(message_set(m), 0) || known->world != m->world ||
+                   known->round != m->round || known->term != m->term || known->from != proc ||
+                   !generation_equal(known->comm, m->comm)) {
                 violate(RULE_GENERATION, "generation %u of term %llx is made twice", m->generation.number,
                         (unsigned long long)m->generation.term);
         }
@@ -298,6 +300,8 @@ void truth_outcome(uint32_t proc, const struct action *action) {
 }
 
 void truth_serving(uint32_t proc) {
+        if (!counts_agree(&w.proc[proc].coordinator))
+                violate(RULE_COUNTS, "coordinator %u has not counted right what it was told", proc);
         const struct proc *p = &w.proc[proc];
 
         for (uint32_t i = 0; i < n_served; i++)

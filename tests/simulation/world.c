@@ -22,6 +22,7 @@ static uint32_t n_events;
 struct slot {
         _Alignas(16) char head[offsetof(struct message, mark)];
         uint64_t mark[TRACKS], committed[TRACKS], prepared[TRACKS];
+        uint64_t set, links;
         struct message_member member_of[SLOT_MEMBERS];
         struct message_gone gone[SLOT_GONE];
         char text[SLOT_TEXT];
@@ -116,6 +117,8 @@ static void pack(struct slot *s, const struct message *message) {
         memcpy(s->mark, message->mark, message->n_tracks * sizeof(s->mark[0]));
         memcpy(s->committed, message->committed, message->n_tracks * sizeof(s->mark[0]));
         memcpy(s->prepared, message->prepared, message->n_tracks * sizeof(s->mark[0]));
+        s->set = message->set[0];
+        s->links = message->links[0];
         memcpy(s->member_of, message->member_of, message->n_members * sizeof(s->member_of[0]));
         memcpy(s->gone, message->gone, message->n_gone * sizeof(s->gone[0]));
         if (message->kind != ORDER_REFUSE)
@@ -129,6 +132,8 @@ static void unpack(const struct slot *s, struct message *message) {
         memcpy(message->mark, s->mark, message->n_tracks * sizeof(s->mark[0]));
         memcpy(message->committed, s->committed, message->n_tracks * sizeof(s->mark[0]));
         memcpy(message->prepared, s->prepared, message->n_tracks * sizeof(s->mark[0]));
+        message->set[0] = s->set;
+        message->links[0] = s->links;
         memcpy(message->member_of, s->member_of, message->n_members * sizeof(s->member_of[0]));
         memcpy(message->gone, s->gone, message->n_gone * sizeof(s->gone[0]));
         if (message->kind != ORDER_REFUSE)
@@ -170,7 +175,7 @@ void net_send(const struct message *message) {
                       message_name(message->kind), (unsigned long long)message->term,
                       (unsigned long long)message->round, message->generation.number,
                       (unsigned long long)message->generation.term, message->end,
-                      (unsigned long long)message->set, message->n_members);
+                      (unsigned long long)nodeset_word(message_set(message), 0), message->n_members);
         if (from != to && (!reaches(from, to) || (rnd(32) == 0 && w.dropped[from][to]++ == 0)))
                 return;
         w.dropped[from][to] = 0;

@@ -92,7 +92,7 @@ static inline void pump(void) {
 }
 
 static inline void start(void) {
-        struct room room = { .members = LIMIT_SEATS, .tracks = LIMIT_TRACKS };
+        struct room room = { .members = LIMIT_SEATS, .tracks = LIMIT_TRACKS, .nodes = 1 };
         struct node_config own = { .candidates = 1,
                                    .instance = 1,
                                    .n_lanes = 2,
@@ -108,7 +108,6 @@ static inline void start(void) {
                                              .alone = true,
                                              .name = "j",
                                              .times = times,
-                                             .n_nodes = 1,
                                              .n_texts = LIMIT_REFUSALS,
                                              .room = room };
         struct outlet out = { .effects = &effects };
@@ -131,7 +130,7 @@ static inline void start(void) {
 
 /* Other memory for both, with room for that much. What was there before is noise. */
 static inline void move_machines(uint32_t members, uint32_t tracks) {
-        struct room room = { .members = members, .tracks = tracks }, old = node.config.room;
+        struct room room = { .members = members, .tracks = tracks, .nodes = 1 }, old = node.config.room;
         struct coordinator_config config = coordinator.config, old_config = config;
 
         config.room = room;
@@ -189,7 +188,7 @@ static inline void build(void) {
         const struct action *action = latest(ACTION_BUILD);
 
         if (action != NULL)
-                node_built(&node, now, action->comm, 0);
+                node_built(&node, now, action->comm, (struct nodeset){ 0 });
         pump();
 }
 

@@ -11,6 +11,7 @@
 
 #include "rendezvous/coordinator.h"
 #include "rendezvous/node.h"
+#include "tests/unit/recount.h"
 
 #define NOW 1000000u
 #define MAX_SENT 64u
@@ -26,7 +27,9 @@ static struct coordinator coordinator;
 static void *node_memory;
 static unsigned char *coordinator_memory;
 static size_t coordinator_bytes_used;
-static const struct room room = { .members = LIMIT_SEATS, .tracks = LIMIT_TRACKS };
+#define NODES 5u
+
+static const struct room room = { .members = LIMIT_SEATS, .tracks = LIMIT_TRACKS, .nodes = NODES };
 static const struct machine_times times = { .heartbeat = 20000,
                                             .patience = 100000,
                                             .death = 200000,
@@ -72,11 +75,10 @@ static void forget(void) {
         n_messages = n_actions = 0;
 }
 
-#define NODES 5u
 #define GUARD 64u /* bytes behind the coordinator's memory */
 
 static int make_room(void **state) {
-        struct coordinator_config config = { .n_nodes = NODES, .n_texts = LIMIT_REFUSALS, .room = room };
+        struct coordinator_config config = { .n_texts = LIMIT_REFUSALS, .room = room };
 
         node_memory = malloc(node_bytes(&room));
         coordinator_bytes_used = coordinator_bytes(&config);
@@ -89,9 +91,8 @@ static void start_coordinator(struct coordinator_config config, uint64_t now) {
         config.name = "j";
         config.floor = 1;
         config.times = times;
-        config.n_nodes = NODES;
         config.n_texts = LIMIT_REFUSALS;
-        config.room = (struct room){ coordinator_memory, room.members, room.tracks };
+        config.room = (struct room){ coordinator_memory, room.members, room.tracks, room.nodes };
         coordinator_init(&coordinator, &config, now, &out);
 }
 
@@ -121,7 +122,8 @@ static struct message order(enum message_kind kind, uint64_t round) {
                              .stamp = NOW,
                              .generation = first,
                              .comm = first,
-                             .set = 3,
+                             .n_words = 1,
+                             .set = { 3 },
                              .world = 2 };
 
         return m;
@@ -144,13 +146,13 @@ static void start_node(void) {
                                          .n_lanes = 2,
                                          .window = 2,
                                          .times = times,
-                                         .room = { node_memory, room.members, room.tracks } },
+                                         .room = { node_memory, room.members, room.tracks, room.nodes } },
                   NOW, &out);
         node_join(&node, NOW, &request, &(struct tag){ 0 });
         m.n_members = 1;
         m.member_of[0] = (struct message_member){ .request = request, .in = true, .rank = 1 };
         tell(m);
-        node_built(&node, NOW, first, 0);
+        node_built(&node, NOW, first, (struct nodeset){ 0 });
         assert_int_equal(node.phase, NODE_RUNNING);
         tell(order(ORDER_RUN, 2));
         forget();
@@ -351,7 +353,7 @@ static void calls_of_another_generation_are_absorbed(void **state) {
         node_done(&node, NOW, first, 0, 1, 1); /* nothing was launched */
         node_done(&node, NOW, first, LIMIT_LANES, 1, 1);
         node_aborted(&node, NOW, other);
-        node_unreachable(&node, NOW, other, 1);
+        node_unreachable(&node, NOW, other, (struct nodeset){ (uint64_t[]){ 1 }, 1 });
         node_landed(&node, NOW, first, TRACK_STEP);
         node_quiet(&node, NOW, first, TRACK_STEP);
         assert_true(unchanged());
@@ -516,8 +518,9 @@ static struct message noisy(uint32_t to) {
                               .stamp = NOW + noise() % 9,
                               .generation = { 256, noise() % 4, 7 },
                               .comm = { 256, noise() % 4, 7 },
-                              .set = noise() % 64,
-                              .links = noise() % 8,
+                              .n_words = 1,
+                              .set = { noise() % 32 },
+                              .links = { noise() % 8 },
                               .world = noise() % 5,
                               .source = noise() % 5,
                               .end = noise() % (N_JOB_ENDS + 1),
@@ -577,7 +580,8 @@ static void noise_breaks_no_coordinator(void **state) {
                         assert_true(coordinator.term >= term && coordinator.n <= LIMIT_LOCAL);
                         assert_true(coordinator.membership.n + coordinator.membership.n_waiting <=
                                     LIMIT_LOCAL);
-                        assert_int_equal(coordinator.lost & ~coordinator.set, 0);
+                        assert_true(nodeset_within(coordinator.lost, coordinator.set));
+                        assert_true(counts_agree(&coordinator));
                         term = coordinator.term;
                         forget();
                 }

@@ -39,7 +39,7 @@ static void carry_out(struct job *job, const struct action *action) {
         struct machine *machine = &job->machine;
 
         if (action->kind == ACTION_BUILD)
-                node_built(&machine->node, clock_now(), action->comm, 0);
+                node_built(&machine->node, clock_now(), action->comm, (struct nodeset){ 0 });
         else if (action->kind == ACTION_ABORT)
                 node_aborted(&machine->node, clock_now(), action->comm);
         else if (action->kind == ACTION_REFUSED && action->member == machine->joining)
@@ -77,7 +77,7 @@ static int machine_allocate(struct job *job, const struct coordinator_config *co
 int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal) {
         static const struct machine_times times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER };
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
-        struct room room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1 };
+        struct room room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1, .nodes = 1 };
         struct node_config node = { .candidates = 1,
                                     .instance = 1,
                                     .name = job->name,
@@ -92,7 +92,6 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
                                                   .alone = true,
                                                   .name = job->name,
                                                   .times = times,
-                                                  .n_nodes = 1,
                                                   .room = room };
         struct machine *machine = &job->machine;
         uint64_t now = clock_now();

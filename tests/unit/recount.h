@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a coordinator counts as reports come, counted anew from all of them. */
+#pragma once
+
+#include <string.h>
+
+#include "rendezvous/coordinator_private.h"
+
+static inline struct coordinator_tally recount(const struct coordinator *c) {
+        struct coordinator_tally tally = { 0 };
+
+        for (uint32_t node = 0; node < c->config.room.nodes; node++) {
+                const struct reporter *reporter = &c->node[node];
+                bool failing = !nodeset_empty(coordinator_links_of(c, node));
+                bool answers = reporter->term == c->term && reporter->round == c->round &&
+                               reporter->answer >= ANSWER_REPORT;
+
+                tally.lost += nodeset_has(c->lost, node);
+                if (!coordinator_survives(c, node))
+                        continue;
+                tally.survivors++;
+                tally.failing += failing;
+                tally.astray += !generation_equal(reporter->comm, c->comm);
+                for (uint32_t kind = 0; kind < N_ANSWERS; kind++)
+                        tally.answered[kind] += answers && reporter->answer == ANSWER_REPORT + kind;
+                tally.tried += answers && (reporter->answer == ANSWER_ACK || failing);
+        }
+        return tally;
+}
+
+static inline bool counts_agree(const struct coordinator *c) {
+        const struct coordinator_tally tally = recount(c);
+
+        return memcmp(&tally, &c->tally, sizeof(tally)) == 0;
+}
