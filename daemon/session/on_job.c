@@ -145,15 +145,50 @@ int on_leave(struct session *session, struct request *request, const ProtobufCMe
 }
 
 int on_plan_begin(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        return plan_begin(request->member, CAST(Wire__PlanBegin, message), &request->refusal);
+        const Wire__PlanBegin *begin = CAST(Wire__PlanBegin, message);
+
+        return plan_begin(request->member,
+                          &(struct offer){
+                                  .generation = begin->generation,
+                                  .plan = begin->plan,
+                                  .params = begin->params,
+                                  .buckets = begin->buckets,
+                                  .reduce = (unsigned)begin->reduce,
+                                  .arena_bytes = begin->arena_bytes,
+                                  .diagnosis_bytes = begin->diagnosis_bytes,
+                                  .timeout = clock_from_ms(begin->timeout_ms),
+                          },
+                          &request->refusal);
 }
 
 int on_plan_params(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        return plan_params(request->member, CAST(Wire__PlanParams, message), &request->refusal);
+        const Wire__PlanParams *chunk = CAST(Wire__PlanParams, message);
+        struct offer_param param[LIMIT_CHUNK];
+
+        for (size_t i = 0; i < chunk->n_param; i++)
+                param[i] = (struct offer_param){
+                        .name = chunk->param[i]->name,
+                        .shape = chunk->param[i]->shape,
+                        .dims = chunk->param[i]->n_shape,
+                        .bucket = chunk->param[i]->bucket,
+                        .dtype = (unsigned)chunk->param[i]->dtype,
+                };
+        return plan_params(request->member, chunk->plan, param, chunk->n_param, &request->refusal);
 }
 
 int on_plan_buckets(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        return plan_buckets(request->member, CAST(Wire__PlanBuckets, message), &request->refusal);
+        const Wire__PlanBuckets *chunk = CAST(Wire__PlanBuckets, message);
+        struct offer_bucket bucket[LIMIT_CHUNK];
+
+        for (size_t i = 0; i < chunk->n_bucket; i++)
+                bucket[i] = (struct offer_bucket){
+                        .offset = chunk->bucket[i]->offset,
+                        .bytes = chunk->bucket[i]->bytes,
+                        .payload = chunk->bucket[i]->payload,
+                        .memory = chunk->bucket[i]->memory,
+                        .dtype = (unsigned)chunk->bucket[i]->dtype,
+                };
+        return plan_buckets(request->member, chunk->plan, bucket, chunk->n_bucket, &request->refusal);
 }
 
 int on_plan_commit(struct session *session, struct request *request, const ProtobufCMessage *message) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests of members that come back after a restart of the daemon. */
 #include "base/clock.h"
+#include "job/plan/plan.h"
 #include "job/rejoin.h"
 #include "job/restart/takeover.h"
 #include "session/private.h"
@@ -90,7 +91,12 @@ int on_rejoin_plan(struct session *session, struct request *request, const Proto
         const Wire__RejoinPlan *plan = CAST(Wire__RejoinPlan, message);
         int r = rejoin_check_fd(request);
 
-        return r != 0 ? r : takeover_plan(request->member, plan, &request->fds[0], &request->refusal);
+        if (r != 0)
+                return r;
+        return takeover_plan(request->member,
+                             &(struct plan_word){
+                                     .plan = plan->plan, .launched = plan->launched, .step = plan->step },
+                             &request->fds[0], &request->refusal);
 }
 
 int on_rejoin_staging(struct session *session, struct request *request, const ProtobufCMessage *message) {

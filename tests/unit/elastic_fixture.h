@@ -39,30 +39,25 @@ static inline void form(struct fixture *f) {
 
 /* One bucket of one parameter. What the last message of the description is answered. */
 static inline int commit_named(struct fixture *f, struct member *member, uint32_t ordinal, const char *name) {
-        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
-        Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
-        Wire__PlanBuckets buckets = WIRE__PLAN_BUCKETS__INIT;
-        Wire__Param param = WIRE__PARAM__INIT, *param_list = &param;
-        Wire__Bucket bucket = WIRE__BUCKET__INIT, *bucket_list = &bucket;
+        struct offer begin = { 0 };
+        struct offer_param param = { 0 };
+        struct offer_bucket bucket = { 0 };
         uint64_t bytes;
         int fd;
 
         begin.generation = member->job->generation;
-        begin.plan = params.plan = buckets.plan = ordinal;
+        begin.plan = ordinal;
         begin.params = begin.buckets = 1;
         begin.arena_bytes = 2 * 4096;
         begin.diagnosis_bytes = 4096;
         begin.reduce = WIRE__REDUCE__AVG;
-        param.name = (char *)(uintptr_t)name;
+        param.name = name;
         param.dtype = bucket.dtype = WIRE__DTYPE__F32;
         bucket.offset = 4096;
         bucket.bytes = bucket.payload = 4;
-        params.n_param = buckets.n_bucket = 1;
-        params.param = &param_list;
-        buckets.bucket = &bucket_list;
         assert_int_equal(plan_begin(member, &begin, &f->refusal), 0);
-        assert_int_equal(plan_params(member, &params, &f->refusal), 0);
-        assert_int_equal(plan_buckets(member, &buckets, &f->refusal), 0);
+        assert_int_equal(plan_params(member, ordinal, &param, 1, &f->refusal), 0);
+        assert_int_equal(plan_buckets(member, ordinal, &bucket, 1, &f->refusal), 0);
         return plan_commit(member, ordinal, &fd, &bytes, &f->refusal);
 }
 

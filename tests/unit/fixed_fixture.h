@@ -44,39 +44,32 @@ static inline void form(struct fixture *f, uint32_t world) {
 /* Two buckets of one f32 parameter each, up to PLAN_ARENA. */
 static inline int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, const char *name,
                            int *ret_fd) {
-        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
-        Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
-        Wire__PlanBuckets buckets = WIRE__PLAN_BUCKETS__INIT;
-        Wire__Param param[2] = { WIRE__PARAM__INIT, WIRE__PARAM__INIT },
-                    *param_list[] = { &param[0], &param[1] };
-        Wire__Bucket bucket[2] = { WIRE__BUCKET__INIT, WIRE__BUCKET__INIT },
-                     *bucket_list[] = { &bucket[0], &bucket[1] };
+        struct offer begin = { 0 };
+        struct offer_param param[2] = { 0 };
+        struct offer_bucket bucket[2] = { 0 };
         struct member *member = f->member[rank];
         uint64_t bytes;
         int r;
 
         begin.generation = 1;
-        begin.plan = params.plan = buckets.plan = ordinal;
+        begin.plan = ordinal;
         begin.params = begin.buckets = 2;
         begin.arena_bytes = 3 * 4096;
         begin.diagnosis_bytes = 4096;
         begin.reduce = WIRE__REDUCE__AVG;
-        param[0].name = (char *)"a";
-        param[1].name = (char *)name;
+        param[0].name = "a";
+        param[1].name = name;
         for (unsigned i = 0; i < 2; i++) {
                 param[i].dtype = bucket[i].dtype = WIRE__DTYPE__F32;
                 param[i].bucket = i;
                 bucket[i].offset = 4096 * (i + 1);
                 bucket[i].bytes = bucket[i].payload = 4;
         }
-        params.n_param = buckets.n_bucket = 2;
-        params.param = param_list;
-        buckets.bucket = bucket_list;
         r = plan_begin(member, &begin, &f->refusal);
         if (r == 0)
-                r = plan_params(member, &params, &f->refusal);
+                r = plan_params(member, ordinal, param, 2, &f->refusal);
         if (r == 0)
-                r = plan_buckets(member, &buckets, &f->refusal);
+                r = plan_buckets(member, ordinal, bucket, 2, &f->refusal);
         if (r == 0)
                 r = plan_commit(member, ordinal, ret_fd, &bytes, &f->refusal);
         return r;

@@ -6,13 +6,14 @@
 #include <string.h>
 
 #include "base/user.h"
+#include "gradsync.pb-c.h"
 #include "job/plan/description.h"
 
 static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 10, 10, UINT64_C(1) << 30 };
 
 struct fixture {
         struct users *accounts;
-        Wire__PlanBegin begin;
+        struct offer begin;
         struct refusal refusal;
 };
 
@@ -20,7 +21,6 @@ static int setup(void **state) {
         struct fixture *f = calloc(1, sizeof(*f));
 
         users_new(limits, &f->accounts);
-        wire__plan_begin__init(&f->begin);
         f->begin.params = 2;
         f->begin.buckets = 1;
         f->begin.arena_bytes = 8192;
@@ -45,32 +45,26 @@ static int begin(struct fixture *f, struct description **ret) {
 
 static int add_param(struct fixture *f, struct description *d, const char *name, unsigned dtype,
                      uint64_t rows, uint64_t columns, uint32_t bucket) {
-        Wire__PlanParams chunk = WIRE__PLAN_PARAMS__INIT;
-        Wire__Param param = WIRE__PARAM__INIT, *params = &param;
+        struct offer_param param = { 0 };
         uint64_t shape[] = { rows, columns };
 
-        param.name = (char *)name;
-        param.dtype = (Wire__Dtype)dtype;
-        param.n_shape = 2;
+        param.name = name;
+        param.dtype = dtype;
+        param.dims = 2;
         param.shape = shape;
         param.bucket = bucket;
-        chunk.n_param = 1;
-        chunk.param = &params;
-        return description_add_params(d, &chunk, &f->refusal);
+        return description_add_params(d, &param, 1, &f->refusal);
 }
 
 static int add_bucket(struct fixture *f, struct description *d, uint64_t offset, uint64_t bytes,
                       uint64_t payload) {
-        Wire__PlanBuckets chunk = WIRE__PLAN_BUCKETS__INIT;
-        Wire__Bucket bucket = WIRE__BUCKET__INIT, *buckets = &bucket;
+        struct offer_bucket bucket = { 0 };
 
         bucket.dtype = WIRE__DTYPE__F32;
         bucket.offset = offset;
         bucket.bytes = bytes;
         bucket.payload = payload;
-        chunk.n_bucket = 1;
-        chunk.bucket = &buckets;
-        return description_add_buckets(d, &chunk, &f->refusal);
+        return description_add_buckets(d, &bucket, 1, &f->refusal);
 }
 
 /* Two parameters of 10 and 20 f32 in one bucket. */
@@ -87,8 +81,7 @@ static struct description *good(struct fixture *f, const char *second, uint64_t 
 
 /* The same two parameters in registered memory. */
 static struct description *placed(struct fixture *f, uint64_t rows, uint64_t offset, int expected) {
-        Wire__PlanBuckets chunk = WIRE__PLAN_BUCKETS__INIT;
-        Wire__Bucket bucket = WIRE__BUCKET__INIT, *buckets = &bucket;
+        struct offer_bucket bucket = { 0 };
         struct description *d = NULL;
 
         f->begin.arena_bytes = 4096; /* the diagnosis pages alone */
@@ -101,9 +94,7 @@ static struct description *placed(struct fixture *f, uint64_t rows, uint64_t off
         bucket.bytes = 64 + rows * 20;
         bucket.payload = 40 + rows * 20;
         bucket.memory = 3;
-        chunk.n_bucket = 1;
-        chunk.bucket = &buckets;
-        assert_int_equal(description_add_buckets(d, &chunk, &f->refusal), expected);
+        assert_int_equal(description_add_buckets(d, &bucket, 1, &f->refusal), expected);
         if (expected == 0)
                 assert_int_equal(description_complete(d, &f->refusal), 0);
         return d;

@@ -71,11 +71,9 @@ static void too_few_are_left_before_growth(void **state) {
 
 /* One bucket in registered memory. */
 static void bring_registered(struct fixture *f, struct member *member) {
-        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
-        Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
-        Wire__PlanBuckets buckets = WIRE__PLAN_BUCKETS__INIT;
-        Wire__Param param = WIRE__PARAM__INIT, *param_list = &param;
-        Wire__Bucket bucket = WIRE__BUCKET__INIT, *bucket_list = &bucket;
+        struct offer begin = { 0 };
+        struct offer_param param = { 0 };
+        struct offer_bucket bucket = { 0 };
         int fd = memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         uint64_t bytes;
 
@@ -86,16 +84,12 @@ static void bring_registered(struct fixture *f, struct member *member) {
         begin.params = begin.buckets = 1;
         begin.arena_bytes = begin.diagnosis_bytes = 4096;
         begin.reduce = WIRE__REDUCE__AVG;
-        param.name = (char *)"a";
+        param.name = "a";
         param.dtype = bucket.dtype = WIRE__DTYPE__F32;
-        bucket.has_memory = true;
         bucket.bytes = bucket.payload = 4;
-        params.n_param = buckets.n_bucket = 1;
-        params.param = &param_list;
-        buckets.bucket = &bucket_list;
         assert_int_equal(plan_begin(member, &begin, &f->refusal), 0);
-        assert_int_equal(plan_params(member, &params, &f->refusal), 0);
-        assert_int_equal(plan_buckets(member, &buckets, &f->refusal), 0);
+        assert_int_equal(plan_params(member, 0, &param, 1, &f->refusal), 0);
+        assert_int_equal(plan_buckets(member, 0, &bucket, 1, &f->refusal), 0);
         assert_int_equal(plan_commit(member, 0, &fd, &bytes, &f->refusal), 0);
         assert_int_equal(plan_mapped(member, 0, 9, &f->refusal), 0);
 }

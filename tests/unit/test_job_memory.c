@@ -75,26 +75,22 @@ static int enlist(struct fixture *f, uint32_t rank, int fd, uint64_t offset, uin
  */
 static int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t handle, uint64_t first,
                     uint64_t second) {
-        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
-        Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
-        Wire__PlanBuckets buckets = WIRE__PLAN_BUCKETS__INIT;
-        Wire__Param param[2] = { WIRE__PARAM__INIT, WIRE__PARAM__INIT },
-                    *param_list[] = { &param[0], &param[1] };
-        Wire__Bucket bucket[2] = { WIRE__BUCKET__INIT, WIRE__BUCKET__INIT },
-                     *bucket_list[] = { &bucket[0], &bucket[1] };
+        struct offer begin = { 0 };
+        struct offer_param param[2] = { 0 };
+        struct offer_bucket bucket[2] = { 0 };
         uint64_t bytes, shape = PAGE / 4;
         int fd, r;
 
         begin.generation = 1;
-        begin.plan = params.plan = buckets.plan = ordinal;
+        begin.plan = ordinal;
         begin.params = begin.buckets = 2;
         begin.arena_bytes = handle != 0 ? PAGE : 3 * PAGE;
         begin.diagnosis_bytes = PAGE;
         begin.reduce = WIRE__REDUCE__AVG;
         for (unsigned i = 0; i < 2; i++) {
-                param[i].name = (char *)(i == 0 ? "a" : "b");
+                param[i].name = (i == 0 ? "a" : "b");
                 param[i].dtype = bucket[i].dtype = WIRE__DTYPE__F32;
-                param[i].n_shape = 1;
+                param[i].dims = 1;
                 param[i].shape = &shape;
                 param[i].bucket = i;
                 bucket[i].memory = handle;
@@ -102,14 +98,11 @@ static int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t
         }
         bucket[0].offset = handle != 0 ? first : PAGE;
         bucket[1].offset = handle != 0 ? second : 2 * PAGE;
-        params.n_param = buckets.n_bucket = 2;
-        params.param = param_list;
-        buckets.bucket = bucket_list;
         r = plan_begin(f->member[rank], &begin, &f->refusal);
         if (r == 0)
-                r = plan_params(f->member[rank], &params, &f->refusal);
+                r = plan_params(f->member[rank], ordinal, param, 2, &f->refusal);
         if (r == 0)
-                r = plan_buckets(f->member[rank], &buckets, &f->refusal);
+                r = plan_buckets(f->member[rank], ordinal, bucket, 2, &f->refusal);
         return r == 0 ? plan_commit(f->member[rank], ordinal, &fd, &bytes, &f->refusal) : r;
 }
 

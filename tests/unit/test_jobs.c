@@ -78,26 +78,23 @@ static void an_untouched_arena_fails_the_plan(void **state) {
 
 /* Opens a plan that cannot be: its parameter has no name. */
 static int spoil(struct fixture *f, uint32_t rank, uint32_t ordinal) {
-        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
-        Wire__PlanParams params = WIRE__PLAN_PARAMS__INIT;
-        Wire__Param param = WIRE__PARAM__INIT, *list = &param;
+        struct offer begin = { 0 };
+        struct offer_param param = { 0 };
         int r;
 
         begin.generation = 1;
-        begin.plan = params.plan = ordinal;
+        begin.plan = ordinal;
         begin.params = begin.buckets = 1;
         begin.arena_bytes = 2 * 4096;
         begin.diagnosis_bytes = 4096;
         begin.reduce = WIRE__REDUCE__AVG;
-        params.n_param = 1;
-        params.param = &list;
         r = plan_begin(f->member[rank], &begin, &f->refusal);
-        return r == 0 ? plan_params(f->member[rank], &params, &f->refusal) : r;
+        return r == 0 ? plan_params(f->member[rank], ordinal, &param, 1, &f->refusal) : r;
 }
 
 static void who_cannot_bring_a_plan_fails_it_for_all(void **state) {
         struct fixture *f = *state;
-        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        struct offer begin = { 0 };
         int fd;
 
         form(f, 2);
@@ -150,7 +147,7 @@ static void failed_plans_do_not_pile_up(void **state) {
 /* Ordinals do not wrap. */
 static void the_last_ordinal_is_no_plans(void **state) {
         struct fixture *f = *state;
-        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        struct offer begin = { 0 };
 
         form(f, 1);
         begin.generation = begin.params = begin.buckets = 1;
@@ -165,7 +162,7 @@ static void the_last_ordinal_is_no_plans(void **state) {
 
 static void a_time_out_may_be_as_long_as_it_likes(void **state) {
         struct fixture *f = *state;
-        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        struct offer begin = { 0 };
         const struct plan *plan;
 
         form(f, 2);
@@ -174,7 +171,7 @@ static void a_time_out_may_be_as_long_as_it_likes(void **state) {
         begin.arena_bytes = 2 * 4096;
         begin.diagnosis_bytes = 4096;
         begin.reduce = WIRE__REDUCE__AVG;
-        begin.timeout_ms = UINT64_MAX / 1000 + 2;
+        begin.timeout = clock_from_ms(UINT64_MAX / 1000 + 2);
         assert_int_equal(plan_begin(f->member[0], &begin, &f->refusal), 0);
         plan = plan_find(f->member[0]->job, 0);
         assert_true(plan->part[0].deadline > UINT64_MAX / 8);

@@ -54,7 +54,7 @@ static void arrays_are_of_those_who_are_here(void **state) {
 /* Without an engine there would be a sum of two members, for five. */
 static void nothing_is_summed_without_the_other_nodes(void **state) {
         struct fixture *f = *state;
-        Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
+        struct offer begin = { 0 };
 
         form_partly(f);
         begin.generation = 1;

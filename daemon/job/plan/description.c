@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "gradsync.pb-c.h"
 #include "proto/diagnosis.h"
 #include "proto/names.h"
 
@@ -21,7 +22,7 @@
 #define PARAM_COST                                                                                           \
         (sizeof(struct description_param) + sizeof(uint32_t) + LIMIT_NAME + 1 + LIMIT_DIMS * sizeof(uint64_t))
 
-static int check_begin(const Wire__PlanBegin *begin, struct refusal *refusal) {
+static int check_begin(const struct offer *begin, struct refusal *refusal) {
         uint64_t needed;
 
         if (begin->params < 1 || begin->params > LIMIT_PARAMS)
@@ -52,7 +53,7 @@ static int check_begin(const Wire__PlanBegin *begin, struct refusal *refusal) {
         return 0;
 }
 
-int description_new(const Wire__PlanBegin *begin, struct users *accounts, uid_t uid, struct description **ret,
+int description_new(const struct offer *begin, struct users *accounts, uid_t uid, struct description **ret,
                     struct refusal *refusal) {
         struct description *d;
         uint64_t cost;
@@ -70,7 +71,7 @@ int description_new(const Wire__PlanBegin *begin, struct users *accounts, uid_t 
                 free(d);
                 return r;
         }
-        d->reduce = (unsigned)begin->reduce;
+        d->reduce = begin->reduce;
         d->arena_bytes = begin->arena_bytes;
         d->diagnosis_bytes = d->used = begin->diagnosis_bytes;
         d->n_params = begin->params;
@@ -99,7 +100,7 @@ struct description *description_free(struct description *d) {
         return NULL;
 }
 
-static int add_param(struct description *d, const Wire__Param *from, struct refusal *refusal) {
+static int add_param(struct description *d, const struct offer_param *from, struct refusal *refusal) {
         struct description_param *param = &d->param[d->have_params];
         uint32_t index = d->have_params;
         uint64_t elements;
@@ -110,28 +111,28 @@ static int add_param(struct description *d, const Wire__Param *from, struct refu
                         refusal, INVALID,
                         "parameter %u: its name must be 1 to %u bytes of UTF-8 without control characters",
                         index, LIMIT_NAME);
-        if (dtype_size((unsigned)from->dtype) == 0)
+        if (dtype_size(from->dtype) == 0)
                 return refuse(refusal, INVALID, "parameter %u \"%s\": unknown data type %d", index,
                               from->name, (int)from->dtype);
-        if (!shape_elements(from->shape, from->n_shape, &elements) || elements > LIMIT_ARENA)
+        if (!shape_elements(from->shape, from->dims, &elements) || elements > LIMIT_ARENA)
                 return refuse(refusal, INVALID,
                               "parameter %u \"%s\": its shape has a zero or overflowing dimension", index,
                               from->name);
         if (from->bucket >= d->n_buckets)
                 return refuse(refusal, INVALID, "parameter %u \"%s\" is in bucket %u of %u", index,
                               from->name, from->bucket, d->n_buckets);
-        if (!reduce_valid(d->reduce, (unsigned)from->dtype))
+        if (!reduce_valid(d->reduce, from->dtype))
                 return refuse(refusal, INVALID, "parameter %u \"%s\": the %s of %s is not defined; use a sum",
-                              index, from->name, reduce_name(d->reduce), dtype_name((unsigned)from->dtype));
+                              index, from->name, reduce_name(d->reduce), dtype_name(from->dtype));
         name_bytes = strlen(from->name) + 1;
-        param->shape = malloc(from->n_shape * sizeof(uint64_t) + name_bytes);
+        param->shape = malloc(from->dims * sizeof(uint64_t) + name_bytes);
         if (param->shape == NULL)
                 return -ENOMEM;
-        if (from->n_shape > 0)
-                memcpy(param->shape, from->shape, from->n_shape * sizeof(uint64_t));
-        param->name = (char *)(param->shape + from->n_shape);
+        if (from->dims > 0)
+                memcpy(param->shape, from->shape, from->dims * sizeof(uint64_t));
+        param->name = (char *)(param->shape + from->dims);
         memcpy(param->name, from->name, name_bytes);
-        param->dims = (uint8_t)from->n_shape;
+        param->dims = (uint8_t)from->dims;
         param->elements = elements;
         param->dtype = (uint8_t)from->dtype;
         param->bucket = from->bucket;
@@ -139,14 +140,15 @@ static int add_param(struct description *d, const Wire__Param *from, struct refu
         return 0;
 }
 
-int description_add_params(struct description *d, const Wire__PlanParams *chunk, struct refusal *refusal) {
-        for (size_t i = 0; i < chunk->n_param; i++) {
+int description_add_params(struct description *d, const struct offer_param *param, size_t n,
+                           struct refusal *refusal) {
+        for (size_t i = 0; i < n; i++) {
                 int r;
 
                 if (d->have_params == d->n_params)
                         return refuse(refusal, INVALID, "more parameters came than the %u announced",
                                       d->n_params);
-                r = add_param(d, chunk->param[i], refusal);
+                r = add_param(d, &param[i], refusal);
                 if (r != 0)
                         return r;
         }
@@ -154,7 +156,7 @@ int description_add_params(struct description *d, const Wire__PlanParams *chunk,
 }
 
 /* In the arena: behind what comes before it. */
-static int check_arena(const struct description *d, uint32_t index, const Wire__Bucket *from,
+static int check_arena(const struct description *d, uint32_t index, const struct offer_bucket *from,
                        struct refusal *refusal) {
         if (from->offset % ARENA_PAGE != 0 || from->offset < d->used)
                 return refuse(refusal, INVALID,
@@ -169,7 +171,7 @@ static int check_arena(const struct description *d, uint32_t index, const Wire__
         return 0;
 }
 
-static int check_memory(uint32_t index, const Wire__Bucket *from, struct refusal *refusal) {
+static int check_memory(uint32_t index, const struct offer_bucket *from, struct refusal *refusal) {
         if (from->offset % ARENA_ALIGN != 0)
                 return refuse(refusal, INVALID,
                               "bucket %u: offset %" PRIu64 " in memory %u is not a multiple of %u", index,
@@ -181,19 +183,19 @@ static int check_memory(uint32_t index, const Wire__Bucket *from, struct refusal
         return 0;
 }
 
-static int add_bucket(struct description *d, const Wire__Bucket *from, struct refusal *refusal) {
+static int add_bucket(struct description *d, const struct offer_bucket *from, struct refusal *refusal) {
         uint32_t index = d->have_buckets;
         int r;
 
-        if (dtype_size((unsigned)from->dtype) == 0)
+        if (dtype_size(from->dtype) == 0)
                 return refuse(refusal, INVALID, "bucket %u: unknown data type %d", index, (int)from->dtype);
         r = from->memory == 0 ? check_arena(d, index, from, refusal) : check_memory(index, from, refusal);
         if (r != 0)
                 return r;
-        if (from->bytes % dtype_size((unsigned)from->dtype) != 0)
+        if (from->bytes % dtype_size(from->dtype) != 0)
                 return refuse(refusal, INVALID,
                               "bucket %u: %" PRIu64 " bytes are no whole number of elements of %s", index,
-                              from->bytes, dtype_name((unsigned)from->dtype));
+                              from->bytes, dtype_name(from->dtype));
         d->bucket[index] = (struct description_bucket){
                 .offset = from->offset,
                 .bytes = from->bytes,
@@ -209,14 +211,15 @@ static int add_bucket(struct description *d, const Wire__Bucket *from, struct re
         return 0;
 }
 
-int description_add_buckets(struct description *d, const Wire__PlanBuckets *chunk, struct refusal *refusal) {
-        for (size_t i = 0; i < chunk->n_bucket; i++) {
+int description_add_buckets(struct description *d, const struct offer_bucket *bucket, size_t n,
+                            struct refusal *refusal) {
+        for (size_t i = 0; i < n; i++) {
                 int r;
 
                 if (d->have_buckets == d->n_buckets)
                         return refuse(refusal, INVALID, "more buckets came than the %u announced",
                                       d->n_buckets);
-                r = add_bucket(d, chunk->bucket[i], refusal);
+                r = add_bucket(d, &bucket[i], refusal);
                 if (r != 0)
                         return r;
         }

@@ -11,8 +11,29 @@
 #include <stdint.h>
 
 #include "base/account.h"
-#include "gradsync.pb-c.h"
 #include "proto/frame.h"
+
+/* What a member says, a piece at a time. */
+struct offer {
+        uint32_t generation, plan, params, buckets;
+        unsigned reduce;
+        uint64_t arena_bytes, diagnosis_bytes;
+        uint64_t timeout; /* us, of the agreement; 0: none */
+};
+
+struct offer_param {
+        const char *name;
+        const uint64_t *shape;
+        size_t dims;
+        uint32_t bucket;
+        unsigned dtype;
+};
+
+struct offer_bucket {
+        uint64_t offset, bytes, payload;
+        uint32_t memory;
+        unsigned dtype;
+};
 
 struct description_param {
         char *name;
@@ -44,13 +65,15 @@ struct description {
 };
 
 /* 0; INVALID or QUOTA with *refusal; -ENOMEM. The whole cost is charged before anything is kept. */
-int description_new(const Wire__PlanBegin *begin, struct users *accounts, uid_t uid, struct description **ret,
+int description_new(const struct offer *begin, struct users *accounts, uid_t uid, struct description **ret,
                     struct refusal *refusal);
 struct description *description_free(struct description *description);
 
 /* One chunk. INVALID with *refusal names the parameter or bucket. */
-int description_add_params(struct description *d, const Wire__PlanParams *chunk, struct refusal *refusal);
-int description_add_buckets(struct description *d, const Wire__PlanBuckets *chunk, struct refusal *refusal);
+int description_add_params(struct description *d, const struct offer_param *param, size_t n,
+                           struct refusal *refusal);
+int description_add_buckets(struct description *d, const struct offer_bucket *bucket, size_t n,
+                            struct refusal *refusal);
 /* All chunks are there: checks the layout as a whole. */
 int description_complete(struct description *d, struct refusal *refusal);
 

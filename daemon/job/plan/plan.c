@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "gradsync.pb-c.h"
 #include "job/plan/nodes.h"
 #include "job/plan/step.h"
 #include "job/private.h"
@@ -212,7 +213,7 @@ static int lose_part(struct plan *plan, struct member *member, const struct refu
         return (int)why->code;
 }
 
-int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refusal *refusal) {
+int plan_begin(struct member *member, const struct offer *begin, struct refusal *refusal) {
         struct job *job = member->job;
         struct plan *plan = plan_find(job, begin->plan);
         struct plan_part *part;
@@ -243,8 +244,8 @@ int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refus
         if (begin->plan >= member->next_plan)
                 member->next_plan = begin->plan + 1;
         part_set_state(part, PART_DESCRIBING);
-        part->timeout = clock_from_ms(begin->timeout_ms);
-        part->deadline = begin->timeout_ms > 0 ? clock_now() + part->timeout : UINT64_MAX;
+        part->timeout = begin->timeout;
+        part->deadline = begin->timeout > 0 ? clock_now() + part->timeout : UINT64_MAX;
         member->plans++;
         r = description_new(begin, job->table->config.accounts, job->uid, &part->description, refusal);
         return r > 0 ? lose_part(plan, member, refusal) : r;
@@ -261,23 +262,25 @@ static struct plan *describing(struct member *member, uint32_t ordinal, struct r
         return NULL;
 }
 
-int plan_params(struct member *member, const Wire__PlanParams *chunk, struct refusal *refusal) {
-        struct plan *plan = describing(member, chunk->plan, refusal);
+int plan_params(struct member *member, uint32_t ordinal, const struct offer_param *param, size_t n,
+                struct refusal *refusal) {
+        struct plan *plan = describing(member, ordinal, refusal);
         int r;
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        r = description_add_params(plan->part[member->local].description, chunk, refusal);
+        r = description_add_params(plan->part[member->local].description, param, n, refusal);
         return r > 0 ? lose_part(plan, member, refusal) : r;
 }
 
-int plan_buckets(struct member *member, const Wire__PlanBuckets *chunk, struct refusal *refusal) {
-        struct plan *plan = describing(member, chunk->plan, refusal);
+int plan_buckets(struct member *member, uint32_t ordinal, const struct offer_bucket *bucket, size_t n,
+                 struct refusal *refusal) {
+        struct plan *plan = describing(member, ordinal, refusal);
         int r;
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        r = description_add_buckets(plan->part[member->local].description, chunk, refusal);
+        r = description_add_buckets(plan->part[member->local].description, bucket, n, refusal);
         return r > 0 ? lose_part(plan, member, refusal) : r;
 }
 
@@ -495,7 +498,7 @@ static int plan_adopt(struct plan *plan, struct member *member, int *fd, struct 
         return r == 0 && has_places(plan, d) ? plan_find_places(plan, member, refusal) : r;
 }
 
-static int check_said(const struct plan *plan, const struct member *member, const Wire__RejoinPlan *said,
+static int check_said(const struct plan *plan, const struct member *member, const struct plan_word *said,
                       struct refusal *refusal) {
         uint32_t n = plan->part[member->local].description->n_buckets;
 
@@ -514,7 +517,7 @@ static int refuse_return(struct plan *plan, const struct member *member, const s
         return (int)refusal->code;
 }
 
-static int take_back(struct plan *plan, struct member *member, const Wire__RejoinPlan *said, int *fd,
+static int take_back(struct plan *plan, struct member *member, const struct plan_word *said, int *fd,
                      struct refusal *refusal) {
         int r = description_complete(plan->part[member->local].description, refusal);
 
@@ -534,7 +537,7 @@ static int take_back(struct plan *plan, struct member *member, const Wire__Rejoi
         return r;
 }
 
-int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal) {
+int plan_return(struct member *member, const struct plan_word *said, int *fd, struct refusal *refusal) {
         struct plan *plan = describing(member, said->plan, refusal);
         struct plan_part *part;
         int r;

@@ -43,6 +43,13 @@ struct plan_part { /* of one member of this node */
         uint32_t said_launched; /* and buckets of the next one whose READY it has sent */
 };
 
+/* What a member that comes back knows of one. */
+struct plan_word {
+        uint32_t plan;     /* ordinal */
+        uint32_t launched; /* buckets of the step after `step` whose READY it has sent */
+        uint64_t step;     /* the last one that it knows to be committed */
+};
+
 struct plan {
         struct list link;
         struct job *job;
@@ -89,9 +96,11 @@ struct plan *plan_find(struct job *job, uint32_t ordinal);
 struct backend_range plan_range(const struct plan *plan, uint32_t local, uint32_t bucket);
 
 /* What a member asks for. 0, a code with *refusal, or a negative errno. */
-int plan_begin(struct member *member, const Wire__PlanBegin *begin, struct refusal *refusal);
-int plan_params(struct member *member, const Wire__PlanParams *chunk, struct refusal *refusal);
-int plan_buckets(struct member *member, const Wire__PlanBuckets *chunk, struct refusal *refusal);
+int plan_begin(struct member *member, const struct offer *begin, struct refusal *refusal);
+int plan_params(struct member *member, uint32_t ordinal, const struct offer_param *param, size_t n,
+                struct refusal *refusal);
+int plan_buckets(struct member *member, uint32_t ordinal, const struct offer_bucket *bucket, size_t n,
+                 struct refusal *refusal);
 /* On success the arena's fd (it stays ours) and size; a difference from the others fails the plan for all of
  * them. */
 int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *ret_bytes,
@@ -103,7 +112,7 @@ int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal);
 void part_set_state(struct plan_part *part, enum plan_part_state state); /* its only writer */
 /* Ends a description with an arena that the member has from a former daemon; the plan is agreed. *fd is -1
  * once it is taken over. */
-int plan_return(struct member *member, const Wire__RejoinPlan *said, int *fd, struct refusal *refusal);
+int plan_return(struct member *member, const struct plan_word *said, int *fd, struct refusal *refusal);
 /* The record's list of pids, after it was made and in each new generation. */
 void plan_record_members(struct job *job);
 void plan_expire(struct plan *plan, uint64_t now); /* answers whose deadline for the agreement has come */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "gradsync.pb-c.h"
 #include "job/plan/plan.h"
 #include "job/private.h"
 
@@ -67,7 +68,7 @@ static int check_telling(const struct member *member, struct refusal *refusal) {
                       member->rank, job->name);
 }
 
-int takeover_plan(struct member *member, const Wire__RejoinPlan *plan, int *fd, struct refusal *refusal) {
+int takeover_plan(struct member *member, const struct plan_word *plan, int *fd, struct refusal *refusal) {
         int r = check_telling(member, refusal);
 
         return r != 0 ? r : plan_return(member, plan, fd, refusal);

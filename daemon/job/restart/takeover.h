@@ -14,9 +14,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gradsync.pb-c.h"
 #include "job/job.h"
 #include "rendezvous/words.h"
+
+struct plan_word;
 
 struct returned {       /* by rank in the generation before */
         bool here;      /* it has come back; it may be lost again */
@@ -46,9 +47,9 @@ struct takeover {
         struct returned part[]; /* one for each place */
 };
 
-/* What a member tells once it is back: each plan after its description, the staging memory, the end. *fd is -1
- * once it is taken over. STATE if the member is not on its way back. */
-int takeover_plan(struct member *member, const Wire__RejoinPlan *plan, int *fd, struct refusal *refusal);
+/* What a member tells once it is back: each plan after its description, the staging memory, the end. *fd is
+ * -1 once it is taken over. STATE if the member is not on its way back. */
+int takeover_plan(struct member *member, const struct plan_word *plan, int *fd, struct refusal *refusal);
 int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);
 int takeover_told(struct member *member, struct refusal *refusal);
 
