@@ -14,20 +14,14 @@
 
 struct engine;
 
-/* A node of a communicator. */
-struct engine_peer {
-        uint32_t node;       /* for people and for `unreachable`: its address in the job */
-        const void *address; /* what its engine has said of itself, see address() */
-        size_t bytes;
-};
-
-/* A communicator. Its nodes are ranked in the order of `peer`, the same on each of them. */
+/* A communicator. Its nodes are ranked in the order of their addresses in the job, the same on each of them.
+ */
 struct engine_build {
         uint64_t comm;    /* id: unique among those of this engine that are neither dropped nor aborted */
         const char *name; /* the same on all of its nodes, and never used again for others */
         uint32_t n_lanes; /* collectives of different lanes do not wait for one another */
-        uint32_t n_peers, self;
-        const struct engine_peer *peer;
+        uint32_t n_nodes, self; /* self: rank of this one */
+        const uint32_t *node;   /* addresses, by rank */
 };
 
 /* Staging, as the backend that allocated it exports it. */
@@ -43,7 +37,8 @@ enum engine_reduce { ENGINE_SUM, ENGINE_MIN, ENGINE_MAX, ENGINE_PROD, ENGINE_COP
  * What one collective combines: on every node the output becomes the reduction of all inputs, element by
  * element (COPY: the input of `root`, a rank of the communicator). Integers wrap; min and max propagate NaN.
  * The order of the additions is the engine's, and gives the same bits on all nodes. Input and output are the
- * same range or disjoint ones; nobody else writes to either until done() is called.
+ * same range or disjoint ones; nobody else writes to either until done() is called, except that outputs of
+ * collectives of one lane may overlap.
  */
 struct engine_piece {
         uint64_t memory;        /* id */
@@ -54,11 +49,13 @@ struct engine_piece {
         uint32_t root;
 };
 
+#define ENGINE_VALUES 16u
+
 enum engine_kind {
         ENGINE_PAYLOAD,
-        ENGINE_VOTE,   /* every node hears the smallest `value` of all */
+        ENGINE_VOTE,   /* of each of its values every node hears the smallest one */
         ENGINE_FILLER, /* takes part in what the others launch as payload, or with 0 elements as vote: it
-                          contributes its input, or 0, and nobody uses what comes of it */
+                          contributes its input, or zeros, and nobody uses what comes of it */
 };
 
 /* Collectives of a lane go in the order of their sequence numbers, which begin with 1 in each communicator.
@@ -69,7 +66,7 @@ struct engine_launch {
         uint32_t lane;
         uint64_t sequence;
         enum engine_kind kind;
-        uint64_t value;
+        uint64_t value[ENGINE_VALUES];
         struct engine_piece piece;
 };
 
@@ -77,8 +74,9 @@ struct engine_launch {
 struct engine_events {
         /* The communicator works, or, if there are nodes that it cannot reach, it does not. */
         void (*built)(void *owner, uint64_t comm, const uint32_t *unreachable, uint32_t n);
-        /* In order on each lane. After it no node's bytes depend on this node's input any more. */
-        void (*done)(void *owner, uint64_t comm, uint32_t lane, uint64_t sequence, uint64_t value);
+        /* In order on each lane. No node's bytes depend on this node's input any more. `value` is valid
+         * during the call, and says nothing about a payload. */
+        void (*done)(void *owner, uint64_t comm, uint32_t lane, uint64_t sequence, const uint64_t *value);
         /* These nodes do not answer, and nothing of the communicator is done any more: it is to be aborted. A
          * failure of the engine itself names all the others. */
         void (*unreachable)(void *owner, uint64_t comm, const uint32_t *nodes, uint32_t n);
@@ -93,9 +91,6 @@ struct engine_ops {
         /* Readable when dispatch() has something to deliver. */
         int (*fd)(const struct engine *engine);
         void (*dispatch)(struct engine *engine);
-
-        /* What the others' build() needs to reach this one; valid as long as the engine. */
-        const void *(*address)(const struct engine *engine, size_t *ret_bytes);
 
         /* Memory that pieces may lie in, under an id of the caller's. 0 or a negative errno. */
         int (*share)(struct engine *engine, uint64_t memory, const struct engine_memory *what);

@@ -2,20 +2,11 @@
 /* Carries out what a job's machine has decided: whom each of its actions concerns. */
 #include <assert.h>
 
+#include "job/carry.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
 #include "job/restart/verdict.h"
-
-static struct plan *plan_on(const struct job *job, uint32_t track) {
-        struct plan *plan;
-
-        list_for_each(plan, &job->plans, link)
-                if (plan->agreed && plan->track == track)
-                        return plan;
-        assert(false); /* a track is in use only while a plan's step is open on it */
-        return NULL;
-}
 
 /* Nothing is told of a step of the former daemon, and one that is left to the next daemon stays as it is. */
 static void act_on_step(struct plan *plan, enum action_kind kind) {
@@ -41,24 +32,36 @@ static void act_on_operation(struct job *job, enum action_kind kind) {
         }
 }
 
+static void act_on_unit(struct job *job, const struct action *action) {
+        if (track_is_step(action->track))
+                act_on_step(plan_on_track(job, action->track), action->kind);
+        else
+                act_on_operation(job, action->kind);
+}
+
 void job_act(struct job *job, const struct action *action) {
         switch (action->kind) {
         case ACTION_OPEN:
-        case ACTION_CANCEL:
+        case ACTION_CANCEL: act_on_unit(job, action); break;
         case ACTION_COMMITTED:
         case ACTION_VOID:
         case ACTION_UNBEGUN:
         case ACTION_MISMATCH:
-                if (track_is_step(action->track))
-                        act_on_step(plan_on(job, action->track), action->kind);
-                else
-                        act_on_operation(job, action->kind);
+                act_on_unit(job, action);
+                carry_follow(job);
                 break;
         case ACTION_INTERRUPTED: job_interrupted(job, &action->loss, action->end); break;
         case ACTION_GENERATION: job_place(job, action); break;
-        case ACTION_ENTERED: job_entered(job, action); break;
+        case ACTION_ENTERED:
+                job_entered(job, action);
+                carry_follow(job);
+                break;
         case ACTION_REFUSED: member_refused(job, action->member, action->end, action->refusal); break;
         case ACTION_ENDED: job_ended(job, action->end); break;
-        default: break; /* what there is only with other nodes: communicators, and being cut off */
+        case ACTION_BUILD:
+        case ACTION_DROP:
+        case ACTION_ABORT:
+        case ACTION_LAUNCH: carry_act(job, action); break;
+        case ACTION_OUT: break; /* of the network: its members wait to be taken again */
         }
 }

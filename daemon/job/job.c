@@ -35,6 +35,7 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
                 return -ENOMEM;
         list_init(&job->members);
         list_init(&job->plans);
+        list_init(&job->exchanges);
         job->table = jobs;
         job->uid = join->uid;
         job->name = strcpy((char *)(job + 1), join->name);
@@ -187,7 +188,7 @@ static void settle(void *data) {
         machine_settle(job, takeover_busy(job));
         if (job->state == JOB_LOST)
                 settle_lost(job);
-        if (abandoned(job) && quiet(job) && !takeover_busy(job))
+        if (abandoned(job) && job->comm.id == 0 && quiet(job) && !takeover_busy(job))
                 job_free(job);
         else
                 jobs_watch(job->table);

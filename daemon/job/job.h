@@ -19,6 +19,7 @@
 #include "job/keep/record.h"
 #include "job/keep/recovery.h"
 #include "job/keep/state.h"
+#include "job/machine/comm.h"
 #include "job/machine/machine.h"
 #include "job/op/operation.h"
 #include "job/plan/memory.h"
@@ -156,6 +157,8 @@ struct job {
         uint32_t n_local;    /* its members on this node, once formed */
         struct member **local; /* … in rank order: what "local index" means. The machine's memory */
         struct list plans;
+        struct list exchanges; /* of plans that are gone, until the engine has let go of them */
+        struct comm comm;
         struct operation operation;
         struct record *record; /* since the first plan was agreed */
         struct nonfinite blame;
@@ -184,6 +187,7 @@ struct jobs_config {
         struct loop *loop;
         struct backend *backend; /* of the device: for plans */
         struct backend *staging; /* for operations outside steps; may be the same */
+        struct engine *engine;   /* between nodes; NULL: none */
         struct users *accounts;
         const struct jobs_events *events;
         void *events_data;
@@ -196,8 +200,9 @@ struct jobs {
         void *claimed;        /* what plans have of registered memories: memory.c's tree of spans */
         struct records ended; /* what jobs that are gone have left */
         uint32_t next_job;
-        uint64_t last_id;   /* given here, in any job */
-        struct tasks tasks; /* of the backend */
+        uint64_t last_id;     /* given here, in any job */
+        struct tasks tasks;   /* of the backend */
+        uint64_t last_shared; /* id of a memory or a communicator that the engine has */
         /* Carries out what a job's machine has decided. */
         void (*act)(struct job *job, const struct action *action);
         struct loop_timer *tick;

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
+#include "job/carry.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
@@ -62,6 +63,10 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
                 return -ENOMEM;
         jobs->config = *config;
         jobs->act = job_act;
+        if (config->engine != NULL) {
+                config->engine->events = &carry_events;
+                config->engine->owner = jobs;
+        }
         list_init(&jobs->list);
         records_init(&jobs->ended);
         r = effects_init(&jobs->effects, EFFECTS_ROOM);

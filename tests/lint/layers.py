@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layer check: which folder may include which.
 
-A folder of daemon/ is a layer, and calls go down socket -> session -> job -> backend and engine. Prints each include
-that breaks a rule and ends with 1 if there is one.
+A folder of daemon/ is a layer, and calls go down socket -> session -> job -> backend and engine. Prints
+each include that breaks a rule and ends with 1 if there is one.
 
     python3 tests/lint/layers.py [TREE]
 """

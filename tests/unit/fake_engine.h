@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An engine for tests: the nodes of a job are in one process, and a fabric between them really exchanges their
- * bytes. It enforces the contract, and complains of whoever breaks it: sequence numbers without gaps, the same
- * size, type and reduction on all nodes, pieces inside of shared memory, and nobody's hand on them while the
- * collective goes on. What it delivers waits until the test dispatches it, and can be held back, lost or
- * refused.
+ * An engine for tests: the nodes of a job are in one process, and a fabric between them really exchanges
+ * their bytes. It enforces the contract, and complains of whoever breaks it: sequence numbers without gaps,
+ * the same size, type and reduction on all nodes, pieces inside of shared memory, and nobody's hand on them
+ * while the collective goes on. What it delivers waits until the test dispatches it, and can be held back,
+ * lost or refused.
  */
 #pragma once
 
@@ -37,13 +37,13 @@ struct fabric_collective {
         struct engine_launch launch[FABRIC_NODES];
         unsigned char *input[FABRIC_NODES]; /* as it was when it was launched */
         unsigned char *result;
-        uint64_t value;
+        uint64_t value[ENGINE_VALUES];
 };
 
 struct fabric_comm {
         char name[128];
         uint32_t n_lanes, n_peers;
-        uint32_t peer[FABRIC_NODES]; /* by rank: number in the fabric */
+        uint32_t peer[FABRIC_NODES]; /* by rank: the address, which is the number in the fabric */
         uint64_t id[FABRIC_NODES];   /* by number in the fabric, like all that follows */
         enum fabric_state state[FABRIC_NODES];
         uint64_t launched[FABRIC_LANES][FABRIC_NODES], done[FABRIC_LANES][FABRIC_NODES];
@@ -173,18 +173,21 @@ static void fabric_combine(struct fabric *fabric, struct fabric_comm *comm,
         const struct engine_launch *first = &collective->launch[comm->peer[0]];
         uint64_t bytes = first->piece.elements * dtype_size(first->piece.dtype);
 
-        collective->value = UINT64_MAX;
+        memset(collective->value, 0xff, sizeof(collective->value));
         collective->result = malloc(bytes + 1);
         for (uint32_t rank = 0; rank < comm->n_peers; rank++) {
                 const struct engine_launch *launch = &collective->launch[comm->peer[rank]];
                 const unsigned char *input = collective->input[comm->peer[rank]];
-                uint64_t value = launch->kind == ENGINE_FILLER ? 0 : launch->value;
 
                 if (!fabric_same(first, launch)) {
                         fabric_complain(fabric, "nodes launch different collectives under one number");
                         return;
                 }
-                collective->value = value < collective->value ? value : collective->value;
+                for (unsigned i = 0; i < ENGINE_VALUES; i++) {
+                        uint64_t value = launch->kind == ENGINE_FILLER ? 0 : launch->value[i];
+
+                        collective->value[i] = value < collective->value[i] ? value : collective->value[i];
+                }
                 if (rank == 0 || (first->piece.reduce == ENGINE_COPY && rank == first->piece.root))
                         memcpy(collective->result, input, bytes);
                 else if (bytes > 0)
@@ -281,6 +284,20 @@ static void fabric_check_hands_off(struct fake_engine *fake, const struct fabric
                 fabric_complain(fake->fabric, "somebody has written to the input of a collective");
 }
 
+/* What follows on the lane may have the same output. */
+static void fabric_poison_next(struct fake_engine *fake, struct fabric_comm *comm, uint32_t lane,
+                               const struct engine_piece *done) {
+        for (uint64_t sequence = comm->done[lane][fake->node] + 1;
+             sequence <= comm->launched[lane][fake->node]; sequence++) {
+                const struct engine_piece *piece =
+                        &comm->ring[lane][sequence % FABRIC_AHEAD].launch[fake->node].piece;
+
+                if (piece->elements > 0 && piece->memory == done->memory && piece->output == done->output)
+                        memset(fake_address(fake, piece, piece->output), POISON,
+                               piece->elements * dtype_size(piece->dtype));
+        }
+}
+
 static void fake_deliver_done(struct fake_engine *fake, const struct fabric_event *event) {
         struct fabric_collective *collective = event->collective;
         const struct engine_launch *launch = &collective->launch[fake->node];
@@ -292,6 +309,7 @@ static void fake_deliver_done(struct fake_engine *fake, const struct fabric_even
 
                 fabric_check_hands_off(fake, collective, output);
                 memcpy(output, collective->result, bytes);
+                fabric_poison_next(fake, event->comm, event->lane, &launch->piece);
         }
         fake->engine.events->done(fake->engine.owner, launch->comm, event->lane, launch->sequence,
                                   collective->value);
@@ -342,13 +360,6 @@ static int fake_engine_fd(const struct engine *engine) {
 
 static const char *fake_version(const struct engine *engine) {
         return "0";
-}
-
-static const void *fake_engine_address(const struct engine *engine, size_t *ret_bytes) {
-        const struct fake_engine *fake = (const struct fake_engine *)engine;
-
-        *ret_bytes = sizeof(fake->node);
-        return &fake->node;
 }
 
 static int fake_share(struct engine *engine, uint64_t id, const struct engine_memory *what) {
@@ -405,11 +416,8 @@ static struct fabric_comm *fabric_named(struct fabric *fabric, const struct engi
         comm = &fabric->comm[fabric->n_comms++];
         strncpy(comm->name, build->name, sizeof(comm->name) - 1);
         comm->n_lanes = build->n_lanes;
-        comm->n_peers = build->n_peers;
-        for (uint32_t rank = 0; rank < build->n_peers; rank++) {
-                assert(build->peer[rank].bytes == sizeof(uint32_t));
-                memcpy(&comm->peer[rank], build->peer[rank].address, sizeof(uint32_t));
-        }
+        comm->n_peers = build->n_nodes;
+        memcpy(comm->peer, build->node, build->n_nodes * sizeof(*build->node));
         return comm;
 }
 
@@ -420,7 +428,7 @@ static int fake_build(struct engine *engine, const struct engine_build *build) {
 
         if (fake->build_error < 0)
                 return fake->build_error;
-        if (comm->n_peers != build->n_peers || comm->n_lanes != build->n_lanes ||
+        if (comm->n_peers != build->n_nodes || comm->n_lanes != build->n_lanes ||
             comm->peer[build->self] != fake->node || comm->state[fake->node] != FABRIC_NONE)
                 fabric_complain(fabric, "nodes build different communicators under one name");
         comm->state[fake->node] = FABRIC_BUILDING;
@@ -495,7 +503,6 @@ static const struct engine_ops fake_engine_ops = {
         .version = fake_version,
         .fd = fake_engine_fd,
         .dispatch = fake_dispatch,
-        .address = fake_engine_address,
         .share = fake_share,
         .unshare = fake_unshare,
         .build = fake_build,

@@ -25,8 +25,8 @@ static void on_built(void *owner, uint64_t comm, const uint32_t *unreachable, ui
         engine_hear(n > 0 ? "no %llu;" : "built;", n > 0 ? unreachable[0] : 0, 0);
 }
 
-static void on_done(void *owner, uint64_t comm, uint32_t lane, uint64_t sequence, uint64_t value) {
-        engine_hear("done %llu %llu;", sequence, value);
+static void on_done(void *owner, uint64_t comm, uint32_t lane, uint64_t sequence, const uint64_t *value) {
+        engine_hear("done %llu %llu;", sequence, value[0]);
 }
 
 static void on_unreachable(void *owner, uint64_t comm, const uint32_t *nodes, uint32_t n) {
@@ -45,23 +45,17 @@ static void assert_heard(const char *what) {
 }
 
 static void build(struct pair *pair) {
-        struct engine_peer peer[N];
+        static const uint32_t nodes[N] = { 0, 1 };
 
-        for (uint32_t node = 0; node < N; node++) {
-                struct engine *engine = &pair->fabric->node[node].engine;
-
-                peer[node].node = node;
-                peer[node].address = engine->ops->address(engine, &peer[node].bytes);
-        }
         for (uint32_t node = 0; node < N; node++) {
                 struct engine *engine = &pair->fabric->node[node].engine;
 
                 assert_int_equal(engine->ops->build(engine, &(struct engine_build){ .comm = 7 + node,
                                                                                     .name = "a",
                                                                                     .n_lanes = 1,
-                                                                                    .n_peers = N,
+                                                                                    .n_nodes = N,
                                                                                     .self = node,
-                                                                                    .peer = peer }),
+                                                                                    .node = nodes }),
                                  0);
         }
 }
@@ -81,7 +75,7 @@ static int launch(struct pair *pair, uint32_t node, uint64_t sequence, enum engi
         return engine->ops->launch(engine, &(struct engine_launch){ .comm = 7 + node,
                                                                     .sequence = sequence,
                                                                     .kind = kind,
-                                                                    .value = 3 + node,
+                                                                    .value = { 3 + node },
                                                                     .piece = { .memory = 1,
                                                                                .output = BYTES,
                                                                                .elements = elements,

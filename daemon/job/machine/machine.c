@@ -33,14 +33,15 @@ static void note_refused(struct job *job, const struct action *action) {
                 *machine->refusal = *action->refusal;
 }
 
-/* What is not for the job. On one node the communicator is only a name: it is there at once, and gone at
- * once. */
+/* What is not for the job. Without other nodes, or an engine that leads to them, the communicator is only a
+ * name: it is there at once, and gone at once. */
 static void carry_out(struct job *job, const struct action *action) {
         struct machine *machine = &job->machine;
 
-        if (action->kind == ACTION_BUILD)
+        if (action->kind == ACTION_BUILD && (machine_is_alone(job) || job->table->config.engine == NULL)) {
+                comm_begin(&job->comm, 0);
                 node_built(&machine->node, clock_now(), action->comm, (struct nodeset){ 0 });
-        else if (action->kind == ACTION_ABORT)
+        } else if (action->kind == ACTION_ABORT && job->comm.id == 0)
                 node_aborted(&machine->node, clock_now(), action->comm);
         else if (action->kind == ACTION_REFUSED && action->member == machine->joining)
                 note_refused(job, action);
@@ -81,8 +82,8 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
         struct node_config node = { .candidates = 1,
                                     .instance = 1,
                                     .name = job->name,
-                                    .n_lanes = 1,
-                                    .window = 1,
+                                    .n_lanes = job->table->config.engine != NULL ? LIMIT_LANES : 1,
+                                    .window = COMM_WINDOW,
                                     .incarnation = incarnation,
                                     .times = times,
                                     .room = room };
@@ -223,13 +224,84 @@ uint64_t machine_deadline(const struct job *job) {
         return coordinator_deadline(&job->machine.coordinator);
 }
 
-bool machine_open(struct job *job, uint32_t track) {
-        static const uint64_t planned[LIMIT_LANES];
-        struct node *node = &job->machine.node;
-        bool open = node_open(node, clock_now(), node->generation, track, planned);
+bool machine_is_alone(const struct job *job) {
+        return nodeset_count(job->machine.node.set) <= 1;
+}
 
+uint32_t machine_node_rank(const struct job *job) {
+        const struct node *node = &job->machine.node;
+
+        uint32_t rank = 0;
+
+        for (uint32_t other = 0; other < node->config.address; other++)
+                rank += nodeset_has(node->set, other);
+        return rank;
+}
+
+/* The last lane is that of operations; plans take turns on the others. */
+static uint32_t track_lane(const struct node *node, uint32_t track) {
+        uint32_t last = node->config.n_lanes - 1;
+
+        return track_is_step(track) && last > 0 ? (track - TRACK_STEP) % last : last;
+}
+
+bool machine_open(struct job *job, uint32_t track, uint64_t payloads) {
+        struct node *node = &job->machine.node;
+        uint64_t planned[LIMIT_LANES] = { 0 };
+        bool open;
+
+        planned[track_lane(node, track)] = payloads;
+        open = node_open(node, clock_now(), node->generation, track, planned);
         machine_run(job);
         return open;
+}
+
+void machine_offer(struct job *job, uint32_t track) {
+        struct node *node = &job->machine.node;
+
+        node_offer(node, clock_now(), node->generation, track, track_lane(node, track));
+        machine_run(job);
+}
+
+uint64_t machine_payloads(const struct job *job, uint32_t track) {
+        const struct node *node = &job->machine.node;
+
+        return node->track[track].planned[track_lane(node, track)];
+}
+
+bool machine_engine_busy(const struct job *job) {
+        const struct node *node = &job->machine.node;
+
+        for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
+                if (node->lane[lane].completed < node->lane[lane].launched)
+                        return true;
+        return false;
+}
+
+void machine_built(struct job *job, struct generation comm, struct nodeset unreachable) {
+        node_built(&job->machine.node, clock_now(), comm, unreachable);
+        machine_run(job);
+}
+
+void machine_done(struct job *job, uint32_t lane, uint64_t sequence, uint64_t value) {
+        struct node *node = &job->machine.node;
+
+        node_done(node, clock_now(), node->comm, lane, sequence, value);
+        machine_run(job);
+}
+
+void machine_aborted(struct job *job) {
+        struct node *node = &job->machine.node;
+
+        node_aborted(node, clock_now(), node->comm);
+        machine_run(job);
+}
+
+void machine_unreachable(struct job *job, struct nodeset nodes) {
+        struct node *node = &job->machine.node;
+
+        node_unreachable(node, clock_now(), node->comm, nodes);
+        machine_run(job);
 }
 
 enum unit_state machine_unit(const struct job *job, uint32_t track) {

@@ -52,8 +52,13 @@ void machine_end(struct job *job, uint32_t cause);
 void machine_settle(struct job *job, bool wait);
 uint64_t machine_deadline(const struct job *job);
 
-/* Steps and operations. False: the generation is over, it begins anew in the next one. */
-bool machine_open(struct job *job, uint32_t track);
+/* Steps and operations. On several nodes so many payloads are offered. False: the generation is over, it
+ * begins anew in the next one. */
+bool machine_open(struct job *job, uint32_t track, uint64_t payloads);
+/* The next payload is complete here. */
+void machine_offer(struct job *job, uint32_t track);
+/* How many the open unit has. */
+uint64_t machine_payloads(const struct job *job, uint32_t track);
 /* Of the step or operation of that track. What it has come to is carried out later only where this is asked
  * from inside a call of the machine. */
 enum unit_state machine_unit(const struct job *job, uint32_t track);
@@ -62,6 +67,18 @@ void machine_landed(struct job *job, uint32_t track);
 void machine_spoil(struct job *job, uint32_t track);
 void machine_differ(struct job *job, uint32_t track);
 void machine_quiet(struct job *job, uint32_t track);
+
+/* No other node belongs to the generation. */
+bool machine_is_alone(const struct job *job);
+/* This node's place among those of the generation. */
+uint32_t machine_node_rank(const struct job *job);
+/* The engine has something of this job that it has not ended. */
+bool machine_engine_busy(const struct job *job);
+/* What the engine says, see node.h. */
+void machine_built(struct job *job, struct generation comm, struct nodeset unreachable);
+void machine_done(struct job *job, uint32_t lane, uint64_t sequence, uint64_t value);
+void machine_aborted(struct job *job);
+void machine_unreachable(struct job *job, struct nodeset nodes);
 
 /* A job that comes from a former daemon: node and coordinator begin anew and wait for what its members say,
  * those that are new in the job wait with them. 0, QUOTA with *refusal, or -ENOMEM. */

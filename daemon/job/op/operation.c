@@ -292,8 +292,14 @@ struct operation_owner {
 static void operation_done(struct task_owner *owner, uint32_t index, const struct backend_result *result) {
         struct job *job = list_entry(owner, struct operation_owner, owner)->job;
 
-        if (--job->operation.tasks == 0)
+        if (--job->operation.tasks > 0)
+                return;
+        if (machine_unit(job, TRACK_OPERATION) == UNIT_VOIDING)
+                machine_quiet(job, TRACK_OPERATION);
+        else if (machine_is_alone(job))
                 machine_landed(job, TRACK_OPERATION);
+        else
+                spread_tasks_done(job);
 }
 
 static int take_owner(struct job *job) {
@@ -318,6 +324,7 @@ static int take_owner(struct job *job) {
 
 void operation_deinit(struct job *job) {
         assert(job->operation.tasks == 0);
+        shared_deinit(&job->operation.spread.memory);
         if (job->operation.owner == NULL)
                 return;
         tasks_give(&job->table->tasks, job->operation.owner);
@@ -395,6 +402,12 @@ static bool operation_intact(struct job *job, uint64_t bytes) {
         return all;
 }
 
+static void operation_fail(struct job *job, int error) {
+        job->operation.failed = true;
+        refuse(&job->operation.refusal, WIRE__CODE__SYSTEM, "job '%s': gradsyncd could not start the %s: %s",
+               job->name, operation_name(job->operation.first.kind), strerror(-error));
+}
+
 /* Everybody is here. The tasks are counted from one, so that results which come at once do not end it
  * early. */
 static int operation_run(struct job *job) {
@@ -404,6 +417,12 @@ static int operation_run(struct job *job) {
         uint32_t parts = per_member ? job->n_local : 1;
         int r;
 
+        if (!machine_is_alone(job)) {
+                r = take_owner(job);
+                machine_full(job, TRACK_OPERATION);
+                machine_offer(job, TRACK_OPERATION);
+                return r;
+        }
         if (kind == WIRE__OPERATION_KIND__BARRIER) {
                 machine_full(job, TRACK_OPERATION);
                 machine_landed(job, TRACK_OPERATION);
@@ -420,12 +439,8 @@ static int operation_run(struct job *job) {
         job->operation.tasks++;
         for (uint32_t part = 0; part < parts && r == 0; part++)
                 r = submit(job, part);
-        if (r < 0) {
-                job->operation.failed = true;
-                refuse(&job->operation.refusal, WIRE__CODE__SYSTEM,
-                       "job '%s': gradsyncd could not start the %s: %s", job->name, operation_name(kind),
-                       strerror(-r));
-        }
+        if (r < 0)
+                operation_fail(job, r);
         if (--job->operation.tasks == 0)
                 machine_landed(job, TRACK_OPERATION);
         return 0;
@@ -469,7 +484,7 @@ static bool operation_begin(struct job *job) {
 
         operation->since = clock_now();
         operation->failed = operation->stall_told = operation->differs = false;
-        return machine_open(job, TRACK_OPERATION);
+        return machine_open(job, TRACK_OPERATION, 2);
 }
 
 int operation_call(struct member *member, uint32_t request, const struct operation_request *call,
@@ -479,6 +494,8 @@ int operation_call(struct member *member, uint32_t request, const struct operati
         int r;
 
         r = check_call(member, call, refusal);
+        if (r == 0)
+                r = spread_prepare(job, refusal);
         if (r != 0)
                 return r;
         if (call->sequence >= operation->dead && operation->n_calls > 0 &&
@@ -522,14 +539,16 @@ void operation_release(struct job *job) {
 }
 
 void operation_opened(struct job *job) {
-        if (operation_gate(job) == GATE_OPEN)
+        if (job->n_local == 0)
+                machine_offer(job, TRACK_OPERATION);
+        else if (operation_gate(job) == GATE_OPEN)
                 operation_release(job);
 }
 
-/* Not everybody has called, so none of it has been given to the backend. */
+/* Only on several nodes something of it may have been given to the backend. */
 void operation_cancel(struct job *job) {
-        assert(job->operation.tasks == 0);
-        machine_quiet(job, TRACK_OPERATION);
+        if (job->operation.tasks == 0)
+                machine_quiet(job, TRACK_OPERATION);
 }
 
 void operation_voided(struct job *job) {
@@ -550,4 +569,50 @@ void operation_restart(struct job *job) {
         job->operation.n_calls = 0;
         for (uint32_t local = 0; local < job->n_local; local++)
                 job->local[local]->operation = (struct operation_part){ 0 };
+}
+
+int operation_follow(struct job *job) {
+        struct refusal refusal;
+        int r;
+
+        if (job->n_local > 0 || machine_is_alone(job) || machine_unit(job, TRACK_OPERATION) != UNIT_IDLE)
+                return 0;
+        r = spread_prepare(job, &refusal);
+        if (r == 0)
+                operation_begin(job);
+        return r > 0 ? -EDQUOT : r;
+}
+
+bool operation_words(const struct job *job, struct comm_words *ret) {
+        if (job->n_local == 0)
+                return false;
+        spread_words(job, ret);
+        return true;
+}
+
+/* Members here have called the same, so it is known only that others have not. */
+static void operation_differs(struct job *job) {
+        struct operation *operation = &job->operation;
+        char text[128];
+
+        call_text(&operation->first, text, sizeof(text));
+        refuse(&operation->refusal, WIRE__CODE__OPERATION_MISMATCH,
+               "job '%s', operation %" PRIu64 ": members of another node call something else than the %s "
+               "that is called here",
+               job->name, operation->first.sequence, text);
+        operation->dead = operation->first.sequence + 1;
+        operation->differs = true;
+}
+
+int operation_compared(struct job *job, bool same, const struct comm_words *words) {
+        if (!same && job->n_local > 0)
+                operation_differs(job);
+        return spread_compared(job, same, words);
+}
+
+void operation_exchanged(struct job *job) {
+        int r = spread_exchanged(job);
+
+        if (r < 0)
+                operation_fail(job, r);
 }

@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "base/account.h"
+#include "job/op/spread.h"
 
 struct job;
 struct member;
@@ -49,6 +50,7 @@ struct operation {
         bool failed;              /* the backend refused a task of it */
         struct refusal refusal;   /* why it failed, or why the last one that differed did */
         struct task_owner *owner; /* takes the backend's results; NULL until the first payload */
+        struct spread spread;     /* on several nodes */
 };
 
 /* Gives the member its staging memory; the fd stays ours. */
@@ -67,6 +69,14 @@ void operation_opened(struct job *job);
 void operation_cancel(struct job *job);
 void operation_committed(struct job *job);
 void operation_voided(struct job *job);
+/* On several nodes an operation is a comparison and one payload; see spread.h. False: this node has no
+ * opinion on what is called. */
+bool operation_words(const struct job *job, struct comm_words *ret);
+/* 0, or a negative errno: this node cannot take part. */
+int operation_compared(struct job *job, bool same, const struct comm_words *words);
+void operation_exchanged(struct job *job);
+/* A node without members opens what the others may open, and gives nothing. As operation_compared(). */
+int operation_follow(struct job *job);
 /* A new generation: all members count from 0 again. */
 void operation_restart(struct job *job);
 void operation_deinit(struct job *job);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a bucket within one step: WAITING, REDUCING, DONE. With one node the reduction is the whole
- * collective. */
+/* The life of a bucket within one step. With one node the reduction is the whole collective. */
 #include "job/plan/bucket.h"
 
 #include <assert.h>
@@ -54,9 +53,12 @@ struct bucket *buckets_new(const struct description *plan, const struct backend 
 }
 
 void bucket_set_state(struct bucket *bucket, enum bucket_state state, uint64_t now) {
-        assert(state == bucket->state + 1 || state == BUCKET_WAITING);
+        assert(state == bucket->state + 1 || state == BUCKET_WAITING ||
+               (state == BUCKET_DONE && bucket->state == BUCKET_REDUCING));
         bucket->state = state;
         bucket->since = now;
+        if (state == BUCKET_REDUCING)
+                bucket->begun = now;
 }
 
 void bucket_reset(struct bucket *bucket) {

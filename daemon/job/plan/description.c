@@ -405,3 +405,28 @@ bool description_equal(const struct description *a, const char *name_a, const st
         }
         return equal_layout(a, name_a, b, name_b, text, size);
 }
+
+static uint64_t digest_add(uint64_t digest, const void *data, size_t size) {
+        const unsigned char *byte = data;
+
+        for (size_t i = 0; i < size; i++)
+                digest = (digest ^ byte[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
+        return digest;
+}
+
+uint64_t description_digest(const struct description *d) {
+        uint32_t head[] = { d->reduce, d->n_params, d->n_buckets };
+        uint64_t digest = digest_add(UINT64_C(0xcbf29ce484222325), head, sizeof(head));
+
+        for (uint32_t i = 0; i < d->n_params; i++) {
+                const struct description_param *param = &d->param[i];
+                uint32_t kind[] = { param->bucket, param->dtype, param->dims };
+
+                digest = digest_add(digest, param->name, strlen(param->name) + 1);
+                digest = digest_add(digest, kind, sizeof(kind));
+                digest = digest_add(digest, param->shape, param->dims * sizeof(*param->shape));
+        }
+        for (uint32_t b = 0; b < d->n_buckets; b++)
+                digest = digest_add(digest, &d->bucket[b].bytes, sizeof(d->bucket[b].bytes));
+        return digest;
+}

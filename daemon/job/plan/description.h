@@ -81,3 +81,5 @@ int description_complete(struct description *d, struct refusal *refusal);
  * what they differ first, with `name_a` and `name_b` ("rank 0 (pid 7)") as the ones who said so. */
 bool description_equal(const struct description *a, const char *name_a, const struct description *b,
                        const char *name_b, char *text, size_t size);
+/* The same number for the same plan, on any node; where buckets lie is no part of it. */
+uint64_t description_digest(const struct description *d);

@@ -2,8 +2,12 @@
 #pragma once
 
 #include "base/account.h"
+#include "job/plan/shared.h"
 
 struct job;
 
-/* Nothing is exchanged between nodes yet: UNSUPPORTED, with *refusal, if the job has members on others. */
+/* Without an engine nothing is exchanged between nodes: UNSUPPORTED, with *refusal, if the job has members on
+ * others. */
 int nodes_check(const struct job *job, struct refusal *refusal);
+/* For memory that goes between nodes: under an id of its own. */
+struct shared_config nodes_shared(struct job *job, struct backend *backend);

@@ -161,12 +161,16 @@ static void nonfinite_begin(struct plan *plan, uint32_t bucket, const struct bac
         state->hit = false;
 }
 
+bool nonfinite_searches(const struct plan *plan, uint32_t bucket) {
+        return plan->job->blame.searched == plan && plan->job->blame.bucket == bucket;
+}
+
 const struct backend_result *nonfinite_look(struct plan *plan, uint32_t bucket,
                                             const struct backend_result *result) {
         struct nonfinite *state = &plan->job->blame;
         uint32_t local = 0;
 
-        if (state->searched == plan && state->bucket == bucket) {
+        if (nonfinite_searches(plan, bucket)) {
                 narrow(state, result);
                 return search(plan, bucket);
         }

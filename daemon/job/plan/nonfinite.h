@@ -44,6 +44,8 @@ struct nonfinite { /* embedded in a job */
  */
 const struct backend_result *nonfinite_look(struct plan *plan, uint32_t bucket,
                                             const struct backend_result *result);
+/* Whether the next result for the bucket is one of the search. */
+bool nonfinite_searches(const struct plan *plan, uint32_t bucket);
 /* The open step has been committed, or is void. */
 void nonfinite_committed(struct plan *plan);
 void nonfinite_void(struct plan *plan);

@@ -26,6 +26,16 @@ struct plan *plan_find(struct job *job, uint32_t ordinal) {
         return NULL;
 }
 
+struct plan *plan_on_track(const struct job *job, uint32_t track) {
+        struct plan *plan;
+
+        list_for_each(plan, &job->plans, link)
+                if (plan->agreed && plan->track == track)
+                        return plan;
+        assert(false); /* a track is in use only while a plan's step is open on it */
+        return NULL;
+}
+
 struct backend_range plan_range(const struct plan *plan, uint32_t local, uint32_t bucket) {
         const struct plan_part *part = &plan->part[local];
 
@@ -90,6 +100,17 @@ static int plan_new(struct job *job, uint32_t ordinal, struct plan **ret, struct
         return 0;
 }
 
+/* The engine may still write to it, after the plan has ended with its members. */
+static void plan_retire_exchange(struct plan *plan) {
+        struct job *job = plan->job;
+
+        if (plan->exchange != NULL && machine_engine_busy(job))
+                list_append(&job->exchanges, &plan->exchange->link);
+        else
+                exchange_free(plan->exchange);
+        plan->exchange = NULL;
+}
+
 struct plan *plan_free(struct plan *plan) {
         if (plan == NULL)
                 return NULL;
@@ -98,6 +119,7 @@ struct plan *plan_free(struct plan *plan) {
                 plan_release(plan, local);
         tasks_give(&plan->job->table->tasks, &plan->owner);
         state_drop(plan->job->table->state, plan->kept);
+        plan_retire_exchange(plan);
         description_free(plan->reference);
         charge_release(&plan->charge);
         charge_release(&plan->self);
@@ -133,6 +155,8 @@ void plan_release(struct plan *plan, uint32_t local) {
 /* Nobody holds a part of it, and whoever should hear that it failed has heard it. Who came to the job later
  * may have begun behind it. */
 static bool plan_over(const struct plan *plan) {
+        if (plan->job->n_local == 0 && plan->exchange != NULL && !machine_is_alone(plan->job))
+                return false; /* other nodes go on with it */
         for (uint32_t local = 0; local < plan->job->n_local; local++) {
                 const struct plan_part *part = &plan->part[local];
 
@@ -442,6 +466,15 @@ static int take_track(struct plan *plan, struct refusal *refusal) {
         return machine_reserve(plan->job, 0, plan->track + 1, refusal);
 }
 
+int plan_prepare_exchange(struct plan *plan, struct refusal *refusal) {
+        struct shared_config config;
+
+        if (plan->exchange != NULL || machine_is_alone(plan->job))
+                return 0;
+        config = nodes_shared(plan->job, plan->job->table->config.backend);
+        return exchange_new(&config, plan->reference, plan->job->max_world, &plan->exchange, refusal);
+}
+
 static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
         uint32_t most = plan->job->max_world;
@@ -577,6 +610,8 @@ static void answer_agreed(struct plan *plan, uint32_t local) {
 static int agree(struct plan *plan, struct refusal *refusal) {
         int r = prepare_buckets(plan, refusal);
 
+        if (r == 0)
+                r = plan_prepare_exchange(plan, refusal);
         if (r < 0)
                 return refuse(refusal, WIRE__CODE__NO_MEMORY,
                               "job '%s': gradsyncd has no memory for plan %u: %s", plan->job->name,

@@ -15,6 +15,7 @@
 #include "job/job.h"
 #include "job/plan/bucket.h"
 #include "job/plan/description.h"
+#include "job/plan/exchange.h"
 #include "job/plan/tasks.h"
 
 enum plan_part_state {
@@ -71,7 +72,8 @@ struct plan {
         enum gate gate;   /* of this step alone: OPEN; HELD: it began while all jobs were held; or LEFT */
         uint32_t divisor; /* of the open step; 0: nobody has said it yet */
         struct bucket *bucket;
-        uint32_t n_full; /* buckets that all members are ready in */
+        struct exchange *exchange; /* NULL: its steps have been on one node only */
+        uint32_t n_full;           /* buckets that all members are ready in */
         uint32_t n_done;
         uint32_t tasks;     /* of the backend, unfinished */
         double sum_squares; /* of the results so far */
@@ -92,6 +94,7 @@ static inline bool plan_is_open(const struct plan *plan) {
 }
 
 struct plan *plan_find(struct job *job, uint32_t ordinal);
+struct plan *plan_on_track(const struct job *job, uint32_t track); /* that is agreed */
 /* Where that member has the bucket. */
 struct backend_range plan_range(const struct plan *plan, uint32_t local, uint32_t bucket);
 
@@ -113,6 +116,9 @@ void part_set_state(struct plan_part *part, enum plan_part_state state); /* its 
 /* Ends a description with an arena that the member has from a former daemon; the plan is agreed. *fd is -1
  * once it is taken over. */
 int plan_return(struct member *member, const struct plan_word *said, int *fd, struct refusal *refusal);
+/* On several nodes a plan has memory for what goes between them. 0, QUOTA with *refusal, or a negative
+ * errno. */
+int plan_prepare_exchange(struct plan *plan, struct refusal *refusal);
 /* The record's list of pids, after it was made and in each new generation. */
 void plan_record_members(struct job *job);
 void plan_expire(struct plan *plan, uint64_t now); /* answers whose deadline for the agreement has come */

@@ -13,11 +13,18 @@
 #include "job/private.h"
 #include "proto/names.h"
 
+/* Where buckets go between nodes; NULL: there is only this one. */
+static struct exchange *step_exchange(const struct plan *plan) {
+        return plan->exchange == NULL || machine_is_alone(plan->job) ? NULL : plan->exchange;
+}
+
 /* False: the generation is over. */
 static bool open_step(struct plan *plan, uint64_t now) {
         assert(plan_unit(plan) == UNIT_IDLE);
         plan->n_full = plan->n_done = 0;
-        if (!machine_open(plan->job, plan->track))
+        if (plan->exchange != NULL)
+                exchange_reset(plan->exchange);
+        if (!machine_open(plan->job, plan->track, 1 + plan->reference->n_buckets))
                 return false;
         plan->opened = now;
         plan->stall_told = false;
@@ -118,7 +125,7 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
         result = nonfinite_look(plan, index, result);
         if (result == NULL)
                 return;
-        record_end(plan->job->record, plan->trace, index, now, bucket->since, result);
+        record_end(plan->job->record, plan->trace, index, now, bucket->begun, result);
         bucket_set_state(bucket, BUCKET_DONE, now);
         state_done(plan->kept, plan->reference, index, result, unused_of(bucket, bytes), bytes);
         plan->sum_squares += result->sum_squares;
@@ -146,6 +153,39 @@ static void break_for(struct plan *plan, uint32_t local) {
         machine_spoil(plan->job, plan->track);
 }
 
+/* Buckets are offered in their order, once it is known that all nodes have the same plan. */
+static void step_offer(struct plan *plan) {
+        struct exchange *exchange = plan->exchange;
+
+        while (exchange->compared && exchange->next < plan->reference->n_buckets &&
+               plan->bucket[exchange->next].state == BUCKET_EXCHANGING) {
+                exchange->next++;
+                machine_offer(plan->job, plan->track);
+        }
+}
+
+/* The inputs of this node are combined: in all arenas, or in the slot. */
+static void step_reduced(struct plan *plan, uint32_t index, const struct backend_result *result) {
+        struct exchange *exchange = step_exchange(plan);
+
+        if (exchange == NULL) {
+                bucket_done(plan, index, result);
+                return;
+        }
+        exchange_keep(exchange, index, result);
+        bucket_set_state(&plan->bucket[index], BUCKET_EXCHANGING, clock_now());
+        step_offer(plan);
+}
+
+static void step_fanned_out(struct plan *plan, uint32_t index, const struct backend_result *result) {
+        const struct exchange *exchange = plan->exchange;
+        struct backend_result whole = exchange_result(exchange, index, plan->job->n_local, result);
+
+        bucket_done(plan, index, nonfinite_searches(plan, index) ? result : &whole);
+        if (index + exchange->n_slots < plan->reference->n_buckets)
+                step_release(plan); /* the slot is free */
+}
+
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result) {
         struct plan *plan = container_of(owner, struct plan, owner);
 
@@ -160,7 +200,10 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
                 return;
         }
         look_again(plan, bucket);
-        bucket_done(plan, bucket, result);
+        if (plan->bucket[bucket].state == BUCKET_FANNING_OUT)
+                step_fanned_out(plan, bucket, result);
+        else
+                step_reduced(plan, bucket, result);
 }
 
 /* Whether nobody has given back memory that is about to be used. Who has is evicted. */
@@ -172,47 +215,64 @@ static bool step_intact(struct plan *plan, const struct backend_range *range, ui
         return all;
 }
 
+/* Hands what the task says to the backend, with what is the same of all tasks of the bucket. As submit(). */
+static int step_submit(struct plan *plan, uint32_t index, struct backend_task *task,
+                       struct backend_result *ret) {
+        const struct description_bucket *place = &plan->reference->bucket[index];
+        struct backend *backend = plan->job->table->config.backend;
+        int r;
+
+        task->id = (uint64_t)plan->owner.slot << 32 | index;
+        task->turn = plan->job->id;
+        task->dtype = place->dtype;
+        task->elements = place->bytes / dtype_size(place->dtype);
+        task->statistics = true;
+        task->room = plan->bucket[index].room;
+        r = backend->compute->submit(backend, task, ret);
+        if (r == 0)
+                plan->tasks++;
+        return r;
+}
+
 /* All members here are ready: hands the bucket to the backend, in rank order. 1 if that cannot be, because a
  * member is evicted that keeps the step from being committed. */
 static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
-        const struct description_bucket *place = &plan->reference->bucket[index];
-        struct backend *backend = plan->job->table->config.backend;
-        struct backend_range range[LIMIT_LOCAL];
+        const struct exchange *exchange = step_exchange(plan);
+        struct backend_range range[LIMIT_LOCAL], slot;
+        struct backend_task task = { .reduce = plan->reference->reduce,
+                                     .divisor = plan->divisor,
+                                     .n_inputs = plan->job->n_local,
+                                     .n_outputs = plan->job->n_local,
+                                     .inputs = range,
+                                     .outputs = range,
+                                     .watch = true };
         struct backend_result result;
-        uint32_t n_local = plan->job->n_local;
         int r;
 
-        for (uint32_t local = 0; local < n_local; local++)
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
                 range[local] = plan_range(plan, local, index);
-        if (!step_intact(plan, range, place->bytes))
+        if (!step_intact(plan, range, plan->reference->bucket[index].bytes))
                 return 1;
+        if (exchange != NULL) {
+                slot = exchange_slot(exchange, index);
+                task.outputs = &slot;
+                task.n_outputs = 1;
+        }
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
         state_begin(plan->kept, index);
-        r = backend->compute->submit(backend,
-                                     &(struct backend_task){
-                                             .id = (uint64_t)plan->owner.slot << 32 | index,
-                                             .turn = plan->job->id,
-                                             .dtype = place->dtype,
-                                             .reduce = plan->reference->reduce,
-                                             .divisor = plan->divisor,
-                                             .elements = place->bytes / dtype_size(place->dtype),
-                                             .n_inputs = n_local,
-                                             .n_outputs = n_local,
-                                             .inputs = range,
-                                             .outputs = range,
-                                             .statistics = true,
-                                             .watch = true,
-                                             .room = plan->bucket[index].room,
-                                     },
-                                     &result);
-        if (r < 0)
-                return r;
-        if (r == 0)
-                plan->tasks++;
-        else
-                bucket_done(plan, index, &result);
-        return 0;
+        r = step_submit(plan, index, &task, &result);
+        if (r > 0)
+                step_reduced(plan, index, &result);
+        return r < 0 ? r : 0;
+}
+
+/* Whether the bucket can be handed to the backend as soon as all members here are ready. */
+static bool step_has_slot(const struct plan *plan, uint32_t index) {
+        const struct exchange *exchange = step_exchange(plan);
+
+        return exchange == NULL || index < exchange->n_slots ||
+               plan->bucket[index - exchange->n_slots].state == BUCKET_DONE;
 }
 
 /* Keeps, per bucket, which parameters have been absent on all members so far. */
@@ -253,6 +313,16 @@ static int note_divisor(struct plan *plan, const struct member *member, const st
         return 0;
 }
 
+/* The nodes compare their plans and divisors while members here still compute. */
+static void step_compare(struct plan *plan) {
+        struct exchange *exchange = step_exchange(plan);
+
+        if (exchange == NULL || exchange->asked || plan_unit(plan) != UNIT_OPEN)
+                return;
+        exchange->asked = true;
+        machine_offer(plan->job, plan->track);
+}
+
 /* What makes a READY wrong, apart from its contents. */
 static int step_check_place(const struct plan *plan, const struct member *member, const struct ready *ready,
                             struct refusal *refusal) {
@@ -268,6 +338,11 @@ static int step_check_place(const struct plan *plan, const struct member *member
                               member->rank, ready->plan);
         if (nodes_check(plan->job, refusal) != 0)
                 return (int)refusal->code;
+        if (ready->has_absent && !machine_is_alone(plan->job))
+                return refuse(refusal, WIRE__CODE__UNSUPPORTED,
+                              "job '%s', rank %u: parameters without a gradient are not known to the job's "
+                              "other nodes; give zeros instead",
+                              job, member->rank);
         if (ready->generation != member->job->generation)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s', rank %u: READY for generation %u while the job is in %u", job,
@@ -303,6 +378,9 @@ int step_ready(struct member *member, const struct ready *ready, struct refusal 
         r = step_check_place(plan, member, ready, refusal);
         if (r != 0)
                 return r;
+        r = plan_prepare_exchange(plan, refusal);
+        if (r != 0)
+                return r;
         now = clock_now();
         if (plan_unit(plan) == UNIT_IDLE && (job->table->gate == GATE_STOPPING || !open_step(plan, now)))
                 return 0;
@@ -320,10 +398,11 @@ int step_ready(struct member *member, const struct ready *ready, struct refusal 
         if (bucket->n_ready++ == 0)
                 bucket->since = now;
         record_ready(plan->trace, ready->bucket, member->local, now);
+        step_compare(plan);
         if (bucket->n_ready < job->n_local)
                 return 0;
         plan->n_full++;
-        if (step_gate(plan) == GATE_OPEN)
+        if (step_gate(plan) == GATE_OPEN && step_has_slot(plan, ready->bucket))
                 r = step_launch(plan, ready->bucket, now);
         if (r != 0)
                 plan->n_full--; /* so that the loss of this member, or the evicted one, voids the step */
@@ -362,7 +441,8 @@ void step_release(struct plan *plan) {
         for (uint32_t b = 0; plan_is_open(plan) && b < plan->reference->n_buckets; b++) {
                 int r = 0;
 
-                if (plan->bucket[b].state == BUCKET_WAITING && plan->bucket[b].n_ready == plan->job->n_local)
+                if (plan->bucket[b].state == BUCKET_WAITING && step_has_slot(plan, b) &&
+                    plan->bucket[b].n_ready == plan->job->n_local)
                         r = step_launch(plan, b, clock_now());
                 if (r < 0)
                         step_give_up(plan, b, r);
@@ -374,8 +454,21 @@ void step_release(struct plan *plan) {
         }
 }
 
+/* A node without members, which takes part all the same. */
+static void step_give_nothing(struct plan *plan) {
+        uint64_t now = clock_now();
+
+        for (uint32_t b = 0; b < plan->reference->n_buckets; b++) {
+                bucket_set_state(&plan->bucket[b], BUCKET_REDUCING, now);
+                bucket_set_state(&plan->bucket[b], BUCKET_EXCHANGING, now);
+        }
+}
+
 void step_opened(struct plan *plan) {
-        if (plan->n_full > 0 && step_gate(plan) == GATE_OPEN) /* it was wanted for a while */
+        step_compare(plan);
+        if (plan->job->n_local == 0)
+                step_give_nothing(plan);
+        else if (plan->n_full > 0 && step_gate(plan) == GATE_OPEN) /* it was wanted for a while */
                 step_release(plan);
 }
 
@@ -389,6 +482,64 @@ void step_cancel(struct plan *plan) {
                 return;
         }
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
-                if (plan->bucket[b].state == BUCKET_REDUCING)
+                if (plan->bucket[b].state == BUCKET_REDUCING || plan->bucket[b].state == BUCKET_FANNING_OUT)
                         backend->compute->cancel(backend, (uint64_t)plan->owner.slot << 32 | b);
+}
+
+void step_follow(struct plan *plan) {
+        if (plan->job->n_local == 0 && plan->agreed && plan->exchange != NULL &&
+            !machine_is_alone(plan->job) && plan_unit(plan) == UNIT_IDLE)
+                open_step(plan, clock_now());
+}
+
+bool step_words(const struct plan *plan, struct comm_words *ret) {
+        *ret = (struct comm_words){ .word = { plan->exchange->digest, plan->divisor, plan->ordinal,
+                                              plan->track } };
+        return plan->job->n_local > 0;
+}
+
+/* Nobody can tell which node is wrong: each of them loses a member, and its text says why. */
+static void step_differs(struct plan *plan) {
+        struct refusal refusal;
+
+        refuse(&refusal, WIRE__CODE__PLAN_MISMATCH,
+               "job '%s', step %llu: plan %u, or the divisor of its averages, is not the same on all nodes",
+               plan->job->name, (unsigned long long)plan->step + 1, plan->ordinal);
+        if (plan->job->n_local > 0)
+                plan->job->table->config.events->evict(plan->job->local[0], &refusal);
+}
+
+void step_compared(struct plan *plan, bool same) {
+        if (!same) {
+                step_differs(plan);
+                return;
+        }
+        plan->exchange->compared = true;
+        step_offer(plan);
+}
+
+struct engine_piece step_piece(const struct plan *plan, uint32_t index, bool filler) {
+        return exchange_piece(plan->exchange, plan->reference, index, filler || plan->job->n_local == 0);
+}
+
+void step_exchanged(struct plan *plan, uint32_t index) {
+        struct backend_range range[LIMIT_LOCAL], slot = exchange_slot(plan->exchange, index);
+        struct backend_task task = { .reduce = WIRE__REDUCE__REDUCE_NONE,
+                                     .n_inputs = 1,
+                                     .n_outputs = plan->job->n_local,
+                                     .inputs = &slot,
+                                     .outputs = range };
+        struct backend_result result = { 0 };
+        int r = 1;
+
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                range[local] = plan_range(plan, local, index);
+        step_intact(plan, range, plan->reference->bucket[index].bytes);
+        bucket_set_state(&plan->bucket[index], BUCKET_FANNING_OUT, clock_now());
+        if (plan->job->n_local > 0)
+                r = step_submit(plan, index, &task, &result);
+        if (r < 0)
+                step_give_up(plan, index, r);
+        else if (r > 0)
+                step_fanned_out(plan, index, &result);
 }

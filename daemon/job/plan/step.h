@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "job/machine/comm.h"
 #include "job/plan/plan.h"
 
 struct ready {
@@ -39,3 +40,16 @@ bool step_begun(const struct plan *plan);
 enum gate step_gate(const struct plan *plan);
 /* Launches what was held back. */
 void step_release(struct plan *plan);
+
+/*
+ * On several nodes a step is a comparison (its payload 0 for the node), then a payload for each bucket, in
+ * their order. What the collectives are made of, and what comes of them: step_words() is false on a node that
+ * has no opinion.
+ */
+bool step_words(const struct plan *plan, struct comm_words *ret);
+void step_compared(struct plan *plan, bool same);
+/* `filler`: what the engine does is for the other nodes only. */
+struct engine_piece step_piece(const struct plan *plan, uint32_t bucket, bool filler);
+void step_exchanged(struct plan *plan, uint32_t bucket);
+/* A node without members opens what the others may open, and gives zeros. */
+void step_follow(struct plan *plan);

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gives the engine what the machine of a job wants launched, and takes what is done to the step or operation
+ * that it belongs to, then to the machine.
+ */
+#include "job/carry.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "job/op/operation.h"
+#include "job/plan/step.h"
+#include "job/private.h"
+
+static struct engine *engine_of(const struct job *job) {
+        return job->table->config.engine;
+}
+
+/* All nodes of the set but this one. */
+static struct nodeset others_of(const struct job *job, struct nodeset set, struct nodeset to) {
+        uint32_t own = job->machine.node.config.address;
+
+        nodeset_copy(to, set);
+        to.word[own / 64] &= ~(UINT64_C(1) << own % 64);
+        return to;
+}
+
+/* The engine does not take what it is given: that breaks the links to all the others. */
+static void carry_fail(struct job *job, const char *what, int error) {
+        struct log_context context = LOG_CONTEXT_NONE;
+
+        context.job = job->name;
+        context.generation = job->generation;
+        context.uid = job->uid;
+        log_write(LOG_WARNING, &context, "job '%s': the engine %s could not %s: %s; this node is cut off",
+                  job->name, engine_of(job)->ops->name, what, strerror(-error));
+}
+
+/* This node cannot give its part. */
+static void carry_cut_off(struct job *job, const char *what, int error) {
+        carry_fail(job, what, error);
+        job->comm.broken = true;
+        machine_unreachable(job, others_of(job, job->machine.node.set, NODESET_SCRATCH));
+}
+
+static void carry_build(struct job *job, const struct action *action) {
+        struct engine *engine = engine_of(job);
+        uint32_t nodes[LIMIT_NODES];
+        struct engine_build build = { .comm = ++job->table->last_shared,
+                                      .n_lanes = job->machine.node.config.n_lanes,
+                                      .node = nodes };
+        char name[2 * LIMIT_NAME];
+        int r;
+
+        snprintf(name, sizeof(name), "%u/%s/%" PRIu64 ".%" PRIu64 ".%u.%u", (unsigned)job->uid, job->name,
+                 job->incarnation, action->comm.term, action->comm.number, action->comm.nonce);
+        build.name = name;
+        for (uint32_t node = 0; node < LIMIT_NODES; node++) {
+                if (!nodeset_has(action->set, node))
+                        continue;
+                if (node == job->machine.node.config.address)
+                        build.self = build.n_nodes;
+                nodes[build.n_nodes++] = node;
+        }
+        comm_begin(&job->comm, build.comm);
+        r = engine->ops->build(engine, &build);
+        if (r == 0)
+                return;
+        carry_fail(job, "build a communicator", r);
+        job->comm.id = 0;
+        machine_built(job, action->comm, others_of(job, action->set, NODESET_SCRATCH));
+}
+
+/* What the collective is made of. The values of a vote are there already. */
+static void carry_fill(struct job *job, const struct comm_item *item, struct engine_launch *launch) {
+        bool step = track_is_step(item->track);
+        struct comm_words words;
+        bool heard;
+
+        launch->kind = item->filler                                   ? ENGINE_FILLER
+                       : item->index == 0 || item->index == COMM_VOTE ? ENGINE_VOTE
+                                                                      : ENGINE_PAYLOAD;
+        if (item->index == COMM_VOTE || (item->filler && item->index == 0))
+                return;
+        if (item->index > 0) {
+                launch->piece = step ? step_piece(plan_on_track(job, item->track), (uint32_t)item->index - 1,
+                                                  item->filler)
+                                     : spread_piece(job, item->filler);
+                return;
+        }
+        heard = step ? step_words(plan_on_track(job, item->track), &words) : operation_words(job, &words);
+        comm_pack(launch->value, heard ? &words : NULL);
+}
+
+static void carry_start(struct job *job, uint32_t lane, uint64_t sequence, uint64_t value) {
+        struct engine *engine = engine_of(job);
+        struct engine_launch launch = {
+                .comm = job->comm.id, .lane = lane, .sequence = sequence, .value = { value }
+        };
+        int r;
+
+        carry_fill(job, comm_item(&job->comm, lane, sequence), &launch);
+        r = engine->ops->launch(engine, &launch);
+        if (r == 0)
+                return;
+        carry_cut_off(job, "launch a collective", r);
+}
+
+static void carry_launch(struct job *job, const struct action *action) {
+        uint64_t planned = action->launch == LAUNCH_PAYLOAD ? machine_payloads(job, action->track) : 0;
+
+        if (comm_take(&job->comm, action, planned))
+                carry_start(job, action->lane, action->seq, action->value);
+}
+
+void carry_act(struct job *job, const struct action *action) {
+        struct engine *engine = engine_of(job);
+        uint64_t old = job->comm.old_id;
+
+        switch (action->kind) {
+        case ACTION_BUILD: carry_build(job, action); break;
+        case ACTION_LAUNCH: carry_launch(job, action); break;
+        case ACTION_ABORT: engine->ops->abort(engine, job->comm.id); break;
+        default:
+                job->comm.old_id = 0;
+                if (old != 0)
+                        engine->ops->drop(engine, old);
+        }
+}
+
+static struct job *job_of(struct jobs *jobs, uint64_t comm) {
+        struct job *job;
+
+        list_for_each(job, &jobs->list, link)
+                if (job->comm.id == comm)
+                        return job;
+        return NULL;
+}
+
+static struct nodeset set_of(const uint32_t *nodes, uint32_t n, struct nodeset to) {
+        for (uint32_t i = 0; i < n; i++)
+                nodeset_add(to, nodes[i]);
+        return to;
+}
+
+/* Memory of plans that are gone. */
+static void free_exchanges(struct job *job) {
+        struct exchange *exchange, *spare;
+
+        if (machine_engine_busy(job))
+                return;
+        list_for_each_safe(exchange, spare, &job->exchanges, link)
+                exchange_free(exchange);
+}
+
+static void on_built(void *owner, uint64_t comm, const uint32_t *unreachable, uint32_t n) {
+        struct job *job = job_of(owner, comm);
+
+        if (job != NULL)
+                machine_built(job, job->machine.node.comm, set_of(unreachable, n, NODESET_SCRATCH));
+}
+
+/* A unit hears what is its own. What was launched for the others' sake concerns no unit. */
+static bool carry_tell(struct job *job, const struct comm_item *item, const uint64_t *value) {
+        bool step = track_is_step(item->track), open = machine_unit(job, item->track) == UNIT_OPEN;
+        struct comm_words words;
+        bool same;
+        int r = 0;
+
+        if (item->index == COMM_VOTE)
+                return value[0] != 0;
+        if (item->index > 0) {
+                if (open && !item->filler)
+                        step ? step_exchanged(plan_on_track(job, item->track), (uint32_t)item->index - 1)
+                             : operation_exchanged(job);
+                return true;
+        }
+        same = comm_unpack(value, &words);
+        if (open && !item->filler && step)
+                step_compared(plan_on_track(job, item->track), same);
+        else if (open && !item->filler)
+                r = operation_compared(job, same, &words);
+        if (r < 0)
+                carry_cut_off(job, "be given what this node has for an operation", r);
+        return same;
+}
+
+static void on_done(void *owner, uint64_t comm, uint32_t lane, uint64_t sequence, const uint64_t *value) {
+        struct job *job = job_of(owner, comm);
+        struct comm_item item;
+        uint64_t held;
+        bool yes;
+
+        if (job == NULL)
+                return;
+        item = *comm_item(&job->comm, lane, sequence);
+        yes = carry_tell(job, &item, value);
+        while ((held = comm_next_held(&job->comm, lane, sequence)) > 0)
+                carry_start(job, lane, held, 0);
+        machine_done(job, lane, sequence, yes);
+        free_exchanges(job);
+}
+
+static void on_unreachable(void *owner, uint64_t comm, const uint32_t *nodes, uint32_t n) {
+        struct job *job = job_of(owner, comm);
+
+        if (job != NULL)
+                machine_unreachable(job, set_of(nodes, n, NODESET_SCRATCH));
+}
+
+static void on_aborted(void *owner, uint64_t comm) {
+        struct job *job = job_of(owner, comm);
+
+        if (job == NULL)
+                return;
+        job->comm.id = 0;
+        machine_aborted(job);
+        free_exchanges(job);
+        job_settle_later(job);
+}
+
+const struct engine_events carry_events = {
+        .built = on_built,
+        .done = on_done,
+        .unreachable = on_unreachable,
+        .aborted = on_aborted,
+};
+
+void carry_follow(struct job *job) {
+        struct plan *plan;
+        int r;
+
+        if (job->n_local > 0 || machine_is_alone(job))
+                return;
+        list_for_each(plan, &job->plans, link)
+                step_follow(plan);
+        r = operation_follow(job);
+        if (r < 0)
+                carry_cut_off(job, "have memory for operations", r);
+}

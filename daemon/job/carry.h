@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Between the machine of a job and the engine that leads to its other nodes. */
+#pragma once
+
+#include "engine/engine.h"
+#include "rendezvous/message.h"
+
+struct job;
+
+/* BUILD, DROP, ABORT and LAUNCH, on several nodes. */
+void carry_act(struct job *job, const struct action *action);
+/* After units have ended or a generation has begun: a node without members follows the others. */
+void carry_follow(struct job *job);
+/* What the engine says, of any job of `owner`, a struct jobs. */
+extern const struct engine_events carry_events;

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The communicator of a job on this node, as its engine has it: what was launched on each lane, so that what
+ * is done finds its unit again, and what a filler stands for. Beside it the words that the nodes of a job
+ * compare before the first payload of a step or an operation moves. It knows neither plans nor operations:
+ * machine.c asks them for their pieces.
+ */
+#pragma once
+
+#include "engine/engine.h"
+#include "rendezvous/message.h"
+
+#define COMM_WINDOW 8u                       /* collectives ahead on a lane */
+#define COMM_WORDS ((ENGINE_VALUES - 2) / 2) /* of a comparison */
+
+/* What all nodes must have equal, and a number of which everybody hears the largest one. */
+struct comm_words {
+        uint64_t word[COMM_WORDS], largest;
+};
+
+/* One collective of a unit. Payload 0 is the comparison. */
+#define COMM_VOTE UINT64_MAX
+struct comm_item {
+        uint32_t track;
+        uint64_t index; /* of the payload, or COMM_VOTE */
+        bool filler;
+};
+
+struct comm_lane {
+        struct comm_item item[COMM_WINDOW]; /* by sequence number */
+        struct comm_item next;              /* what follows on this lane, if its unit is not over */
+        uint64_t planned;                   /* payloads of that unit; 0: none has begun */
+        uint64_t launched;
+        uint64_t compares, held; /* a comparison that is not done, and what waits for it; 0: none */
+};
+
+struct comm {
+        uint64_t id, old_id; /* the engine's; 0: none */
+        bool broken;         /* the engine has refused something: nothing more is launched */
+        struct comm_lane lane[LIMIT_LANES];
+};
+
+/* `id` 0: one that is only a name. There is no older one beside it. */
+void comm_begin(struct comm *comm, uint64_t id);
+
+/* What the node launches now, in comm_item(); `planned` payloads has the unit that the action is about.
+ * False: it is held. Only the comparison says how large some fillers are, so they wait until it is done. */
+bool comm_take(struct comm *comm, const struct action *action, uint64_t planned);
+/* After each collective that is done: what was held and is to be launched next, or 0. */
+uint64_t comm_next_held(struct comm *comm, uint32_t lane, uint64_t done);
+/* What was launched under that number. */
+static inline const struct comm_item *comm_item(const struct comm *comm, uint32_t lane, uint64_t sequence) {
+        return &comm->lane[lane].item[sequence % COMM_WINDOW];
+}
+
+/* The values of a comparison; `words` NULL: of a node that has no opinion. */
+void comm_pack(uint64_t value[ENGINE_VALUES], const struct comm_words *words);
+/* What came of it: whether all were equal, of those that have an opinion. */
+bool comm_unpack(const uint64_t value[ENGINE_VALUES], struct comm_words *ret);

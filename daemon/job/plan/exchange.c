@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "job/plan/exchange.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/names.h"
+
+static uint64_t largest(const struct description *plan, unsigned dtype) {
+        uint64_t bytes = 0;
+
+        for (uint32_t b = 0; b < plan->n_buckets; b++)
+                if ((dtype == 0 || plan->bucket[b].dtype == dtype) && plan->bucket[b].bytes > bytes)
+                        bytes = plan->bucket[b].bytes;
+        return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static bool is_sum(const struct exchange *exchange) {
+        return exchange->reduce == WIRE__REDUCE__AVG || exchange->reduce == WIRE__REDUCE__SUM;
+}
+
+/* Slots, the place for what nobody wants, then the neutral elements. How many bytes that is. */
+static uint64_t lay_out(struct exchange *exchange, const struct description *plan) {
+        uint64_t bytes;
+
+        exchange->slot_bytes = largest(plan, 0);
+        bytes = (exchange->n_slots + 1) * exchange->slot_bytes;
+        for (unsigned dtype = 1; dtype < EXCHANGE_DTYPES; dtype++) {
+                exchange->neutral[dtype] = bytes;
+                if (!is_sum(exchange))
+                        bytes += largest(plan, dtype);
+        }
+        return is_sum(exchange) ? bytes + exchange->slot_bytes : bytes;
+}
+
+static int exchange_prepare(struct exchange *exchange, const struct shared_config *config,
+                            const struct description *plan, struct refusal *refusal) {
+        size_t notes = (size_t)exchange->n_slots * exchange->most;
+        uint64_t bytes = sizeof(*exchange) + notes * (sizeof(double) + sizeof(uint64_t));
+        int r = shared_init(&exchange->staging, config, lay_out(exchange, plan), refusal);
+
+        if (r == 0)
+                r = charge_take(&exchange->charge, config->accounts, config->uid, ACCOUNT_BYTES, bytes,
+                                refusal);
+        if (r != 0)
+                return r;
+        for (unsigned dtype = 1; dtype < EXCHANGE_DTYPES && !is_sum(exchange); dtype++)
+                shared_fill_neutral(&exchange->staging, exchange->neutral[dtype], dtype, exchange->reduce,
+                                    largest(plan, dtype) / dtype_size(dtype));
+        exchange->sums = calloc(notes, sizeof(*exchange->sums));
+        exchange->counts = calloc(notes, sizeof(*exchange->counts));
+        return exchange->sums != NULL && exchange->counts != NULL ? 0 : -ENOMEM;
+}
+
+int exchange_new(const struct shared_config *config, const struct description *plan, uint32_t most,
+                 struct exchange **ret, struct refusal *refusal) {
+        struct exchange *exchange = calloc(1, sizeof(*exchange));
+        int r;
+
+        if (exchange == NULL)
+                return -ENOMEM;
+        list_init(&exchange->link);
+        exchange->most = most;
+        exchange->digest = description_digest(plan);
+        exchange->reduce = plan->reduce;
+        exchange->n_slots = plan->n_buckets < EXCHANGE_SLOTS ? plan->n_buckets : EXCHANGE_SLOTS;
+        r = exchange_prepare(exchange, config, plan, refusal);
+        if (r == 0)
+                *ret = exchange;
+        else
+                exchange_free(exchange);
+        return r;
+}
+
+struct exchange *exchange_free(struct exchange *exchange) {
+        if (exchange == NULL)
+                return NULL;
+        list_remove(&exchange->link);
+        shared_deinit(&exchange->staging);
+        charge_release(&exchange->charge);
+        free(exchange->sums);
+        free(exchange->counts);
+        free(exchange);
+        return NULL;
+}
+
+void exchange_reset(struct exchange *exchange) {
+        exchange->next = 0;
+        exchange->asked = exchange->compared = false;
+}
+
+static uint64_t slot_offset(const struct exchange *exchange, uint32_t bucket) {
+        return bucket % exchange->n_slots * exchange->slot_bytes;
+}
+
+struct backend_range exchange_slot(const struct exchange *exchange, uint32_t bucket) {
+        return (struct backend_range){ .memory = exchange->staging.memory,
+                                       .offset = slot_offset(exchange, bucket) };
+}
+
+struct engine_piece exchange_piece(const struct exchange *exchange, const struct description *plan,
+                                   uint32_t bucket, bool idle) {
+        const struct description_bucket *place = &plan->bucket[bucket];
+        uint64_t slot = slot_offset(exchange, bucket);
+
+        return (struct engine_piece){
+                .memory = exchange->staging.config.id,
+                .input = idle ? exchange->neutral[place->dtype] : slot,
+                .output = idle ? exchange->n_slots * exchange->slot_bytes : slot,
+                .elements = place->bytes / dtype_size(place->dtype),
+                .dtype = place->dtype,
+                .reduce = shared_reduce(exchange->reduce),
+        };
+}
+
+void exchange_keep(struct exchange *exchange, uint32_t bucket, const struct backend_result *read) {
+        size_t first = (size_t)(bucket % exchange->n_slots) * exchange->most;
+
+        memcpy(exchange->sums + first, read->input_sum_squares, read->n_inputs * sizeof(*exchange->sums));
+        memcpy(exchange->counts + first, read->input_nonfinite, read->n_inputs * sizeof(*exchange->counts));
+}
+
+struct backend_result exchange_result(const struct exchange *exchange, uint32_t bucket, uint32_t n_local,
+                                      const struct backend_result *written) {
+        size_t first = (size_t)(bucket % exchange->n_slots) * exchange->most;
+
+        return (struct backend_result){ .id = written->id,
+                                        .n_inputs = n_local,
+                                        .sum_squares = written->sum_squares,
+                                        .input_sum_squares = exchange->sums + first,
+                                        .input_nonfinite = exchange->counts + first };
+}

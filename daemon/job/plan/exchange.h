@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a plan has for the way of its buckets between nodes: from arenas to a slot, through the engine, and
+ * from the slot to arenas. Owns the staging in which the slots lie, beside what is given where there is
+ * nothing to give (by a node without members, or that only fills up), and a place for what nobody wants.
+ * Buckets take the slots in turn, and are offered to the engine in their order. step.c moves them.
+ */
+#pragma once
+
+#include "base/list.h"
+#include "gradsync.pb-c.h"
+#include "job/plan/description.h"
+#include "job/plan/shared.h"
+
+#define EXCHANGE_SLOTS 4u
+#define EXCHANGE_DTYPES (WIRE__DTYPE__U8 + 1)
+
+struct exchange {
+        struct list link; /* once its plan is gone: waits until the engine has let go of the staging */
+        struct shared staging;
+        uint64_t digest; /* of the plan */
+        unsigned reduce;
+        uint32_t most;          /* members here */
+        uint32_t n_slots, next; /* next: the bucket that is offered next */
+        uint64_t slot_bytes;
+        uint64_t neutral[EXCHANGE_DTYPES]; /* by type: where the neutral elements of the reduction are */
+        bool asked, compared; /* the open step: the comparison is offered; all nodes have the same */
+        double *sums;         /* of inputs, by slot and local index */
+        uint64_t *counts;     /* … that are not finite */
+        struct charge charge;
+};
+
+/* For at most so many members here. 0; QUOTA with *refusal; or a negative errno. */
+int exchange_new(const struct shared_config *config, const struct description *plan, uint32_t most,
+                 struct exchange **ret, struct refusal *refusal);
+/* The engine uses none of it. NULL is fine. */
+struct exchange *exchange_free(struct exchange *exchange);
+/* Before each step. */
+void exchange_reset(struct exchange *exchange);
+
+struct backend_range exchange_slot(const struct exchange *exchange, uint32_t bucket);
+/* What the engine exchanges for a bucket; `idle`: this node gives nothing, and wants nothing. */
+struct engine_piece exchange_piece(const struct exchange *exchange, const struct description *plan,
+                                   uint32_t bucket, bool idle);
+/* What was measured when the inputs were read, and the result of all nodes was written. */
+void exchange_keep(struct exchange *exchange, uint32_t bucket, const struct backend_result *read);
+struct backend_result exchange_result(const struct exchange *exchange, uint32_t bucket, uint32_t n_local,
+                                      const struct backend_result *written);

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of the daemon that no member has: a backend works on it, and the engine exchanges it with other
+ * nodes. Charged to the uid of the job for whose sake it is there. */
+#pragma once
+
+#include "backend/backend.h"
+#include "base/account.h"
+#include "engine/engine.h"
+
+struct shared_config {
+        struct backend *backend;
+        struct engine *engine;
+        uint64_t id; /* for the engine: no other memory of it has the same */
+        struct users *accounts;
+        uid_t uid;
+};
+
+struct shared { /* all zero: none */
+        struct shared_config config;
+        struct backend_memory *memory;
+        uint64_t bytes;
+        bool known; /* to the engine */
+        struct charge arenas, amount, fds;
+};
+
+/* Zeros. 0; QUOTA with *refusal; or a negative errno. */
+int shared_init(struct shared *shared, const struct shared_config *config, uint64_t bytes,
+                struct refusal *refusal);
+/* Neither backend nor engine uses it. */
+void shared_deinit(struct shared *shared);
+/* As an input that changes nothing in a reduction: of this many elements from `offset` on. */
+void shared_fill_neutral(struct shared *shared, uint64_t offset, unsigned dtype, unsigned reduce,
+                         uint64_t elements);
+/* Of what members ask for to what an engine does: they have divided before. */
+enum engine_reduce shared_reduce(unsigned reduce);
