@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The diagnosis pages at the start of every arena. Written by libgradsync only; the daemon reads them to say
- * what a member is waiting for or has not done yet, and to report times. Nothing is decided by them: a member
- * can write anything here at any moment, so the daemon reads each value once and believes none.
- * Little-endian, as the hosts are.
+ * The diagnosis pages of a member's plan. They are the contents of its control memory, a memfd that the
+ * daemon makes and passes beside the arena; on a connection of minor version 1 or below they lie at the start
+ * of the arena. Written by libgradsync only; the daemon reads them to say what a member is waiting for or has
+ * not done yet, and to report times. Nothing is decided by them: a member can write anything here at any
+ * moment, so the daemon reads each value once and believes none. Little-endian, as the hosts are.
  */
 #pragma once
 
@@ -13,14 +14,17 @@
 
 #include "frame.h"
 
+#define DIAGNOSIS_VERSION 1u /* of the layout; 0, which older libraries leave there, is the same */
 #define DIAGNOSIS_BITMAP 64u /* offset of the bitmap */
+#define DIAGNOSIS_MOST (DIAGNOSIS_BITMAP + LIMIT_PARAMS / 8) /* bytes in use of the longest ones */
 
 struct diagnosis {
         /* time that callers spent blocked in finish and wait, since the plan was agreed */
         uint64_t exposed_ns;
         uint64_t elapsed_ns;  /* time since the plan was agreed */
         uint64_t step;        /* the open step */
-        uint64_t reserved[5]; /* 0 */
+        uint64_t version;     /* DIAGNOSIS_VERSION; a reader understands no higher one */
+        uint64_t reserved[4]; /* 0 */
         /* bit i: parameter i (registration order) is ready or absent in the open step */
         uint8_t ready[];
 };
@@ -28,7 +32,8 @@ struct diagnosis {
 _Static_assert(offsetof(struct diagnosis, ready) == DIAGNOSIS_BITMAP, "the layout is part of the protocol");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arenas hold little-endian numbers");
 
-/* Bytes of the diagnosis pages for a plan of `params` parameters: what PLAN_BEGIN.diagnosis_bytes must be. */
+/* Bytes of the diagnosis pages for a plan of `params` parameters: what PLAN_BEGIN.control_bytes, or
+ * diagnosis_bytes, must be. */
 static inline uint64_t diagnosis_bytes(uint32_t params) {
         uint64_t bytes = DIAGNOSIS_BITMAP + ((uint64_t)params + 7) / 8;
         return (bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE;

@@ -10,8 +10,9 @@
 
 #define FRAME_MAGIC 0x5347u /* "GS" read as little-endian 16 bit */
 #define FRAME_MAJOR 1u      /* another major version is refused */
-#define FRAME_MINOR 1u      /* highest minor version this build speaks */
+#define FRAME_MINOR 2u      /* highest minor version this build speaks */
 #define FRAME_MINOR_1 1u    /* the one that brought NEWGEN, tokens of jobs, TRACE, CONTROL and REGISTER */
+#define FRAME_MINOR_2 2u    /* the one that brought control memory */
 #define FRAME_HEADER 16u    /* bytes */
 #define FRAME_MAX 65536u    /* header and payload */
 #define FRAME_PAYLOAD_MAX (FRAME_MAX - FRAME_HEADER)

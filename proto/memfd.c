@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -54,11 +55,25 @@ static const char *memfd_kind(int fd) {
                                                 : "a file, directory or device";
 }
 
-bool memfd_is_arena(int fd) {
-        static const char arena[] = "/memfd:" MEMFD_ARENA " (deleted)";
-        char link[sizeof(arena) + 1];
+bool memfd_is_ours(int fd) {
+        char link[64];
 
-        return memfd_read_link(fd, link, sizeof(link)) && strcmp(link, arena) == 0;
+        return memfd_read_link(fd, link, sizeof(link)) &&
+               (strcmp(link, "/memfd:" MEMFD_ARENA " (deleted)") == 0 ||
+                strcmp(link, "/memfd:" MEMFD_CONTROL " (deleted)") == 0);
+}
+
+int memfd_new(const char *name, uint64_t bytes) {
+        int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), r;
+
+        if (fd < 0)
+                return -errno;
+        if (ftruncate(fd, (off_t)bytes) == 0 &&
+            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+                return fd;
+        r = -errno;
+        close(fd);
+        return r;
 }
 
 static int memfd_check_seals(int fd, char *text, size_t size) {

@@ -11,12 +11,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MEMFD_ARENA "gradsync-arena" /* name of each memfd that a daemon makes for members */
+/* Names of the memfds that a daemon makes for members. */
+#define MEMFD_ARENA "gradsync-arena"
+#define MEMFD_CONTROL "gradsync-control"
 
 struct memfd_file {
         uint64_t device, inode; /* which file it is, whatever descriptors lead to it */
         uint64_t size;
 };
+
+/* One of these: sealed against resizing and further seals, open for writing, without a page. The fd, or a
+ * negative errno. */
+int memfd_new(const char *name, uint64_t bytes);
 
 /*
  * Whether `bytes` bytes from `offset` of the file can be mapped for reading and writing, for any length of
@@ -28,7 +34,7 @@ int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret,
 
 /* Whether it is memory that a daemon has made, this one or another one: that belongs to a plan already. No
  * process can take the name away. */
-bool memfd_is_arena(int fd);
+bool memfd_is_ours(int fd);
 
 /*
  * Whether every page of the whole file is there, in memory or swapped out: only the number of a file's pages

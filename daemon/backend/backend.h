@@ -113,8 +113,6 @@ struct memory_ops {
          * together, once they make up MEMORY_UNCHECKED, so that they cost nothing. Between these two, a
          * task that is watched looks by itself. The results of attach(). */
         int (*check)(struct backend_memory *memory, uint64_t bytes, struct refusal *refusal);
-        /* Copies `size` bytes at `offset` out, each byte read once. Only of an attached memory. */
-        void (*read)(const struct backend_memory *memory, uint64_t offset, void *to, size_t size);
         /* no task may use it; NULL is fine */
         struct backend_memory *(*free)(struct backend_memory *memory);
 };

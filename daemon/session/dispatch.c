@@ -65,7 +65,7 @@ static const struct dispatch_row table[] = {
         CLIENT(TRACE, 0, CLIENT, 0, on_trace),
         CLIENT(CONTROL, 0, CLIENT, 0, on_control),
         CLIENT(REJOIN, 0, PLACE, FRAME_MINOR_1, on_rejoin),
-        MEMBER(REJOIN_PLAN, RejoinPlan, 1, MEMBER, FURTHER, on_rejoin_plan),
+        MEMBER(REJOIN_PLAN, RejoinPlan, 2, MEMBER, FURTHER, on_rejoin_plan),
         MEMBER(REJOIN_STAGING, RejoinStaging, 1, MEMBER, WHOLE, on_rejoin_staging),
         MEMBER(REJOIN_END, RejoinEnd, 0, MEMBER, WHOLE, on_rejoin_end),
         MEMBER(REGISTER, Register, 1, PLANNING, WHOLE, on_register),

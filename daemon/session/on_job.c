@@ -156,6 +156,7 @@ int on_plan_begin(struct session *session, struct request *request, const Protob
                                   .reduce = (unsigned)begin->reduce,
                                   .arena_bytes = begin->arena_bytes,
                                   .diagnosis_bytes = begin->diagnosis_bytes,
+                                  .control_bytes = begin->control_bytes,
                                   .timeout = clock_from_ms(begin->timeout_ms),
                           },
                           &request->refusal);
@@ -194,15 +195,17 @@ int on_plan_buckets(struct session *session, struct request *request, const Prot
 int on_plan_commit(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__PlanCommit *commit = CAST(Wire__PlanCommit, message);
         Wire__PlanArena arena = WIRE__PLAN_ARENA__INIT;
-        int fd, r;
+        struct plan_memory memory;
+        int r = plan_commit(request->member, commit->plan, &memory, &request->refusal);
 
-        r = plan_commit(request->member, commit->plan, &fd, &arena.bytes, &request->refusal);
         if (r != 0)
                 return r;
         arena.has_job = arena.has_plan = arena.has_bytes = true;
         arena.job = commit->job;
         arena.plan = commit->plan;
-        session_send(session, WIRE__MESSAGE_TYPE__PLAN_ARENA, request->id, fd, &arena.base);
+        arena.bytes = memory.bytes;
+        session_send_fds(session, WIRE__MESSAGE_TYPE__PLAN_ARENA, request->id, memory.fds, memory.n_fds,
+                         &arena.base);
         return 0;
 }
 

@@ -80,9 +80,9 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
         return 0;
 }
 
-/* Whether this frame brought the fd that it has to bring. */
+/* Whether this frame brought memory. */
 static int rejoin_check_fd(struct request *request) {
-        if (request->n_fds == 1)
+        if (request->n_fds > 0)
                 return 0;
         return refuse(&request->refusal, WIRE__CODE__INVALID, "the memory's file descriptor is missing");
 }
@@ -96,7 +96,7 @@ int on_rejoin_plan(struct session *session, struct request *request, const Proto
         return takeover_plan(request->member,
                              &(struct plan_word){
                                      .plan = plan->plan, .launched = plan->launched, .step = plan->step },
-                             &request->fds[0], &request->refusal);
+                             request->fds, request->n_fds, &request->refusal);
 }
 
 int on_rejoin_staging(struct session *session, struct request *request, const ProtobufCMessage *message) {

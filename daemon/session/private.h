@@ -61,8 +61,11 @@ struct request {
         struct refusal refusal;
 };
 
+/* fd -1: none. It stays the caller's. */
 void session_send(struct session *session, uint16_t type, uint32_t request, int fd,
                   const ProtobufCMessage *message);
+void session_send_fds(struct session *session, uint16_t type, uint32_t request, const int *fds,
+                      unsigned n_fds, const ProtobufCMessage *message);
 void session_send_refused(struct session *session, uint32_t request, const struct refusal *refusal);
 /* Says why (request 0) and ends the session at the end of the pass. */
 /* The only writer of the state, which only goes forward. */

@@ -52,7 +52,7 @@ void report_flush(struct report *report) {
                 struct session *session = job->local[local]->owner;
 
                 if (session != NULL && session->state == SESSION_OPEN)
-                        session->ops->send(session->transport, sessions->frame, (size_t)size, -1);
+                        session->ops->send(session->transport, sessions->frame, (size_t)size, NULL, 0);
         }
         if (report->step.has_outcome && report->step.outcome == WIRE__OUTCOME__VOID)
                 recovery_told(&job->recovery, clock_now());

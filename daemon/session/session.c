@@ -195,17 +195,22 @@ struct session *session_free(struct session *session) {
 
 void session_send(struct session *session, uint16_t type, uint32_t request, int fd,
                   const ProtobufCMessage *message) {
+        session_send_fds(session, type, request, &fd, fd >= 0, message);
+}
+
+void session_send_fds(struct session *session, uint16_t type, uint32_t request, const int *fds,
+                      unsigned n_fds, const ProtobufCMessage *message) {
         struct sessions *sessions = session->sessions;
         ssize_t size;
 
         if (session->state == SESSION_ENDING)
                 return;
-        size = codec_pack(sessions->frame, type, request, fd >= 0 ? 1 : 0, message);
+        size = codec_pack(sessions->frame, type, request, n_fds, message);
         if (size < 0)
                 log_error("a %s for pid %d does not fit a frame", codec_type_name(type),
                           (int)session->peer.pid);
         else
-                session->ops->send(session->transport, sessions->frame, (size_t)size, fd);
+                session->ops->send(session->transport, sessions->frame, (size_t)size, fds, n_fds);
 }
 
 void session_send_refused(struct session *session, uint32_t request, const struct refusal *refusal) {

@@ -21,9 +21,9 @@ struct sessions;
 
 /* How a session answers. */
 struct session_link {
-        /* Sends or queues one frame; `fd` (-1: none) is duplicated by the kernel. A link that cannot take it
-         * ends the session by itself. */
-        void (*send)(void *link, const void *frame, size_t size, int fd);
+        /* Sends or queues one frame; the kernel duplicates the fds. A link that cannot take it ends the
+         * session by itself. */
+        void (*send)(void *link, const void *frame, size_t size, const int *fds, unsigned n_fds);
         /* Hands over whatever has arrived already: the client is dead, and what it said before counts. */
         void (*drain)(void *link);
         /* The session is over: close, and free both at the end of the pass. */

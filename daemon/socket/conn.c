@@ -29,7 +29,8 @@
 struct packet { /* waiting to be sent */
         struct list link;
         struct charge charge, fd_charge;
-        int fd;
+        int fds[FRAME_FDS_MAX];
+        unsigned n_fds;
         size_t size;
         uint8_t data[];
 };
@@ -75,7 +76,8 @@ static void packet_free(struct packet *packet) {
         list_remove(&packet->link);
         charge_release(&packet->charge);
         charge_release(&packet->fd_charge);
-        fd_close(packet->fd);
+        while (packet->n_fds > 0)
+                close(packet->fds[--packet->n_fds]);
         free(packet);
 }
 
@@ -160,20 +162,32 @@ static void conn_fail(struct conn *conn, int error) {
         session_closed(conn->session);
 }
 
-static int packet_charge(const struct conn *conn, struct packet *packet, size_t size, int fd,
+static int packet_charge(const struct conn *conn, struct packet *packet, size_t size, unsigned n_fds,
                          struct refusal *refusal) {
         struct users *users = conn->conns->users;
         int r = charge_take(&packet->charge, users, conn->peer.uid, ACCOUNT_BYTES, sizeof(*packet) + size,
                             refusal);
 
-        if (r == 0 && fd >= 0)
-                r = charge_take(&packet->fd_charge, users, conn->peer.uid, ACCOUNT_FDS, 1, refusal);
+        if (r == 0 && n_fds > 0)
+                r = charge_take(&packet->fd_charge, users, conn->peer.uid, ACCOUNT_FDS, n_fds, refusal);
         return r;
 }
 
-static void conn_enqueue(struct conn *conn, const void *frame, size_t size, int fd) {
+static int packet_keep_fds(struct packet *packet, const int *fds, unsigned n_fds) {
+        while (packet->n_fds < n_fds) {
+                int fd = fcntl(fds[packet->n_fds], F_DUPFD_CLOEXEC, 0);
+
+                if (fd < 0)
+                        return -errno;
+                packet->fds[packet->n_fds++] = fd;
+        }
+        return 0;
+}
+
+static void conn_enqueue(struct conn *conn, const void *frame, size_t size, const int *fds, unsigned n_fds) {
         struct packet *packet;
         struct refusal refusal;
+        int r;
 
         if (conn->queued + size > CONN_QUEUE_MAX) {
                 conn_disconnect(conn, FLOOD_UNREAD, LOG_WARNING,
@@ -181,19 +195,17 @@ static void conn_enqueue(struct conn *conn, const void *frame, size_t size, int 
                 return;
         }
         packet = calloc(1, sizeof(*packet) + size);
-        if (packet != NULL) {
+        if (packet != NULL)
                 list_init(&packet->link);
-                packet->fd = -1;
-        }
-        if (packet == NULL || packet_charge(conn, packet, size, fd, &refusal) != 0) {
+        if (packet == NULL || packet_charge(conn, packet, size, n_fds, &refusal) != 0) {
                 conn_disconnect(conn, FLOOD_UNREAD, LOG_WARNING, "no room for what waits to be sent to it");
                 packet_free(packet);
                 return;
         }
-        packet->fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-        if (fd >= 0 && packet->fd < 0) {
+        r = packet_keep_fds(packet, fds, n_fds);
+        if (r < 0) {
                 conn_disconnect(conn, FLOOD_UNREAD, LOG_ERR,
-                                "no file descriptor is left to keep one for it: %s", strerror(errno));
+                                "no file descriptor is left to keep one for it: %s", strerror(-r));
                 packet_free(packet);
                 return;
         }
@@ -204,19 +216,19 @@ static void conn_enqueue(struct conn *conn, const void *frame, size_t size, int 
         loop_io_set(conn->io, LOOP_WRITE);
 }
 
-static void conn_transmit(void *link, const void *frame, size_t size, int fd) {
+static void conn_transmit(void *link, const void *frame, size_t size, const int *fds, unsigned n_fds) {
         struct conn *conn = link;
         int r;
 
         if (conn->dead)
                 return;
         if (!list_empty(&conn->queue)) {
-                conn_enqueue(conn, frame, size, fd);
+                conn_enqueue(conn, frame, size, fds, n_fds);
                 return;
         }
-        r = fdpass_send(conn->sock, frame, size, &fd, fd >= 0 ? 1 : 0);
+        r = fdpass_send(conn->sock, frame, size, fds, n_fds);
         if (r == -EAGAIN)
-                conn_enqueue(conn, frame, size, fd);
+                conn_enqueue(conn, frame, size, fds, n_fds);
         else if (r < 0)
                 conn_fail(conn, r);
 }
@@ -224,8 +236,7 @@ static void conn_transmit(void *link, const void *frame, size_t size, int fd) {
 static void conn_flush(struct conn *conn) {
         while (!list_empty(&conn->queue)) {
                 struct packet *packet = list_entry(conn->queue.next, struct packet, link);
-                int r = fdpass_send(conn->sock, packet->data, packet->size, &packet->fd,
-                                    packet->fd >= 0 ? 1 : 0);
+                int r = fdpass_send(conn->sock, packet->data, packet->size, packet->fds, packet->n_fds);
 
                 if (r == -EAGAIN)
                         return;

@@ -153,13 +153,14 @@ def team(member, daemon, build):
 
 @pytest.fixture
 def pair(peers):
-    """pair(daemon, name, buckets, uid) -> two Returning members of one job with a plan, no step begun."""
-    def start(served, name="pair", buckets=2, uid=None):
+    """pair(daemon, name, buckets, uid, control) -> two Returning members of one job with a plan, no step
+    begun."""
+    def start(served, name="pair", buckets=2, uid=None, control=False):
         made = [peers(Returning(served.socket, uid)) for _ in range(2)]
         requests = [each.join_send(name, 2, rank, rejoin_grace_ms=0) for rank, each in enumerate(made)]
         for each, request in zip(made, requests):
             each.name, each.member = name, each.joined(request).member
-        plans = [small_plan(buckets) for _ in made]
+        plans = [small_plan(buckets, control=control) for _ in made]
         requests = [each.plan_send(plan) for each, plan in zip(made, plans)]
         mapped = [each.plan_arena(plan, request) for each, plan, request in zip(made, plans, requests)]
         for each, request in zip(made, mapped):

@@ -47,18 +47,18 @@ def status():
 
 
 def describe(out, request, ordinal=0, memory=0):
-    """A plan of PARAMS, up to its buckets: in an arena, or in a registered memory from its begin. Returns where parameters lie."""
+    """A plan of PARAMS, up to its buckets: in an arena, or in a registered memory from its begin. Returns where parameters lie. The
+    diagnosis page lies in a control memory."""
     diagnosis, size, places, buckets = wire.layout(PARAMS)
-    shift = diagnosis if memory else 0
     where = {"memory": memory} if memory else {}
     address = {"job": 1, "plan": ordinal}
-    out.send("PLAN_BEGIN", request, generation=1, params=len(PARAMS), buckets=len(buckets), arena_bytes=diagnosis if memory else size,
-             diagnosis_bytes=diagnosis, reduce=wire.pb.AVG, timeout_ms=300000, **address)
+    out.send("PLAN_BEGIN", request, generation=1, params=len(PARAMS), buckets=len(buckets),
+             arena_bytes=0 if memory else size - diagnosis, control_bytes=diagnosis, reduce=wire.pb.AVG, timeout_ms=300000, **address)
     out.send("PLAN_PARAMS", request, param=[wire.pb.Param(name=name, dtype=wire.pb.F32, shape=[count], bucket=bucket)
                                             for name, count, bucket in PARAMS], **address)
-    out.send("PLAN_BUCKETS", request, bucket=[wire.pb.Bucket(dtype=wire.pb.F32, offset=at - shift, bytes=length, payload=payload, **where)
+    out.send("PLAN_BUCKETS", request, bucket=[wire.pb.Bucket(dtype=wire.pb.F32, offset=at - diagnosis, bytes=length, payload=payload, **where)
                                               for at, length, payload in buckets], **address)
-    return [(at - shift, length) for at, length in places]
+    return [(at - diagnosis, length) for at, length in places]
 
 
 def agree(out, request, ordinal=0, memory=0):
@@ -83,25 +83,30 @@ def simple_step(out, step, places, ordinal=0, generation=1):
 
 
 def training():
-    """Two steps of a plan with two buckets, one parameter absent in the second; then the plan and the job are given up."""
+    """Two steps of a plan with two buckets, one parameter absent in the second; then the plan and the job are given up. Memory 0 is its
+    arena, memory 1 its control memory."""
     out = transcript.Writer()
     hello(out)
     join(out)
     places = agree(out, 3)
     address = {"job": 1, "plan": 0}
     for step in (1, 2):
-        out.memory(16, struct.pack("<Q", step))
         for at, length in places:
             out.memory(at, floats(length // 4, step))
+        out.use(1)
+        out.memory(16, struct.pack("<QQ", step, 1))
         ready = {"generation": 1, "step": step, **address}
         out.memory(wire.DIAGNOSIS_BITMAP, b"\x04")
         out.send("READY", 0, bucket=0, **ready)
         if step == 2:                   # the second parameter of bucket 1: zeros, and its bit
+            out.use(0)
             out.memory(places[1][0], bytes(places[1][1]))
+            out.use(1)
             ready["absent"] = b"\x02"
         out.memory(wire.DIAGNOSIS_BITMAP, b"\x07")
         out.send("READY", 0, bucket=1, **ready)
         out.expect("STEP", 0)
+        out.use(0)
         out.result(places[0][0], floats(PARAMS[0][1], step))
         out.result(places[1][0], floats(PARAMS[1][1], step if step == 1 else 0))
         out.result(places[2][0], floats(PARAMS[2][1], step))
@@ -144,15 +149,15 @@ def registered():
     hello(out)
     join(out)
     out.own(16 * wire.PAGE)
-    out.send("REGISTER", 3, carries=0, job=1, offset=0, bytes=8 * wire.PAGE)
+    out.send("REGISTER", 3, carries=[0], job=1, offset=0, bytes=8 * wire.PAGE)
     out.expect("REGISTERED", 3)
-    out.send("REGISTER", 4, carries=0, job=1, offset=8 * wire.PAGE, bytes=8 * wire.PAGE)
+    out.send("REGISTER", 4, carries=[0], job=1, offset=8 * wire.PAGE, bytes=8 * wire.PAGE)
     out.expect("REGISTERED", 4)
     places = agree(out, 5, memory=1)
     out.use(0)
     simple_step(out, 1, places)
     simple_step(out, 2, places)
-    elsewhere = agree(out, 7, ordinal=1)                # memory 2 is its arena
+    elsewhere = agree(out, 7, ordinal=1)                # memories 2 and 3: memory 1 is the other's control
     simple_step(out, 1, elsewhere, ordinal=1)
     out.use(0)
     simple_step(out, 3, places)
@@ -175,9 +180,9 @@ def rejoin():
     out.send("JOIN", 2, job="transcript", min_world=1, max_world=1, rank=0, incarnation=0, timeout_ms=300000, last_call_ms=2000,
              rejoin_grace_ms=10000)
     out.expect("JOINED", 2)
-    places = agree(out, 3)                              # memory 0
+    places = agree(out, 3)                              # memories 0 and 1
     simple_step(out, 1, places)
-    out.send("STAGING", 5, job=1)                       # memory 1
+    out.send("STAGING", 5, job=1)                       # memory 2
     out.expect("STAGING_ARENA", 5)
     out.send("STAGING_MAPPED", 6, job=1)
     out.expect("STAGING_READY", 6)
@@ -186,11 +191,11 @@ def rejoin():
     out.memory(0, data)
     out.send("OPERATION", 7, job=1, generation=1, sequence=0, **call)
     out.expect("OPERATION_DONE", 7)
-    out.own(8 * wire.PAGE)                              # memory 2
-    out.send("REGISTER", 8, carries=2, job=1, offset=0, bytes=8 * wire.PAGE)
+    out.own(8 * wire.PAGE)                              # memory 3
+    out.send("REGISTER", 8, carries=[3], job=1, offset=0, bytes=8 * wire.PAGE)
     out.expect("REGISTERED", 8)
-    own = agree(out, 9, ordinal=1, memory=1)            # memory 3 is its arena
-    out.use(2)
+    own = agree(out, 9, ordinal=1, memory=1)            # memory 4
+    out.use(3)
     simple_step(out, 1, own, ordinal=1)
 
     out.restart()
@@ -198,20 +203,20 @@ def rejoin():
     out.send("REJOIN", 12, job="transcript", incarnation=0, generation=1, rank=0, local_rank=0, world=1, member=1, min_world=1, max_world=1,
              asked_rank=True, rejoin_grace_ms=10000, wait_ms=300000, operations=1, next_plan=2, orderly=True, history=True)
     out.expect("REJOINED", 12)
-    out.send("REGISTER", 13, carries=2, job=1, offset=0, bytes=8 * wire.PAGE)
+    out.send("REGISTER", 13, carries=[3], job=1, offset=0, bytes=8 * wire.PAGE)
     out.expect("REGISTERED", 13)
-    for request, ordinal, arena in ((14, 0, 0), (15, 1, 3)):
+    for request, ordinal, memories in ((14, 0, [0, 1]), (15, 1, [4])):
         describe(out, request, ordinal, memory=ordinal)
-        out.send("REJOIN_PLAN", request, carries=arena, job=1, plan=ordinal, step=1, launched=0)
-    out.send("REJOIN_STAGING", 16, carries=1, job=1, bytes=STAGING)
+        out.send("REJOIN_PLAN", request, carries=memories, job=1, plan=ordinal, step=1, launched=0)
+    out.send("REJOIN_STAGING", 16, carries=[2], job=1, bytes=STAGING)
     out.send("REJOIN_END", 17, job=1)
     out.expect("RESUMED", 0)
 
     out.use(0)
     simple_step(out, 2, places, generation=2)
-    out.use(2)
+    out.use(3)
     simple_step(out, 2, own, ordinal=1, generation=2)
-    out.use(1)
+    out.use(2)
     out.result(0, data)
     out.send("OPERATION", 18, job=1, generation=2, sequence=1, **call)
     out.expect("OPERATION_DONE", 18)

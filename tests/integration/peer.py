@@ -142,7 +142,7 @@ class Plan:
     """Shapes, offsets and, once agreed, the memory of a plan of f32 parameters: params[i] = (name, shape,
     bucket)."""
 
-    def __init__(self, params, ordinal=0, dtype="F32", reduce="AVG", element=4):
+    def __init__(self, params, ordinal=0, dtype="F32", reduce="AVG", element=4, control=False):
         self.params, self.ordinal = params, ordinal
         self.dtype, self.reduce, self.element = dtype, reduce, element
         self.arena = None
@@ -150,7 +150,9 @@ class Plan:
         self.step = 1
         self.buckets = []               # [offset, bytes, payload]
         self.places = [None] * len(params)
-        self.diagnosis = (64 + (len(params) + 7) // 8 + PAGE - 1) // PAGE * PAGE
+        self.page = None                # the mapping with the diagnosis page
+        pages = (64 + (len(params) + 7) // 8 + PAGE - 1) // PAGE * PAGE
+        self.diagnosis, self.control = (0, pages) if control else (pages, 0)
         at = self.diagnosis
         for bucket in range(max(param[2] for param in params) + 1):
             start, payload = at, 0
@@ -196,9 +198,9 @@ class Peer:
 
     def close(self):
         for plan in self.plans.values():
-            if plan.arena:
-                plan.arena.close()
-                plan.arena = None
+            for memory in {plan.arena, plan.page} - {None}:
+                memory.close()
+            plan.arena = plan.page = None
         self.plans = {}
         self.sock.close()
 
@@ -333,7 +335,8 @@ class Peer:
         begin = {"job": self.job, "generation": self.generation, "plan": proposal.ordinal,
                  "params": len(proposal.params),
                  "buckets": len(proposal.buckets), "arena_bytes": proposal.bytes,
-                 "diagnosis_bytes": proposal.diagnosis,
+                 **({"control_bytes": proposal.control} if proposal.control else
+                    {"diagnosis_bytes": proposal.diagnosis}),
                  "reduce": wire.pb.Reduce.Value(proposal.reduce), "timeout_ms": timeout_ms, **changes}
         self.send("PLAN_BEGIN", request, **begin)
         address = {"job": self.job, "plan": proposal.ordinal}
@@ -353,9 +356,13 @@ class Peer:
 
     def plan_arena(self, plan, request, populate=True):
         message = self.expect("PLAN_ARENA", request)
-        assert message.bytes == plan.bytes and len(self.fds) == 1
-        plan.arena = Arena(self.fds[0], message.bytes, populate)
-        os.close(self.fds[0])
+        sizes = [size for size in (plan.bytes, plan.control) if size]
+        assert message.bytes == plan.bytes and len(self.fds) == len(sizes)
+        maps = [Arena(fd, size, populate) for fd, size in zip(self.fds, sizes)]
+        for fd in self.fds:
+            os.close(fd)
+        plan.arena = maps[0] if plan.bytes else None
+        plan.page = maps[-1]
         self.plans[plan.ordinal] = plan
         return self.send("PLAN_MAPPED", job=self.job, plan=plan.ordinal)
 
@@ -393,9 +400,9 @@ class Peer:
     def mark(self, plan, params):
         """Sets the bits of these parameters in the diagnosis page, as the library does when they become
         ready."""
-        plan.arena.map[16:24] = struct.pack("<Q", plan.step)
+        plan.page.map[16:24] = struct.pack("<Q", plan.step)
         for param in params:
-            plan.arena.map[64 + param // 8] |= 1 << param % 8
+            plan.page.map[64 + param // 8] |= 1 << param % 8
 
     def staging(self):
         """Maps the member's staging memory."""
@@ -487,9 +494,9 @@ class Child:
 class Crew:
     """A whole job of Peers that go on in lockstep."""
 
-    def __init__(self, path, name, world=2, plan=small_plan, uid=None, **join):
+    def __init__(self, path, name, world=2, plan=small_plan, uid=None, peer=Peer, minor=0, **join):
         self.name = name
-        self.peers = [Peer(path, uid, program=name) for _ in range(world)]
+        self.peers = [peer(path, uid, program=name, minor=minor) for _ in range(world)]
         requests = [peer.join_send(name, world, rank, **join) for rank, peer in enumerate(self.peers)]
         for peer, request in zip(self.peers, requests):
             peer.joined(request)

@@ -14,20 +14,22 @@ class Returning(Peer):
         super().__init__(path, uid, hello=False)
         self.ask("HELLO", "WELCOME", minor=wire.MINOR, program="returning", library="peer", pid=os.getpid(),
                  returns=True)
-        self.memory = {}
+        self.memory, self.control = {}, {}
 
     def plan_arena(self, plan, request, populate=True):
-        """Keeps the arena's memfd, as the library does."""
+        """Keeps the memfds, as the library does."""
         held = super().expect("PLAN_ARENA", request)
         self.memory[plan.ordinal] = os.dup(self.fds[0])
+        if plan.control:
+            self.control[plan.ordinal] = os.dup(self.fds[-1])
         kept = {"kind": "PLAN_ARENA", "request": request, "message": held, "fds": self.fds}
         self.early.insert(0, type("Kept", (), kept)())
         return super().plan_arena(plan, request, populate)
 
     def close(self):
-        for fd in self.memory.values():
+        for fd in (*self.memory.values(), *self.control.values()):
             os.close(fd)
-        self.memory = {}
+        self.memory, self.control = {}, {}
         super().close()
 
     def rejoin_send(self, old, **changes):
@@ -43,11 +45,11 @@ class Returning(Peer):
         self.name, self.generation, self.rank = old.name, old.generation, old.rank
         self.world, self.member = old.world, old.member
 
-    def offer(self, plan, fd, step, launched, **changes):
+    def offer(self, plan, fd, step, launched, control=None, **changes):
         """Describes a plan again and offers its memory; returns the request."""
         request = self.plan_send(plan, commit=False)
-        return self.send("REJOIN_PLAN", request, fds=[fd], job=self.job, plan=plan.ordinal, step=step,
-                         launched=launched, **changes)
+        return self.send("REJOIN_PLAN", request, fds=[fd] if control is None else [fd, control], job=self.job,
+                         plan=plan.ordinal, step=step, launched=launched, **changes)
 
     def told(self):
         return self.send("REJOIN_END", job=self.job)
@@ -58,10 +60,10 @@ def back(peers, served, old, step, launched, **changes):
     made = peers(Returning(served.socket))
     made.rejoin(old, **changes)
     for ordinal, plan in old.plans.items():
-        made.offer(plan, old.memory[ordinal], step, launched)
+        made.offer(plan, old.memory[ordinal], step, launched, old.control.get(ordinal))
         made.plans[ordinal] = plan
     made.told()
-    made.memory, old.memory, old.plans = old.memory, {}, {}
+    made.memory, made.control, old.memory, old.control, old.plans = old.memory, old.control, {}, {}, {}
     return made
 
 

@@ -136,8 +136,8 @@ class FakeDaemon:
 
     def close(self):
         self.listener.close()
-        for fd, _, _ in self.plans.values():
-            if fd is not None:
+        for fds, _, _ in self.plans.values():
+            for fd in fds:
                 os.close(fd)
 
     def on_hello(self, request, hello):
@@ -149,7 +149,7 @@ class FakeDaemon:
 
     def on_plan_begin(self, request, begin):
         assert (begin.job, begin.generation) == (9, 4)
-        self.plans[begin.plan] = (None, begin, [])
+        self.plans[begin.plan] = ([], begin, [])
 
     def on_plan_params(self, request, chunk):
         assert chunk.job == 9 and chunk.plan in self.plans
@@ -160,17 +160,19 @@ class FakeDaemon:
     def on_plan_commit(self, request, commit):
         _, begin, buckets = self.plans[commit.plan]
         assert len(buckets) == begin.buckets
-        fd = os.memfd_create("arena", os.MFD_CLOEXEC)
-        os.ftruncate(fd, begin.arena_bytes)
-        self.plans[commit.plan] = (fd, begin, buckets)
-        self.send("PLAN_ARENA", request, fds=[fd], job=9, plan=commit.plan, bytes=begin.arena_bytes)
+        assert begin.HasField("control_bytes") == (self.minor >= 2) != begin.HasField("diagnosis_bytes")
+        fds = [os.memfd_create("arena", os.MFD_CLOEXEC) for size in (begin.arena_bytes, begin.control_bytes) if size]
+        for fd, size in zip(fds, (begin.arena_bytes, begin.control_bytes)):
+            os.ftruncate(fd, size)
+        self.plans[commit.plan] = (fds, begin, buckets)
+        self.send("PLAN_ARENA", request, fds=fds, job=9, plan=commit.plan, bytes=begin.arena_bytes)
 
     def on_plan_mapped(self, request, mapped):
         self.send("PLAN_AGREED", request, job=9, generation=4, plan=mapped.plan, step=0)
 
     def on_ready(self, request, ready):
         """A result that no real daemon would give, so that it is seen where it comes from."""
-        fd, _, buckets = self.plans[ready.plan]
+        (fd, *_), _, buckets = self.plans[ready.plan]
         bucket = buckets[ready.bucket]
         os.pwrite(fd, b"\x00\x00\x28\x42" * (bucket.bytes // 4), bucket.offset)         # 42.0
         self.send("STALL", 0, job=9, generation=4, plan=ready.plan, step=ready.step, rank=0, pid=os.getpid(), process_state="running",
@@ -215,8 +217,9 @@ def test_a_newer_daemon_is_understood(hello_against):
     assert fake.heard[:2] == ["HELLO", "JOIN"] and "READY" in fake.heard and "LEAVE" in fake.heard
 
 
-def test_an_older_daemon_is_understood(hello_against):
-    fake, hello = hello_against(0)
+@pytest.mark.parametrize("minor", range(wire.MINOR))
+def test_an_older_daemon_is_understood(hello_against, minor):
+    fake, hello = hello_against(minor)
     assert hello.process.returncode == 0, hello.err
     assert hello.out == "rank 0 of 1: the average is 42\n" and "LEAVE" in fake.heard
 
@@ -358,13 +361,18 @@ class Nonsense(FakeDaemon):
         self.send("JOINED", request, job=9, generation=4, rank=3 if self.what == "rank" else 0, local_rank=0, world=1, member=77)
 
     def on_plan_commit(self, request, commit):
-        bytes = self.plans[commit.plan][1].arena_bytes
-        with os.fdopen(os.memfd_create("arena", os.MFD_CLOEXEC)) as arena:
-            os.ftruncate(arena.fileno(), bytes - 4096)
-            self.send("PLAN_ARENA", request, fds=[arena.fileno()], job=9, plan=commit.plan, bytes=bytes + 4096 * (self.what == "bytes"))
+        begin = self.plans[commit.plan][1]
+        short, few = 4096 * (self.what == "file"), self.what == "descriptors"
+        fds = [os.memfd_create("arena", os.MFD_CLOEXEC), os.memfd_create("control", os.MFD_CLOEXEC)]
+        os.ftruncate(fds[0], begin.arena_bytes - short)
+        os.ftruncate(fds[1], 0 if self.what == "control" else begin.control_bytes)
+        self.send("PLAN_ARENA", request, fds=fds[:1] if few else fds, job=9, plan=commit.plan,
+                  bytes=begin.arena_bytes + 4096 * (self.what == "bytes"))
+        for fd in fds:
+            os.close(fd)
 
 
-@pytest.mark.parametrize("what", ["rank", "bytes", "file"])
+@pytest.mark.parametrize("what", ["rank", "bytes", "file", "descriptors", "control"])
 def test_what_makes_no_sense_ends_the_connection(against, scratch, what):
     fake = Nonsense(scratch / "fake", what)
     one = against(fake)

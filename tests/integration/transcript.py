@@ -54,17 +54,17 @@ class Writer:
     def record(self, kind, body):
         self.data += RECORD.pack(ord(kind), len(body)) + body
 
-    def send(self, kind, request, /, carries=None, **fields):
-        """With the descriptor of a memory, if that is given."""
+    def send(self, kind, request, /, carries=(), **fields):
+        """With the descriptors of the memories that are given."""
         made = wire.message(kind, **fields)
         payload = made.SerializeToString()
         numbers = made.DESCRIPTOR.fields_by_name
         for name, what in (("job", JOB), ("generation", GENERATION), ("member", MEMBER)):
             if name in fields and numbers[name].cpp_type != numbers[name].CPPTYPE_STRING:
                 self.record("P", PATCH.pack(*find_number(payload, numbers[name].number), what))
-        if carries is not None:
-            self.record("D", WHICH.pack(carries))
-        self.record("F", wire.frame(kind, payload, request, 0 if carries is None else 1))
+        for which in carries:
+            self.record("D", WHICH.pack(which))
+        self.record("F", wire.frame(kind, payload, request, len(carries)))
 
     def expect(self, kind, request):
         self.record("E", EXPECT.pack(wire.number(kind), request))
@@ -159,8 +159,10 @@ class Replay:
             self.numbers[GENERATION] = message.generation
         if name == "STEP":
             assert message.outcome == wire.pb.COMMITTED, message
+        for fd in fds:
+            self.keep(fd, os.fstat(fd).st_size)
         if fds:
-            self.keep(fds[0], message.bytes)
+            self.memory = self.maps[-len(fds)]
 
     def on_M(self, body):
         at = AT.unpack_from(body)[0]
@@ -181,7 +183,7 @@ class Replay:
         self.memory = self.maps[WHICH.unpack(body)[0]]
 
     def on_D(self, body):
-        self.carried = [self.fds[WHICH.unpack(body)[0]]]
+        self.carried.append(self.fds[WHICH.unpack(body)[0]])
 
     def on_X(self, body):
         self.restart()

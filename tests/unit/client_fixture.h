@@ -26,6 +26,7 @@
 #include "client/lib/member/member.h"
 #include "proto/codec.h"
 #include "proto/fdpass.h"
+#include "proto/memfd.h"
 
 #define HANDLE 7u
 #define EXPECT(condition) ((condition) ? (void)0 : client_expected(#condition, __LINE__))
@@ -71,10 +72,11 @@ struct played {
         struct gradsync_plan *plan;
         uint8_t *in, *out;
         struct codec codec;
-        uint32_t request; /* of the last message */
-        int fd;           /* that came with it; -1: none */
-        int arena;
-        uint64_t arena_bytes;
+        uint32_t request;   /* of the last message */
+        int fd;             /* that came with it; -1: none */
+        unsigned n_fds;     /* as many; others are closed */
+        int arena, control; /* control -1: its contents are at the start of the arena */
+        uint64_t arena_bytes, control_bytes;
 };
 
 /* The next message, which is of this type. */
@@ -93,15 +95,23 @@ static inline const void *take(struct played *d, uint16_t type) {
         message = codec_unpack(&d->codec, header.type, packet.data + FRAME_HEADER, header.length, NULL);
         EXPECT(message != NULL);
         d->request = header.request;
+        d->n_fds = packet.n_fds;
         d->fd = packet.n_fds > 0 ? packet.fds[0] : -1;
+        for (unsigned i = 1; i < packet.n_fds; i++)
+                close(packet.fds[i]);
         return message;
+}
+
+static inline void say_fds(struct played *d, uint16_t type, uint32_t request, const ProtobufCMessage *message,
+                           const int *fds, unsigned n_fds) {
+        ssize_t size = codec_pack(d->out, type, request, n_fds, message);
+
+        EXPECT(size > 0 && fdpass_send(d->sock, d->out, (size_t)size, fds, n_fds) == 0);
 }
 
 static inline void say(struct played *d, uint16_t type, uint32_t request, const ProtobufCMessage *message,
                        int fd) {
-        ssize_t size = codec_pack(d->out, type, request, fd >= 0, message);
-
-        EXPECT(size > 0 && fdpass_send(d->sock, d->out, (size_t)size, &fd, fd >= 0) == 0);
+        say_fds(d, type, request, message, &fd, fd >= 0);
 }
 
 #define TAKE(d, TYPE, Type) ((const Wire__##Type *)take(d, WIRE__MESSAGE_TYPE__##TYPE))
@@ -146,8 +156,13 @@ static inline void let_join(struct played *d) {
 static inline void let_plan(struct played *d) {
         Wire__PlanAgreed agreed = WIRE__PLAN_AGREED__INIT;
         Wire__PlanArena arena = WIRE__PLAN_ARENA__INIT;
+        const Wire__PlanBegin *begin;
 
-        d->arena_bytes = TAKE(d, PLAN_BEGIN, PlanBegin)->arena_bytes;
+        begin = TAKE(d, PLAN_BEGIN, PlanBegin);
+        EXPECT(begin->has_control_bytes == (d->minor >= FRAME_MINOR_2));
+        EXPECT(begin->has_diagnosis_bytes != begin->has_control_bytes);
+        d->arena_bytes = begin->arena_bytes;
+        d->control_bytes = begin->control_bytes;
         TAKE(d, PLAN_PARAMS, PlanParams);
         TAKE(d, PLAN_BUCKETS, PlanBuckets);
         TAKE(d, PLAN_COMMIT, PlanCommit);
@@ -156,7 +171,10 @@ static inline void let_plan(struct played *d) {
         arena.has_job = arena.has_plan = arena.has_bytes = true;
         arena.job = HANDLE;
         arena.bytes = d->arena_bytes;
-        say(d, WIRE__MESSAGE_TYPE__PLAN_ARENA, d->request, &arena.base, d->arena);
+        if (d->control_bytes > 0)
+                d->control = memfd_new(MEMFD_CONTROL, d->control_bytes);
+        say_fds(d, WIRE__MESSAGE_TYPE__PLAN_ARENA, d->request, &arena.base, (int[]){ d->arena, d->control },
+                d->control >= 0 ? 2 : 1);
         TAKE(d, PLAN_MAPPED, PlanMapped);
         agreed.has_job = true;
         agreed.job = HANDLE;
@@ -250,7 +268,8 @@ static inline void play_with(struct played *d, script_fn script, unsigned minor,
                               .sock = -1,
                               .minor = minor,
                               .script = script,
-                              .arena = -1 };
+                              .arena = -1,
+                              .control = -1 };
         assert_non_null(mkdtemp(d->directory));
         snprintf(d->address.sun_path, sizeof(d->address.sun_path), "%s/socket", d->directory);
         d->in = malloc(FRAME_MAX);
@@ -292,6 +311,8 @@ static inline void played_end(struct played *d) {
                 close(d->listener);
         if (d->arena >= 0)
                 close(d->arena);
+        if (d->control >= 0)
+                close(d->control);
         unlink(d->address.sun_path);
         rmdir(d->directory);
         codec_deinit(&d->codec);

@@ -111,14 +111,6 @@ static int fake_memory_check(struct backend_memory *memory, uint64_t bytes, stru
         return memory == fake_of(memory)->punched ? refuse(refusal, 20, "holes") : 0;
 }
 
-static unsigned fake_reads; /* of memories */
-
-static void fake_memory_read(const struct backend_memory *memory, uint64_t offset, void *to, size_t size) {
-        fake_reads++;
-        assert(fake_memory_of(memory)->attached && offset + size <= fake_memory_of(memory)->bytes);
-        memset(to, 0, size);
-}
-
 static struct backend_memory *fake_memory_free(struct backend_memory *memory) {
         if (memory == NULL)
                 return NULL;
@@ -220,7 +212,6 @@ static const struct memory_ops fake_memory_ops = {
         .adopt = fake_memory_adopt,
         .attach = fake_memory_attach,
         .check = fake_memory_check,
-        .read = fake_memory_read,
         .free = fake_memory_free,
 };
 

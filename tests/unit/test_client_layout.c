@@ -34,7 +34,8 @@ static void check_rules(const struct layout *layout, const struct params *params
         uint64_t at = layout->diagnosis_bytes, payload = 0;
         uint32_t seen = 0, smallest = UINT32_MAX;
 
-        assert_int_equal(layout->diagnosis_bytes, diagnosis_bytes(params->n));
+        assert_int_equal(layout->diagnosis_bytes + layout->control_bytes, diagnosis_bytes(params->n));
+        assert_true(layout->diagnosis_bytes == 0 || layout->control_bytes == 0);
         for (uint32_t b = 0; b < layout->n_buckets; b++) {
                 const struct layout_bucket *bucket = &layout->bucket[b];
                 uint64_t end = bucket->offset, sum = 0;
@@ -71,8 +72,13 @@ static void check_rules(const struct layout *layout, const struct params *params
 }
 
 static void plan(struct layout *layout, struct params *params, uint64_t first, uint64_t limit) {
-        assert_int_equal(layout_init(layout, params, first, limit), GRADSYNC_OK);
+        assert_int_equal(layout_init(layout, params, first, limit, false), GRADSYNC_OK);
         check_rules(layout, params);
+        assert_int_equal(layout_place(layout, params, true), GRADSYNC_OK);
+        assert_int_equal(layout->diagnosis_bytes, 0);
+        check_rules(layout, params);
+        assert_int_equal(layout_place(layout, params, false), GRADSYNC_OK);
+        assert_int_equal(layout->control_bytes, 0);
 }
 
 static void test_a_bucket_closes_at_its_limit(void **state) {
@@ -129,8 +135,11 @@ static void test_registered_memory_without_gaps_is_cut_like_an_arena(void **stat
                 at = (at + 4 * elements[i] + 63) / 64 * 64;
         }
         plan(&arena, &here, KIB, 4 * KIB);
-        assert_int_equal(layout_init(&memory, &there, KIB, 4 * KIB), GRADSYNC_OK);
+        assert_int_equal(layout_init(&memory, &there, KIB, 4 * KIB, false), GRADSYNC_OK);
         assert_int_equal(memory.arena_bytes, memory.diagnosis_bytes);
+        assert_int_equal(layout_place(&memory, &there, true), GRADSYNC_OK);
+        assert_int_equal(memory.arena_bytes, 0);
+        assert_int_equal(memory.control_bytes, diagnosis_bytes(5));
         assert_int_equal(memory.payload, arena.payload);
         assert_int_equal(memory.n_buckets, arena.n_buckets);
         for (uint32_t b = 0; b < arena.n_buckets; b++) {
@@ -161,7 +170,7 @@ static void test_gaps_and_other_memories_end_a_bucket(void **state) {
         put(&params, "back", GRADSYNC_F32, 16, &elsewhere, 0);
         put(&params, "below", GRADSYNC_F32, 16, &somewhere, 1024);
         put(&params, "descends", GRADSYNC_F32, 16, &somewhere, 960);
-        assert_int_equal(layout_init(&layout, &params, KIB, KIB), GRADSYNC_OK);
+        assert_int_equal(layout_init(&layout, &params, KIB, KIB, false), GRADSYNC_OK);
         assert_int_equal(layout.n_buckets, 8);
         assert_int_equal(layout.bucket_of[0], layout.bucket_of[1]);
         assert_int_equal(layout.bucket[layout.bucket_of[0]].bytes, 64 + 60);
@@ -181,7 +190,7 @@ static void test_the_limit_after_a_gap(void **state) {
                 put(&params, name, GRADSYNC_F32, 16, &somewhere, 64 * i);
         }
         put(&params, "after a gap", GRADSYNC_F32, 4, &somewhere, 1024);
-        assert_int_equal(layout_init(&layout, &params, 128, 512), GRADSYNC_OK);
+        assert_int_equal(layout_init(&layout, &params, 128, 512, false), GRADSYNC_OK);
         assert_int_equal(layout.n_buckets, 2);
         assert_int_equal(layout.bucket[0].n, 1);
         assert_int_equal(layout.bucket[1].n, 8);
@@ -261,16 +270,16 @@ static void test_limits_of_plans(void **state) {
         struct params params = { 0 };
         struct layout layout;
 
-        assert_int_equal(layout_init(&layout, &params, 1, 1), GRADSYNC_STATE);
+        assert_int_equal(layout_init(&layout, &params, 1, 1, false), GRADSYNC_STATE);
         fill(&params, "p", LIMIT_BUCKETS + 1, GRADSYNC_U8, 1);
-        assert_int_equal(layout_init(&layout, &params, 1, 0), GRADSYNC_INVALID);
-        assert_int_equal(layout_init(&layout, &params, 1, 1), GRADSYNC_INVALID);
+        assert_int_equal(layout_init(&layout, &params, 1, 0, false), GRADSYNC_INVALID);
+        assert_int_equal(layout_init(&layout, &params, 1, 1, false), GRADSYNC_INVALID);
         assert_non_null(strstr(fail_text(), "bucket_bytes"));
         plan(&layout, &params, 2, 2);
         layout_deinit(&layout);
         params_deinit(&params);
         fill(&params, "huge", 3, GRADSYNC_U8, LIMIT_ARENA / 2);
-        assert_int_equal(layout_init(&layout, &params, 1, 1), GRADSYNC_INVALID);
+        assert_int_equal(layout_init(&layout, &params, 1, 1, false), GRADSYNC_INVALID);
         params_deinit(&params);
 }
 

@@ -101,33 +101,47 @@ static void test_registered_memory_is_there_until_the_daemon_has_let_go(void **s
 
 static void script_absent(struct played *d) {
         const struct diagnosis *page;
-        const uint8_t *arena;
+        const uint8_t *arena, *large;
+        bool apart;
 
         let_join(d);
         let_plan(d);
         arena = mmap(NULL, d->arena_bytes, PROT_READ, MAP_SHARED, d->arena, 0);
         EXPECT(arena != MAP_FAILED);
-        page = (const struct diagnosis *)(const void *)arena;
+        apart = d->control >= 0;
+        large = apart ? arena : arena + diagnosis_bytes(1);
+        page = apart ? mmap(NULL, d->control_bytes, PROT_READ, MAP_SHARED, d->control, 0)
+                     : (const struct diagnosis *)(const void *)arena;
+        EXPECT(page != MAP_FAILED);
         EXPECT(TAKE(d, READY, Ready)->has_absent);
         EXPECT(diagnosis_marked(page, 0));
-        EXPECT(page->step == 1);
-        EXPECT(arena[diagnosis_bytes(1)] == 0 && arena[diagnosis_bytes(1) + LARGE - 1] == 0);
+        EXPECT(page->step == 1 && page->version == DIAGNOSIS_VERSION);
+        EXPECT(large[0] == 0 && large[LARGE - 1] == 0);
+        if (apart)
+                munmap((void *)(uintptr_t)page, d->control_bytes);
         munmap((void *)(uintptr_t)arena, d->arena_bytes);
         commit(d, 1, 1, 1);
 }
 
-/* An absent parameter is zero, and its bit is set, when the daemon hears that its bucket is ready. */
-static void test_what_is_said_is_true(void **state) {
+static void say_what_is_true(unsigned minor) {
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         struct played d;
         uint64_t elements = LARGE / 4;
 
-        play(&d, script_absent);
+        play_with(&d, script_absent, minor, &options);
         assert_int_equal(gradsync_param(d.job, "large", GRADSYNC_F32, 1, &elements), GRADSYNC_OK);
         assert_int_equal(gradsync_plan(d.job, &d.plan), GRADSYNC_OK);
         memset(gradsync_gradient(d.plan, 0), 1, LARGE);
         assert_int_equal(gradsync_absent(d.plan, 0), GRADSYNC_OK);
         assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_OK);
         played_end(&d);
+}
+
+/* An absent parameter is zero, and its bit is set, when the daemon hears that its bucket is ready: in the
+ * control memory, or in the arena of a daemon that knows of none. */
+static void test_what_is_said_is_true(void **state) {
+        say_what_is_true(FRAME_MINOR);
+        say_what_is_true(FRAME_MINOR_1);
 }
 
 /* ---- stalls ---- */

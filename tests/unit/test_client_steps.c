@@ -245,7 +245,7 @@ static void take_back(struct played *d) {
         plan = TAKE(d, REJOIN_PLAN, RejoinPlan);
         told.step = plan->step;
         told.launched = plan->launched;
-        EXPECT(d->fd >= 0);
+        EXPECT(d->n_fds == 2);
         close(d->fd);
         TAKE(d, REJOIN_END, RejoinEnd);
 }
@@ -329,6 +329,31 @@ static void test_rejoin_from_a_void_step(void **state) {
         assert_true(told.ended);
 }
 
+static void script_older(struct played *d) {
+        let_join(d);
+        let_plan(d);
+        take_ready(d, 1, 0, 2);
+        hang_up(d);
+        d->minor = FRAME_MINOR_1;
+        welcome(d);
+        EXPECT(recv(d->sock, d->in, FRAME_MAX, 0) == 0); /* it asks for nothing, and closes */
+}
+
+/* It would look for the diagnosis pages in the arena, and take gradients for them. */
+static void test_no_rejoin_at_an_older_daemon(void **state) {
+        struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
+        struct played d;
+
+        options.reconnect_timeout_ms = 600000;
+        play_with(&d, script_older, FRAME_MINOR, &options);
+        plan_of(&d, 2);
+        assert_int_equal(gradsync_ready(d.plan, 1), GRADSYNC_OK);
+        assert_int_equal(gradsync_ready(d.plan, 0), GRADSYNC_OK);
+        assert_int_equal(gradsync_finish(d.plan, NULL), GRADSYNC_VOID_RETRY);
+        assert_non_null(strstr(gradsync_error(), "older release"));
+        played_end(&d);
+}
+
 /* ---- looking for the next daemon ---- */
 
 static void script_gone(struct played *d) {
@@ -367,6 +392,7 @@ int main(void) {
                 cmocka_unit_test(test_rejoin_from_an_open_step),
                 cmocka_unit_test(test_rejoin_from_a_committed_step),
                 cmocka_unit_test(test_rejoin_from_a_void_step),
+                cmocka_unit_test(test_no_rejoin_at_an_older_daemon),
                 cmocka_unit_test(test_the_pause_between_attempts),
         };
 

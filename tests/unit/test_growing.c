@@ -75,7 +75,7 @@ static void bring_registered(struct fixture *f, struct member *member) {
         struct offer_param param = { 0 };
         struct offer_bucket bucket = { 0 };
         int fd = memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        uint64_t bytes;
+        struct plan_memory memory;
 
         assert_int_equal(ftruncate(fd, 4096), 0);
         assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
@@ -90,7 +90,7 @@ static void bring_registered(struct fixture *f, struct member *member) {
         assert_int_equal(plan_begin(member, &begin, &f->refusal), 0);
         assert_int_equal(plan_params(member, 0, &param, 1, &f->refusal), 0);
         assert_int_equal(plan_buckets(member, 0, &bucket, 1, &f->refusal), 0);
-        assert_int_equal(plan_commit(member, 0, &fd, &bytes, &f->refusal), 0);
+        assert_int_equal(plan_commit(member, 0, &memory, &f->refusal), 0);
         assert_int_equal(plan_mapped(member, 0, 9, &f->refusal), 0);
 }
 

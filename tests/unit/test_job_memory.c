@@ -78,8 +78,9 @@ static int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t
         struct offer begin = { 0 };
         struct offer_param param[2] = { 0 };
         struct offer_bucket bucket[2] = { 0 };
-        uint64_t bytes, shape = PAGE / 4;
-        int fd, r;
+        uint64_t shape = PAGE / 4;
+        struct plan_memory memory;
+        int r;
 
         begin.generation = 1;
         begin.plan = ordinal;
@@ -103,7 +104,7 @@ static int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t
                 r = plan_params(f->member[rank], ordinal, param, 2, &f->refusal);
         if (r == 0)
                 r = plan_buckets(f->member[rank], ordinal, bucket, 2, &f->refusal);
-        return r == 0 ? plan_commit(f->member[rank], ordinal, &fd, &bytes, &f->refusal) : r;
+        return r == 0 ? plan_commit(f->member[rank], ordinal, &memory, &f->refusal) : r;
 }
 
 static void agree(struct fixture *f, uint32_t handle) {

@@ -187,6 +187,8 @@ static void arenas_are_known_by_their_name(void **state) {
                 const char *name;
                 bool arena;
         } names[] = { { MEMFD_ARENA, true },
+                      { MEMFD_CONTROL, true },
+                      { MEMFD_CONTROL " ", false },
                       { MEMFD_ARENA "s", false },
                       { "gradsync-aren", false },
                       { "", false },
@@ -200,12 +202,12 @@ static void arenas_are_known_by_their_name(void **state) {
                 snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
                 again = open(path, O_RDONLY | O_CLOEXEC);
                 assert_true(again >= 0);
-                assert_int_equal(memfd_is_arena(fd), names[i].arena);
-                assert_int_equal(memfd_is_arena(again), names[i].arena);
+                assert_int_equal(memfd_is_ours(fd), names[i].arena);
+                assert_int_equal(memfd_is_ours(again), names[i].arena);
                 close(again);
                 close(fd);
         }
-        assert_false(memfd_is_arena(-1));
+        assert_false(memfd_is_ours(-1));
 }
 
 static void holes_are_found(void **state) {

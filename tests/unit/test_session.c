@@ -75,7 +75,7 @@ static void note_trace(struct wire *wire, const Wire__TraceStep *step) {
                 wire->pid[i] = step->pid[i];
 }
 
-static void on_send(void *link, const void *frame, size_t size, int fd) {
+static void on_send(void *link, const void *frame, size_t size, const int *fds, unsigned n_fds) {
         struct wire *wire = link;
         struct frame_header header;
         const ProtobufCMessage *message;
@@ -87,7 +87,7 @@ static void on_send(void *link, const void *frame, size_t size, int fd) {
         wire->n_frames++;
         wire->type = header.type;
         wire->request = header.request;
-        wire->fd = fd;
+        wire->fd = n_fds > 0 ? fds[0] : -1;
         if (header.type == WIRE__MESSAGE_TYPE__REFUSED)
                 wire->code = ((const Wire__Refused *)message)->code;
         if (header.type == WIRE__MESSAGE_TYPE__JOINED)

@@ -64,9 +64,9 @@ void member_free(struct gradsync_job *job) {
 
 void member_abandon(struct gradsync_job *job) {
         if (job->plans->making != NULL)
-                job->plans->making->fd = descriptor_close(job->plans->making->fd);
+                plan_close_fds(job->plans->making);
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
-                plan->fd = descriptor_close(plan->fd);
+                plan_close_fds(plan);
         for (struct gradsync_memory *memory = job->memories; memory != NULL; memory = memory->next)
                 memory->kept = descriptor_close(memory->kept);
         if (job->registering != NULL)
@@ -76,9 +76,9 @@ void member_abandon(struct gradsync_job *job) {
 
 void member_forget(struct gradsync_job *job) {
         if (job->plans->making != NULL)
-                job->plans->making->arena.base = NULL;
+                job->plans->making->arena.base = job->plans->making->control.base = NULL;
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
-                plan->arena.base = NULL;
+                plan->arena.base = plan->control.base = NULL;
         if (job->registering != NULL)
                 job->registering->mapped_here = false;
         for (struct gradsync_memory *memory = job->memories; memory != NULL; memory = memory->next)

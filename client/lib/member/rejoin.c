@@ -78,11 +78,11 @@ static int rejoin_take_rejoined(struct request *request, const ProtobufCMessage 
 
 /* It has no place any more: the caller leaves the job, and so does the daemon, if it had taken some of it
  * back. */
-static void rejoin_end_refused(struct gradsync_job *job, const struct request *request) {
+static void rejoin_end_refused(struct gradsync_job *job, const char *why) {
         char text[LIMIT_TEXT + 1];
 
         snprintf(text, sizeof(text), "gradsyncd was restarted, and does not take this member back: %.800s",
-                 request->text ? request->text : "no reason given");
+                 why ? why : "no reason given");
         generation_lose(job, job->standing.rank, (int32_t)getpid(), text);
         rejoin_end(job, 0, false);
         if (job->handle != 0)
@@ -90,11 +90,11 @@ static void rejoin_end_refused(struct gradsync_job *job, const struct request *r
 }
 
 static void rejoin_take_refusal(struct request *request) {
-        rejoin_end_refused(OWNER(request, struct gradsync_job, rejoin.request), request);
+        rejoin_end_refused(OWNER(request, struct gradsync_job, rejoin.request), request->text);
 }
 
 static void rejoin_memory_refused(struct request *request) {
-        rejoin_end_refused(OWNER(request, struct gradsync_memory, again)->job, request);
+        rejoin_end_refused(OWNER(request, struct gradsync_memory, again)->job, request->text);
 }
 
 static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
@@ -134,20 +134,33 @@ static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
                 (standing->claims & STANDING_HISTORY) != 0 || standing->tag.generation != 0;
 }
 
-static int rejoin_ask(struct gradsync_job *job) {
+/* A daemon of minor version 1 looks for the diagnosis pages in the arena, where these plans have none. */
+static bool rejoin_is_understood(const struct gradsync_job *job) {
+        const struct gradsync_plan *plan = job->plans->list;
+
+        while (plan != NULL && plan->layout.control_bytes == 0)
+                plan = plan->next;
+        return plan == NULL || job->gs->minor >= FRAME_MINOR_2;
+}
+
+static void rejoin_ask(struct gradsync_job *job) {
         Wire__Rejoin rejoin = WIRE__REJOIN__INIT;
         struct request *request = &job->rejoin.request;
-        int r;
 
+        if (!rejoin_is_understood(job)) {
+                rejoin_end_refused(job,
+                                   "it is of an older release than the one before; start that one again, "
+                                   "then join and plan anew");
+                return;
+        }
         rejoin_fill(job, &rejoin);
         request_open(job->gs, request, WIRE__MESSAGE_TYPE__REJOINED, rejoin_take_rejoined);
         request->refused = rejoin_take_refusal;
-        r = link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN, request->id, &rejoin.base, -1);
-        if (r == GRADSYNC_OK)
+        if (link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REJOIN, request->id, &rejoin.base, -1) ==
+            GRADSYNC_OK)
                 job->rejoin.phase = REJOIN_ASKED;
         else
                 request_close(job->gs, request);
-        return r;
 }
 
 /* The answer to REJOIN has been taken: what follows is one request, which nothing but a refusal answers. */
@@ -167,12 +180,14 @@ static int rejoin_offer(struct gradsync_plan *plan, uint32_t id) {
         Wire__RejoinPlan message = WIRE__REJOIN_PLAN__INIT;
         const struct step *step = &plan->step;
         bool committed = step->outcome == WIRE__OUTCOME__COMMITTED;
+        int fds[FRAME_FDS_MAX];
 
         SET(message, job, plan->job->handle);
         SET(message, plan, plan->ordinal);
         SET(message, step, committed ? step->number : step_next(plan, false) - 1);
         SET(message, launched, step->outcome == WIRE__OUTCOME__OPEN ? plan->ready.sent : 0);
-        return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_PLAN, id, &message.base, plan->fd);
+        return link_send_fds(&plan->job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_PLAN, id, &message.base, fds,
+                             plan_list_fds(plan, fds));
 }
 
 static int rejoin_tell_plan(struct gradsync_job *job, struct gradsync_plan *plan) {

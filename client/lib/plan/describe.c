@@ -20,7 +20,10 @@ static int describe_begin(struct gradsync_plan *plan, uint32_t request) {
         SET(begin, params, plan->layout.n_params);
         SET(begin, buckets, plan->layout.n_buckets);
         SET(begin, arena_bytes, plan->layout.arena_bytes);
-        SET(begin, diagnosis_bytes, plan->layout.diagnosis_bytes);
+        if (plan->layout.control_bytes > 0)
+                SET(begin, control_bytes, plan->layout.control_bytes);
+        else
+                SET(begin, diagnosis_bytes, plan->layout.diagnosis_bytes);
         SET(begin, reduce, (Wire__Reduce)plan->reduce);
         SET(begin, timeout_ms, plan->job->wish.timeout_ms);
         return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BEGIN, request, &begin.base, -1);

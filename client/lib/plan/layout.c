@@ -129,11 +129,12 @@ static void layout_place_in_memory(struct layout *layout, const struct params *p
         }
 }
 
-static int layout_place(struct layout *layout, const struct params *params) {
+int layout_place(struct layout *layout, const struct params *params, bool control) {
         uint64_t at;
 
-        layout->diagnosis_bytes = diagnosis_bytes(params->n);
-        at = layout->diagnosis_bytes;
+        layout->control_bytes = control ? diagnosis_bytes(params->n) : 0;
+        layout->diagnosis_bytes = at = control ? 0 : diagnosis_bytes(params->n);
+        layout->payload = 0;
         for (uint32_t b = 0; b < layout->n_buckets; b++) {
                 struct layout_bucket *bucket = &layout->bucket[b];
 
@@ -163,7 +164,7 @@ static int layout_place(struct layout *layout, const struct params *params) {
 }
 
 int layout_init(struct layout *layout, const struct params *params, uint64_t first_bucket_bytes,
-                uint64_t bucket_bytes) {
+                uint64_t bucket_bytes, bool control) {
         int r;
 
         *layout = (struct layout){ 0 };
@@ -182,7 +183,7 @@ int layout_init(struct layout *layout, const struct params *params, uint64_t fir
         if (r == GRADSYNC_OK)
                 r = layout_arrange(layout, params);
         if (r == GRADSYNC_OK)
-                r = layout_place(layout, params);
+                r = layout_place(layout, params, control);
         if (r != GRADSYNC_OK)
                 layout_deinit(layout);
         return r;

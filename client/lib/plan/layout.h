@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "client/lib/plan/params.h"
@@ -37,10 +38,16 @@ struct layout {
         uint32_t *place;
         /* Per parameter: in the arena, or in its memory. */
         uint64_t *offset;
-        uint64_t diagnosis_bytes, arena_bytes, payload;
+        /* Of the diagnosis pages at the start of the arena, or of a control memory; the other one is 0. */
+        uint64_t diagnosis_bytes, control_bytes;
+        /* 0: all parameters lie in registered memory. */
+        uint64_t arena_bytes;
+        uint64_t payload;
 };
 
-/* GRADSYNC_OK, INVALID or NO_MEMORY with the text. */
+/* With a control memory, or without. GRADSYNC_OK, INVALID or NO_MEMORY with the text. */
 int layout_init(struct layout *layout, const struct params *params, uint64_t first_bucket_bytes,
-                uint64_t bucket_bytes);
+                uint64_t bucket_bytes, bool control);
+/* Gives each parameter another place for that. GRADSYNC_OK, or INVALID with the text. */
+int layout_place(struct layout *layout, const struct params *params, bool control);
 void layout_deinit(struct layout *layout);

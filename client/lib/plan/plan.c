@@ -19,10 +19,30 @@
 #define OLDEST_OPTIONS (offsetof(struct gradsync_plan_options, bucket_bytes) + sizeof(uint64_t))
 #define ANSWER_GRACE_MS 10000
 
+unsigned plan_list_fds(const struct gradsync_plan *plan, int ret[FRAME_FDS_MAX]) {
+        unsigned n = 0;
+
+        if (plan->layout.arena_bytes > 0)
+                ret[n++] = plan->fd;
+        if (plan->layout.control_bytes > 0)
+                ret[n++] = plan->control_fd;
+        return n;
+}
+
+void plan_close_fds(struct gradsync_plan *plan) {
+        plan->fd = descriptor_close(plan->fd);
+        plan->control_fd = descriptor_close(plan->control_fd);
+}
+
+static void plan_unmap(struct gradsync_plan *plan) {
+        shared_unmap(&plan->arena);
+        shared_unmap(&plan->control);
+}
+
 void plan_free(struct gradsync_plan *plan) {
         request_close(plan->job->gs, &plan->request);
-        shared_unmap(&plan->arena);
-        descriptor_close(plan->fd);
+        plan_unmap(plan);
+        plan_close_fds(plan);
         step_deinit(plan);
         results_deinit(&plan->results[0]);
         results_deinit(&plan->results[1]);
@@ -56,14 +76,14 @@ static int plan_create(struct gradsync_job *job, const struct gradsync_plan_opti
         if (plan == NULL)
                 return fail(GRADSYNC_NO_MEMORY, "no memory for a plan");
         plan->job = job;
-        plan->fd = -1;
+        plan->fd = plan->control_fd = -1;
         plan->reduce = (unsigned)options->reduce;
         r = plan_check_reduce(job, plan->reduce);
         if (r == GRADSYNC_OK)
                 r = placement_check_overlap(job);
         if (r == GRADSYNC_OK)
                 r = layout_init(&plan->layout, &job->plans->params, options->first_bucket_bytes,
-                                options->bucket_bytes);
+                                options->bucket_bytes, job->gs->minor >= FRAME_MINOR_2);
         for (unsigned i = 0; i < 2 && r == GRADSYNC_OK; i++)
                 r = results_init(&plan->results[i], &plan->layout, job->wish.max_world);
         if (r == GRADSYNC_OK)
@@ -86,35 +106,71 @@ static int plan_take_arena(struct request *request, const ProtobufCMessage *mess
                            struct fdpass_packet *packet) {
         struct gradsync_plan *plan = OWNER(request, struct gradsync_plan, request);
         const Wire__PlanArena *arena = (const Wire__PlanArena *)message;
+        const struct layout *layout = &plan->layout;
+        int none[FRAME_FDS_MAX];
+        unsigned n = 0, wanted = plan_list_fds(plan, none);
 
-        if (packet->n_fds != 1 || arena->bytes != plan->layout.arena_bytes)
+        if (packet->n_fds != wanted || arena->bytes != layout->arena_bytes)
                 return fail(GRADSYNC_PROTOCOL,
                             "job '%s', plan %u: gradsyncd sent an arena of %llu bytes and %u fds, one of "
-                            "%llu was asked for",
+                            "%llu and %u were asked for",
                             plan->job->name, plan->ordinal, (unsigned long long)arena->bytes, packet->n_fds,
-                            (unsigned long long)plan->layout.arena_bytes);
-        plan->fd = packet->fds[0];
+                            (unsigned long long)layout->arena_bytes, wanted);
+        if (layout->arena_bytes > 0)
+                plan->fd = packet->fds[n++];
+        if (layout->control_bytes > 0)
+                plan->control_fd = packet->fds[n];
         packet->n_fds = 0;
         return GRADSYNC_OK;
+}
+
+static int plan_map_both(struct gradsync_plan *plan) {
+        const struct layout *layout = &plan->layout;
+        int r = GRADSYNC_OK;
+
+        if (layout->arena_bytes > 0)
+                r = shared_map(&plan->arena, plan->fd, layout->arena_bytes, "the arena", plan->job->name);
+        if (r == GRADSYNC_OK && layout->control_bytes > 0)
+                r = shared_map(&plan->control, plan->control_fd, layout->control_bytes, "the control memory",
+                               plan->job->name);
+        return r;
+}
+
+static int plan_populate(const struct gradsync_plan *plan) {
+        int r = GRADSYNC_OK;
+
+        if (plan->arena.base != NULL)
+                r = shared_populate(&plan->arena, "the arena", plan->job->name);
+        if (r == GRADSYNC_OK && plan->control.base != NULL)
+                r = shared_populate(&plan->control, "the control memory", plan->job->name);
+        return r;
+}
+
+/* Where the diagnosis page lies: in the control memory, or, with a daemon that knows of none, at the start of
+ * the arena. */
+static struct diagnosis *plan_find_page(const struct gradsync_plan *plan) {
+        return (struct diagnosis *)(void *)(plan->control.base != NULL ? plan->control.base
+                                                                       : plan->arena.base);
 }
 
 /* Faulting in gigabytes takes long: other threads go on meanwhile. */
 static int plan_map_arena(struct gradsync_plan *plan) {
         struct gradsync_job *job = plan->job;
-        int r;
+        int r = plan_map_both(plan);
 
-        r = shared_map(&plan->arena, plan->fd, plan->layout.arena_bytes, "the arena", job->name);
-        /* No other daemon will ask for it. */
+        /* No other daemon will ask for them. */
         if (job->gs->link.timer < 0)
-                plan->fd = descriptor_close(plan->fd);
+                plan_close_fds(plan);
         if (r == GRADSYNC_PROTOCOL)
                 link_fail(&job->gs->link, r);
         if (r != GRADSYNC_OK)
                 return r;
         pthread_mutex_unlock(&job->gs->link.lock);
-        r = shared_populate(&plan->arena, "the arena", job->name);
+        r = plan_populate(plan);
         pthread_mutex_lock(&job->gs->link.lock);
-        plan->page = (struct diagnosis *)(void *)plan->arena.base;
+        plan->page = plan_find_page(plan);
+        if (r == GRADSYNC_OK)
+                plan->page->version = DIAGNOSIS_VERSION;
         return r;
 }
 
@@ -158,16 +214,18 @@ static void plan_say_dropped(struct gradsync_plan *plan) {
         request_close(gs, &unheard);
 }
 
-/* The daemon that knew of the plan is gone, and its arena has not been used yet. */
-static void plan_start_again(struct gradsync_plan *plan) {
+/* The daemon that knew of the plan is gone, and its arena has not been used yet. The one that follows may
+ * speak another minor version. */
+static int plan_start_again(struct gradsync_plan *plan) {
         request_close(plan->job->gs, &plan->request);
-        shared_unmap(&plan->arena);
-        plan->fd = descriptor_close(plan->fd);
+        plan_unmap(plan);
+        plan_close_fds(plan);
         plan->phase = PLAN_DESCRIBE;
         plan->at = 0;
         plan->begun = false;
         plan->connection = plan->job->gs->link.connection;
         plan_set_deadline(plan);
+        return layout_place(&plan->layout, &plan->params, plan->job->gs->minor >= FRAME_MINOR_2);
 }
 
 static int plan_negotiate(struct gradsync_plan *plan) {
@@ -178,7 +236,7 @@ static int plan_negotiate(struct gradsync_plan *plan) {
                 return request_wait(gs, &plan->request, plan->deadline);
         r = job_wait_daemon(plan->job);
         if (r == GRADSYNC_OK && plan->connection != gs->link.connection)
-                plan_start_again(plan);
+                r = plan_start_again(plan);
         if (r == GRADSYNC_OK && plan->phase == PLAN_DESCRIBE) {
                 if (plan->request.id == 0)
                         request_open(gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_ARENA, plan_take_arena);

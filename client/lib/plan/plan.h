@@ -46,15 +46,17 @@ struct gradsync_plan {
         struct params params;
         struct layout layout;
         struct shared arena;
-        /* At the start of the arena. */
+        /* For the diagnosis page; empty if that lies at the start of the arena. */
+        struct shared control;
         struct diagnosis *page;
         /* While it is negotiated. */
         enum plan_phase phase;
         /* Next parameter, then next bucket to describe. */
         uint32_t at;
         bool begun;
-        /* Of the arena. It is kept until the mapping, or for the daemon that may follow. -1: none. */
-        int fd;
+        /* Of the arena, and of the control memory. They are kept until the mapping, or for the daemon that
+         * may follow. -1: none. */
+        int fd, control_fd;
         /* The connection on which it was described. */
         uint32_t connection;
         uint64_t deadline;
@@ -88,6 +90,10 @@ struct plans {
 
 /* Local: its job does not know it any more. */
 void plan_free(struct gradsync_plan *plan);
+/* Writes the fds that the daemon has for it to `ret`: as many as its layout asks for. */
+unsigned plan_list_fds(const struct gradsync_plan *plan, int ret[FRAME_FDS_MAX]);
+/* Closes these. */
+void plan_close_fds(struct gradsync_plan *plan);
 
 /* The gate of the calls on a plan, and its way out, which passes `r` through. */
 int plan_enter(const struct gradsync_plan *plan, const char *call);

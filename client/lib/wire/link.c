@@ -219,6 +219,11 @@ static int link_not_now(const struct link *link) {
 }
 
 int link_send(struct link *link, uint16_t type, uint32_t request, const ProtobufCMessage *message, int fd) {
+        return link_send_fds(link, type, request, message, &fd, fd >= 0);
+}
+
+int link_send_fds(struct link *link, uint16_t type, uint32_t request, const ProtobufCMessage *message,
+                  const int *fds, unsigned n_fds) {
         uint32_t connection;
         ssize_t size;
         int r;
@@ -227,11 +232,11 @@ int link_send(struct link *link, uint16_t type, uint32_t request, const Protobuf
                 return link_failure(link);
         if (link->state == LINK_DOWN || (link->state == LINK_GREETING && type != WIRE__MESSAGE_TYPE__HELLO))
                 return link_not_now(link);
-        size = codec_pack(link->out, type, request, fd >= 0, message);
+        size = codec_pack(link->out, type, request, n_fds, message);
         if (size < 0)
                 return fail(GRADSYNC_INVALID, "a message %s would be larger than a frame",
                             codec_type_name(type));
-        r = fdpass_send(link->sock, link->out, (size_t)size, &fd, fd >= 0);
+        r = fdpass_send(link->sock, link->out, (size_t)size, fds, n_fds);
         if (r == 0)
                 return GRADSYNC_OK;
         if (r == -EAGAIN || r == -ENOBUFS) {

@@ -106,6 +106,8 @@ void link_tend(struct link *link);
 /* GRADSYNC_OK; GRADSYNC_AGAIN if the socket is full, or there is none at the moment (call again when
  * link_wait() has returned); else the link has failed. fd -1: none. It stays the caller's. */
 int link_send(struct link *link, uint16_t type, uint32_t request, const ProtobufCMessage *message, int fd);
+int link_send_fds(struct link *link, uint16_t type, uint32_t request, const ProtobufCMessage *message,
+                  const int *fds, unsigned n_fds);
 
 /* Handles what has come. Returns the number of messages; errors are in link->failed. */
 unsigned link_receive(struct link *link);

@@ -24,18 +24,6 @@
 #define PLACE_ALIGN (UINT64_C(256) << 20) /* bytes */
 #define PLACES 64u /* pages after a multiple of that, at which a large arena may start */
 
-/* Sealed against resizing and further seals; writing stays allowed. */
-static int arena_memory_new(uint64_t bytes) {
-        _cleanup_(closep) int fd = memfd_create(MEMFD_ARENA, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        if (fd < 0)
-                return -errno;
-        if (ftruncate(fd, (off_t)bytes) < 0)
-                return -errno;
-        if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-                return -errno;
-        return fd_steal(&fd);
-}
-
 int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct arena **ret) {
         _cleanup_(freep) struct arena *arena = NULL;
         if (bytes == 0 || bytes % ARENA_PAGE != 0 || bytes > LIMIT_ARENA)
@@ -46,7 +34,7 @@ int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct aren
         arena->reaper = reaper;
         arena->place = place % PLACES;
         arena->bytes = arena->file.size = bytes;
-        arena->fd = arena_memory_new(bytes);
+        arena->fd = memfd_new(MEMFD_ARENA, bytes);
         if (arena->fd < 0)
                 return arena->fd;
         *ret = pointer_steal(arena);

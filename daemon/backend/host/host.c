@@ -164,10 +164,6 @@ static int host_memory_check(struct backend_memory *memory, uint64_t bytes, stru
         return arena_check(arena_of(memory), bytes, refusal);
 }
 
-static void host_memory_read(const struct backend_memory *memory, uint64_t offset, void *to, size_t size) {
-        memcpy(to, arena_of(memory)->map + offset, size);
-}
-
 static struct backend_memory *host_memory_free(struct backend_memory *memory) {
         if (memory)
                 arena_free(arena_of(memory));
@@ -254,7 +250,6 @@ static const struct memory_ops host_memory = {
         .adopt = host_memory_adopt,
         .attach = host_memory_attach,
         .check = host_memory_check,
-        .read = host_memory_read,
         .free = host_memory_free,
 };
 

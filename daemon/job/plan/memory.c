@@ -25,15 +25,17 @@ static const struct jobs_config *config_of(const struct member *member) {
         return &member->job->table->config;
 }
 
-int memory_arena_new(struct job *job, struct backend *backend, uint64_t bytes, struct backend_memory **ret,
-                     struct refusal *refusal) {
-        int r = backend->memory->new (backend, bytes, ret);
-
+int memory_refuse_room(const struct job *job, uint64_t bytes, int r, struct refusal *refusal) {
         if (r == -EMFILE || r == -ENFILE || r == -ENOSPC || r == -ENOMEM)
                 return refuse(refusal, WIRE__CODE__QUOTA,
                               "job '%s': gradsyncd has no room for %" PRIu64 " bytes of shared memory: %s",
                               job->name, bytes, strerror(-r));
         return r;
+}
+
+int memory_arena_new(struct job *job, struct backend *backend, uint64_t bytes, struct backend_memory **ret,
+                     struct refusal *refusal) {
+        return memory_refuse_room(job, bytes, backend->memory->new (backend, bytes, ret), refusal);
 }
 
 struct backend_memory *memory_arena_free(struct backend_memory *memory) {
@@ -83,7 +85,7 @@ static int memory_adopt(struct memory *memory, int fd, struct refusal *refusal) 
         struct refusal why;
         int r;
 
-        if (memfd_is_arena(fd))
+        if (memfd_is_ours(fd))
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "rank %u of job '%s' cannot register this memory: it is an arena, or staging "
                               "memory, that a gradsyncd has made, and has its use already; make one with "

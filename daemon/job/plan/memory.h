@@ -52,6 +52,8 @@ struct memory_claim {              /* what one plan has of one memory */
 /* Memory for a member. QUOTA with *refusal if the machine, or the daemon's fds, have no room for it. */
 int memory_arena_new(struct job *job, struct backend *backend, uint64_t bytes, struct backend_memory **ret,
                      struct refusal *refusal);
+/* That refusal, if this result of making shared memory means it; else the result. */
+int memory_refuse_room(const struct job *job, uint64_t bytes, int r, struct refusal *refusal);
 /* Returns NULL; NULL is fine. */
 struct backend_memory *memory_arena_free(struct backend_memory *memory);
 

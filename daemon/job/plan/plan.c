@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
 #include "job/plan/nodes.h"
+#include "job/plan/plan_control.h"
 #include "job/plan/step.h"
 #include "job/private.h"
 
@@ -137,6 +138,7 @@ void plan_release(struct plan *plan, uint32_t local) {
                 return;
         part->description = description_free(part->description);
         part->arena = memory_arena_free(part->arena);
+        plan_control_release(part);
         memory_unclaim(part->claims);
         part->claims = NULL;
         free(part->place);
@@ -342,7 +344,14 @@ static void keep_reference(struct plan *plan, uint32_t local) {
 
 /* Whether this part's buckets lie elsewhere than the reference says. */
 static bool has_places(const struct plan *plan, const struct description *d) {
-        return d->placed || (plan->reference != NULL && plan->reference->placed);
+        const struct description *reference = plan->reference;
+
+        return d->placed ||
+               (reference != NULL && (reference->placed || reference->diagnosis_bytes != d->diagnosis_bytes));
+}
+
+static unsigned memories_of(const struct description *d) {
+        return (d->arena_bytes > 0) + (d->control_bytes > 0);
 }
 
 static int plan_find_places(struct plan *plan, struct member *member, struct refusal *refusal) {
@@ -358,13 +367,13 @@ static int plan_find_places(struct plan *plan, struct member *member, struct ref
         return d->placed ? memory_claim(member, plan, d, part->place, &part->claims, refusal) : 0;
 }
 
-/* Of this member's own: the arena, what belongs to each bucket, and the claims. */
+/* Of this member's own: the arena and the control memory, what belongs to each bucket, and the claims. */
 static uint64_t cost_of(const struct plan *plan, const struct description *d) {
         uint64_t each = sizeof(uint64_t);
 
         if (has_places(plan, d))
                 each += sizeof(struct backend_range) + sizeof(struct memory_claim) + MEMORY_SPAN_COST;
-        return d->arena_bytes + d->n_buckets * each;
+        return d->arena_bytes + d->control_bytes + d->n_buckets * each;
 }
 
 static int charge_part(struct plan *plan, struct plan_part *part, struct refusal *refusal) {
@@ -372,12 +381,14 @@ static int charge_part(struct plan *plan, struct plan_part *part, struct refusal
         const struct description *d = part->description;
         int r;
 
-        r = charge_take(&part->arenas, config->accounts, plan->job->uid, ACCOUNT_ARENAS, 1, refusal);
+        r = charge_take(&part->arenas, config->accounts, plan->job->uid, ACCOUNT_ARENAS, d->arena_bytes > 0,
+                        refusal);
         if (r == 0)
                 r = charge_take(&part->bytes, config->accounts, plan->job->uid, ACCOUNT_BYTES,
                                 cost_of(plan, d), refusal);
         if (r == 0)
-                r = charge_take(&part->fds, config->accounts, plan->job->uid, ACCOUNT_FDS, 1, refusal);
+                r = charge_take(&part->fds, config->accounts, plan->job->uid, ACCOUNT_FDS, memories_of(d),
+                                refusal);
         if (r != 0)
                 return r;
         part->ready = calloc(d->n_buckets, sizeof(uint64_t));
@@ -389,14 +400,25 @@ static int plan_allocate(struct plan *plan, struct member *member, struct refusa
         const struct description *d = part->description;
         int r = charge_part(plan, part, refusal);
 
-        if (r == 0)
+        if (r == 0 && d->control_bytes > 0)
+                r = memory_refuse_room(plan->job, d->control_bytes, plan_control_new(part, d->control_bytes),
+                                       refusal);
+        if (r == 0 && d->arena_bytes > 0)
                 r = memory_arena_new(plan->job, plan->job->table->config.backend, d->arena_bytes,
                                      &part->arena, refusal);
         return r == 0 && has_places(plan, d) ? plan_find_places(plan, member, refusal) : r;
 }
 
-int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *ret_bytes,
-                struct refusal *refusal) {
+static void part_list_memory(const struct plan_part *part, struct plan_memory *ret) {
+        ret->n_fds = 0;
+        ret->bytes = part->description->arena_bytes;
+        if (part->arena != NULL)
+                ret->fds[ret->n_fds++] = part->arena->backend->memory->fd(part->arena);
+        if (part->control_bytes > 0)
+                ret->fds[ret->n_fds++] = part->control;
+}
+
+int plan_commit(struct member *member, uint32_t ordinal, struct plan_memory *ret, struct refusal *refusal) {
         struct plan *plan = describing(member, ordinal, refusal);
         struct plan_part *part;
         int r;
@@ -417,8 +439,7 @@ int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *
         if (r < 0)
                 return r;
         part_set_state(part, PART_COMPLETE);
-        *ret_fd = part->arena->backend->memory->fd(part->arena);
-        *ret_bytes = part->description->arena_bytes;
+        part_list_memory(part, ret);
         keep_reference(plan, member->local);
         return 0;
 }
@@ -508,23 +529,40 @@ static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         return 0;
 }
 
-/* The arena is there already, with the member's data: it is charged like a new one. */
-static int plan_adopt(struct plan *plan, struct member *member, int *fd, struct refusal *refusal) {
-        struct plan_part *part = &plan->part[member->local];
+static int adopt_arena(struct plan *plan, struct plan_part *part, int *fd, struct refusal *why) {
         struct backend *backend = plan->job->table->config.backend;
-        const struct description *d = part->description;
+        uint64_t bytes = part->description->arena_bytes;
         struct memfd_file file;
-        struct refusal why;
-        int r = charge_part(plan, part, refusal);
+        int r = backend->memory->adopt(backend, *fd, 0, bytes, &file, &part->arena, why);
 
         if (r != 0)
                 return r;
-        r = backend->memory->adopt(backend, *fd, 0, d->arena_bytes, &file, &part->arena, &why);
-        if (r == 0)
-                *fd = -1;
-        if (r == 0 && file.size != d->arena_bytes)
-                r = refuse(&why, WIRE__CODE__INVALID, "the memory has %" PRIu64 " bytes instead of %" PRIu64,
-                           file.size, d->arena_bytes);
+        *fd = -1;
+        if (file.size != bytes)
+                return refuse(why, WIRE__CODE__INVALID,
+                              "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, bytes);
+        return 0;
+}
+
+/* The memories are there already, with the member's data: they are charged like new ones. */
+static int plan_adopt(struct plan *plan, struct member *member, int *fds, unsigned n_fds,
+                      struct refusal *refusal) {
+        struct plan_part *part = &plan->part[member->local];
+        const struct description *d = part->description;
+        struct refusal why;
+        int r;
+
+        if (n_fds != memories_of(d))
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "plan %u of job '%s', rank %u: %u file descriptors came for %u memories",
+                              plan->ordinal, plan->job->name, member->rank, n_fds, memories_of(d));
+        r = charge_part(plan, part, refusal);
+        if (r != 0)
+                return r;
+        if (d->control_bytes > 0)
+                r = plan_control_adopt(part, &fds[n_fds - 1], d->control_bytes, &why);
+        if (r == 0 && d->arena_bytes > 0)
+                r = adopt_arena(plan, part, &fds[0], &why);
         if (r > 0)
                 return refuse(refusal, why.code, "plan %u of job '%s', rank %u: %s", plan->ordinal,
                               plan->job->name, member->rank, why.text);
@@ -550,8 +588,8 @@ static int refuse_return(struct plan *plan, const struct member *member, const s
         return (int)refusal->code;
 }
 
-static int take_back(struct plan *plan, struct member *member, const struct plan_word *said, int *fd,
-                     struct refusal *refusal) {
+static int take_back(struct plan *plan, struct member *member, const struct plan_word *said, int *fds,
+                     unsigned n_fds, struct refusal *refusal) {
         int r = description_complete(plan->part[member->local].description, refusal);
 
         if (r == 0)
@@ -559,7 +597,7 @@ static int take_back(struct plan *plan, struct member *member, const struct plan
         if (r == 0)
                 r = check_said(plan, member, said, refusal);
         if (r == 0)
-                r = plan_adopt(plan, member, fd, refusal);
+                r = plan_adopt(plan, member, fds, n_fds, refusal);
         if (r != 0)
                 return r;
         keep_reference(plan, member->local);
@@ -570,7 +608,8 @@ static int take_back(struct plan *plan, struct member *member, const struct plan
         return r;
 }
 
-int plan_return(struct member *member, const struct plan_word *said, int *fd, struct refusal *refusal) {
+int plan_return(struct member *member, const struct plan_word *said, int *fds, unsigned n_fds,
+                struct refusal *refusal) {
         struct plan *plan = describing(member, said->plan, refusal);
         struct plan_part *part;
         int r;
@@ -578,7 +617,7 @@ int plan_return(struct member *member, const struct plan_word *said, int *fd, st
         if (plan == NULL)
                 return WIRE__CODE__STATE;
         part = &plan->part[member->local];
-        r = take_back(plan, member, said, fd, refusal);
+        r = take_back(plan, member, said, fds, n_fds, refusal);
         if (r > 0)
                 return refuse_return(plan, member, refusal);
         if (r < 0)
@@ -636,7 +675,7 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
         part = &plan->part[member->local];
         if (plan->failed)
                 return answer_failed(plan, member->local, refusal);
-        r = part->arena->backend->memory->attach(part->arena, refusal);
+        r = part->arena != NULL ? part->arena->backend->memory->attach(part->arena, refusal) : 0;
         if (r != 0)
                 return r > 0 ? fail_for(plan, member, refusal) : r;
         part_set_state(part, PART_MAPPED);

@@ -32,7 +32,9 @@ struct plan_part { /* of one member of this node */
         uint64_t deadline, timeout;      /* of the agreement; UINT64_MAX: none */
         uint64_t mapped;                 /* clock_now() when it was */
         struct description *description; /* own one, while describing */
-        struct backend_memory *arena;
+        struct backend_memory *arena;    /* NULL: all buckets lie in registered memory */
+        int control;                     /* the fd of the control memory */
+        uint64_t control_bytes;          /* 0: there is none, see plan_control.h */
         struct backend_range
                 *place; /* per bucket: where it is; NULL: all in the arena, as the reference has them */
         struct memory_claim *claims; /* on registered memory */
@@ -49,6 +51,13 @@ struct plan_word {
         uint32_t plan;     /* ordinal */
         uint32_t launched; /* buckets of the step after `step` whose READY it has sent */
         uint64_t step;     /* the last one that it knows to be committed */
+};
+
+struct plan_memory {    /* that a member shares with the daemon for one plan */
+        uint64_t bytes; /* of the arena */
+        /* Of the arena, if there is one, then of the control memory, if there is one. They stay ours. */
+        int fds[FRAME_FDS_MAX];
+        unsigned n_fds;
 };
 
 struct plan {
@@ -104,18 +113,17 @@ int plan_params(struct member *member, uint32_t ordinal, const struct offer_para
                 struct refusal *refusal);
 int plan_buckets(struct member *member, uint32_t ordinal, const struct offer_bucket *bucket, size_t n,
                  struct refusal *refusal);
-/* On success the arena's fd (it stays ours) and size; a difference from the others fails the plan for all of
- * them. */
-int plan_commit(struct member *member, uint32_t ordinal, int *ret_fd, uint64_t *ret_bytes,
-                struct refusal *refusal);
+/* On success the memory for the member; a difference from the others fails the plan for all of them. */
+int plan_commit(struct member *member, uint32_t ordinal, struct plan_memory *ret, struct refusal *refusal);
 int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal);
 int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal);
 
 /* For the rest of the job layer. */
 void part_set_state(struct plan_part *part, enum plan_part_state state); /* its only writer */
-/* Ends a description with an arena that the member has from a former daemon; the plan is agreed. *fd is -1
- * once it is taken over. */
-int plan_return(struct member *member, const struct plan_word *said, int *fd, struct refusal *refusal);
+/* Ends a description with the memory that the member has from a former daemon; the plan is agreed. An fd is
+ * -1 once it is taken over. */
+int plan_return(struct member *member, const struct plan_word *said, int *fds, unsigned n_fds,
+                struct refusal *refusal);
 /* On several nodes a plan has memory for what goes between them. 0, QUOTA with *refusal, or a negative
  * errno. */
 int plan_prepare_exchange(struct plan *plan, struct refusal *refusal);

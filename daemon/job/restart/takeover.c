@@ -68,10 +68,11 @@ static int check_telling(const struct member *member, struct refusal *refusal) {
                       member->rank, job->name);
 }
 
-int takeover_plan(struct member *member, const struct plan_word *plan, int *fd, struct refusal *refusal) {
+int takeover_plan(struct member *member, const struct plan_word *plan, int *fds, unsigned n_fds,
+                  struct refusal *refusal) {
         int r = check_telling(member, refusal);
 
-        return r != 0 ? r : plan_return(member, plan, fd, refusal);
+        return r != 0 ? r : plan_return(member, plan, fds, n_fds, refusal);
 }
 
 int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal) {

@@ -47,9 +47,10 @@ struct takeover {
         struct returned part[]; /* one for each place */
 };
 
-/* What a member tells once it is back: each plan after its description, the staging memory, the end. *fd is
+/* What a member tells once it is back: each plan after its description, the staging memory, the end. An fd is
  * -1 once it is taken over. STATE if the member is not on its way back. */
-int takeover_plan(struct member *member, const struct plan_word *plan, int *fd, struct refusal *refusal);
+int takeover_plan(struct member *member, const struct plan_word *plan, int *fds, unsigned n_fds,
+                  struct refusal *refusal);
 int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);
 int takeover_told(struct member *member, struct refusal *refusal);
 

@@ -4,9 +4,9 @@
 #include "job/watch/plan_waits.h"
 
 #include "job/plan/plan.h"
+#include "job/plan/plan_control.h"
 #include "job/plan/step.h"
 #include "job/private.h"
-#include "proto/diagnosis.h"
 
 struct job_wait wait_for(struct member *member, enum wait_kind kind, uint64_t since) {
         return (struct job_wait){ .kind = kind,
@@ -36,23 +36,24 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
 }
 
 /*
- * The first parameter of the bucket that the member's library has not marked ready. For diagnosis: the page
- * is the member's to write. The marks of a member that has not come to this step yet are those of the step
- * before.
+ * The first parameter of the bucket that the member's library has not marked ready; "" if that is not known.
+ * The marks of a member that has not come to this step yet are those of the step before.
  */
 static const char *missing_parameter(const struct plan *plan, uint32_t local, uint32_t index,
                                      struct looks *looks) {
         const struct description_bucket *bucket = &plan->reference->bucket[index];
-        const struct backend_memory *arena = plan->part[local].arena;
-        uint64_t step;
+        union {
+                struct diagnosis page;
+                uint8_t space[DIAGNOSIS_MOST];
+        } read;
 
-        arena->backend->memory->read(arena, offsetof(struct diagnosis, step), &step, sizeof(step));
+        if (looks->marks == 0 || !plan_control_read(plan, local, &read.page,
+                                                    DIAGNOSIS_BITMAP + (plan->reference->n_params + 7) / 8))
+                return "";
         for (uint32_t i = 0; i < bucket->n && looks->marks > 0; i++, looks->marks--) {
                 uint32_t param = plan->reference->order[bucket->first + i];
-                uint8_t bits;
 
-                arena->backend->memory->read(arena, DIAGNOSIS_BITMAP + param / 8, &bits, 1);
-                if (step != plan->step + 1 || (bits >> param % 8 & 1) == 0)
+                if (read.page.step != plan->step + 1 || !diagnosis_marked(&read.page, param))
                         return plan->reference->param[param].name;
         }
         return "";
@@ -98,10 +99,12 @@ unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
 }
 
 bool plan_read_times(const struct plan *plan, uint32_t local, uint64_t times[2]) {
-        const struct plan_part *part = &plan->part[local];
+        struct diagnosis page;
 
-        if (!plan->agreed || part->state != PART_MAPPED)
+        if (!plan->agreed || plan->part[local].state != PART_MAPPED ||
+            !plan_control_read(plan, local, &page, sizeof(page)))
                 return false;
-        part->arena->backend->memory->read(part->arena, 0, times, 2 * sizeof(times[0]));
+        times[0] = page.exposed_ns;
+        times[1] = page.elapsed_ns;
         return times[1] > 0 && times[0] <= times[1];
 }

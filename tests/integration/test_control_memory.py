@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control memory of a plan: the diagnosis page in a memfd of its own, beside the arena."""
+import fcntl
+import functools
+import os
+import struct
+
+import pytest
+
+from harness import kill, wait_until
+from peer import PAGE, Own, Peer, Plan, Refused, punch, small_plan
+from returning import Returning, back, go
+
+SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+ours = functools.partial(Plan, [("a", [256], 0), ("b", [256], 0)], control=True)
+
+
+class Keeper(Peer):
+    """Keeps the descriptor of the control memory."""
+
+    control = None
+
+    def plan_arena(self, plan, request, populate=True):
+        frame = self.expect("PLAN_ARENA", request)
+        self.control = os.dup(self.fds[-1])
+        kept = {"kind": "PLAN_ARENA", "request": request, "message": frame, "fds": self.fds}
+        self.early.insert(0, type("Kept", (), kept)())
+        return super().plan_arena(plan, request, populate)
+
+    def blocks(self):
+        return os.fstat(self.control).st_blocks
+
+    def close(self):
+        if self.control is not None:
+            os.close(self.control)
+            self.control = None
+        super().close()
+
+
+def keepers(served, plan=ours):
+    """A crew of two that keep it."""
+    return served.crew("keepers", plan=plan, peer=Keeper)
+
+
+def parameter(peer):
+    """The one that the only wait of its job is about."""
+    wait, = peer.status()["STATUS_WAIT"]
+    return wait.parameter
+
+
+def open_step(crew, done):
+    """Member 0 is ready; member 1 has done these parameters. What it is said to lack."""
+    crew.peers[0].ready(crew.plans[0][0], 0)
+    crew.peers[1].mark(crew.plans[0][1], done)
+    return parameter(crew.peers[0])
+
+
+def end_step(crew):
+    crew.peers[1].ready(crew.plans[0][1], 0)
+    for peer, plan in zip(crew.peers, crew.plans[0]):
+        assert peer.outcome(plan)[0] == "COMMITTED"
+
+
+def test_what_is_missing_is_named(serve):
+    crew = serve().crew("ours", plan=ours)
+    crew.go()
+    assert open_step(crew, [0]) == "b"
+    crew.peers[1].mark(crew.plans[0][1], [1])
+    assert parameter(crew.peers[0]) == ""
+    end_step(crew)
+    crew.go()
+
+
+def test_what_it_costs(serve):
+    """One descriptor and its bytes for each member and plan, and no mapping in the daemon."""
+    served = serve()
+    theirs = served.crew("theirs", plan=functools.partial(small_plan, 1))
+    middle = served.steady()
+    crew = served.crew("ours", plan=ours)
+    after = served.steady()
+    assert after["fds"].count("/memfd:gradsync-control (deleted)") == 2
+    assert after["arenas"] - middle["arenas"] == middle["arenas"] - served.before["arenas"] == 2
+    assert abs((after["bytes"] - middle["bytes"]) - (middle["bytes"] - served.before["bytes"])) < 1024
+    assert "gradsync-control" not in served.daemon.maps()
+    for peer in crew.peers:
+        peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
+    assert "/memfd:gradsync-control (deleted)" not in served.daemon.fds()
+    theirs.go()
+
+
+def test_descriptors_are_charged(serve):
+    """Twice as many as of a plan with its page in the arena."""
+    def fit(control):
+        crew = served.crew("fit", 1, plan=None)
+        peer, ordinal = crew.peers[0], 0
+        try:
+            while True:
+                plan = small_plan(ordinal=ordinal, control=control)
+                peer.expect("PLAN_AGREED", peer.plan_arena(plan, peer.plan_send(plan)))
+                ordinal += 1
+        except Refused as refusal:
+            assert refusal.code == "QUOTA" and "fds_per_uid" in refusal.text, refusal
+        served.settled()
+        return ordinal
+
+    served = serve(settings={"fds_per_uid": 40})
+    assert fit(False) // 2 == fit(True) > 0
+
+
+@pytest.mark.parametrize("touch", [True, False])
+def test_pages_are_never_the_daemons(serve, touch):
+    """Neither one that its member has never touched, nor one that it has given back, is allocated by a look
+    at it; and a member that gives back what the daemon does not use is not evicted."""
+    served = serve()
+    crew = keepers(served)
+    if not touch:
+        for peer in crew.peers:
+            punch(peer.control, 0, PAGE)
+    for _ in range(3):
+        assert open_step(crew, [0] if touch else []) == ("b" if touch else "a")
+        for peer in crew.peers:
+            punch(peer.control, 0, PAGE)
+        assert parameter(crew.peers[0]) == "a"
+        assert [peer.blocks() for peer in crew.peers] == [0, 0]
+        end_step(crew)
+        members = crew.peers[0].status()["STATUS_MEMBER"]
+        assert [each.exposed for each in members if each.job == crew.peers[0].job] == [0, 0]
+        assert [peer.blocks() for peer in crew.peers] == [0, 0]
+
+
+def test_the_member_may_leave_it_untouched(serve):
+    """Of an arena every page must be there before the daemon maps it; this it does not map."""
+    served = serve()
+    crew = keepers(served, plan=None)
+    plans = [ours() for _ in crew.peers]
+    for peer, plan in zip(crew.peers, plans):
+        request = peer.plan_send(plan)
+        frame = peer.expect("PLAN_ARENA", request)
+        arena, peer.control = peer.fds
+        os.posix_fallocate(arena, 0, frame.bytes)
+        os.close(arena)
+    requests = [peer.send("PLAN_MAPPED", job=peer.job, plan=0) for peer in crew.peers]
+    for peer, request in zip(crew.peers, requests):
+        peer.expect("PLAN_AGREED", request)
+        assert peer.blocks() == 0
+    crew.peers[0].ready(plans[0], 0)
+    assert parameter(crew.peers[0]) == "a"
+    assert crew.peers[1].blocks() == 0
+
+
+@pytest.mark.parametrize("version, known", [(0, "b"), (1, "b"), (2, ""), (1 << 63, "")])
+def test_a_layout_that_is_not_known(serve, version, known):
+    crew = serve().crew("ours", plan=ours)
+    crew.plans[0][1].page.map[24:32] = struct.pack("<Q", version)
+    assert open_step(crew, [0]) == known
+    end_step(crew)
+
+
+def test_members_of_several_versions(serve):
+    """The plan is the same, wherever the page and the buckets of each member lie."""
+    served = serve()
+    crew = served.crew("mixed", 4, plan=None, minor=1)
+    own = [served.adopt(Own(16 * PAGE)) for _ in range(2)]
+    for peer, memory in zip(crew.peers[2:], own):
+        peer.register(memory)
+    plans = [small_plan(2), small_plan(2, control=True), own[0].place(small_plan(2)),
+             own[1].place(small_plan(2, control=True))]
+    assert plans[3].bytes == 0
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        for plan in plans:
+            plan.ordinal, plan.step = len(crew.plans), 1
+        mapped = [None] * 4
+        for rank in order:
+            mapped[rank] = crew.peers[rank].plan_arena(plans[rank], crew.peers[rank].plan_send(plans[rank]))
+        for peer, request in zip(crew.peers, mapped):
+            peer.expect("PLAN_AGREED", request)
+        crew.plans.append(plans)
+        crew.go(2, len(crew.plans) - 1)
+        crew.peers[0].ready(plans[0], 0)
+        for rank in (1, 2, 3):
+            crew.peers[rank].mark(plans[rank], [0] if rank == 2 else [])
+        waits = [wait for wait in crew.peers[0].status()["STATUS_WAIT"] if wait.job == crew.peers[0].job]
+        assert [(wait.rank, wait.parameter) for wait in waits] == [(1, "p0"), (2, ""), (3, "p0")]
+        for peer, plan in zip(crew.peers, plans):
+            for bucket in range(peer.rank == 0, 2):
+                peer.ready(plan, bucket)
+        for peer, plan in zip(crew.peers, plans):
+            assert peer.outcome(plan)[0] == "COMMITTED"
+            peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=plan.ordinal)
+
+
+WRONG = {
+    "none": {"control_bytes": 0},
+    "odd": {"control_bytes": 100},
+    "short": {"control_bytes": PAGE, "params": 60000},
+    "long": {"control_bytes": 2 * PAGE},
+    "huge": {"control_bytes": 1 << 63},
+    "both": {"diagnosis_bytes": PAGE},
+}
+
+
+@pytest.mark.parametrize("changes", WRONG.values(), ids=WRONG)
+def test_sizes_that_cannot_be(serve, changes):
+    crew = serve().crew("wrong", 1, plan=None)
+    refusal = crew.peers[0].refusal(crew.peers[0].plan_send(ours(), **changes))
+    assert refusal.code == "INVALID", refusal
+
+
+def test_it_is_no_memory_for_gradients(serve):
+    served = serve()
+    crew = keepers(served)
+    peer = crew.peers[0]
+    refusal = peer.refusal(peer.send("REGISTER", fds=[peer.control], job=peer.job, offset=0, bytes=PAGE))
+    assert refusal.code == "INVALID" and "has its use already" in refusal.text, refusal
+
+
+def offered(size, seals=SEALS):
+    fd = os.memfd_create("offered", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    return fd
+
+
+def test_after_a_restart(daemon, pair, peers):
+    """It is offered with the arena again, and says what it said before."""
+    served = daemon()
+    old = pair(served, control=True)
+    go(old, 1)
+    kill(served)
+    served.start()
+    new = [back(peers, served, each, 1, 0) for each in old]
+    for each in new:
+        each.generation = each.expect("RESUMED").generation
+    for each in new:
+        each.plans[0].step = 2
+    for bucket in range(2):
+        new[0].ready(new[0].plans[0], bucket)
+    new[1].mark(new[1].plans[0], [])
+    assert parameter(new[0]) == "p0"
+    new[1].mark(new[1].plans[0], [0])
+    assert parameter(new[0]) == ""
+    assert served.fds().count("/memfd:gradsync-control (deleted)") == 2
+    for bucket in range(2):
+        new[1].ready(new[1].plans[0], bucket)
+    for each in new:
+        assert each.outcome(each.plans[0])[0] == "COMMITTED"
+    go(new, 3)
+
+
+def test_what_is_offered_after_a_restart(daemon, pair, peers, tmp_path):
+    """Nothing that could make the daemon wait, or that is not what was described."""
+    served = daemon()
+    old = pair(served, control=True)
+    kill(served)
+    served.start()
+    made = peers(Returning(served.socket))
+    made.rejoin(old[0])
+    plan, arena = old[0].plans[0], old[0].memory[0]
+    (tmp_path / "file").write_bytes(bytes(PAGE))
+    offers = [(offered(PAGE, fcntl.F_SEAL_GROW), "F_SEAL_SHRINK"),
+              (offered(2 * PAGE), "8192 bytes instead of 4096"),
+              (offered(0), "do not lie"),
+              (os.open(tmp_path / "file", os.O_RDWR), "memfd"),
+              (os.pipe()[0], "pipe"),
+              (os.open("/dev/zero", os.O_RDWR), "memfd"),
+              (None, "1 file descriptors came for 2 memories")]
+    for fd, word in offers:
+        refusal = made.refusal(made.offer(plan, arena, 0, 0, fd))
+        assert refusal.code == "INVALID" and word in refusal.text, refusal
+        if fd is not None:
+            os.close(fd)
+    wait_until(lambda: "/memfd:offered (deleted)" not in served.fds(), "an end of what was refused")
+    with os.fdopen(offered(PAGE)) as other:     # as good as the one from before
+        made.offer(plan, arena, 0, 0, other.fileno())
+    made.plans, made.memory, made.control = old[0].plans, old[0].memory, old[0].control
+    old[0].plans, old[0].memory, old[0].control = {}, {}, {}
+    made.told()
+    other = back(peers, served, old[1], 0, 0)
+    for each in (made, other):
+        each.generation = each.expect("RESUMED").generation
+    go([made, other], 1)
+
+
+def test_a_control_memory_where_none_was_described(daemon, pair, peers):
+    served = daemon()
+    old = pair(served)
+    kill(served)
+    served.start()
+    made = peers(Returning(served.socket))
+    made.rejoin(old[0])
+    with os.fdopen(offered(PAGE)) as control:
+        refusal = made.refusal(made.offer(old[0].plans[0], old[0].memory[0], 0, 0, control.fileno()))
+    assert refusal.code == "INVALID" and "2 file descriptors came for 1 memories" in refusal.text, refusal
