@@ -26,6 +26,7 @@
 #include "base/user.h"
 #include "core/exporter.h"
 #include "core/notify.h"
+#include "rendezvous/coordinators.h"
 #include "socket/listener.h"
 
 #define STOP_LOOK (5 * USEC_PER_MSEC)
@@ -45,6 +46,8 @@ struct server {
         struct pair backends;
         struct loop_io *backend_io[2];
         struct sessions *sessions;
+        struct coordinators *coordinators;
+        struct loop_timer *coordinating;
         struct jobs *jobs;
         struct conns conns;
         struct listener *listener;
@@ -89,6 +92,30 @@ static int server_watch_backends(struct server *server) {
         return r;
 }
 
+static void server_on_coordinating(void *data) {
+        struct server *server = data;
+
+        coordinators_tick(server->coordinators);
+}
+
+static void server_coordinate_at(void *data, uint64_t when) {
+        struct server *server = data;
+        uint64_t now = clock_now();
+
+        loop_timer_arm(server->coordinating, when > now ? when - now : 0);
+}
+
+static int server_open_coordinators(struct server *server, char *error, size_t size) {
+        struct coordinators_config config = {
+                .accounts = server->users, .clock = clock_now, .due = server_coordinate_at, .data = server
+        };
+        int r = loop_timer_new(server->loop, server_on_coordinating, server, &server->coordinating);
+
+        if (r == 0)
+                r = coordinators_new(&config, &server->coordinators);
+        return r < 0 ? server_fail(r, "cannot set up the table of coordinators", error, size) : 0;
+}
+
 static int server_open_backend(struct server *server, char *error, size_t size) {
         struct backend_config config = {
                 .workers = server->config.workers,
@@ -98,6 +125,7 @@ static int server_open_backend(struct server *server, char *error, size_t size) 
         };
         struct jobs_config jobs = {
                 .loop = server->loop,
+                .hub = coordinators_hub(server->coordinators),
                 .accounts = server->users,
                 .step_deadline = server->config.step_deadline,
                 .stall_notice = server->config.stall_notice,
@@ -366,7 +394,9 @@ static int server_start(struct server *server, char *error, size_t size) {
                 r = server_watch_signals(server);
         if (r < 0)
                 return server_fail(r, "cannot start", error, size);
-        r = server_open_backend(server, error, size);
+        r = server_open_coordinators(server, error, size);
+        if (r == 0)
+                r = server_open_backend(server, error, size);
         if (r == 0)
                 server_open_state(server);
         if (r == 0)
@@ -424,6 +454,8 @@ struct server *server_free(struct server *server) {
         for (size_t i = 0; i < array_size(server->backend_io); i++)
                 loop_io_free(server->backend_io[i]);
         jobs_free(server->jobs);
+        coordinators_free(server->coordinators);
+        loop_timer_free(server->coordinating);
         pair_close(&server->backends);
         sessions_free(server->sessions);
         for (size_t i = 0; i < array_size(server->signal); i++)

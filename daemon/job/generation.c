@@ -254,7 +254,7 @@ static void log_broken(const struct job *job, enum job_end end) {
         else
                 log_write(LOG_WARNING, &context,
                           "job has ended: nobody took the place of rank %u within %.1f s", job->loss.rank,
-                          (double)machine_membership(&job->machine)->grace / 1e6);
+                          (double)machine_places(&job->machine)->grace / 1e6);
 }
 
 static const char *why_none(const struct member *member, enum job_end end) {

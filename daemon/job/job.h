@@ -185,6 +185,7 @@ struct job {
 
 struct jobs_config {
         struct loop *loop;
+        struct hub *hub;         /* with the jobs' coordinators */
         struct backend *backend; /* of the device: for plans */
         struct backend *staging; /* for operations outside steps; may be the same */
         struct engine *engine;   /* between nodes; NULL: none */

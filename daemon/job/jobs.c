@@ -48,8 +48,6 @@ static void tick(void *data) {
                         if (!plan->agreed)
                                 plan_expire(plan, now);
                 rejoin_check(job, now);
-                if (now >= machine_deadline(job))
-                        job_settle_later(job);
         }
         watch_stalls(jobs, now);
         jobs_watch(jobs);

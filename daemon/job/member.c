@@ -70,7 +70,7 @@ struct member *member_of_rank(const struct job *job, uint32_t rank) {
 
 bool member_waits(const struct member *member) {
         return member->spare && member->state == MEMBER_JOINING &&
-               membership_waits(machine_membership(&member->job->machine), member->id);
+               node_waits(&member->job->machine.node, member->id);
 }
 
 /* A join that came to nothing: the refusal is the end of the member. */

@@ -70,6 +70,14 @@ void coordinator_move(struct coordinator *c, const struct room *room) {
         memcpy(c->highest, before.highest, before.n_tracks * sizeof(*c->highest));
 }
 
+uint32_t coordinator_members(const struct coordinator *c, uint32_t node, uint32_t members) {
+        uint32_t places = c->membership.n + c->membership.n_waiting, reported = 0;
+
+        for (uint32_t i = 0; i < c->n; i++)
+                reported += c->seat[i].request.node == node;
+        return (places > c->n ? places : c->n) + members - (reported < members ? reported : members);
+}
+
 void coordinator_init(struct coordinator *c, const struct coordinator_config *config, uint64_t now,
                       const struct outlet *out) {
         memset(c, 0, sizeof(*c));
@@ -252,7 +260,7 @@ static void advance_running(struct coordinator *c, uint64_t now) {
                 loss_begin(c, now);
         } else if (planted(PLANTED_GROWS_ANYWHERE) && membership_fitting(&c->membership) > 0) {
                 loss_begin(c, now);
-        } else if (c->order == ORDER_RUN && !c->hold && (grows(c) || empty_for_long(c, now))) {
+        } else if (c->order == ORDER_RUN && c->n_waits == 0 && (grows(c) || empty_for_long(c, now))) {
                 coordinator_give(c, now, ORDER_HOLD);
         } else if ((c->order == ORDER_HOLD || c->order == ORDER_STOP) && !grows(c) &&
                    !empty_for_long(c, now)) {
@@ -306,17 +314,25 @@ static void coordinator_advance(struct coordinator *c, uint64_t now) {
                  recording != c->recording);
 }
 
-/* Whoever has not been heard for too long is lost; outside, he is forgotten. */
+static void note_wait(struct coordinator *c, uint32_t node, bool wait) {
+        c->n_waits += (uint32_t)wait - c->node[node].wait;
+        c->node[node].wait = wait;
+}
+
+static void forget_node(struct coordinator *c, uint64_t now, uint32_t node) {
+        c->node[node].known = false;
+        note_wait(c, node, false);
+        if (coordinator_survives(c, node))
+                loss_node(c, now, node);
+        else
+                member_forget(c, now, node);
+}
+
+/* Whoever has not been heard for too long is lost; outside, it is forgotten. */
 static void judge(struct coordinator *c, uint64_t now) {
-        for (uint32_t node = 0; node < c->top && !planted(PLANTED_FORGETS_A_NODE); node++) {
-                if (!c->node[node].known || now <= c->node[node].heard + c->config.times.death)
-                        continue;
-                c->node[node].known = false;
-                if (coordinator_survives(c, node))
-                        loss_node(c, now, node);
-                else
-                        member_forget(c, now, node);
-        }
+        for (uint32_t node = 0; node < c->top && !planted(PLANTED_FORGETS_A_NODE); node++)
+                if (c->node[node].known && now > c->node[node].heard + c->config.times.death)
+                        forget_node(c, now, node);
 }
 
 /* The coordinator's own time. Where it has slept, or its clock has jumped, all times begin anew. */
@@ -382,6 +398,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         reporter->history = report->history;
         reporter->origin = report->origin;
         reporter->running = report->running;
+        note_wait(c, report->from, report->wait);
         memcpy(reporter->seq, report->seq, sizeof(reporter->seq));
         if (survives)
                 tally_count(c, report->from, 1);
@@ -404,11 +421,7 @@ static bool fresh(struct coordinator *c, uint64_t now, const struct message *rep
                 return report->stamp > reporter->stamp;
         if (report->instance < reporter->instance)
                 return false;
-        reporter->known = false;
-        if (coordinator_survives(c, report->from))
-                loss_node(c, now, report->from);
-        else
-                member_forget(c, now, report->from);
+        forget_node(c, now, report->from);
         return true;
 }
 
@@ -419,6 +432,10 @@ static bool has_left(const struct coordinator *c, const struct message *report) 
 
         return coordinator_survives(c, report->from) && report->world == 0 && !comes &&
                c->order != ORDER_COLLECT;
+}
+
+static bool coordinator_is_ending(const struct coordinator *c) {
+        return c->ending != JOB_END_NONE || c->order == ORDER_END;
 }
 
 static void receive_report(struct coordinator *c, uint64_t now, const struct message *report) {
@@ -436,8 +453,14 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
         if (has_left(c, report) && !c->collecting)
                 loss_node(c, now, report->from);
         member_report(c, now, report);
-        if (first)
+        if (report->cause != 0 && !coordinator_is_ending(c)) {
+                c->ending = JOB_END_ENDED;
+                c->cause = report->cause;
+        }
+        if (first) {
                 say_to(c, report->from);
+                places_say_to(c, report->from);
+        }
 }
 
 void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message) {
@@ -455,16 +478,38 @@ void coordinator_receive(struct coordinator *c, uint64_t now, const struct messa
                 return;
         if (message->kind < LEASE_ASK)
                 receive_report(c, now, message);
-        if (c->serving)
-                coordinator_advance(c, now);
+        if (!c->serving)
+                return;
+        coordinator_advance(c, now);
+        places_tell(c, false);
 }
 
-void coordinator_end(struct coordinator *c, uint64_t now, enum job_end end, uint32_t cause) {
-        if (c->ending != JOB_END_NONE || c->order == ORDER_END)
+void coordinator_lose(struct coordinator *c, uint64_t now, uint32_t node) {
+        now = coordinator_look(c, now);
+        if (!coordinator_wake(c, now) || node >= c->top || !c->node[node].known)
                 return;
-        c->ending = end;
-        c->cause = cause;
-        coordinator_tick(c, now);
+        forget_node(c, now, node);
+        coordinator_advance(c, now);
+        places_tell(c, false);
+}
+
+bool coordinator_is_over(const struct coordinator *c) {
+        return coordinator_is_ending(c) || c->membership.state == MEMBERSHIP_BROKEN;
+}
+
+static uint64_t sooner(uint64_t a, uint64_t b) {
+        return a < b ? a : b;
+}
+
+uint64_t coordinator_deadline(const struct coordinator *c) {
+        uint64_t due = c->time.now + c->config.times.heartbeat / 2;
+
+        if (c->n_waits == 0) {
+                due = sooner(due, membership_deadline(&c->membership));
+                if (c->empty_since != 0)
+                        due = sooner(due, c->empty_since + c->membership.grace);
+        }
+        return own_time_to_driver(&c->time, due > c->time.now ? due : c->time.now);
 }
 
 void coordinator_tick(struct coordinator *c, uint64_t now) {
@@ -473,10 +518,9 @@ void coordinator_tick(struct coordinator *c, uint64_t now) {
                 return;
         judge(c, now);
         coordinator_advance(c, now);
-        if (c->serving && now >= c->said + c->config.times.heartbeat)
+        if (!c->serving)
+                return;
+        if (now >= c->said + c->config.times.heartbeat)
                 say(c, now);
-}
-
-uint64_t coordinator_deadline(const struct coordinator *c) {
-        return own_time_to_driver(&c->time, membership_deadline(&c->membership));
+        places_tell(c, c->said == now);
 }

@@ -32,7 +32,7 @@ struct reporter {
         struct tag history;
         uint32_t world;
         enum origin origin;
-        bool running;
+        bool running, wait;
 };
 
 /* What the latest reports of the survivors come to: the nodes of the generation that are not lost. */
@@ -71,7 +71,6 @@ struct coordinator {
         struct coordinator_config config;
         struct outlet out;
         struct tenure tenure;
-        bool hold; /* the caller's: no generation is made, and nobody's wait ends */
         bool serving;
         bool collecting; /* has just begun, and learns who is there */
         uint64_t term, round;
@@ -93,9 +92,11 @@ struct coordinator {
         struct membership_loss loss; /* whom the generation has lost first; all 0: nobody */
         struct tag history; /* the largest tag of anybody in the generation: without it there is no state */
         enum job_end end;
-        enum job_end ending; /* asked for by the caller, and carried out after a verdict, */
+        enum job_end ending; /* asked for by a node's daemon, and carried out after a verdict, */
         uint32_t cause;      /* for that cause */
+        uint32_t n_waits;    /* nodes that have more to say: no generation is made, and nobody's wait ends */
         uint32_t n_refused;  /* members turned away, ever */
+        uint64_t places;     /* what nodes were told last of places, in short */
         uint32_t top;        /* nodes known are below it */
         uint32_t n;
         struct membership membership;
@@ -115,12 +116,15 @@ struct coordinator {
 size_t coordinator_bytes(const struct coordinator_config *config);
 /* There is another, larger room from now on; the former one may be freed. */
 void coordinator_move(struct coordinator *c, const struct room *room);
+/* For how many members there has to be room when that node reports so many. */
+uint32_t coordinator_members(const struct coordinator *c, uint32_t node, uint32_t members);
 
 void coordinator_init(struct coordinator *c, const struct coordinator_config *config, uint64_t now,
                       const struct outlet *out);
 void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message);
 void coordinator_tick(struct coordinator *c, uint64_t now); /* at least twice in each heartbeat */
-/* When a member's wait ends, or a grace; UINT64_MAX: there is none. */
-uint64_t coordinator_deadline(const struct coordinator *c);
-/* The whole job ends, through no member's fault. What is open gets its verdict first. */
-void coordinator_end(struct coordinator *c, uint64_t now, enum job_end end, uint32_t cause);
+uint64_t coordinator_deadline(const struct coordinator *c); /* when it has to be called at the latest */
+/* That node will say nothing any more. */
+void coordinator_lose(struct coordinator *c, uint64_t now, uint32_t node);
+/* There is, or will be, no further generation: nobody can join any more. */
+bool coordinator_is_over(const struct coordinator *c);

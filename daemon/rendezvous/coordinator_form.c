@@ -199,7 +199,7 @@ static void advance_settled(struct coordinator *c, uint64_t now) {
                 loss_begin(c, now); /* somebody was lost meanwhile, and nobody has heard of it */
                 return;
         }
-        if (c->hold && c->membership.state != MEMBERSHIP_BROKEN)
+        if (c->n_waits > 0 && c->membership.state != MEMBERSHIP_BROKEN)
                 return;
         c->membership.busy = false;
         c->membership.boundary = true;

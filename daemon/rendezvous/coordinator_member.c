@@ -190,7 +190,7 @@ enum membership_event member_tick(struct coordinator *c, uint64_t now) {
         struct refusal refusal = { 0 };
         uint64_t member;
 
-        while (!c->hold) {
+        while (c->n_waits == 0) {
                 enum membership_event event = membership_tick(&c->membership, now, &member, &refusal);
                 struct message_member *seat;
 

@@ -29,6 +29,11 @@ void coordinator_set_nodes(struct coordinator *c, struct nodeset nodes);
 /* One of them is lost to it. */
 void coordinator_lose_node(struct coordinator *c, uint32_t node);
 
+/* coordinator_places.c: tells nodes of vacant places, and of members that wait, if that has changed; and one
+ * of them in any case. */
+void places_tell(struct coordinator *c, bool again);
+void places_say_to(struct coordinator *c, uint32_t node);
+
 /* coordinator_member.c */
 void member_report(struct coordinator *c, uint64_t now, const struct message *report);
 void member_admit(struct coordinator *c, uint64_t now, struct message_member *seat);

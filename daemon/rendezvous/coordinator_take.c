@@ -28,7 +28,7 @@ void take_over(struct coordinator *c, uint64_t now) {
         c->number = keep;
         c->history = (struct tag){ 0 };
         c->end = JOB_END_NONE;
-        c->n = c->top = 0;
+        c->n = c->top = c->n_waits = 0;
 }
 
 /* The node that speaks for the latest generation; LIMIT_NODES: nobody is in any. Of several, one that has

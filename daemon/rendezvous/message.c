@@ -5,9 +5,9 @@
 #include "proto/frame.h"
 
 static const char *const names[N_MESSAGE_KINDS] = {
-        "COLLECT", "RUN",     "HOLD",    "STOP",   "FREEZE",    "CUT",         "ABORT",      "VERDICT",
-        "NEWGEN",  "FENCE",   "END",     "REFUSE", "report",    "held",        "paused",     "frozen",
-        "drained", "aborted", "settled", "ack",    "lease-ask", "lease-grant", "lease-deny",
+        "COLLECT", "RUN",     "HOLD",    "STOP",    "FREEZE", "CUT",       "ABORT",       "VERDICT",
+        "NEWGEN",  "FENCE",   "END",     "REFUSE",  "PLACES", "report",    "held",        "paused",
+        "frozen",  "drained", "aborted", "settled", "ack",    "lease-ask", "lease-grant", "lease-deny",
 };
 
 const char *message_name(enum message_kind kind) {
@@ -64,8 +64,10 @@ bool message_valid(const struct message *message) {
         if (message->kind >= LEASE_ASK)
                 return message->term > 0 && message->n_members == 0 &&
                        (message->from < LIMIT_CANDIDATES && message->to < LIMIT_CANDIDATES);
-        if (message->kind == ORDER_REFUSE && message->n_members > 0)
-                return false; /* it has a text there */
+        if ((message->kind == ORDER_REFUSE || message->kind == ORDER_PLACES) && message->n_members > 0)
+                return false; /* it has something else there */
+        if (message->kind == ORDER_PLACES && message->places.n_waiting > LIMIT_SEATS)
+                return false;
         if (message->kind < ANSWER_REPORT && (message->term == 0 || message->from >= LIMIT_CANDIDATES))
                 return false;
         if (message->kind >= ANSWER_REPORT && (message->stamp == 0 || !set_valid(message, message->from)))

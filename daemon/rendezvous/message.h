@@ -24,6 +24,7 @@
 
 #define LIMIT_SEATS (LIMIT_LOCAL + 1) /* a full world, and the newer process of one of its members */
 #define LIMIT_LANES 4u                /* of steps and operations together */
+#define LIMIT_VACANT LIMIT_LOCAL      /* ranks of which nodes are told whether anybody has them */
 #define LIMIT_CANDIDATES 7u           /* daemons that may coordinate; they are the first ones by address */
 
 /* Operations outside steps, and the steps of each plan: every track has its own numbers and outcome, and
@@ -66,6 +67,7 @@ enum message_kind {
         ORDER_FENCE,   /* you do not belong to the generation that goes on: let go of it, then join again */
         ORDER_END,     /* there will be no further generation */
         ORDER_REFUSE,  /* one member is not taken, or no longer; not numbered, the order stays what it is */
+        ORDER_PLACES,  /* which places are vacant, and who waits for one; not numbered either */
         /* answers: node to coordinator. Each carries the whole report */
         ANSWER_REPORT,
         ANSWER_HELD,
@@ -114,7 +116,25 @@ struct message_member {
         bool leaving;        /* report: has said goodbye; nobody waits for it */
         bool refused; /* the coordinator's own note: it says `end` to the node until this member is gone there
                        */
+        bool waits;   /* the node's own note: it has no place, see struct message_places */
         enum job_end end;
+};
+
+/* What is shown of a job that waits for members. */
+struct places {
+        uint64_t grace;                     /* us that a lost member's place is kept */
+        uint64_t vacant[LIMIT_VACANT / 64]; /* ranks that nobody has; while the job forms, members that asked
+                                               for none are taken to get the lowest free ones */
+};
+
+static inline bool places_has(const struct places *places, uint32_t rank) {
+        return rank < LIMIT_VACANT && (places->vacant[rank / 64] >> rank % 64 & 1);
+}
+
+struct message_places {
+        struct places places;
+        uint32_t n_waiting; /* members of the node that have no place: they wait for somebody to be lost */
+        uint64_t waiting[LIMIT_SEATS];
 };
 
 /* A member that its node has lost, and why. */
@@ -140,6 +160,8 @@ struct message {
         uint32_t host, device;        /* answers */
         enum origin origin;           /* answers */
         bool running;                 /* answers: nothing keeps the node from opening the next step */
+        bool wait;      /* answers: more is to come, so make no generation now, and end nobody's wait */
+        uint32_t cause; /* answers: for which the node's daemon ends the job (WIRE__CAUSE__…), or 0 */
         uint32_t world, source; /* NEWGEN: members, and the rank whose state counts; answers: members of the
                                    generation, 0: the sender is outside */
         enum job_end end;       /* END and REFUSE; FREEZE: there will be no further generation */
@@ -158,7 +180,8 @@ struct message {
                                           the ends of the links for whose sake the job has ended */
         union {
                 struct message_member member_of[LIMIT_SEATS];
-                struct refusal refusal; /* REFUSE */
+                struct refusal refusal;       /* REFUSE */
+                struct message_places places; /* PLACES */
         };
         struct message_gone gone[LIMIT_LOCAL];
 };
@@ -244,6 +267,9 @@ bool message_valid(const struct message *message);
 static inline size_t message_bytes(const struct message *message) {
         if (message->kind == ORDER_REFUSE)
                 return offsetof(struct message, refusal) + sizeof(message->refusal);
+        if (message->kind == ORDER_PLACES)
+                return offsetof(struct message, places.waiting) +
+                       message->places.n_waiting * sizeof(message->places.waiting[0]);
         if (message->n_gone > 0)
                 return offsetof(struct message, gone) + message->n_gone * sizeof(message->gone[0]);
         return offsetof(struct message, member_of) + message->n_members * sizeof(message->member_of[0]);

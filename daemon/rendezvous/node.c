@@ -49,6 +49,8 @@ void node_receive(struct node *node, uint64_t now, const struct message *order) 
                  * again. */
         } else if (order->kind == ORDER_REFUSE) {
                 report_refuse(node, order);
+        } else if (order->kind == ORDER_PLACES) {
+                report_note_places(node, order);
         } else if (order->round > node->round ||
                    (order->kind == ORDER_FENCE && order->round == node->round)) {
                 node->round = order->round;

@@ -79,9 +79,11 @@ struct node {
         struct own_time time;
         uint64_t contact; /* own clock of the latest answer that a serving coordinator has seen */
         uint64_t stamp, reported;
-        enum origin origin;  /* of what it reports; OWN again in the next generation that it enters */
-        bool suspended;      /* too long without contact */
-        bool held, stopping; /* opens nothing beyond stop[], but what an open unit may need; stopping:
+        enum origin origin;   /* of what it reports; OWN again in the next generation that it enters */
+        bool wait, said_wait; /* what the next answer says of it, and what the latest one has said */
+        uint32_t cause;       /* for which the daemon ends the job; 0: it does not */
+        bool suspended;       /* too long without contact */
+        bool held, stopping;  /* opens nothing beyond stop[], but what an open unit may need; stopping:
                                 those numbers are the coordinator's */
         bool missing;     /* a member of this node and generation is gone: nothing can be opened without it */
         bool interrupted; /* its members know that the generation has lost somebody */
@@ -94,6 +96,7 @@ struct node {
         uint32_t n_tracks; /* in use; those beyond are idle, and have committed nothing */
         struct tag history;
         enum job_end end;
+        struct places places; /* as the coordinator has said */
         uint32_t n, n_gone;
         /* In the room: */
         uint64_t *stop;
@@ -120,6 +123,14 @@ void node_lose(struct node *node, uint64_t now, uint64_t member, uint32_t cause)
 /* The member begins to take another one's state, of which it has nothing until it has all: */
 void node_sync(struct node *node, uint64_t member);
 void node_synced(struct node *node, uint64_t member, const struct tag *tag);
+
+/* As long as the node waits, its answers say that more is to come of what they are about: the coordinator
+ * makes no generation, and ends nobody's wait. */
+void node_wait(struct node *node, uint64_t now, bool wait);
+/* The whole job ends, through no member's fault. */
+void node_end(struct node *node, uint64_t now, uint32_t cause);
+/* The member has no place: it waits for somebody to be lost. */
+bool node_waits(struct node *node, uint64_t member);
 
 /* The first sign of a step or operation; `planned` payloads on each lane. ACTION_OPEN says when its data may
  * go on, perhaps before this returns. False: absorbed, its members begin it anew in the next generation. The

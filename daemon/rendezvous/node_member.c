@@ -81,3 +81,22 @@ void node_synced(struct node *node, uint64_t member, const struct tag *tag) {
         receiver->tag = *tag;
         receiver->behind = false;
 }
+
+void node_wait(struct node *node, uint64_t now, bool wait) {
+        node->wait = wait;
+        now = node_wake(node, now);
+        if (!wait && node->said_wait)
+                report_send(node, now);
+}
+
+void node_end(struct node *node, uint64_t now, uint32_t cause) {
+        now = node_wake(node, now);
+        node->cause = cause;
+        report_send(node, now);
+}
+
+bool node_waits(struct node *node, uint64_t member) {
+        const struct message_member *found = report_find(node, member);
+
+        return found != NULL && found->waits;
+}

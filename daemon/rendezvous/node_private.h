@@ -51,6 +51,7 @@ void report_send(struct node *node, uint64_t now);
 /* The members named by the order belong to the generation, the others of this node do not. */
 void report_enter(struct node *node, const struct message *order);
 void report_refuse(struct node *node, const struct message *order);
+void report_note_places(struct node *node, const struct message *order);
 struct message_member *report_find(struct node *node, uint64_t member);
 struct message_member *report_add(struct node *node, const struct membership_request *request,
                                   const struct tag *tag);

@@ -31,6 +31,8 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
         message->device = node->config.device;
         message->origin = node->origin;
         message->running = node->phase == NODE_RUNNING && !node->held && !node->suspended;
+        message->wait = node->said_wait = node->wait;
+        message->cause = node->cause;
         /* Who leaves is not out before its members have heard how the open step ended: their tags are not
          * final. */
         message->world = node_is_in(node) || node->phase == NODE_LEAVING ? node->world : 0;
@@ -122,6 +124,19 @@ void report_refuse(struct node *node, const struct message *order) {
                                          .end = order->end,
                                          .refusal = &order->refusal });
         report_drop(node, member, report_cause_of(order->end));
+}
+
+void report_note_places(struct node *node, const struct message *order) {
+        const struct message_places *said = &order->places;
+
+        node->places = said->places;
+        for (uint32_t i = 0; i < node->n; i++) {
+                struct message_member *member = &node->member[i];
+
+                member->waits = false;
+                for (uint32_t k = 0; k < said->n_waiting; k++)
+                        member->waits |= said->waiting[k] == member->request.member;
+        }
 }
 
 struct message_member *report_add(struct node *node, const struct membership_request *request,

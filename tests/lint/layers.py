@@ -48,6 +48,8 @@ RESERVED = [
      "libevent is used by daemon/base/loop.c alone"),
     (re.compile(r"^pthread\.h$"), re.compile(r"^(daemon/backend/host|daemon/base/closer\.c$|client/)"),
      "the daemon's only threads are the workers of daemon/backend/host, and those of daemon/base/closer.c"),
+    (re.compile(r"^rendezvous/coordinator"), re.compile(r"^daemon/(rendezvous|core)/"),
+     "jobs meet their coordinators through rendezvous/hub.h alone"),
     (re.compile(r"^threads\.h$"), re.compile(r"^$"), "threads are POSIX threads"),
 ]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^">]+)[">]', re.M)

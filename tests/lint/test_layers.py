@@ -18,8 +18,9 @@ GOOD = {
     "daemon/backend/host/pool.c": '#include <pthread.h>\n#include "backend/backend.h"\n',
     "daemon/engine/engine.h": "",
     "daemon/rendezvous/coordinator.h": "",
+    "daemon/rendezvous/hub.h": "",
     "daemon/job/job.h": '#include "backend/backend.h"\n#include "engine/engine.h"\n'
-                          '#include "rendezvous/coordinator.h"\n',
+                          '#include "rendezvous/hub.h"\n',
     "daemon/session/session.h": '#include "job/job.h"\n#include "gradsync.pb-c.h"\n',
     "daemon/socket/listener.h": '#include "session/session.h"\n',
     "daemon/core/main.c": '#include "socket/listener.h"\n#include "backend/backend.h"\n',
@@ -59,6 +60,7 @@ def test_a_good_tree_passes(tmp_path):
      "daemon/rendezvous must not use daemon/session"),
     ("daemon/rendezvous/coordinator.c", '#include "backend/backend.h"\n',
      "daemon/rendezvous must not use daemon/backend"),
+    ("daemon/job/job.c", '#include "rendezvous/coordinator.h"\n', "through rendezvous/hub.h alone"),
     ("daemon/job/job.c", '#include "../session/session.h"\n', "daemon/job must not use daemon/session"),
     ("daemon/engine/engine.h", '#include "backend/backend.h"\n',
      "daemon/engine must not use daemon/backend"),

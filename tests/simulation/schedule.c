@@ -654,10 +654,10 @@ static void deliver(struct event *event) {
         switch (event->kind) {
         case EVENT_MESSAGE: net_deliver(event->a); break;
         case EVENT_TICK:
-                if (p->has_node)
+                if (p->has_node) { /* its daemon lets no generation begin just now */
+                        node_wait(&p->node, clock_of(p), rnd(16) == 0);
                         node_tick(&p->node, clock_of(p));
-                p->coordinator.hold =
-                        p->candidate && rnd(4) == 0; /* its daemon lets no generation begin just now */
+                }
                 if (p->candidate)
                         coordinator_tick(&p->coordinator, clock_of(p));
                 at(HEARTBEAT / 2, EVENT_TICK, event->proc, 0, 0, 0);

@@ -23,8 +23,8 @@
 static struct node node;
 static void *node_memory, *coordinator_memory;
 static struct coordinator coordinator;
-static struct message answer, command, refusals[8];
-static bool has_answer, has_order;
+static struct message answer, command, places, refusals[8];
+static bool has_answer, has_order, has_places;
 static unsigned n_refusals;
 static struct effects effects;
 static struct action acted[MAX_ACTED];
@@ -41,6 +41,9 @@ static inline void deliver_later(const struct message *message) {
         if (message->kind == ORDER_REFUSE) {
                 assert_true(n_refusals < 8);
                 into = &refusals[n_refusals++];
+        } else if (message->kind == ORDER_PLACES) {
+                into = &places;
+                has_places = true;
         } else if (message->kind < ANSWER_REPORT) {
                 into = &command;
                 has_order = true;
@@ -75,11 +78,14 @@ static inline void forget(void) {
 
 static inline void pump(void) {
         pull();
-        while (has_answer || has_order || n_refusals > 0) {
+        while (has_answer || has_order || has_places || n_refusals > 0) {
                 if (n_refusals > 0) {
                         struct message refusal = refusals[--n_refusals];
 
                         node_receive(&node, now, &refusal);
+                } else if (has_places) {
+                        has_places = false;
+                        node_receive(&node, now, &places);
                 } else if (has_order) {
                         has_order = false;
                         node_receive(&node, now, &command);
@@ -122,7 +128,7 @@ static inline void start(void) {
         config.room.memory = coordinator_memory;
         pull();
         now = NOW;
-        has_answer = has_order = false;
+        has_answer = has_order = has_places = false;
         n_refusals = n_acted = 0;
         node_init(&node, &own, now, &out);
         coordinator_init(&coordinator, &config, now, &out);

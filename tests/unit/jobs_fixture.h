@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/user.h"
+#include "coordinating.h"
 #include "fake_backend.h"
 #include "gradsync.pb-c.h"
 #include "job/plan/plan.h"
@@ -21,6 +22,7 @@
 struct fixture {
         struct loop *loop;
         struct users *accounts;
+        struct coordinating coordinating;
         struct fake_backend fake;
         struct jobs *jobs;
         struct list members; /* as a session keeps them */
@@ -144,6 +146,7 @@ static int setup(void **state) {
         users_new(limits, &f->accounts);
         config.loop = f->loop;
         config.accounts = f->accounts;
+        config.hub = coordinating_begin(&f->coordinating, f->loop, f->accounts);
         jobs_new(&config, &f->jobs);
         fake_backend_init(&f->fake, jobs_done, f->jobs);
         f->jobs->config.backend = f->jobs->config.staging = &f->fake.backend;
@@ -172,6 +175,7 @@ static int teardown(void **state) {
         for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
                 assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
         jobs_free(f->jobs);
+        coordinating_end(&f->coordinating);
         users_free(f->accounts);
         loop_free(f->loop);
         free(f);

@@ -165,7 +165,7 @@ static void the_whole_job_ends_after_a_verdict(void **state) {
         open_unit(TRACK_STEP);
         open_unit(TRACK_STEP + 1);
         node_full(&node, now, node.generation, TRACK_STEP + 1);
-        coordinator_end(&coordinator, now, JOB_END_ENDED, WIRE__CAUSE__SHUTDOWN);
+        node_end(&node, now, WIRE__CAUSE__SHUTDOWN);
         pump();
         assert_int_equal(latest(ACTION_INTERRUPTED)->end, JOB_END_ENDED);
         assert_int_equal(latest(ACTION_INTERRUPTED)->loss.cause, WIRE__CAUSE__SHUTDOWN);
@@ -185,33 +185,32 @@ static void the_whole_job_ends_after_a_verdict(void **state) {
 static void a_job_that_forms_ends_at_once(void **state) {
         start();
         join(request(1, 2, 2));
-        coordinator_end(&coordinator, now, JOB_END_ENDED, WIRE__CAUSE__SUPERSEDED);
+        node_end(&node, now, WIRE__CAUSE__SUPERSEDED);
         pump();
         assert_int_equal(latest(ACTION_ENDED)->end, JOB_END_ENDED);
         assert_int_equal(latest(ACTION_ENDED)->loss.cause, WIRE__CAUSE__SUPERSEDED);
 }
 
-static void nothing_is_made_while_the_caller_holds(void **state) {
+static void nothing_is_made_while_the_node_waits(void **state) {
         form(2, 1, 2);
-        coordinator.hold = true;
+        node_wait(&node, now, true);
         lose(1, WIRE__CAUSE__EXITED);
         assert_non_null(latest(ACTION_INTERRUPTED));
         now += 3 * SECOND;
         coordinator_tick(&coordinator, now);
         pump();
         assert_int_equal(node.phase, NODE_SETTLED);
-        coordinator.hold = false;
-        coordinator_tick(&coordinator, now);
+        node_wait(&node, now, false);
         pump();
         assert_int_equal(latest(ACTION_GENERATION)->world, 1);
 }
 
-static void nobody_is_turned_away_while_the_caller_holds(void **state) {
+static void nobody_is_turned_away_while_the_node_waits(void **state) {
         struct membership_request waits = request(1, 2, 2);
 
         start();
         waits.timeout = SECOND;
-        coordinator.hold = true;
+        node_wait(&node, now, true);
         join(waits);
         now += 2 * SECOND;
         coordinator_tick(&coordinator, now);
@@ -219,8 +218,7 @@ static void nobody_is_turned_away_while_the_caller_holds(void **state) {
         assert_null(latest(ACTION_REFUSED));
         join(request(2, 2, 2));
         assert_null(latest(ACTION_BUILD));
-        coordinator.hold = false;
-        coordinator_tick(&coordinator, now);
+        node_wait(&node, now, false);
         pump();
         assert_non_null(latest(ACTION_BUILD));
 }
@@ -285,8 +283,8 @@ int main(void) {
                 cmocka_unit_test(who_says_goodbye_is_let_go),
                 cmocka_unit_test(the_whole_job_ends_after_a_verdict),
                 cmocka_unit_test(a_job_that_forms_ends_at_once),
-                cmocka_unit_test(nothing_is_made_while_the_caller_holds),
-                cmocka_unit_test(nobody_is_turned_away_while_the_caller_holds),
+                cmocka_unit_test(nothing_is_made_while_the_node_waits),
+                cmocka_unit_test(nobody_is_turned_away_while_the_node_waits),
                 cmocka_unit_test(machines_move_between_two_calls),
         };
 

@@ -141,7 +141,7 @@ static struct message words;
 
 static void expect(uint32_t world, bool opened) {
         start();
-        coordinator.hold = true;
+        node_wait(&node, now, true);
         node_expect(&node, now);
         pump();
         assert_true(coordinator.collecting);
@@ -171,7 +171,8 @@ static void restore(void) {
 }
 
 static void let_go(void) {
-        coordinator.hold = false;
+        node_wait(&node, now, false);
+        pump();
         coordinator_tick(&coordinator, now);
         pump();
         build();
@@ -276,7 +277,7 @@ static void nobody_comes_back(void **state) {
         let_go();
         assert_int_equal(latest(ACTION_ENDED)->end, JOB_END_TOO_FEW);
         expect(2, false);
-        coordinator_end(&coordinator, now, JOB_END_ENDED, WIRE__CAUSE__SHUTDOWN);
+        node_end(&node, now, WIRE__CAUSE__SHUTDOWN);
         pump();
         assert_int_equal(latest(ACTION_ENDED)->end, JOB_END_ENDED);
         assert_int_equal(latest(ACTION_ENDED)->loss.cause, WIRE__CAUSE__SHUTDOWN);
@@ -330,7 +331,10 @@ static void move(uint64_t *next) {
                 node_differ(&node, now, node.generation, TRACK_OPERATION);
                 pump();
                 break;
-        case 5: coordinator.hold = !coordinator.hold; break;
+        case 5:
+                node_wait(&node, now, !node.wait);
+                pump();
+                break;
         case 6:
                 now += rnd(SECOND);
                 coordinator_tick(&coordinator, now);
@@ -355,7 +359,8 @@ static void whatever_happens_comes_to_an_end(void **state) {
                 form(2, 1, 3);
                 for (unsigned i = rnd(60); i > 0; i--)
                         move(&next);
-                coordinator.hold = false;
+                node_wait(&node, now, false);
+                pump();
                 for (unsigned i = 0; going; i++) {
                         assert_true(i < 100);
                         now += SECOND;

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/user.h"
+#include "coordinating.h"
 #include "fake_backend.h"
 #include "job/plan/plan.h"
 #include "partly_fixture.h"
@@ -40,6 +41,7 @@ struct wire { /* one fake connection */
 struct fixture {
         struct loop *loop;
         struct users *accounts;
+        struct coordinating coordinating;
         struct fake_backend fake;
         struct jobs *jobs;
         struct sessions *sessions;
@@ -159,6 +161,7 @@ static int setup(void **state) {
         users_new(limits, &f->accounts);
         jobs.loop = sessions.loop = f->loop;
         jobs.accounts = sessions.accounts = f->accounts;
+        jobs.hub = coordinating_begin(&f->coordinating, f->loop, f->accounts);
         jobs_new(&jobs, &f->jobs);
         fake_backend_init(&f->fake, jobs_done, f->jobs);
         f->fake.inline_results = true;
@@ -188,6 +191,7 @@ static int teardown(void **state) {
         }
         pass(f);
         jobs_free(f->jobs);
+        coordinating_end(&f->coordinating);
         sessions_free(f->sessions);
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_BYTES), 0);
         users_free(f->accounts);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Delivers what the job's node and its coordinator say to each other, and turns what they want done into
- * calls of the job: after the call into the machine that has led to it, in the order in which it arose.
+ * Delivers what the job's node and its coordinator say to each other, and turns what the node wants done into
+ * calls of the job: after the call into the node that has led to it, in the order in which it arose.
  */
 #include "job/machine/machine.h"
 
@@ -16,13 +16,15 @@
 #define NEVER (UINT64_C(1) << 60) /* in a time that is counted from now */
 #define FIRST_MEMBERS 4u          /* for which there is room from the beginning */
 
+/* What the coordinator makes of an answer before all has been said comes when the job settles. */
 static void deliver(struct job *job, const struct message *message) {
         if (message->kind < ANSWER_REPORT) {
                 node_receive(&job->machine.node, clock_now(), message);
                 return;
         }
-        coordinator_receive(&job->machine.coordinator, clock_now(), message);
-        loop_defer(job->table->config.loop, &job->settle);
+        if (message->wait)
+                loop_defer(job->table->config.loop, &job->settle);
+        hub_send(&job->machine.attachment, message);
 }
 
 static void note_refused(struct job *job, const struct action *action) {
@@ -49,6 +51,32 @@ static void carry_out(struct job *job, const struct action *action) {
                 job->table->act(job, action);
 }
 
+static void do_effect(const struct effect *effect) {
+        if (effect->message != NULL)
+                deliver(effect->owner, effect->message);
+        else
+                carry_out(effect->owner, effect->action);
+}
+
+static void machine_run(struct job *job) {
+        effects_drain(&job->table->effects, do_effect);
+}
+
+/* Comes in the middle of what the node has to say, or by itself: then the job has not settled since. */
+static void machine_receive(struct attachment *attachment, const struct message *message) {
+        struct job *job = list_entry(attachment, struct job, machine.attachment);
+        struct outlet outlet = { .effects = &job->table->effects, .owner = job };
+
+        effects_send(&outlet, message);
+        loop_defer(job->table->config.loop, &job->settle);
+        machine_run(job);
+}
+
+static void machine_release(struct machine *machine) {
+        free(machine->memory);
+        charge_release(&machine->charge);
+}
+
 /* Doubled, so that it is not asked for often. */
 static uint32_t machine_grow(uint32_t room, uint32_t wanted, uint32_t most) {
         while (room < wanted)
@@ -56,15 +84,14 @@ static uint32_t machine_grow(uint32_t room, uint32_t wanted, uint32_t most) {
         return room < most ? room : most;
 }
 
-static size_t machine_bytes(const struct coordinator_config *config) {
-        return node_bytes(&config->room) + coordinator_bytes(config) +
-               config->room.members * sizeof(struct member *);
+static size_t machine_bytes(const struct room *room) {
+        return node_bytes(room) + room->members * sizeof(struct member *);
 }
 
-/* For a node and a coordinator that are as large as this one. */
-static int machine_allocate(struct job *job, const struct coordinator_config *config, struct charge *charge,
-                            unsigned char **ret, struct refusal *refusal) {
-        size_t bytes = machine_bytes(config);
+/* For a node that is as large as that. */
+static int machine_allocate(struct job *job, const struct room *room, struct charge *charge, void **ret,
+                            struct refusal *refusal) {
+        size_t bytes = machine_bytes(room);
         int r = charge_take(charge, job->table->config.accounts, job->uid, ACCOUNT_BYTES, bytes, refusal);
 
         if (r != 0)
@@ -76,83 +103,76 @@ static int machine_allocate(struct job *job, const struct coordinator_config *co
 }
 
 int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal) {
-        static const struct machine_times times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER };
+        struct hub_job which = { .uid = job->uid, .name = job->name, .incarnation = incarnation };
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
-        struct room room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1, .nodes = 1 };
-        struct node_config node = { .candidates = 1,
-                                    .instance = 1,
-                                    .name = job->name,
-                                    .n_lanes = job->table->config.engine != NULL ? LIMIT_LANES : 1,
-                                    .window = COMM_WINDOW,
-                                    .incarnation = incarnation,
-                                    .times = times,
-                                    .room = room };
-        struct coordinator_config coordinator = { .candidates = 1,
-                                                  .nonce = 1,
-                                                  .incarnation = incarnation,
-                                                  .alone = true,
-                                                  .name = job->name,
-                                                  .times = times,
-                                                  .room = room };
+        struct node_config config = {
+                .candidates = 1,
+                .instance = 1,
+                .name = job->name,
+                .n_lanes = job->table->config.engine != NULL ? LIMIT_LANES : 1,
+                .window = COMM_WINDOW,
+                .incarnation = incarnation,
+                .times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER },
+                .room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1, .nodes = HUB_NODES },
+        };
         struct machine *machine = &job->machine;
-        uint64_t now = clock_now();
         int r;
 
-        r = machine_allocate(job, &coordinator, &machine->charge, &machine->memory, refusal);
+        r = machine_allocate(job, &config.room, &machine->charge, &machine->memory, refusal);
         if (r != 0)
                 return r;
-        node.room.memory = machine->memory;
-        coordinator.room.memory = machine->memory + node_bytes(&room);
-        node_init(&machine->node, &node, now, &outlet);
-        coordinator_init(&machine->coordinator, &coordinator, now, &outlet);
-        job->local = (void *)(machine->memory + node_bytes(&room) + coordinator_bytes(&coordinator));
-        machine->coordinator.hold = true;
+        machine->attachment.receive = machine_receive;
+        r = hub_attach(job->table->config.hub, &machine->attachment, &which, refusal);
+        if (r != 0) {
+                machine_release(machine);
+                return r;
+        }
+        config.address = machine->attachment.address;
+        config.room.memory = machine->memory;
+        node_init(&machine->node, &config, clock_now(), &outlet);
+        node_wait(&machine->node, clock_now(), true);
+        job->local = (void *)((unsigned char *)machine->memory + node_bytes(&config.room));
         return 0;
 }
 
 void machine_deinit(struct machine *machine) {
-        free(machine->memory);
-        charge_release(&machine->charge);
+        hub_detach(&machine->attachment);
+        machine_release(machine);
+}
+
+static void machine_move(struct job *job, const struct room *room, struct charge charge) {
+        struct machine *machine = &job->machine;
+        struct member **local = (void *)((unsigned char *)room->memory + node_bytes(room));
+
+        node_move(&machine->node, room);
+        memcpy(local, job->local, job->n_local * sizeof(*local));
+        job->local = local;
+        machine_release(machine);
+        machine->memory = room->memory;
+        machine->charge = charge;
 }
 
 int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct refusal *refusal) {
         struct machine *machine = &job->machine;
-        struct coordinator_config config = machine->coordinator.config;
-        struct room *room = &config.room;
+        struct room room = machine->node.config.room;
         struct charge charge = { 0 };
-        struct member **local;
-        unsigned char *memory;
-        int r;
+        bool grows = members > room.members || tracks > room.tracks;
+        int r = 0;
 
-        if (members <= room->members && tracks <= room->tracks)
-                return 0;
-        room->members = machine_grow(room->members, members, LIMIT_SEATS);
-        room->tracks = machine_grow(room->tracks, tracks, LIMIT_TRACKS);
-        r = machine_allocate(job, &config, &charge, &memory, refusal);
+        room.members = machine_grow(room.members, members, LIMIT_SEATS);
+        room.tracks = machine_grow(room.tracks, tracks, LIMIT_TRACKS);
+        if (grows)
+                r = machine_allocate(job, &room, &charge, &room.memory, refusal);
         if (r != 0)
                 return r;
-        room->memory = memory;
-        node_move(&machine->node, room);
-        room->memory = memory + node_bytes(room);
-        coordinator_move(&machine->coordinator, room);
-        local = (void *)(memory + node_bytes(room) + coordinator_bytes(&config));
-        memcpy(local, job->local, job->n_local * sizeof(*local));
-        job->local = local;
-        machine_deinit(machine);
-        machine->memory = memory;
-        machine->charge = charge;
-        return 0;
-}
-
-static void do_effect(const struct effect *effect) {
-        if (effect->message != NULL)
-                deliver(effect->owner, effect->message);
-        else
-                carry_out(effect->owner, effect->action);
-}
-
-static void machine_run(struct job *job) {
-        effects_drain(&job->table->effects, do_effect);
+        r = hub_reserve(&machine->attachment, members, tracks, refusal);
+        if (grows && r == 0)
+                machine_move(job, &room, charge);
+        else if (grows) {
+                free(room.memory);
+                charge_release(&charge);
+        }
+        return r;
 }
 
 /* Room for those on their way back, and for `n` newcomers. */
@@ -170,8 +190,7 @@ static int machine_ask(struct job *job, const struct membership_request *request
                        struct refusal *refusal) {
         struct machine *machine = &job->machine;
         struct refusal why;
-        const struct membership *m = &machine->coordinator.membership;
-        uint32_t n = m->n + m->n_waiting > machine->node.n ? m->n + m->n_waiting : machine->node.n;
+        uint32_t n = machine->node.n;
         int r = membership_check(job->name, request, refusal);
 
         if (r == 0 && machine->node.origin == ORIGIN_AWAITED)
@@ -207,21 +226,16 @@ void machine_gone(struct job *job, uint64_t member, uint32_t cause) {
 }
 
 void machine_end(struct job *job, uint32_t cause) {
-        coordinator_end(&job->machine.coordinator, clock_now(), JOB_END_ENDED, cause);
+        node_end(&job->machine.node, clock_now(), cause);
         machine_run(job);
 }
 
 void machine_settle(struct job *job, bool wait) {
-        struct coordinator *coordinator = &job->machine.coordinator;
+        struct node *node = &job->machine.node;
 
-        coordinator->hold = wait;
-        coordinator_tick(coordinator, clock_now());
+        node_wait(node, clock_now(), wait);
         machine_run(job);
-        coordinator->hold = true;
-}
-
-uint64_t machine_deadline(const struct job *job) {
-        return coordinator_deadline(&job->machine.coordinator);
+        node_wait(node, clock_now(), true);
 }
 
 bool machine_is_alone(const struct job *job) {
@@ -356,27 +370,24 @@ void machine_quiet(struct job *job, uint32_t track) {
 }
 
 int machine_expect(struct job *job, uint32_t world, struct refusal *refusal) {
-        struct machine *machine = &job->machine;
-        struct node_config node = machine->node.config;
-        struct coordinator_config coordinator = machine->coordinator.config;
+        struct node *node = &job->machine.node;
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
         struct membership_request waiting[LIMIT_SEATS];
-        uint32_t n = machine->node.n;
+        uint32_t n = node->n;
         uint64_t now = clock_now();
         int r = machine_reserve_for_all(job, world, n, refusal);
+        struct node_config config = node->config;
 
         if (r != 0)
                 return r;
         for (uint32_t i = 0; i < n; i++)
-                waiting[i] = machine->node.member[i].request;
-        node.room = machine->node.config.room;
-        coordinator.room = machine->coordinator.config.room;
-        node_init(&machine->node, &node, now, &outlet);
-        coordinator_init(&machine->coordinator, &coordinator, now, &outlet);
-        machine->coordinator.hold = true;
-        node_expect(&machine->node, now);
+                waiting[i] = node->member[i].request;
+        hub_renew(&job->machine.attachment);
+        node_init(node, &config, now, &outlet);
+        node_wait(node, now, true);
+        node_expect(node, now);
         for (uint32_t i = 0; i < n; i++)
-                node_join(&machine->node, now, &waiting[i], &(struct tag){ 0 });
+                node_join(node, now, &waiting[i], &(struct tag){ 0 });
         machine_run(job);
         return 0;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The membership machine of a job, run by this daemon: its node, and beside it the coordinator, because all
- * members of the job are here. What one says the other hears at once, nothing is lost or late, so none of the
- * machine's own times plays a part; only members' waits do.
+ * The membership machine of a job: this daemon's node, and the hub at which it meets the job's
+ * coordinator. Today that is in the same process: what one says the other hears at once, nothing is lost or
+ * late, so none of the machine's own times plays a part; only members' waits do.
  *
  * Calls from the job layer go in, and come back as calls of private.h, one after the other, before the call
  * ends. Those may call the machine again: what comes of that is carried out after what is left, by the outer
- * call. Generations are made in machine_settle() only.
+ * call. As long as its members call, the node asks the coordinator to wait: generations are made when the job
+ * settles, or when the coordinator's own time has come.
  */
 #pragma once
 
@@ -14,15 +15,15 @@
 #include <stdint.h>
 
 #include "base/account.h"
-#include "rendezvous/coordinator.h"
+#include "rendezvous/hub.h"
 #include "rendezvous/node.h"
 
 struct job;
 
 struct machine {
-        struct coordinator coordinator;
         struct node node;
-        unsigned char *memory;   /* of both, and behind it job->local[] */
+        struct attachment attachment;
+        void *memory;            /* of the node, and after it job->local[] */
         struct charge charge;    /* the memory, to the job's uid */
         uint64_t joining;        /* member whose join is being asked for; 0: none */
         struct refusal *refusal; /* where the answer to it goes */
@@ -36,9 +37,9 @@ void machine_deinit(struct machine *machine);
  * *refusal, or -ENOMEM. */
 int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct refusal *refusal);
 
-/* As the coordinator has it. Where it is about a generation that is over, the job's own fields are behind. */
-static inline const struct membership *machine_membership(const struct machine *machine) {
-        return &machine->coordinator.membership;
+/* As the coordinator has said. */
+static inline const struct places *machine_places(const struct machine *machine) {
+        return &machine->node.places;
 }
 
 /* 0, or a code with *refusal. */
@@ -47,10 +48,9 @@ int machine_join(struct job *job, const struct membership_request *request, stru
 void machine_gone(struct job *job, uint64_t member, uint32_t cause);
 /* The whole generation ends, and there will be no other. */
 void machine_end(struct job *job, uint32_t cause);
-/* Lets time pass, and makes the next generation, unless somebody has to be awaited. Call when
- * machine_deadline() has come. */
+/* Everything has been said that was to be said together: what is to come of it may come now, unless somebody
+ * has to be awaited. */
 void machine_settle(struct job *job, bool wait);
-uint64_t machine_deadline(const struct job *job);
 
 /* Steps and operations. On several nodes so many payloads are offered. False: the generation is over, it
  * begins anew in the next one. */

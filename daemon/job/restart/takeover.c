@@ -131,9 +131,8 @@ bool takeover_is_back(const struct job *job, uint32_t rank) {
 }
 
 bool takeover_is_vacant(const struct job *job, uint32_t rank) {
-        const struct membership *m = machine_membership(&job->machine);
-
-        return takeover_is_awaiting(job) ? !takeover_is_back(job, rank) : rank < m->n && m->member[rank].lost;
+        return takeover_is_awaiting(job) ? !takeover_is_back(job, rank)
+                                         : places_has(machine_places(&job->machine), rank);
 }
 
 /* Members that are here and have not told all; those who are gone again are nobody's concern. */

@@ -18,50 +18,18 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) 
         return n;
 }
 
-/* The ranks that nobody holds, as far as they are known: members that asked for none are taken to get the
- * lowest free ones. */
-static unsigned join_waits(struct job *job, struct job_wait *waits, unsigned max) {
-        const struct membership *m = machine_membership(&job->machine);
-        bool taken[LIMIT_LOCAL] = { false };
-        uint32_t unasked = 0;
+/* The ranks that nobody has, of so many. */
+static unsigned join_waits(const struct job *job, uint32_t world, uint64_t since, struct job_wait *waits,
+                           unsigned max) {
         unsigned n = 0;
 
-        if (list_empty(&job->members))
-                return 0;
-        for (uint32_t i = 0; i < m->n; i++)
-                if (m->member[i].request.has_rank)
-                        taken[m->member[i].request.rank] = true;
-                else
-                        unasked++;
-        unasked += m->n_waiting;
-        for (uint32_t rank = 0; rank < m->max_world && n < max; rank++) {
-                if (taken[rank])
-                        continue;
-                if (unasked > 0)
-                        unasked--;
-                else
-                        waits[n++] = (struct job_wait){
-                                .kind = WAIT_JOIN,
-                                .rank = rank,
-                                .process_state = "",
-                                .parameter = "",
-                                .since = list_entry(job->members.next, struct member, link)->joined
-                        };
-        }
-        return n;
-}
-
-/* The places that are kept. */
-static unsigned replace_waits(const struct job *job, struct job_wait *waits, unsigned max) {
-        unsigned n = 0;
-
-        for (uint32_t rank = 0; rank < job->world && n < max; rank++)
+        for (uint32_t rank = 0; rank < world && n < max; rank++)
                 if (takeover_is_vacant(job, rank))
                         waits[n++] = (struct job_wait){ .kind = WAIT_JOIN,
                                                         .rank = rank,
                                                         .process_state = "",
                                                         .parameter = "",
-                                                        .since = job->interrupted };
+                                                        .since = since };
         return n;
 }
 
@@ -69,10 +37,11 @@ unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max) {
         struct plan *plan;
         unsigned n = 0;
 
-        if (job->state == JOB_FORMING)
-                return join_waits(job, waits, max);
+        if (job->state == JOB_FORMING && !list_empty(&job->members))
+                return join_waits(job, job->max_world,
+                                  list_entry(job->members.next, struct member, link)->joined, waits, max);
         if (job->state == JOB_REPLACING)
-                return replace_waits(job, waits, max);
+                return join_waits(job, job->world, job->interrupted, waits, max);
         if (job->state != JOB_RUNNING)
                 return 0;
         list_for_each(plan, &job->plans, link)

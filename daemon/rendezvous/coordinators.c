@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Coordinators by job, and the messages between them and the nodes in this process. */
+#include "rendezvous/coordinators.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradsync.pb-c.h"
+#include "rendezvous/coordinator.h"
+
+#define NEVER (UINT64_C(1) << 60) /* in a time that is counted from now */
+#define FIRST_MEMBERS 4u          /* for which there is room from the beginning */
+#define AGAIN 100000u             /* us: what is overdue and waits for something else is looked at so often */
+
+struct coordination {
+        struct list link; /* the table's */
+        struct coordinators *table;
+        struct list nodes; /* their attachments */
+        uid_t uid;
+        uint64_t incarnation;
+        uint64_t due, ticked;
+        struct charge self, charge; /* this struct; the coordinator's memory: */
+        void *memory;
+        struct coordinator coordinator;
+        char name[];
+};
+
+struct coordinators {
+        struct hub hub;
+        struct coordinators_config config;
+        struct list list;
+        struct effects effects; /* of all coordinators */
+        uint64_t due;
+};
+
+static struct coordinators *table_of(struct hub *hub) {
+        return list_entry(hub, struct coordinators, hub);
+}
+
+/* Nothing is lost or late here, so none of the machine's own times plays a part; only members' waits do. */
+static const struct machine_times times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER };
+
+static void coordination_deliver(const struct effect *effect) {
+        struct coordination *coordination = effect->owner;
+        struct attachment *attachment;
+
+        list_for_each(attachment, &coordination->nodes, link)
+                if (attachment->address == effect->message->to) {
+                        attachment->receive(attachment, effect->message);
+                        return;
+                }
+}
+
+static void coordinators_set_due(struct coordinators *table) {
+        struct coordination *coordination;
+        uint64_t soonest = UINT64_MAX;
+
+        list_for_each(coordination, &table->list, link)
+                if (coordination->due < soonest)
+                        soonest = coordination->due;
+        if (soonest == table->due)
+                return;
+        table->due = soonest;
+        table->config.due(table->config.data, soonest);
+}
+
+/* After each call of the coordinator. */
+static void coordination_run(struct coordination *coordination) {
+        uint64_t soonest = coordination->ticked + AGAIN, due;
+
+        due = coordinator_deadline(&coordination->coordinator);
+        coordination->due = due > soonest ? due : soonest;
+        effects_drain(&coordination->table->effects, coordination_deliver);
+        coordinators_set_due(coordination->table);
+}
+
+static int coordination_allocate(struct coordination *coordination, const struct coordinator_config *config,
+                                 void **ret, struct charge *charge, struct refusal *refusal) {
+        size_t bytes = coordinator_bytes(config);
+        int r = charge_take(charge, coordination->table->config.accounts, coordination->uid, ACCOUNT_BYTES,
+                            bytes, refusal);
+
+        if (r != 0)
+                return r;
+        *ret = malloc(bytes);
+        if (*ret == NULL)
+                charge_release(charge);
+        return *ret != NULL ? 0 : -ENOMEM;
+}
+
+static void coordination_begin(struct coordination *coordination, const struct coordinator_config *config) {
+        struct coordinators *table = coordination->table;
+        struct outlet outlet = { .effects = &table->effects, .owner = coordination };
+
+        coordinator_init(&coordination->coordinator, config, table->config.clock(), &outlet);
+}
+
+static int coordination_new(struct coordinators *table, const struct hub_job *job, struct coordination **ret,
+                            struct refusal *refusal) {
+        size_t size = sizeof(struct coordination) + strlen(job->name) + 1;
+        struct coordination *coordination = calloc(1, size);
+        struct coordinator_config config = {
+                .candidates = 1,
+                .nonce = 1,
+                .incarnation = job->incarnation,
+                .alone = true,
+                .times = times,
+                .room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1, .nodes = 1 }
+        };
+        int r;
+
+        if (coordination == NULL)
+                return -ENOMEM;
+        coordination->table = table;
+        coordination->uid = job->uid;
+        coordination->incarnation = job->incarnation;
+        coordination->due = UINT64_MAX;
+        config.name = strcpy(coordination->name, job->name);
+        list_init(&coordination->nodes);
+        r = charge_take(&coordination->self, table->config.accounts, job->uid, ACCOUNT_BYTES, size, refusal);
+        if (r == 0)
+                r = coordination_allocate(coordination, &config, &coordination->memory, &coordination->charge,
+                                          refusal);
+        if (r != 0) {
+                charge_release(&coordination->self);
+                free(coordination);
+                return r;
+        }
+        config.room.memory = coordination->memory;
+        coordination_begin(coordination, &config);
+        list_append(&table->list, &coordination->link);
+        *ret = coordination;
+        return 0;
+}
+
+static void coordination_free(struct coordination *coordination) {
+        assert(list_empty(&coordination->nodes) && !coordination->table->effects.draining);
+        list_remove(&coordination->link);
+        free(coordination->memory);
+        charge_release(&coordination->charge);
+        charge_release(&coordination->self);
+        free(coordination);
+}
+
+/* Doubled, so that it is not asked for often. */
+static uint32_t room_for(uint32_t room, uint32_t wanted, uint32_t most) {
+        while (room < wanted)
+                room *= 2;
+        return room < most ? room : most;
+}
+
+static int coordination_grow(struct coordination *coordination, uint32_t members, uint32_t tracks,
+                             uint32_t nodes, struct refusal *refusal) {
+        struct coordinator_config config = coordination->coordinator.config;
+        struct room *room = &config.room;
+        struct charge charge = { 0 };
+        int r;
+
+        if (members <= room->members && tracks <= room->tracks && nodes <= room->nodes)
+                return 0;
+        room->members = room_for(room->members, members, LIMIT_SEATS);
+        room->tracks = room_for(room->tracks, tracks, LIMIT_TRACKS);
+        room->nodes = room_for(room->nodes, nodes, HUB_NODES);
+        r = coordination_allocate(coordination, &config, &room->memory, &charge, refusal);
+        if (r != 0)
+                return r;
+        coordinator_move(&coordination->coordinator, room);
+        free(coordination->memory);
+        charge_release(&coordination->charge);
+        coordination->memory = room->memory;
+        coordination->charge = charge;
+        return 0;
+}
+
+/* One that is at its end belongs to nodes whose members have not left yet. */
+static struct coordination *coordinators_find(struct coordinators *table, const struct hub_job *job) {
+        struct coordination *coordination;
+
+        list_for_each(coordination, &table->list, link)
+                if (coordination->uid == job->uid && coordination->incarnation == job->incarnation &&
+                    strcmp(coordination->name, job->name) == 0 &&
+                    !coordinator_is_over(&coordination->coordinator))
+                        return coordination;
+        return NULL;
+}
+
+/* The lowest free one; nodes are in the order of their addresses. */
+static struct list *coordination_find_address(struct coordination *coordination, uint32_t *ret) {
+        struct attachment *attachment;
+
+        *ret = 0;
+        list_for_each(attachment, &coordination->nodes, link) {
+                if (attachment->address > *ret)
+                        return &attachment->link;
+                *ret = attachment->address + 1;
+        }
+        return &coordination->nodes;
+}
+
+static int coordinators_attach(struct hub *hub, struct attachment *attachment, const struct hub_job *job,
+                               struct refusal *refusal) {
+        struct coordinators *table = table_of(hub);
+        struct coordination *coordination = coordinators_find(table, job);
+        struct list *at;
+        int r = coordination == NULL ? coordination_new(table, job, &coordination, refusal) : 0;
+
+        if (r != 0)
+                return r;
+        at = coordination_find_address(coordination, &attachment->address);
+        if (attachment->address >= HUB_NODES)
+                return refuse(refusal, WIRE__CODE__JOB_FULL, "job '%s' is on %u nodes: no more can",
+                              job->name, HUB_NODES);
+        r = coordination_grow(coordination, 0, 0, attachment->address + 1, refusal);
+        if (r != 0)
+                return r;
+        attachment->hub = hub;
+        attachment->coordination = coordination;
+        list_insert(at, &attachment->link);
+        return 0;
+}
+
+static int coordinators_reserve(struct attachment *attachment, uint32_t members, uint32_t tracks,
+                                struct refusal *refusal) {
+        struct coordination *coordination = attachment->coordination;
+
+        return coordination_grow(coordination,
+                                 coordinator_members(&coordination->coordinator, attachment->address,
+                                                     members),
+                                 tracks, 0, refusal);
+}
+
+/* A coordinator that knows nobody else begins anew as well. */
+static void coordinators_renew(struct attachment *attachment) {
+        struct coordination *coordination = attachment->coordination;
+        const struct coordinator_config config = coordination->coordinator.config;
+
+        if (coordination->nodes.next == coordination->nodes.prev)
+                coordination_begin(coordination, &config);
+        else
+                coordinator_lose(&coordination->coordinator, coordination->table->config.clock(),
+                                 attachment->address);
+        coordination_run(coordination);
+}
+
+static void coordinators_send(struct attachment *attachment, const struct message *message) {
+        struct coordination *coordination = attachment->coordination;
+
+        coordinator_receive(&coordination->coordinator, coordination->table->config.clock(), message);
+        coordination_run(coordination);
+}
+
+static void coordinators_detach(struct attachment *attachment) {
+        struct coordination *coordination = attachment->coordination;
+        struct coordinators *table = coordination->table;
+
+        list_remove(&attachment->link);
+        if (list_empty(&coordination->nodes)) {
+                coordination_free(coordination);
+                coordinators_set_due(table);
+                return;
+        }
+        coordinator_lose(&coordination->coordinator, table->config.clock(), attachment->address);
+        coordination_run(coordination);
+}
+
+static const struct hub_ops coordinators_ops = {
+        .attach = coordinators_attach,
+        .reserve = coordinators_reserve,
+        .renew = coordinators_renew,
+        .send = coordinators_send,
+        .detach = coordinators_detach,
+};
+
+int coordinators_new(const struct coordinators_config *config, struct coordinators **ret) {
+        struct coordinators *table = calloc(1, sizeof(*table));
+
+        if (table == NULL)
+                return -ENOMEM;
+        table->hub.ops = &coordinators_ops;
+        table->config = *config;
+        table->due = UINT64_MAX;
+        list_init(&table->list);
+        if (effects_init(&table->effects, EFFECTS_ROOM) < 0) {
+                free(table);
+                return -ENOMEM;
+        }
+        *ret = table;
+        return 0;
+}
+
+struct coordinators *coordinators_free(struct coordinators *table) {
+        if (table == NULL)
+                return NULL;
+        assert(list_empty(&table->list));
+        effects_deinit(&table->effects);
+        free(table);
+        return NULL;
+}
+
+struct hub *coordinators_hub(struct coordinators *table) {
+        return &table->hub;
+}
+
+void coordinators_tick(struct coordinators *table) {
+        uint64_t now = table->config.clock();
+        struct coordination *coordination;
+
+        table->due = UINT64_MAX;
+        list_for_each(coordination, &table->list, link) {
+                if (coordination->due > now)
+                        continue;
+                coordination->ticked = now;
+                coordinator_tick(&coordination->coordinator, now);
+                coordination_run(coordination);
+        }
+        coordinators_set_due(table);
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of coordinators, and nodes that meet in it: who is coordinated together, what is charged to whom,
+ * and when a coordinator comes and goes. Time stands still unless a test moves it.
+ */
+#include "unit.h"
+
+#include <stdlib.h>
+
+#include "base/list.h"
+#include "base/user.h"
+#include "gradsync.pb-c.h"
+#include "rendezvous/coordinators.h"
+#include "rendezvous/node.h"
+
+#define NEVER (UINT64_C(1) << 60)
+#define SECOND 1000000u
+#define NODES 3u
+
+struct daemon { /* the part of one that drives a node */
+        struct attachment attachment;
+        struct effects effects;
+        struct node node;
+        void *memory;
+        unsigned entered, interrupted, refused;
+        struct refusal refusal;
+        uint32_t world;
+        uint64_t incarnation;
+        bool attached;
+};
+
+static struct users *accounts;
+static struct coordinators *table;
+static struct daemon daemons[NODES];
+static uint64_t now, due;
+
+static uint64_t clock_stands(void) {
+        return now;
+}
+
+static void note_due(void *data, uint64_t when) {
+        due = when;
+}
+
+static void do_effect(const struct effect *effect) {
+        struct daemon *d = effect->owner;
+
+        if (effect->message != NULL) {
+                if (effect->message->kind < ANSWER_REPORT)
+                        node_receive(&d->node, now, effect->message);
+                else
+                        hub_send(&d->attachment, effect->message);
+                return;
+        }
+        switch (effect->action->kind) {
+        case ACTION_BUILD: node_built(&d->node, now, effect->action->comm, (struct nodeset){ 0 }); break;
+        case ACTION_ABORT: node_aborted(&d->node, now, effect->action->comm); break;
+        case ACTION_ENTERED:
+                d->entered++;
+                d->world = effect->action->world;
+                break;
+        case ACTION_INTERRUPTED: d->interrupted++; break;
+        case ACTION_REFUSED:
+                d->refused++;
+                d->refusal = *effect->action->refusal;
+                break;
+        default: break;
+        }
+}
+
+static void daemon_receive(struct attachment *attachment, const struct message *message) {
+        struct daemon *d = list_entry(attachment, struct daemon, attachment);
+        struct outlet outlet = { .effects = &d->effects, .owner = d };
+
+        effects_send(&outlet, message);
+        effects_drain(&d->effects, do_effect);
+}
+
+static int attach(struct daemon *d, uid_t uid, const char *name, uint64_t incarnation) {
+        struct hub_job job = { .uid = uid, .name = name, .incarnation = incarnation };
+        struct room room = { .memory = d->memory, .members = 8, .tracks = 2, .nodes = HUB_NODES };
+        struct outlet outlet = { .effects = &d->effects, .owner = d };
+        struct node_config config = { .candidates = 1,
+                                      .instance = 1,
+                                      .name = "j",
+                                      .n_lanes = 1,
+                                      .window = 1,
+                                      .times = { NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER },
+                                      .room = room };
+        int r;
+
+        d->attachment.receive = daemon_receive;
+        r = hub_attach(coordinators_hub(table), &d->attachment, &job, &d->refusal);
+        if (r != 0)
+                return r;
+        d->attached = true;
+        d->incarnation = incarnation;
+        config.address = d->attachment.address;
+        node_init(&d->node, &config, now, &outlet);
+        return 0;
+}
+
+static void detach(struct daemon *d) {
+        d->attached = false;
+        hub_detach(&d->attachment);
+}
+
+static void join(struct daemon *d, uint64_t member, uint32_t least, uint32_t most) {
+        struct membership_request request = { .member = member,
+                                              .min_world = least,
+                                              .max_world = most,
+                                              .incarnation = d->incarnation,
+                                              .adapts = true,
+                                              .grace = SECOND,
+                                              .last_call = SECOND,
+                                              .timeout = 3 * SECOND };
+
+        assert_int_equal(hub_reserve(&d->attachment, d->node.n + 1, 0, &d->refusal), 0);
+        node_join(&d->node, now, &request, &(struct tag){ 0 });
+        effects_drain(&d->effects, do_effect);
+}
+
+static uint64_t used(uid_t uid) {
+        return accounts_used(accounts, uid, ACCOUNT_BYTES);
+}
+
+static void limit(uint64_t bytes) {
+        const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, bytes, 100 };
+
+        accounts_set_limits(accounts, limits);
+}
+
+static int setup(void **state) {
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
+        struct coordinators_config config = { .clock = clock_stands, .due = note_due };
+        struct room room = { .members = 8, .tracks = 2, .nodes = HUB_NODES };
+
+        now = UINT64_C(1) << 40;
+        due = UINT64_MAX;
+        assert_int_equal(users_new(limits, &accounts), 0);
+        config.accounts = accounts;
+        assert_int_equal(coordinators_new(&config, &table), 0);
+        for (unsigned i = 0; i < NODES; i++) {
+                daemons[i] = (struct daemon){ .memory = malloc(node_bytes(&room)) };
+                assert_int_equal(effects_init(&daemons[i].effects, EFFECTS_ROOM), 0);
+        }
+        return 0;
+}
+
+static int teardown(void **state) {
+        for (unsigned i = 0; i < NODES; i++) {
+                if (daemons[i].attached)
+                        detach(&daemons[i]);
+                effects_deinit(&daemons[i].effects);
+                free(daemons[i].memory);
+        }
+        assert_int_equal(accounts_total(accounts, ACCOUNT_BYTES), 0);
+        coordinators_free(table);
+        users_free(accounts);
+        return 0;
+}
+
+static void nodes_of_one_job_form_it_together(void **state) {
+        for (unsigned i = 0; i < NODES; i++) {
+                assert_int_equal(attach(&daemons[i], 1000, "j", 7), 0);
+                assert_int_equal(daemons[i].attachment.address, i);
+        }
+        for (unsigned i = 0; i < NODES; i++) {
+                assert_int_equal(daemons[0].entered, 0);
+                join(&daemons[i], i + 1, 3, 3);
+        }
+        for (unsigned i = 0; i < NODES; i++) {
+                assert_int_equal(daemons[i].entered, 1);
+                assert_int_equal(daemons[i].world, 3);
+                assert_int_equal(daemons[i].node.member[0].rank, i);
+                for (unsigned other = 0; other < NODES; other++)
+                        assert_true(nodeset_has(daemons[i].node.set, other));
+        }
+}
+
+static void other_users_names_and_incarnations_are_other_jobs(void **state) {
+        uint64_t one;
+
+        assert_int_equal(attach(&daemons[0], 1000, "j", 7), 0);
+        one = used(1000);
+        assert_true(one > 0);
+        assert_int_equal(attach(&daemons[1], 1001, "j", 7), 0);
+        assert_int_equal(daemons[1].attachment.address, 0);
+        assert_int_equal(used(1001), one);
+        assert_int_equal(attach(&daemons[2], 1000, "j", 8), 0);
+        assert_int_equal(daemons[2].attachment.address, 0);
+        assert_int_equal(used(1000), 2 * one);
+        detach(&daemons[1]);
+        assert_int_equal(used(1001), 0);
+        assert_int_equal(attach(&daemons[1], 1000, "k", 7), 0);
+        assert_int_equal(daemons[1].attachment.address, 0);
+        join(&daemons[0], 1, 2, 2);
+        join(&daemons[1], 2, 2, 2);
+        join(&daemons[2], 3, 2, 2);
+        for (unsigned i = 0; i < NODES; i++)
+                assert_int_equal(daemons[i].entered, 0);
+}
+
+static void a_node_that_detaches_is_lost_to_the_others(void **state) {
+        for (unsigned i = 0; i < NODES; i++)
+                assert_int_equal(attach(&daemons[i], 1000, "j", 7), 0);
+        for (unsigned i = 0; i < NODES; i++)
+                join(&daemons[i], i + 1, 1, 3);
+        detach(&daemons[1]);
+        assert_int_equal(daemons[0].interrupted, 1);
+        assert_int_equal(daemons[2].interrupted, 1);
+        assert_int_equal(daemons[0].entered, 1); /* the place is kept */
+        assert_true(places_has(&daemons[0].node.places, 1));
+        assert_false(places_has(&daemons[0].node.places, 0));
+        assert_int_equal(daemons[0].node.places.grace, SECOND);
+        assert_int_equal(due, now + SECOND);
+        now = due;
+        coordinators_tick(table);
+        assert_int_equal(daemons[0].entered, 2);
+        assert_int_equal(daemons[0].world, 2);
+        assert_int_equal(daemons[2].entered, 2);
+        assert_int_equal(attach(&daemons[1], 1000, "j", 7), 0); /* comes again, and grows the world */
+        assert_int_equal(daemons[1].attachment.address, 1);
+        join(&daemons[1], 4, 1, 3);
+        assert_int_equal(daemons[1].world, 3);
+        assert_int_equal(daemons[0].entered, 3);
+}
+
+static void the_coordinators_own_time_ends_waits(void **state) {
+        assert_int_equal(attach(&daemons[0], 1000, "j", 7), 0);
+        assert_int_equal(due > now + 3600u * SECOND, 1);
+        join(&daemons[0], 1, 2, 2);
+        assert_int_equal(due, now + 3 * SECOND);
+        assert_true(places_has(&daemons[0].node.places, 1));
+        now = due - 1;
+        coordinators_tick(table);
+        assert_int_equal(daemons[0].refused, 0);
+        now++;
+        coordinators_tick(table);
+        assert_int_equal(daemons[0].refused, 1);
+        assert_int_equal(daemons[0].refusal.code, WIRE__CODE__TIMEOUT);
+        detach(&daemons[0]);
+        assert_int_equal(due, UINT64_MAX);
+}
+
+/* A node that waits puts it off, however late it is. */
+static void nobodys_wait_ends_while_a_node_waits(void **state) {
+        assert_int_equal(attach(&daemons[0], 1000, "j", 7), 0);
+        node_wait(&daemons[0].node, now, true);
+        join(&daemons[0], 1, 2, 2);
+        assert_true(due > now + 3600u * SECOND);
+        now += 4 * SECOND;
+        coordinators_tick(table);
+        assert_int_equal(daemons[0].refused, 0);
+        node_wait(&daemons[0].node, now, false);
+        effects_drain(&daemons[0].effects, do_effect);
+        assert_int_equal(daemons[0].refused, 1);
+}
+
+static void one_at_its_end_takes_no_further_node(void **state) {
+        assert_int_equal(attach(&daemons[0], 1000, "j", 7), 0);
+        join(&daemons[0], 1, 1, 1);
+        assert_int_equal(daemons[0].entered, 1);
+        node_end(&daemons[0].node, now, WIRE__CAUSE__SHUTDOWN);
+        effects_drain(&daemons[0].effects, do_effect);
+        assert_int_equal(daemons[0].node.phase, NODE_ENDED);
+        assert_int_equal(attach(&daemons[1], 1000, "j", 7), 0);
+        assert_int_equal(daemons[1].attachment.address, 0);
+        join(&daemons[1], 2, 1, 1);
+        assert_int_equal(daemons[1].entered, 1);
+}
+
+static void what_does_not_fit_is_refused(void **state) {
+        struct daemon *d = &daemons[0];
+        uint64_t before;
+
+        limit(100);
+        assert_int_equal(attach(d, 1000, "j", 7), WIRE__CODE__QUOTA);
+        assert_int_equal(used(1000), 0);
+        limit(UINT64_C(1) << 20);
+        assert_int_equal(attach(d, 1000, "j", 7), 0);
+        before = used(1000);
+        limit(before);
+        assert_int_equal(hub_reserve(&d->attachment, 4, 2, &d->refusal), 0);
+        assert_int_equal(hub_reserve(&d->attachment, 5, 2, &d->refusal), WIRE__CODE__QUOTA);
+        assert_int_equal(hub_reserve(&d->attachment, 4, 3, &d->refusal), WIRE__CODE__QUOTA);
+        assert_int_equal(attach(&daemons[1], 1000, "j", 7), WIRE__CODE__QUOTA);
+        assert_int_equal(used(1000), before);
+        limit(UINT64_C(1) << 20);
+        assert_int_equal(hub_reserve(&d->attachment, 5, 3, &d->refusal), 0);
+        assert_true(used(1000) > before);
+}
+
+static void a_job_has_so_many_nodes_and_no_more(void **state) {
+        static struct attachment many[HUB_NODES + 1];
+        struct hub_job job = { .uid = 1000, .name = "j" };
+        struct refusal refusal;
+
+        for (unsigned i = 0; i < HUB_NODES; i++) {
+                many[i].receive = daemon_receive;
+                assert_int_equal(hub_attach(coordinators_hub(table), &many[i], &job, &refusal), 0);
+                assert_int_equal(many[i].address, i);
+        }
+        assert_int_equal(hub_attach(coordinators_hub(table), &many[HUB_NODES], &job, &refusal),
+                         WIRE__CODE__JOB_FULL);
+        hub_detach(&many[5]);
+        assert_int_equal(hub_attach(coordinators_hub(table), &many[HUB_NODES], &job, &refusal), 0);
+        assert_int_equal(many[HUB_NODES].address, 5);
+        for (unsigned i = 0; i <= HUB_NODES; i++)
+                if (i != 5)
+                        hub_detach(&many[i]);
+}
+
+/* One that begins anew has left nothing behind; the others have lost it. */
+static void a_node_begins_anew(void **state) {
+        struct node_config config;
+
+        assert_int_equal(attach(&daemons[0], 1000, "j", 7), 0);
+        join(&daemons[0], 1, 2, 2);
+        hub_renew(&daemons[0].attachment);
+        config = daemons[0].node.config;
+        node_init(&daemons[0].node, &config, now + 1,
+                  &(struct outlet){ .effects = &daemons[0].effects, .owner = &daemons[0] });
+        join(&daemons[0], 2, 2, 2);
+        assert_int_equal(daemons[0].entered, 0);
+        assert_int_equal(attach(&daemons[1], 1000, "j", 7), 0);
+        join(&daemons[1], 3, 2, 2);
+        assert_int_equal(daemons[0].entered, 1);
+        hub_renew(&daemons[1].attachment);
+        assert_int_equal(daemons[0].interrupted, 1);
+        assert_int_equal(daemons[1].interrupted, 0);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(nodes_of_one_job_form_it_together, setup, teardown),
+                cmocka_unit_test_setup_teardown(other_users_names_and_incarnations_are_other_jobs, setup,
+                                                teardown),
+                cmocka_unit_test_setup_teardown(a_node_that_detaches_is_lost_to_the_others, setup, teardown),
+                cmocka_unit_test_setup_teardown(the_coordinators_own_time_ends_waits, setup, teardown),
+                cmocka_unit_test_setup_teardown(nobodys_wait_ends_while_a_node_waits, setup, teardown),
+                cmocka_unit_test_setup_teardown(one_at_its_end_takes_no_further_node, setup, teardown),
+                cmocka_unit_test_setup_teardown(what_does_not_fit_is_refused, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_job_has_so_many_nodes_and_no_more, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_node_begins_anew, setup, teardown),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
