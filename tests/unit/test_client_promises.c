@@ -234,6 +234,27 @@ static void test_variables_beside_the_rows(void **state) {
         played_end(&d);
 }
 
+/* ---- a daemon that goes ---- */
+
+#define SHORT_LIVED 200
+
+static void script_short_lived(struct played *d) {
+        hang_up(d);
+        welcome(d);
+        let_join(d);
+}
+
+/* Its welcome and its end may be read in one go. The next daemon is awaited either way. */
+static void test_a_daemon_that_goes_right_after_its_welcome(void **state) {
+        struct played d;
+
+        for (unsigned i = 0; i < SHORT_LIVED; i++) {
+                play(&d, script_short_lived);
+                assert_int_equal(gradsync_rank(d.job), 1);
+                played_end(&d);
+        }
+}
+
 /* ---- where a membership stands ---- */
 
 static void test_states_that_may_follow(void **state) {
@@ -384,6 +405,7 @@ int main(void) {
                 cmocka_unit_test(test_what_is_said_is_true),
                 cmocka_unit_test(test_a_stall_that_comes_during_the_callback),
                 cmocka_unit_test(test_variables_beside_the_rows),
+                cmocka_unit_test(test_a_daemon_that_goes_right_after_its_welcome),
                 cmocka_unit_test(test_states_that_may_follow),
                 cmocka_unit_test(test_a_job_that_is_over_stays_over),
                 cmocka_unit_test(test_behind_until_synchronised),

@@ -132,6 +132,9 @@ static int connect_take_welcome(struct request *request, const ProtobufCMessage 
                         FRAME_MINOR);
         gs->minor = welcome->minor;
         gs->instance = welcome->instance;
+        /* From here on, because the daemon may have gone right after it has said so. */
+        if (gs->reconnect_ms > 0 && gs->minor >= FRAME_MINOR_1)
+                return link_reconnects(&gs->link, reconnect_lost, reconnect_retry);
         return GRADSYNC_OK;
 }
 
@@ -146,8 +149,6 @@ static int connect_shake_hands(struct gradsync *gs, uint64_t deadline) {
         while (r == GRADSYNC_INTERRUPTED);
         if (r == GRADSYNC_DAEMON_LOST)
                 return fail(GRADSYNC_NO_DAEMON, "%s", gs->link.why);
-        if (r == GRADSYNC_OK && gs->reconnect_ms > 0 && gs->minor >= FRAME_MINOR_1)
-                r = link_reconnects(&gs->link, reconnect_lost, reconnect_retry);
         return r;
 }
 
