@@ -14,11 +14,12 @@
 #define WORLD 2u
 #define MOST 4u
 
-static struct description_bucket bucket[BUCKETS] = { { .first = 0, .n = 9 },
-                                                     { .first = 9, .n = 1 },
-                                                     { .first = 10, .n = 20 } };
-static const struct description description = { .n_params = 30, .n_buckets = BUCKETS, .bucket = bucket };
-static const struct state_key key = { .uid = 1000, .job = "job", .incarnation = 7, .plan = 1 };
+static const struct {
+        uint32_t first, n;
+} bucket[BUCKETS] = { { .first = 0, .n = 9 }, { .first = 9, .n = 1 }, { .first = 10, .n = 20 } };
+static const struct state_key key = {
+        .uid = 1000, .job = "job", .incarnation = 7, .plan = 1, .params = 30, .buckets = BUCKETS
+};
 static struct state *ours;
 
 static int set_up(void **state) {
@@ -46,7 +47,7 @@ static void done(struct state_plan *plan, uint32_t b, double value, const uint8_
                                          .input_nonfinite = counts };
 
         state_begin(plan, b);
-        state_done(plan, &description, b, &result, unused, (bucket[b].n + 7) / 8);
+        state_done(plan, b, bucket[b].first, &result, unused, (bucket[b].n + 7) / 8);
 }
 
 /* What the trace says of a step, as words_unit() reads it. */
@@ -63,14 +64,14 @@ static enum verdict verdict_of(const struct past_plan *plan, uint64_t step) {
 
 static enum verdict verdict(uint32_t generation, uint64_t step) {
         struct past *past = read_it();
-        enum verdict found = verdict_of(past_find(past, &key, generation, WORLD, &description), step);
+        enum verdict found = verdict_of(past_find(past, &key, generation, WORLD), step);
 
         past_free(past);
         return found;
 }
 
 static void marks_tell_how_far_a_step_was(void **state) {
-        struct state_plan *plan = state_add(ours, &key, &description, MOST);
+        struct state_plan *plan = state_add(ours, &key, MOST);
 
         assert_int_equal(verdict(0, 1), PAST_UNKNOWN); /* it is in no generation yet */
         state_generation(plan, 3, WORLD);
@@ -98,7 +99,7 @@ static void marks_tell_how_far_a_step_was(void **state) {
  * count as committed from its first moment on, and what is in its arenas as averages. The bug planted:
  * state_open() does not clear the marks. */
 static void a_step_has_no_marks_of_the_one_before(void **state) {
-        struct state_plan *plan = state_add(ours, &key, &description, MOST);
+        struct state_plan *plan = state_add(ours, &key, MOST);
 
         state_generation(plan, 1, WORLD);
         for (uint64_t step = 1; step <= 3; step++) {
@@ -117,7 +118,7 @@ static void a_step_has_no_marks_of_the_one_before(void **state) {
 }
 
 static void results_come_back(void **state) {
-        struct state_plan *plan = state_add(ours, &key, &description, MOST);
+        struct state_plan *plan = state_add(ours, &key, MOST);
         const uint8_t maps[BUCKETS][3] = { { 0xff, 0x01 }, { 0x01 }, { 0xab, 0xcd, 0x0e } };
         const struct past_plan *found;
         struct past *past;
@@ -127,13 +128,13 @@ static void results_come_back(void **state) {
         for (uint32_t b = 0; b < BUCKETS; b++)
                 done(plan, b, 10.0 * b, b == 1 ? NULL : maps[b]);
         past = read_it();
-        found = past_find(past, &key, 1, WORLD, &description);
+        found = past_find(past, &key, 1, WORLD);
         assert_non_null(found);
         for (uint32_t b = 0; b < BUCKETS; b++) {
                 struct backend_result result;
                 const uint8_t *unused;
 
-                past_result(found, &description, b, &result, &unused);
+                past_result(found, b, bucket[b].first, &result, &unused);
                 assert_true(result.sum_squares == 10.0 * b);
                 assert_int_equal(result.n_inputs, WORLD);
                 assert_true(result.input_sum_squares[0] == 10.0 * b + 1 &&
@@ -148,30 +149,29 @@ static void results_come_back(void **state) {
 }
 
 static void only_what_is_meant_is_found(void **state) {
-        struct state_key other[] = { key, key, key, key };
-        struct description another = description;
+        struct state_key other[] = { key, key, key, key, key, key };
         struct past *past;
 
-        state_generation(state_add(ours, &key, &description, MOST), 1, WORLD);
+        state_generation(state_add(ours, &key, MOST), 1, WORLD);
         past = read_it();
         other[0].uid++;
         other[1].job = "jobs";
         other[2].incarnation++;
         other[3].plan++;
-        another.n_params++;
-        assert_non_null(past_find(past, &key, 1, WORLD, &description));
+        other[4].params++;
+        other[5].buckets++;
+        assert_non_null(past_find(past, &key, 1, WORLD));
         for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
-                assert_null(past_find(past, &other[i], 1, WORLD, &description));
-        assert_null(past_find(past, &key, 1, WORLD + 1, &description));
-        assert_null(past_find(past, &key, 1, WORLD, &another));
-        assert_null(past_find(NULL, &key, 1, WORLD, &description));
+                assert_null(past_find(past, &other[i], 1, WORLD));
+        assert_null(past_find(past, &key, 1, WORLD + 1));
+        assert_null(past_find(NULL, &key, 1, WORLD));
         past_free(past);
 }
 
 /* Each bit of it turned over: never more than nothing, or the truth. */
 static void damage_is_found_out(void **state) {
-        struct state_plan *plan = state_add(ours, &key, &description, MOST);
-        uint64_t bytes = 24 + state_bytes(&description, MOST);
+        struct state_plan *plan = state_add(ours, &key, MOST);
+        uint64_t bytes = 24 + state_bytes(&key, MOST);
         int fd = state_fd(ours);
 
         state_generation(plan, 1, WORLD);
@@ -187,9 +187,9 @@ static void damage_is_found_out(void **state) {
                         struct backend_result result;
                         const uint8_t *unused;
 
-                        found = past_find(past, &key, 1, WORLD, &description);
+                        found = past_find(past, &key, 1, WORLD);
                         for (uint32_t b = 0; b < BUCKETS && found != NULL; b++)
-                                past_result(found, &description, b, &result, &unused);
+                                past_result(found, b, bucket[b].first, &result, &unused);
                         verdict_of(found, 1);
                 }
                 past_free(past);
@@ -203,35 +203,37 @@ static void room_is_used_again(void **state) {
         struct stat before, after;
 
         for (unsigned i = 0; i < 40; i++)
-                plan[i] = state_add(ours, &key, &description, MOST);
+                plan[i] = state_add(ours, &key, MOST);
         fstat(state_fd(ours), &before);
         for (unsigned round = 0; round < 100; round++) {
                 unsigned i = (round * 7) % 40;
 
                 state_drop(ours, plan[i]);
-                plan[i] = state_add(ours, &key, &description, MOST);
+                plan[i] = state_add(ours, &key, MOST);
                 assert_non_null(plan[i]);
         }
         for (unsigned i = 0; i < 40; i++)
                 state_drop(ours, plan[i]);
         assert_int_equal(verdict(0, 1), PAST_UNKNOWN);
         for (unsigned i = 0; i < 40; i++)
-                assert_non_null(state_add(ours, &key, &description, MOST));
+                assert_non_null(state_add(ours, &key, MOST));
         fstat(state_fd(ours), &after);
         assert_int_equal(before.st_size, after.st_size);
 }
 
 static void what_does_not_fit_is_left_out(void **state) {
-        struct description large = { .n_params = 65536, .n_buckets = 16384, .bucket = bucket };
+        struct state_key large = key;
 
-        assert_null(state_add(ours, &key, &large, 256));
-        assert_null(state_add(NULL, &key, &description, MOST));
+        large.params = 65536;
+        large.buckets = 16384;
+        assert_null(state_add(ours, &large, 256));
+        assert_null(state_add(NULL, &key, MOST));
         state_generation(NULL, 1, 1);
         state_open(NULL, 1);
         state_begin(NULL, 0);
-        state_done(NULL, &description, 0, NULL, NULL, 0);
+        state_done(NULL, 0, 0, NULL, NULL, 0);
         state_drop(ours, NULL);
-        assert_non_null(state_add(ours, &key, &description, MOST));
+        assert_non_null(state_add(ours, &key, MOST));
 }
 
 int main(void) {

@@ -24,12 +24,15 @@
 #define BUCKETS 3u
 #define WORLD 2u
 
-static struct description_bucket bucket[BUCKETS] = { { .first = 0, .n = 9 },
-                                                     { .first = 9, .n = 1 },
-                                                     { .first = 10, .n = 20 } };
-static const struct description description = { .n_params = 30, .n_buckets = BUCKETS, .bucket = bucket };
-static const struct state_key key = { .uid = 1000, .job = "job", .incarnation = 7, .plan = 1 };
-static const struct state_key other = { .uid = 1000, .job = "other", .incarnation = 7, .plan = 1 };
+static const struct {
+        uint32_t first, n;
+} bucket[BUCKETS] = { { .first = 0, .n = 9 }, { .first = 9, .n = 1 }, { .first = 10, .n = 20 } };
+static const struct state_key key = {
+        .uid = 1000, .job = "job", .incarnation = 7, .plan = 1, .params = 30, .buckets = BUCKETS
+};
+static const struct state_key other = {
+        .uid = 1000, .job = "other", .incarnation = 7, .plan = 1, .params = 30, .buckets = BUCKETS
+};
 static const uint8_t unused[3] = { 0xab, 0xcd, 0x0e };
 static struct state *ours;
 static void *memory;
@@ -54,7 +57,7 @@ static bool is_right(const struct past_plan *plan) {
                 struct backend_result result;
                 const uint8_t *map;
 
-                past_result(plan, &description, b, &result, &map);
+                past_result(plan, b, bucket[b].first, &result, &map);
                 right &= result.sum_squares == value_of(seen.step, b);
                 right &= result.input_sum_squares[0] == value_of(seen.step, b) + 1;
                 right &= result.input_sum_squares[1] == value_of(seen.step, b) + 2;
@@ -72,7 +75,7 @@ static void look(void) {
         seen.looks++;
         if (past_new(state_fd(ours), &past) < 0)
                 return;
-        found = past_find(past, seen.key, seen.generation, WORLD, &description);
+        found = past_find(past, seen.key, seen.generation, WORLD);
         trace = past_trace(found);
         if (trace.known && trace.step == seen.step && trace.done) {
                 seen.commits++;
@@ -175,7 +178,7 @@ static void done(struct state_plan *plan, uint64_t step, uint32_t b) {
                                          .input_sum_squares = squares,
                                          .input_nonfinite = counts };
 
-        state_done(plan, &description, b, &result, unused, (bucket[b].n + 7) / 8);
+        state_done(plan, b, bucket[b].first, &result, unused, (bucket[b].n + 7) / 8);
 }
 
 static void commit(struct state_plan *plan, uint64_t step) {
@@ -188,7 +191,7 @@ static void commit(struct state_plan *plan, uint64_t step) {
 
 /* Planted: the number of the step is stored before the marks of the step before it are cleared. */
 static void a_step_that_begins_is_no_commit(void **state) {
-        struct state_plan *plan = state_add(ours, &key, &description, WORLD);
+        struct state_plan *plan = state_add(ours, &key, WORLD);
 
         state_generation(plan, 1, WORLD);
         commit(plan, 1);
@@ -202,7 +205,7 @@ static void a_step_that_begins_is_no_commit(void **state) {
 
 /* Planted: a bucket is marked as done before its results are stored. */
 static void a_commit_has_its_results(void **state) {
-        struct state_plan *plan = state_add(ours, &key, &description, WORLD);
+        struct state_plan *plan = state_add(ours, &key, WORLD);
 
         state_generation(plan, 1, WORLD);
         commit(plan, 1);
@@ -220,7 +223,7 @@ static void a_commit_has_its_results(void **state) {
 
 /* Planted: the generation is stored before the step of the one before it is taken away. */
 static void a_commit_is_of_its_generation(void **state) {
-        struct state_plan *plan = state_add(ours, &key, &description, WORLD);
+        struct state_plan *plan = state_add(ours, &key, WORLD);
 
         state_generation(plan, 1, WORLD);
         commit(plan, 1);
@@ -231,14 +234,14 @@ static void a_commit_is_of_its_generation(void **state) {
 }
 
 static void a_commit_is_of_its_plan(void **state) {
-        struct state_plan *plan = state_add(ours, &key, &description, WORLD);
+        struct state_plan *plan = state_add(ours, &key, WORLD);
 
         state_generation(plan, 1, WORLD);
         commit(plan, 1);
         state_drop(ours, plan);
         find_memory();
         look_for(&other, 1, 1);
-        STEPPED(plan = state_add(ours, &other, &description, WORLD));
+        STEPPED(plan = state_add(ours, &other, WORLD));
         STEPPED(state_generation(plan, 1, WORLD));
         STEPPED(state_open(plan, 1));
         assert_int_equal(seen.commits, 0);

@@ -78,9 +78,8 @@ static uint8_t *row_of(const struct state_plan *plan, uint32_t bucket) {
         return marks_of(plan) + round_up(plan->n_buckets) + bucket * row_bytes(plan->most_local);
 }
 
-static uint8_t *map_of(const struct state_plan *plan, const struct description *description,
-                       uint32_t bucket) {
-        return row_of(plan, plan->n_buckets) + description->bucket[bucket].first / 8 + bucket;
+static uint8_t *map_of(const struct state_plan *plan, uint32_t bucket, uint32_t first) {
+        return row_of(plan, plan->n_buckets) + first / 8 + bucket;
 }
 
 /* FNV-1a. */
@@ -151,8 +150,8 @@ int state_fd(const struct state *state) {
         return state->fd;
 }
 
-uint64_t state_bytes(const struct description *description, uint32_t most_local) {
-        return size_of(description->n_params, description->n_buckets, most_local);
+uint64_t state_bytes(const struct state_key *key, uint32_t most_local) {
+        return size_of(key->params, key->buckets, most_local);
 }
 
 /* A slot that is free and large enough, but not much too large; else one at the end. */
@@ -178,9 +177,8 @@ static struct state_plan *find_slot(struct state *state, uint64_t bytes) {
         return slot;
 }
 
-struct state_plan *state_add(struct state *state, const struct state_key *key,
-                             const struct description *description, uint32_t most_local) {
-        uint64_t bytes = state_bytes(description, most_local);
+struct state_plan *state_add(struct state *state, const struct state_key *key, uint32_t most_local) {
+        uint64_t bytes = state_bytes(key, most_local);
         struct state_plan *plan = state != NULL ? find_slot(state, bytes) : NULL;
 
         if (plan == NULL)
@@ -191,8 +189,8 @@ struct state_plan *state_add(struct state *state, const struct state_key *key,
                 .used = 1,
                 .uid = key->uid,
                 .plan = key->plan,
-                .n_params = description->n_params,
-                .n_buckets = description->n_buckets,
+                .n_params = key->params,
+                .n_buckets = key->buckets,
                 .most_local = most_local,
         };
         memcpy(plan->job, key->job, strlen(key->job) + 1);
@@ -244,8 +242,8 @@ void state_begin(struct state_plan *plan, uint32_t bucket) {
                 __atomic_store_n(&marks_of(plan)[bucket], MARK_BEGUN, __ATOMIC_RELEASE);
 }
 
-void state_done(struct state_plan *plan, const struct description *description, uint32_t bucket,
-                const struct backend_result *result, const uint8_t *unused, size_t unused_bytes) {
+void state_done(struct state_plan *plan, uint32_t bucket, uint32_t first, const struct backend_result *result,
+                const uint8_t *unused, size_t unused_bytes) {
         uint64_t has_map = unused != NULL;
         uint8_t *row;
 
@@ -260,7 +258,7 @@ void state_done(struct state_plan *plan, const struct description *description, 
         row += plan->most_local * sizeof(uint64_t);
         memcpy(row, &has_map, sizeof(has_map));
         if (unused != NULL)
-                memcpy(map_of(plan, description, bucket), unused, unused_bytes);
+                memcpy(map_of(plan, bucket, first), unused, unused_bytes);
         __atomic_store_n(&marks_of(plan)[bucket], MARK_DONE, __ATOMIC_RELEASE);
 }
 
@@ -313,15 +311,14 @@ static bool is_whole(const struct state_plan *slot) {
                size_of(slot->n_params, slot->n_buckets, slot->most_local) <= slot->bytes;
 }
 
-static bool is_about(const struct state_plan *slot, const struct state_key *key,
-                     const struct description *description) {
+static bool is_about(const struct state_plan *slot, const struct state_key *key) {
         return slot->uid == key->uid && slot->incarnation == key->incarnation && slot->plan == key->plan &&
-               slot->n_buckets == description->n_buckets && slot->n_params == description->n_params &&
+               slot->n_buckets == key->buckets && slot->n_params == key->params &&
                strncmp(slot->job, key->job, sizeof(slot->job)) == 0;
 }
 
 const struct past_plan *past_find(const struct past *past, const struct state_key *key, uint32_t generation,
-                                  uint32_t n_local, const struct description *description) {
+                                  uint32_t n_local) {
         const struct state_plan *slot;
 
         if (past == NULL)
@@ -330,7 +327,7 @@ const struct past_plan *past_find(const struct past *past, const struct state_ke
                 slot = slot_at(past, at);
                 if (slot == NULL)
                         return NULL;
-                if (is_whole(slot) && is_about(slot, key, description) && slot->generation == generation &&
+                if (is_whole(slot) && is_about(slot, key) && slot->generation == generation &&
                     slot->n_local == n_local)
                         return (const struct past_plan *)slot;
         }
@@ -353,8 +350,8 @@ struct trace past_trace(const struct past_plan *plan) {
         return trace;
 }
 
-void past_result(const struct past_plan *plan, const struct description *description, uint32_t bucket,
-                 struct backend_result *ret, const uint8_t **ret_unused) {
+void past_result(const struct past_plan *plan, uint32_t bucket, uint32_t first, struct backend_result *ret,
+                 const uint8_t **ret_unused) {
         const uint8_t *row = row_of(&plan->head, bucket);
         const uint8_t *counts = row + sizeof(double) + plan->head.most_local * sizeof(double);
         uint64_t has_map;
@@ -366,5 +363,5 @@ void past_result(const struct past_plan *plan, const struct description *descrip
         };
         memcpy(&ret->sum_squares, row, sizeof(double));
         memcpy(&has_map, counts + plan->head.most_local * sizeof(uint64_t), sizeof(has_map));
-        *ret_unused = has_map ? map_of(&plan->head, description, bucket) : NULL;
+        *ret_unused = has_map ? map_of(&plan->head, bucket, first) : NULL;
 }

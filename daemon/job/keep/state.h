@@ -14,7 +14,7 @@
 #include <sys/types.h>
 
 #include "backend/backend.h"
-#include "job/plan/description.h"
+#include "proto/frame.h"
 #include "rendezvous/words.h"
 
 struct state;
@@ -25,6 +25,7 @@ struct state_key {
         const char *job;
         uint64_t incarnation;
         uint32_t plan;
+        uint32_t params, buckets; /* that it has */
 };
 
 int state_new(struct state **ret);
@@ -32,17 +33,17 @@ struct state *state_free(struct state *state);
 int state_fd(const struct state *state);
 
 /* Bytes that a plan takes. */
-uint64_t state_bytes(const struct description *description, uint32_t most_local);
+uint64_t state_bytes(const struct state_key *key, uint32_t most_local);
 /* NULL if there is no room; then, as for all of these, nothing is kept of the plan. It belongs to no
  * generation yet. */
-struct state_plan *state_add(struct state *state, const struct state_key *key,
-                             const struct description *description, uint32_t most_local);
+struct state_plan *state_add(struct state *state, const struct state_key *key, uint32_t most_local);
 void state_drop(struct state *state, struct state_plan *plan);
 void state_generation(struct state_plan *plan, uint32_t generation, uint32_t n_local);
 void state_open(struct state_plan *plan, uint64_t step); /* 0: the one that was open is void */
 void state_begin(struct state_plan *plan, uint32_t bucket);
-void state_done(struct state_plan *plan, const struct description *description, uint32_t bucket,
-                const struct backend_result *result, const uint8_t *unused, size_t unused_bytes);
+/* `first`: parameters in the buckets before it. */
+void state_done(struct state_plan *plan, uint32_t bucket, uint32_t first, const struct backend_result *result,
+                const uint8_t *unused, size_t unused_bytes);
 
 /* What a former daemon has left in `fd`, which stays the caller's. -EPROTO: another version, or no state at
  * all. */
@@ -51,11 +52,11 @@ int past_new(int fd, struct past **ret);
 struct past *past_free(struct past *past);
 
 struct past_plan;
-/* NULL if it has none with so many buckets of this generation, with so many members here. */
+/* NULL if it has none of this generation, with so many members here. */
 const struct past_plan *past_find(const struct past *past, const struct state_key *key, uint32_t generation,
-                                  uint32_t n_local, const struct description *description);
+                                  uint32_t n_local);
 /* What it says of the step that was opened last; nothing if `plan` is NULL. */
 struct trace past_trace(const struct past_plan *plan);
 /* Of a committed step. Valid as long as `past` is; *ret_unused: NULL, or a map of the bucket's parameters. */
-void past_result(const struct past_plan *plan, const struct description *description, uint32_t bucket,
-                 struct backend_result *ret, const uint8_t **ret_unused);
+void past_result(const struct past_plan *plan, uint32_t bucket, uint32_t first, struct backend_result *ret,
+                 const uint8_t **ret_unused);

@@ -496,8 +496,18 @@ int plan_prepare_exchange(struct plan *plan, struct refusal *refusal) {
         return exchange_new(&config, plan->reference, plan->job->max_world, &plan->exchange, refusal);
 }
 
+struct state_key plan_key(const struct plan *plan) {
+        return (struct state_key){ .uid = plan->job->uid,
+                                   .job = plan->job->name,
+                                   .incarnation = plan->job->incarnation,
+                                   .plan = plan->ordinal,
+                                   .params = plan->reference->n_params,
+                                   .buckets = plan->reference->n_buckets };
+}
+
 static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         const struct jobs_config *config = &plan->job->table->config;
+        const struct state_key key = plan_key(plan);
         uint32_t most = plan->job->max_world;
         uint64_t bytes = buckets_bytes(plan->reference, config->backend, most);
         int r;
@@ -508,7 +518,7 @@ static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
         if (r != 0)
                 return r;
         if (plan->job->table->state != NULL)
-                bytes += state_bytes(plan->reference, most);
+                bytes += state_bytes(&key, most);
         r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_BYTES, bytes, refusal);
         if (r != 0)
                 return r;
@@ -520,10 +530,7 @@ static int prepare_buckets(struct plan *plan, struct refusal *refusal) {
                 charge_release(&plan->charge); /* the next generation may try again */
                 return r;
         }
-        plan->kept = state_add(plan->job->table->state,
-                               &(struct state_key){ plan->job->uid, plan->job->name, plan->job->incarnation,
-                                                    plan->ordinal },
-                               plan->reference, most);
+        plan->kept = state_add(plan->job->table->state, &key, most);
         if (plan->job->state == JOB_RUNNING)
                 state_generation(plan->kept, plan->job->generation, plan->job->n_local);
         return 0;

@@ -140,6 +140,8 @@ void plan_move(struct plan *plan, uint32_t before, const int64_t *from);
 /* After that, when everybody has heard of the generation: agrees, if only members that are gone were missing;
  * frees what only they had, or had still to free. */
 void plan_resume(struct plan *plan);
+/* For what is kept of it; it has a reference. */
+struct state_key plan_key(const struct plan *plan);
 /* Whether some member has a part of it. */
 bool plan_is_held(const struct plan *plan);
 struct plan *plan_free(struct plan *plan);

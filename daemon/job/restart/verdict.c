@@ -47,13 +47,12 @@ static void drop_parts(struct plan *plan, uint32_t before) {
 }
 
 static const struct past_plan *find_past(const struct plan *plan, uint32_t before) {
-        const struct job *job = plan->job;
+        struct state_key key;
 
         if (plan->reference == NULL)
                 return NULL;
-        return past_find(job->table->past,
-                         &(struct state_key){ job->uid, job->name, job->incarnation, plan->ordinal },
-                         job->takeover->generation, before, plan->reference);
+        key = plan_key(plan);
+        return past_find(plan->job->table->past, &key, plan->job->takeover->generation, before);
 }
 
 static void tell_results(const struct plan *plan, uint32_t rank, const struct past_plan *past) {
@@ -63,8 +62,10 @@ static void tell_results(const struct plan *plan, uint32_t rank, const struct pa
         const uint8_t *unused;
 
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++) {
-                past_result(past, plan->reference, b, &result, &unused);
-                events->past_result(member, plan, b, &result, unused, (plan->reference->bucket[b].n + 7) / 8);
+                const struct description_bucket *bucket = &plan->reference->bucket[b];
+
+                past_result(past, b, bucket->first, &result, &unused);
+                events->past_result(member, plan, b, &result, unused, (bucket->n + 7) / 8);
         }
         events->past_commit(member, plan);
 }
