@@ -22,6 +22,17 @@ MAY_INCLUDE = {
     "socket": {"session", "base"},
     "core": {"base", "backend", "engine", "rendezvous", "job", "session", "socket"},
 }
+# Folder of daemon/job/ -> the others there whose headers it may include, and whose functions it may call. All
+# share the structs of JOB_DATA, and none calls the job that they lie in, which may call all of them.
+JOB_MAY_USE = {
+    "keep": set(),
+    "machine": set(),
+    "plan": {"keep", "machine"},
+    "op": {"plan", "machine"},
+    "restart": {"op", "plan", "keep", "machine"},
+    "watch": {"restart", "plan", "machine"},
+}
+JOB_DATA = "daemon/job/data.h"
 # Layer of client/cli/ -> the layers whose headers it may include besides its own. What lies in client/cli/
 # itself may include all of them.
 CLI_MAY_INCLUDE = {
@@ -51,6 +62,11 @@ RESERVED = [
     (re.compile(r"^rendezvous/coordinator"), re.compile(r"^daemon/(rendezvous|core)/"),
      "jobs meet their coordinators through rendezvous/hub.h alone"),
     (re.compile(r"^threads\.h$"), re.compile(r"^$"), "threads are POSIX threads"),
+]
+# What only some layers may name: pattern in the text, pattern of the files that may not, what for.
+NAMES = [
+    (re.compile(r"\bWire__\w+"), re.compile(r"^daemon/(base|backend|engine|rendezvous|job)/"),
+     "messages of the protocol end in daemon/session; below it only numbers of its enums are known"),
 ]
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^">]+)[">]', re.M)
 
@@ -89,6 +105,8 @@ def judge(user, used):
             return f"daemon/{layer} is not a layer that this check knows"
         if below != layer and below not in MAY_INCLUDE[layer]:
             return f"daemon/{layer} must not use daemon/{below}"
+    if user.parts[:2] == used.parts[:2] == ("daemon", "job") and len(user.parts) > 3:
+        return judge_job(user.parts[2], used)
     if user.parts[:2] == used.parts[:2] == ("client", "cli") and len(user.parts) > 3:
         layer, below = user.parts[2], used.parts[2]
         if layer not in CLI_MAY_INCLUDE:
@@ -103,8 +121,25 @@ def judge(user, used):
     return None
 
 
+def judge_job(folder, used):
+    """The same of a folder of daemon/job and a header of that layer."""
+    below = used.parts[2] if len(used.parts) > 3 else str(used)
+    if folder not in JOB_MAY_USE:
+        return f"daemon/job/{folder} is not a folder that this check knows"
+    if below not in JOB_MAY_USE[folder] | {folder, JOB_DATA}:
+        return f"daemon/job/{folder} must not use {used}"
+    return None
+
+
+def job_calls(edges):
+    """[(file, other file)] of calls that folders of daemon/job must not make; `edges` are those of calls.py."""
+    return [(user, other) for user, used in edges.items() for other in used
+            if user.startswith("daemon/job/") and user.count("/") > 2 and other.startswith("daemon/job/")
+            and judge_job(user.split("/")[2], pathlib.PurePosixPath(other + ".h"))]
+
+
 def violations(tree):
-    """[(file, line, include, reason)] of a tree, and the number of includes looked at."""
+    """[(file, line, include or name, reason)] of a tree, and the number of includes looked at."""
     found, seen = [], 0
     tree = pathlib.Path(tree)
     for path in sources(tree):
@@ -124,13 +159,17 @@ def violations(tree):
                     found.append((user, line, name, why))
             elif quoted:
                 found.append((user, line, name, "no such file in the tree; system headers go in <>"))
+        for pattern, files, why in NAMES:
+            if files.search(str(user)):
+                found.extend((user, text.count("\n", 0, match.start()) + 1, match.group(), why)
+                             for match in pattern.finditer(text))
     return found, seen
 
 
 def main(tree):
     found, seen = violations(tree)
     for user, line, name, why in found:
-        print(f"{user}:{line}: includes {name}: {why}")
+        print(f"{user}:{line}: {name}: {why}")
     print(f"{seen} includes, {len(found)} against the layers")
     return 1 if found or not seen else 0
 

@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+import calls
 import layers
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
@@ -21,6 +22,10 @@ GOOD = {
     "daemon/rendezvous/hub.h": "",
     "daemon/job/job.h": '#include "backend/backend.h"\n#include "engine/engine.h"\n'
                           '#include "rendezvous/hub.h"\n',
+    "daemon/job/data.h": '#include "job/plan/tasks.h"\n',
+    "daemon/job/plan/tasks.h": "",
+    "daemon/job/plan/plan.h": '#include "job/data.h"\n#include "job/plan/tasks.h"\n/* WIRE__CODE__QUOTA */\n',
+    "daemon/job/op/operation.c": '#include "job/plan/plan.h"\n',
     "daemon/session/session.h": '#include "job/job.h"\n#include "gradsync.pb-c.h"\n',
     "daemon/socket/listener.h": '#include "session/session.h"\n',
     "daemon/core/main.c": '#include "socket/listener.h"\n#include "backend/backend.h"\n',
@@ -48,6 +53,23 @@ def test_this_tree_keeps_its_layers():
     assert not found, "\n".join(f"{user}:{line}: {name}: {why}" for user, line, name, why in found)
 
 
+def test_folders_of_the_job_call_only_those_below():
+    assert layers.job_calls(calls.read(TREE).edges) == []
+
+
+@pytest.mark.parametrize("user, used, good", [
+    ("daemon/job/plan/step", "daemon/job/machine/machine", True),
+    ("daemon/job/plan/step", "daemon/job/plan/plan", True),
+    ("daemon/job/job", "daemon/job/plan/plan", True),
+    ("daemon/session/events", "daemon/job/plan/plan", True),
+    ("daemon/job/plan/step", "daemon/base/log", True),
+    ("daemon/job/plan/step", "daemon/job/job", False),
+    ("daemon/job/keep/state", "daemon/job/plan/description", False),
+])
+def test_calls_between_folders_of_the_job(user, used, good):
+    assert layers.job_calls({user: {used: {"f"}}}) == ([] if good else [(user, used)])
+
+
 def test_a_good_tree_passes(tmp_path):
     assert layers.violations(tree_of(tmp_path, {}))[0] == []
 
@@ -66,6 +88,12 @@ def test_a_good_tree_passes(tmp_path):
      "daemon/engine must not use daemon/backend"),
     ("daemon/session/session.c", '#include "engine/engine.h"\n',
      "daemon/session must not use daemon/engine"),
+    ("daemon/job/plan/step.c", '#include "job/job.h"\n',
+     "daemon/job/plan must not use daemon/job/job.h"),
+    ("daemon/job/keep/state.c", '#include "job/plan/plan.h"\n',
+     "daemon/job/keep must not use daemon/job/plan/plan.h"),
+    ("daemon/job/extra/extra.c", '#include "job/data.h"\n', "not a folder"),
+    ("daemon/job/plan/step.c", "int f(const Wire__Ready *ready);\n", "messages of the protocol"),
     ("daemon/session/session.c", '  #  include "backend/backend.h"\n',
      "daemon/session must not use daemon/backend"),
     ("daemon/session/session.c", '#include "socket/listener.h"\n',

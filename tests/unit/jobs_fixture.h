@@ -14,6 +14,7 @@
 #include "coordinating.h"
 #include "fake_backend.h"
 #include "gradsync.pb-c.h"
+#include "job/job.h"
 #include "job/plan/plan.h"
 #include "job/watch/waits.h"
 

@@ -11,7 +11,8 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "job/private.h"
+#include "gradsync.pb-c.h"
+#include "job/data.h"
 
 #define NEVER (UINT64_C(1) << 60) /* in a time that is counted from now */
 #define FIRST_MEMBERS 4u          /* for which there is room from the beginning */

@@ -15,9 +15,9 @@
 
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
+#include "job/data.h"
 #include "job/plan/nodes.h"
 #include "job/plan/plan.h"
-#include "job/private.h"
 #include "proto/names.h"
 
 static int check_none(const struct member *member, struct refusal *refusal) {

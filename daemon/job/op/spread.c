@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "gradsync.pb-c.h"
-#include "job/job.h"
+#include "job/data.h"
 #include "job/plan/nodes.h"
 #include "proto/names.h"
 

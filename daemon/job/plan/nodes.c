@@ -3,7 +3,7 @@
 #include "job/plan/nodes.h"
 
 #include "gradsync.pb-c.h"
-#include "job/job.h"
+#include "job/data.h"
 
 int nodes_check(const struct job *job, struct refusal *refusal) {
         if (job->n_local == job->world || job->table->config.engine != NULL)

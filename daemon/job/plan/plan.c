@@ -11,10 +11,10 @@
 
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
+#include "job/data.h"
 #include "job/plan/nodes.h"
 #include "job/plan/plan_control.h"
 #include "job/plan/step.h"
-#include "job/private.h"
 
 #define MOST_STEPS (UINT64_C(1) << 62)
 

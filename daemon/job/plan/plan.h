@@ -12,7 +12,7 @@
 #include "backend/backend.h"
 #include "base/account.h"
 #include "base/list.h"
-#include "job/job.h"
+#include "job/data.h"
 #include "job/plan/bucket.h"
 #include "job/plan/description.h"
 #include "job/plan/exchange.h"

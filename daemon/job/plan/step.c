@@ -9,8 +9,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
+#include "job/data.h"
 #include "job/plan/nodes.h"
-#include "job/private.h"
 #include "proto/names.h"
 
 /* Where buckets go between nodes; NULL: there is only this one. */

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
+#include "job/data.h"
 #include "job/plan/plan.h"
-#include "job/private.h"
 
 #define MOST_EMPTY (UINT64_C(60) * USEC_PER_SEC)
 

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "job/job.h"
+#include "job/data.h"
 #include "rendezvous/words.h"
 
 struct plan_word;

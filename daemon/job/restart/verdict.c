@@ -8,8 +8,9 @@
 #include "base/clock.h"
 #include "base/flood.h"
 #include "base/log.h"
+#include "gradsync.pb-c.h"
+#include "job/data.h"
 #include "job/plan/plan.h"
-#include "job/private.h"
 #include "job/restart/takeover.h"
 
 #define MOST_NUMBERS (1u << 17) /* of results that are told to one member at once: as many fit its queue */

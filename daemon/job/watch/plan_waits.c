@@ -3,10 +3,10 @@
  * told. */
 #include "job/watch/plan_waits.h"
 
+#include "job/data.h"
 #include "job/plan/plan.h"
 #include "job/plan/plan_control.h"
 #include "job/plan/step.h"
-#include "job/private.h"
 
 struct job_wait wait_for(struct member *member, enum wait_kind kind, uint64_t since) {
         return (struct job_wait){ .kind = kind,

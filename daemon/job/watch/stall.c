@@ -18,9 +18,9 @@
 #include "base/log.h"
 #include "base/proc.h"
 #include "gradsync.pb-c.h"
+#include "job/data.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
-#include "job/private.h"
 #include "job/watch/waits.h"
 #include "proto/names.h"
 

@@ -2,8 +2,8 @@
 /* Whom a job waits for: to join it, to come back, for an operation, or for what its plans need. */
 #include "job/watch/waits.h"
 
+#include "job/data.h"
 #include "job/plan/plan.h"
-#include "job/private.h"
 #include "job/restart/takeover.h"
 
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) {

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of jobs, a job, a member, and the calls that come back up to the session layer: structs that all
+ * folders of the job layer share. It has no functions: what is done with a job as a whole is job.h's.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "backend/backend.h"
+#include "base/account.h"
+#include "base/hist.h"
+#include "base/list.h"
+#include "base/loop.h"
+#include "job/keep/record.h"
+#include "job/keep/recovery.h"
+#include "job/keep/state.h"
+#include "job/machine/comm.h"
+#include "job/machine/machine.h"
+#include "job/op/operation.h"
+#include "job/plan/memory.h"
+#include "job/plan/nonfinite.h"
+#include "job/plan/tasks.h"
+#include "job/token.h"
+#include "rendezvous/membership.h"
+
+struct job;
+struct job_wait;
+struct jobs;
+struct member;
+struct plan;
+
+/* Calls up into the session layer, which has given a pointer of its own with them: job_events_data(). None of
+ * them may call back into the job layer. */
+struct jobs_events {
+        void (*joined)(struct member *member);
+        /* The answer to an open request of the member. For its join request it is also the end of the
+         * member. */
+        void (*refused)(struct member *member, uint32_t request, const struct refusal *refusal);
+        void (*plan_agreed)(struct member *member, uint32_t request, const struct plan *plan);
+        void (*operation_done)(struct member *member, uint32_t request, uint64_t sequence);
+        /* One bucket of the open step is done for all members. `unused` (NULL, or a bitmap of the bucket's
+         * parameters). */
+        void (*result)(struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                       const uint8_t *unused, size_t unused_bytes);
+        /* The step has ended: `step` is its number; loss is NULL when it is committed. Comes after the
+         * daemon's last access. */
+        void (*outcome)(struct plan *plan, uint64_t step, const struct membership_loss *loss,
+                        const char *text);
+        void (*lost)(struct job *job, const struct membership_loss *loss, const char *text);
+        /* The places of the job's members are about to change: what they have been told goes to them as they
+         * are now. */
+        void (*flush)(struct job *job);
+        /* A member of the generation before belongs to a new one; `loss` is why there is one. */
+        void (*regenerated)(struct member *member, const struct membership_loss *loss, const char *text);
+        /* The same after a restart of the daemon, if nothing is void; and a step that is committed without
+         * the member having its results. */
+        void (*resumed)(struct member *member);
+        void (*plan_step)(struct member *member, const struct plan *plan);
+        /* One that the member has not heard of, but the daemon before has left its results: bucket by bucket,
+         * then its commit. */
+        void (*past_result)(struct member *member, const struct plan *plan, uint32_t bucket,
+                            const struct backend_result *result, const uint8_t *unused, size_t unused_bytes);
+        void (*past_commit)(struct member *member, const struct plan *plan);
+        void (*stall)(struct job *job, const struct job_wait *wait, const char *text);
+        /* The member broke a rule that cannot be answered otherwise: its session must end (later, not inside
+         * this call). */
+        void (*evict)(struct member *member, const struct refusal *refusal);
+};
+
+enum member_state {
+        MEMBER_JOINING,
+        MEMBER_ACTIVE,
+        MEMBER_LEFT,
+        MEMBER_LOST,
+};
+
+/* Where the member will be in the generation that is just beginning. */
+struct next_place {
+        bool told;
+        uint32_t local, rank, slot;
+        uint64_t stable;
+};
+
+struct member {
+        struct list link; /* job->members */
+        struct charge self;
+        struct list owner_link; /* the session's list; unlinked once the member is gone */
+        struct job *job;
+        enum member_state state;
+        uint64_t id;     /* of this process's membership */
+        uint64_t stable; /* once formed: the id that whoever takes over the place inherits */
+        pid_t pid;
+        uint64_t client; /* id of the client, for status */
+        char program[64];
+        uint32_t local;      /* index in the job's arrays, once formed: job->local[local] */
+        uint32_t rank;       /* for people and for the client; while joining what it asks for */
+        uint32_t local_rank; /* the slot on its host, as its client knows it: no index here */
+        bool has_rank;
+        bool spare; /* waits for a place where there is none */
+        struct next_place next;
+        bool returns; /* its client comes back to the daemon that follows this one */
+        bool evicted; /* by an operator: */
+        uid_t evictor;
+        uint32_t join_request;
+        uint64_t joined;    /* clock_now() */
+        uint64_t noticed;   /* clock_now() at which its session began to end; 0: it has not */
+        uint32_t plans;     /* parts it holds */
+        uint32_t next_plan; /* ordinal; of the plans before it, it has only those that it holds */
+        uint64_t last_step; /* last committed step it took part in */
+        void *owner;        /* the session; NULL once the member is gone */
+        struct staging staging;
+        struct memory *memories; /* registered ones */
+        uint32_t last_memory;    /* handle of the last one */
+        struct operation_part operation;
+};
+
+/* Why a step, an operation or a join does not begin, or go on, just now. */
+enum gate {
+        GATE_OPEN,
+        GATE_GENERATION, /* the machine holds still: the generation is about to change */
+        GATE_PAUSED,     /* an operator has paused the job */
+        GATE_HELD,       /* an operator holds back all jobs; what had begun before goes on */
+        GATE_LEFT,       /* the step is left to the next daemon as it is */
+        GATE_STOPPING,   /* the daemon stops */
+};
+
+enum job_state {
+        JOB_FORMING,
+        JOB_RUNNING,
+        JOB_REPLACING, /* lost a member; waits for its successor, or for the grace to end */
+        JOB_LOST,      /* lost or left by a member: its survivors can only leave */
+};
+
+struct job {
+        struct list link;
+        struct jobs *table;
+        uint32_t id;
+        char *name; /* behind the struct */
+        uid_t uid;
+        struct token token; /* the first member's */
+        bool open;          /* found by name: further members may come */
+        enum job_state state;
+        uint64_t incarnation;
+        struct machine machine;
+        uint32_t generation, world; /* 0: it has not formed yet. world: its members on all nodes */
+        uint32_t max_world;         /* how many there may be */
+        struct membership_loss
+                loss;        /* the first one of this generation, or of the one before; all 0: it has grown */
+        bool catching_up;    /* no step of this generation has been complete yet */
+        uint64_t last_id;    /* of its members, and of those that it had elsewhere: the highest */
+        struct list members; /* in order of arrival */
+        uint32_t n_local;    /* its members on this node, once formed */
+        struct member **local; /* … in rank order: what "local index" means. The machine's memory */
+        struct list plans;
+        struct list exchanges; /* of plans that are gone, until the engine has let go of them */
+        struct comm comm;
+        struct operation operation;
+        struct record *record; /* since the first plan was agreed */
+        struct nonfinite blame;
+        struct recovery recovery;
+        struct charge charge; /* one job */
+        struct charge self;   /* the struct and its name; the machine has its own */
+        char loss_text[512];
+        bool loss_told;
+        bool stall_told;           /* that it waits for members to join */
+        struct takeover *takeover; /* it comes from a former daemon, and has not gone on yet; else NULL */
+        bool history;              /* members have said that steps were committed there */
+        bool passed_on;            /* it ends here, and goes on at the next daemon */
+        bool suspended;            /* it is left to the next daemon: whoever goes is lost to nobody */
+        bool behind;               /* some member of this generation was not in the one before */
+        uint64_t interrupted;      /* clock_now() at the last loss; 0: none yet */
+        uint64_t paused_at;        /* clock_now() at which an operator has paused it; 0: it is not */
+        struct loop_deferred settle;
+        /* what status shows */
+        struct hist steps; /* durations of committed steps, first READY to commit */
+        uint64_t last_step, bytes_reduced, void_steps, operations;
+        double norm;
+        uint64_t nonfinite;
+};
+
+struct jobs_config {
+        struct loop *loop;
+        struct hub *hub;         /* with the jobs' coordinators */
+        struct backend *backend; /* of the device: for plans */
+        struct backend *staging; /* for operations outside steps; may be the same */
+        struct engine *engine;   /* between nodes; NULL: none */
+        struct users *accounts;
+        const struct jobs_events *events;
+        void *events_data;
+        uint64_t step_deadline, stall_notice, rejoin_grace, staging_bytes;
+};
+
+struct jobs {
+        struct jobs_config config;
+        struct list list;
+        void *claimed;        /* what plans have of registered memories: memory.c's tree of spans */
+        struct records ended; /* what jobs that are gone have left */
+        uint32_t next_job;
+        uint64_t last_id;     /* given here, in any job */
+        struct tasks tasks;   /* of the backend */
+        uint64_t last_shared; /* id of a memory or a communicator that the engine has */
+        /* Carries out what a job's machine has decided. */
+        void (*act)(struct job *job, const struct action *action);
+        struct loop_timer *tick;
+        bool ticking;
+        uint32_t unwatched;     /* id of the job with which the next tick begins to look for stalls; 0: any */
+        enum gate gate;         /* OPEN; HELD: no new job, member or step; or STOPPING */
+        struct effects effects; /* of all jobs' machines */
+        struct state *state;    /* left to the next daemon, from the last one; NULL: none */
+        struct past *past;
+};
