@@ -145,8 +145,9 @@ struct job {
         enum job_state state;
         uint64_t incarnation;
         struct machine machine;
-        uint32_t generation, world; /* 0: it has not formed yet. world: its members on all nodes */
-        uint32_t max_world;         /* how many there may be */
+        uint32_t generation; /* 0: it has not formed yet */
+        uint32_t world;      /* its members on all nodes: what an average is divided by */
+        uint32_t max_world;  /* how many there may be */
         struct membership_loss
                 loss;        /* the first one of this generation, or of the one before; all 0: it has grown */
         bool catching_up;    /* no step of this generation has been complete yet */

@@ -36,7 +36,7 @@ static void log_formed(const struct job *job, const char *what) {
         context.generation = job->generation;
         context.uid = job->uid;
         if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
-                log_write(LOG_INFO, &context, "job %s with %u members", what, job_world(job));
+                log_write(LOG_INFO, &context, "job %s with %u members", what, job->world);
 }
 
 /* Everybody takes the place that the machine has told. */
@@ -135,7 +135,7 @@ static void note_regenerated(struct job *job, uint32_t before, const bool *fresh
         const struct recovery *recovery = &job->recovery;
         const struct member *successor = member_of_rank(job, recovery->rank);
         bool grown = job->state == JOB_RUNNING;
-        bool replaced = !grown && before == job_world(job) && recovery->open && recovery->regenerated == 0 &&
+        bool replaced = !grown && before == job->world && recovery->open && recovery->regenerated == 0 &&
                         successor != NULL && fresh[successor->local];
 
         recovery_regenerated(&job->recovery, grown ? WIRE__CAUSE__CAUSE_NONE : job->loss.cause,

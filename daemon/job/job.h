@@ -52,10 +52,6 @@ const char *cause_text(uint32_t cause);
  * waits for a place in it: it has no rank then; VOID_RETRY while a lost member is replaced. */
 int member_check(const struct member *member, struct refusal *refusal);
 
-/* The number of members on all nodes: what an average is divided by. */
-static inline uint32_t job_world(const struct job *job) {
-        return job->world;
-}
 /* NULL if the member with this rank is not on this node. */
 struct member *member_of_rank(const struct job *job, uint32_t rank);
 /* The member has no place: it waits for that of somebody who is lost. */

@@ -62,7 +62,7 @@ void view_job(struct job *job, uint64_t now, struct job_view *ret) {
         ret->n_waits = job_waits(job, ret->wait, LIMIT_LOCAL);
         ret->id = job->id;
         ret->generation = job->generation;
-        ret->world = job->state == JOB_FORMING ? job->max_world : job_world(job);
+        ret->world = job->state == JOB_FORMING ? job->max_world : job->world;
         ret->uid = job->uid;
         ret->name = job->name;
         ret->state = view_job_state(job, ret, now);

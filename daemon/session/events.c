@@ -22,7 +22,7 @@ static void events_joined(struct member *member) {
         message.generation = member->job->generation;
         message.rank = member->rank;
         message.local_rank = member->local_rank;
-        message.world = job_world(member->job);
+        message.world = member->job->world;
         message.member = member->stable;
         message.incarnation = member->job->incarnation;
         message.first_plan = member->next_plan;
@@ -120,7 +120,7 @@ static void events_regenerated(struct member *member, const struct membership_lo
         message.generation = job->generation;
         message.rank = member->rank;
         message.local_rank = member->local_rank;
-        message.world = job_world(job);
+        message.world = job->world;
         message.behind = job->behind;
         message.has_lost_rank = message.has_lost_pid = loss->pid != 0;
         message.lost_rank = loss->rank;

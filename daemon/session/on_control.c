@@ -78,9 +78,9 @@ static int control_evict(const struct session *session, struct job *job, const W
         if (job->state != JOB_RUNNING && job->state != JOB_REPLACING)
                 return refuse(refusal, WIRE__CODE__STATE, "job '%s' %s: there is no rank to evict", job->name,
                               job->state == JOB_FORMING ? "has not formed yet" : "has ended");
-        if (!control->has_rank || control->rank >= job_world(job))
+        if (!control->has_rank || control->rank >= job->world)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s' has no rank %u; its ranks are 0 to %u",
-                              job->name, control->rank, job_world(job) - 1);
+                              job->name, control->rank, job->world - 1);
         member = member_of_rank(job, control->rank);
         if (member == NULL)
                 return refuse(refusal, WIRE__CODE__STATE,

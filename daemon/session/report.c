@@ -94,7 +94,7 @@ static bool report_any(const uint64_t *values, unsigned n) {
 
 /* A value of 8 bytes for each rank of the world: 0 for those on other nodes, which are not known here. */
 static void *report_by_rank(const struct job *job, const void *values, void *by_rank) {
-        memset(by_rank, 0, job_world(job) * sizeof(uint64_t));
+        memset(by_rank, 0, job->world * sizeof(uint64_t));
         for (uint32_t local = 0; local < job->n_local; local++)
                 memcpy((uint64_t *)by_rank + job->local[local]->rank, (const uint64_t *)values + local,
                        sizeof(uint64_t));
@@ -104,7 +104,7 @@ static void *report_by_rank(const struct job *job, const void *values, void *by_
 void report_result(struct report *report, const struct plan *plan, uint32_t bucket,
                    const struct backend_result *result, const uint8_t *unused, size_t unused_bytes) {
         bool counts = report_any(result->input_nonfinite, result->n_inputs);
-        uint32_t world = job_world(plan->job);
+        uint32_t world = plan->job->world;
         uint32_t bytes =
                 RESULT_BYTES + world * (counts ? 18 : 8) + (unused != NULL ? (uint32_t)unused_bytes : 0);
         Wire__BucketResult *entry;

@@ -132,7 +132,7 @@ def judge_job(folder, used):
 
 
 def job_calls(edges):
-    """[(file, other file)] of calls that folders of daemon/job must not make; `edges` are those of calls.py."""
+    """[(file, other file)] of calls that folders of daemon/job must not make; `edges` are of calls.py."""
     return [(user, other) for user, used in edges.items() for other in used
             if user.startswith("daemon/job/") and user.count("/") > 2 and other.startswith("daemon/job/")
             and judge_job(user.split("/")[2], pathlib.PurePosixPath(other + ".h"))]

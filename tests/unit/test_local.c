@@ -42,7 +42,7 @@ static void arrays_are_of_those_who_are_here(void **state) {
         struct fixture *f = *state;
         const struct job *job = form_partly(f);
 
-        assert_int_equal(job_world(job), WORLD);
+        assert_int_equal(job->world, WORLD);
         assert_int_equal(job->n_local, 2);
         assert_ptr_equal(job->local[0], f->member[1]);
         assert_ptr_equal(job->local[1], f->member[3]);

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gathering the descriptions of a plan, comparing them and agreeing on it; whom it fails for, and why. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "gradsync.pb-c.h"
+#include "job/data.h"
+#include "job/plan/nodes.h"
+#include "job/plan/plan_private.h"
+
+#define MOST_STEPS (UINT64_C(1) << 62)
+
+static void refuse_part(struct plan *plan, uint32_t local, const struct refusal *refusal) {
+        struct plan_part *part = &plan->part[local];
+        struct member *member = plan_member(plan, local);
+        uint32_t request = part->request;
+
+        plan_release(plan, local);
+        if (request != 0 && member->owner != NULL)
+                plan->job->table->config.events->refused(member, request, refusal);
+}
+
+/* The members that hold an unanswered request are told now, the others when they come. */
+static void plan_fail(struct plan *plan, const struct refusal *refusal) {
+        plan->failed = true;
+        plan->refusal = *refusal;
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                if (plan->part[local].request != 0)
+                        refuse_part(plan, local, refusal);
+}
+
+/* A member met a plan that has failed: it hears why, and its part is over. */
+static int answer_failed(struct plan *plan, uint32_t local, struct refusal *refusal) {
+        *refusal = plan->refusal;
+        plan_release(plan, local);
+        if (plan_over(plan))
+                plan_free(plan);
+        return (int)refusal->code;
+}
+
+/* Everybody else hears it as an answer to what they have open; the caller as the answer to this request.
+ * Where the others agreed in a former generation, it concerns only the one who came later: his part is as if
+ * never begun. */
+static int fail_for(struct plan *plan, struct member *member, const struct refusal *refusal) {
+        bool dropped = plan->dropped;
+
+        plan->part[member->local].request = 0;
+        if (plan->agreed) {
+                plan_release(plan, member->local);
+                part_set_state(&plan->part[member->local], PART_NONE);
+                plan->dropped = dropped;
+                if (plan_over(plan))
+                        plan_free(plan);
+                return (int)refusal->code;
+        }
+        plan_fail(plan, refusal);
+        plan_release(plan, member->local);
+        if (plan_over(plan))
+                plan_free(plan);
+        return (int)refusal->code;
+}
+
+/* The member cannot bring the plan, so nobody will have it: whoever waits for it hears why. */
+static int lose_part(struct plan *plan, struct member *member, const struct refusal *why) {
+        struct refusal refusal;
+
+        if (plan->agreed && plan->part[member->local].state != PART_MAPPED)
+                return fail_for(plan, member, why);
+        plan->part[member->local].request = 0;
+        if (!plan->agreed && !plan->failed) {
+                refuse_for(&refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
+                           "plan %u of job '%s': rank %u (pid %d) cannot bring it: %s", plan->ordinal,
+                           plan->job->name, member->rank, (int)member->pid, why->text);
+                plan_fail(plan, &refusal);
+        }
+        plan_release(plan, member->local);
+        if (plan_over(plan))
+                plan_free(plan);
+        return (int)why->code;
+}
+
+int plan_begin(struct member *member, const struct offer *begin, struct refusal *refusal) {
+        struct job *job = member->job;
+        struct plan *plan = plan_find(job, begin->plan);
+        struct plan_part *part;
+        int r;
+
+        if (begin->generation == 0 || begin->generation > job->generation)
+                return refuse(refusal, WIRE__CODE__STALE, "job '%s' is in generation %u, the plan is for %u",
+                              job->name, job->generation, begin->generation);
+        if (nodes_check(job, refusal) != 0)
+                return (int)refusal->code;
+        if (begin->plan == UINT32_MAX)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "rank %u of job '%s': %u is no plan's ordinal, none could follow it",
+                              member->rank, job->name, begin->plan);
+        if (member->plans >= LIMIT_PLANS)
+                return refuse(refusal, WIRE__CODE__QUOTA,
+                              "rank %u of job '%s' has %u live plans, no more are possible; free one",
+                              member->rank, job->name, member->plans);
+        if (plan == NULL) {
+                r = plan_new(job, begin->plan, &plan, refusal);
+                if (r != 0)
+                        return r;
+        }
+        part = &plan->part[member->local];
+        if (part->state != PART_NONE)
+                return refuse(refusal, WIRE__CODE__STATE, "plan %u of job '%s' exists on rank %u already",
+                              begin->plan, job->name, member->rank);
+        if (begin->plan >= member->next_plan)
+                member->next_plan = begin->plan + 1;
+        part_set_state(part, PART_DESCRIBING);
+        part->timeout = begin->timeout;
+        part->deadline = begin->timeout > 0 ? clock_now() + part->timeout : UINT64_MAX;
+        member->plans++;
+        r = description_new(begin, job->table->config.accounts, job->uid, &part->description, refusal);
+        return r > 0 ? lose_part(plan, member, refusal) : r;
+}
+
+/* The plan that the member is describing; NULL, with *refusal, if there is none. */
+static struct plan *describing(struct member *member, uint32_t ordinal, struct refusal *refusal) {
+        struct plan *plan = plan_find(member->job, ordinal);
+
+        if (plan != NULL && plan->part[member->local].state == PART_DESCRIBING)
+                return plan;
+        refuse(refusal, WIRE__CODE__STATE, "plan %u of job '%s' is not being described by rank %u", ordinal,
+               member->job->name, member->rank);
+        return NULL;
+}
+
+int plan_params(struct member *member, uint32_t ordinal, const struct offer_param *param, size_t n,
+                struct refusal *refusal) {
+        struct plan *plan = describing(member, ordinal, refusal);
+        int r;
+
+        if (plan == NULL)
+                return WIRE__CODE__STATE;
+        r = description_add_params(plan->part[member->local].description, param, n, refusal);
+        return r > 0 ? lose_part(plan, member, refusal) : r;
+}
+
+int plan_buckets(struct member *member, uint32_t ordinal, const struct offer_bucket *bucket, size_t n,
+                 struct refusal *refusal) {
+        struct plan *plan = describing(member, ordinal, refusal);
+        int r;
+
+        if (plan == NULL)
+                return WIRE__CODE__STATE;
+        r = description_add_buckets(plan->part[member->local].description, bucket, n, refusal);
+        return r > 0 ? lose_part(plan, member, refusal) : r;
+}
+
+static void member_text(const struct member *member, char *text, size_t size) {
+        snprintf(text, size, "rank %u (pid %d)", member->rank, (int)member->pid);
+}
+
+static int compare(struct plan *plan, struct member *member, struct refusal *refusal) {
+        struct plan_part *part = &plan->part[member->local];
+        char reference[48], other[48], difference[700];
+
+        if (plan->reference == NULL)
+                return 0;
+        member_text(plan_member(plan, plan->reference_local), reference, sizeof(reference));
+        member_text(member, other, sizeof(other));
+        if (!description_equal(plan->reference, reference, part->description, other, difference,
+                               sizeof(difference)))
+                return refuse_for(refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
+                                  "plan %u of job '%s': %s", plan->ordinal, plan->job->name, difference);
+        return 0;
+}
+
+/* The first description becomes the reference; each other one is given back. */
+static void keep_reference(struct plan *plan, uint32_t local) {
+        struct plan_part *part = &plan->part[local];
+
+        if (plan->reference != NULL) {
+                part->description = description_free(part->description);
+                return;
+        }
+        plan->reference = part->description;
+        plan->reference_local = local;
+        part->description = NULL;
+}
+
+static void part_list_memory(const struct plan_part *part, struct plan_memory *ret) {
+        ret->n_fds = 0;
+        ret->bytes = part->description->arena_bytes;
+        if (part->arena != NULL)
+                ret->fds[ret->n_fds++] = part->arena->backend->memory->fd(part->arena);
+        if (part->control_bytes > 0)
+                ret->fds[ret->n_fds++] = part->control;
+}
+
+int plan_commit(struct member *member, uint32_t ordinal, struct plan_memory *ret, struct refusal *refusal) {
+        struct plan *plan = describing(member, ordinal, refusal);
+        struct plan_part *part;
+        int r;
+
+        if (plan == NULL)
+                return WIRE__CODE__STATE;
+        part = &plan->part[member->local];
+        r = description_complete(part->description, refusal);
+        if (r != 0)
+                return r > 0 ? lose_part(plan, member, refusal) : r;
+        if (plan->failed)
+                return answer_failed(plan, member->local, refusal);
+        r = compare(plan, member, refusal);
+        if (r == 0)
+                r = plan_allocate(plan, member, refusal);
+        if (r > 0)
+                return fail_for(plan, member, refusal);
+        if (r < 0)
+                return r;
+        part_set_state(part, PART_COMPLETE);
+        part_list_memory(part, ret);
+        keep_reference(plan, member->local);
+        return 0;
+}
+
+static int check_said(const struct plan *plan, const struct member *member, const struct plan_word *said,
+                      struct refusal *refusal) {
+        uint32_t n = plan->part[member->local].description->n_buckets;
+
+        if (said->launched <= n && said->step < MOST_STEPS)
+                return 0;
+        return refuse(refusal, WIRE__CODE__INVALID,
+                      "plan %u of job '%s', rank %u: %u of %u buckets of the step after %" PRIu64
+                      " cannot be ready",
+                      plan->ordinal, plan->job->name, member->rank, said->launched, n, said->step);
+}
+
+/* What one member brings back does not concern the others. */
+static int refuse_return(struct plan *plan, const struct member *member, const struct refusal *refusal) {
+        plan_release(plan, member->local);
+        part_set_state(&plan->part[member->local], PART_NONE);
+        return (int)refusal->code;
+}
+
+static int take_back(struct plan *plan, struct member *member, const struct plan_word *said, int *fds,
+                     unsigned n_fds, struct refusal *refusal) {
+        int r = description_complete(plan->part[member->local].description, refusal);
+
+        if (r == 0)
+                r = compare(plan, member, refusal);
+        if (r == 0)
+                r = check_said(plan, member, said, refusal);
+        if (r == 0)
+                r = plan_adopt(plan, member, fds, n_fds, refusal);
+        if (r != 0)
+                return r;
+        keep_reference(plan, member->local);
+        if (plan->agreed)
+                return 0;
+        r = plan_prepare(plan, refusal);
+        plan->agreed = r == 0;
+        return r;
+}
+
+int plan_return(struct member *member, const struct plan_word *said, int *fds, unsigned n_fds,
+                struct refusal *refusal) {
+        struct plan *plan = describing(member, said->plan, refusal);
+        struct plan_part *part;
+        int r;
+
+        if (plan == NULL)
+                return WIRE__CODE__STATE;
+        part = &plan->part[member->local];
+        r = take_back(plan, member, said, fds, n_fds, refusal);
+        if (r > 0)
+                return refuse_return(plan, member, refusal);
+        if (r < 0)
+                return r;
+        part_set_state(part, PART_MAPPED);
+        part->mapped = clock_now();
+        part->deadline = UINT64_MAX;
+        part->said_step = said->step;
+        part->said_launched = said->launched;
+        return 0;
+}
+
+static bool all_mapped(const struct plan *plan) {
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                if (plan->part[local].state != PART_MAPPED)
+                        return false;
+        return true;
+}
+
+static void answer_agreed(struct plan *plan, uint32_t local) {
+        struct plan_part *part = &plan->part[local];
+        uint32_t request = part->request;
+
+        part->request = 0;
+        part->deadline = UINT64_MAX;
+        plan->job->table->config.events->plan_agreed(plan_member(plan, local), request, plan);
+}
+
+static int agree(struct plan *plan, struct refusal *refusal) {
+        int r = plan_prepare(plan, refusal);
+
+        if (r == 0)
+                r = plan_prepare_exchange(plan, refusal);
+        if (r < 0)
+                return refuse(refusal, WIRE__CODE__NO_MEMORY,
+                              "job '%s': gradsyncd has no memory for plan %u: %s", plan->job->name,
+                              plan->ordinal, strerror(-r));
+        if (r > 0)
+                return r;
+        plan->agreed = true;
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                answer_agreed(plan, local);
+        return 0;
+}
+
+int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {
+        struct plan *plan = plan_find(member->job, ordinal);
+        struct plan_part *part;
+        int r;
+
+        if (plan == NULL || plan->part[member->local].state != PART_COMPLETE)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "plan %u of job '%s' has no arena to map on rank %u", ordinal,
+                              member->job->name, member->rank);
+        part = &plan->part[member->local];
+        if (plan->failed)
+                return answer_failed(plan, member->local, refusal);
+        r = part->arena != NULL ? part->arena->backend->memory->attach(part->arena, refusal) : 0;
+        if (r != 0)
+                return r > 0 ? fail_for(plan, member, refusal) : r;
+        part_set_state(part, PART_MAPPED);
+        part->mapped = clock_now();
+        part->request = request;
+        if (plan->agreed)
+                answer_agreed(plan, member->local); /* by the others, in a former generation */
+        else if (all_mapped(plan))
+                r = agree(plan, refusal);
+        return r > 0 ? fail_for(plan, member, refusal) : r;
+}
+
+int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal) {
+        struct plan *plan = plan_find(member->job, ordinal);
+        struct plan_part *part = plan != NULL ? &plan->part[member->local] : NULL;
+
+        if (part == NULL || part->state == PART_NONE || part->state == PART_DROPPED)
+                return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no plan %u", member->rank,
+                              member->job->name, ordinal);
+        if (plan_unit(plan) != UNIT_IDLE)
+                return refuse(refusal, WIRE__CODE__STATE,
+                              "plan %u of job '%s' has an open step; finish it before the plan is freed",
+                              ordinal, member->job->name);
+        lose_part(plan, member, &(struct refusal){ .text = "it gave the plan up" });
+        return 0;
+}
+
+void plan_expire(struct plan *plan, uint64_t now) {
+        for (uint32_t local = 0; local < plan->job->n_local; local++) {
+                struct plan_part *part = &plan->part[local];
+                struct refusal refusal;
+                char missing[200] = "";
+                size_t used = 0;
+
+                if (part->request == 0 || now < part->deadline)
+                        continue;
+                for (uint32_t other = 0; other < plan->job->n_local && used + 40 < sizeof(missing); other++)
+                        if (plan->part[other].state != PART_MAPPED)
+                                used += (size_t)snprintf(missing + used, sizeof(missing) - used,
+                                                         "%srank %u (pid %d)", used > 0 ? ", " : "",
+                                                         plan_member(plan, other)->rank,
+                                                         (int)plan_member(plan, other)->pid);
+                refuse(&refusal, WIRE__CODE__TIMEOUT,
+                       "plan %u of job '%s' was not agreed within %.1f s: %s did not bring it", plan->ordinal,
+                       plan->job->name, (double)part->timeout / 1e6, missing);
+                plan_fail(plan, &refusal);
+                return;
+        }
+}
+
+void plan_break(struct plan *plan, const struct refusal *refusal) {
+        if (!plan->agreed && !plan->failed)
+                plan_fail(plan, refusal);
+}
+
+void plan_resume(struct plan *plan) {
+        struct refusal refusal;
+
+        if (plan_over(plan) || (!plan->agreed && !plan->failed && !plan_is_held(plan))) {
+                plan_free(plan);
+                return;
+        }
+        if (plan->agreed || plan->failed || plan->dropped || !all_mapped(plan))
+                return;
+        if (agree(plan, &refusal) > 0)
+                plan_fail(plan, &refusal);
+        if (plan_over(plan))
+                plan_free(plan);
+}
