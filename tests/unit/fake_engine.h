@@ -482,20 +482,25 @@ static void fake_abort(struct engine *engine, uint64_t id) {
         fake_post(fake, &(struct fabric_event){ .kind = FABRIC_ABORTED, .comm = comm });
 }
 
-/* The node is gone without a word: what it has not launched is never done, and the others are told. */
-static inline void fake_lose(struct fake_engine *fake) {
+/* The engine reports that it does not reach a node, in each communicator with it. */
+static inline void fake_accuse(struct fake_engine *fake, uint32_t node) {
         struct fabric *fabric = fake->fabric;
 
-        fake->lost = fake->held = true;
         for (unsigned i = 0; i < fabric->n_comms; i++)
-                for (uint32_t node = 0; node < FABRIC_NODES; node++)
-                        if (node != fake->node && fabric->comm[i].state[node] == FABRIC_WORKING &&
-                            fabric->comm[i].state[fake->node] == FABRIC_WORKING)
-                                fake_post(&fabric->node[node],
-                                          &(struct fabric_event){ .kind = FABRIC_UNREACHABLE,
-                                                                  .comm = &fabric->comm[i],
-                                                                  .node = { fake->node },
-                                                                  .n = 1 });
+                if (fabric->comm[i].state[fake->node] == FABRIC_WORKING &&
+                    fabric->comm[i].state[node] == FABRIC_WORKING)
+                        fake_post(fake, &(struct fabric_event){ .kind = FABRIC_UNREACHABLE,
+                                                                .comm = &fabric->comm[i],
+                                                                .node = { node },
+                                                                .n = 1 });
+}
+
+/* The node is gone without a word: what it has not launched is never done, and the others are told. */
+static inline void fake_lose(struct fake_engine *fake) {
+        fake->lost = fake->held = true;
+        for (uint32_t node = 0; node < FABRIC_NODES; node++)
+                if (node != fake->node)
+                        fake_accuse(&fake->fabric->node[node], fake->node);
 }
 
 static const struct engine_ops fake_engine_ops = {

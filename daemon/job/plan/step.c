@@ -318,7 +318,8 @@ static int note_divisor(struct plan *plan, const struct member *member, const st
 static void step_compare(struct plan *plan) {
         struct exchange *exchange = step_exchange(plan);
 
-        if (exchange == NULL || exchange->asked || plan_unit(plan) != UNIT_OPEN)
+        if (exchange == NULL || exchange->asked || plan_unit(plan) != UNIT_OPEN ||
+            (plan->divisor == 0 && plan->job->n_local > 0))
                 return;
         exchange->asked = true;
         machine_offer(plan->job, plan->track);

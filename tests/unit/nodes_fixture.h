@@ -1,0 +1,590 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job over several nodes in one process: each node has a job layer of its own, with the host's backend and
+ * an engine of one fabric, and trainers that write to their arenas. What nodes say to each other is delivered
+ * when the test lets it be.
+ */
+#pragma once
+
+#include "unit.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/user.h"
+#include "fake_engine.h"
+#include "job/plan/plan.h"
+#include "job/plan/step.h"
+#include "job/private.h"
+#include "rendezvous/coordinators.h"
+
+#define MOST_NODES 3u
+#define MOST_TRAINERS 6u
+#define BUCKETS 6u        /* more than there are slots between nodes */
+#define ELEMENTS 48u      /* of each but the last, */
+#define LARGE (96u << 10) /* which the backend hands to its workers */
+#define ARENA_BYTES ((1 + BUCKETS) * 4096u + LARGE * 4u)
+#define STAGING 65536u
+
+struct station { /* a node */
+        struct cluster *cluster;
+        struct hub hub; /* what its job layer takes for the coordinators */
+        struct users *accounts;
+        struct backend *backend;
+        struct jobs *jobs;
+        struct list members;
+        bool gone;
+        unsigned committed, voided, operations, refused;
+        char text[1024]; /* of the last refusal */
+};
+
+struct trainer {
+        struct member *member; /* NULL: none */
+        struct station *station;
+        unsigned char *arena, *staging;
+        uint64_t step; /* the next one */
+        bool evicted;
+};
+
+struct cluster {
+        struct loop *loop;
+        struct loop_deferred exit;
+        struct fabric *fabric;
+        struct users *accounts; /* of the coordinators */
+        struct coordinators *coordinators;
+        uint64_t due;
+        struct list letters; /* between nodes and coordinators, in the order in which they were sent */
+        struct station node[MOST_NODES];
+        uint32_t n;
+        struct trainer trainer[MOST_TRAINERS]; /* by rank */
+        struct token token;
+        struct refusal refusal;
+        unsigned dtype, reduce;
+        uint64_t grace;
+        uint32_t least; /* members that are enough; 0: all */
+};
+
+static struct cluster *cluster;
+static uint64_t test_clock = 1000 * USEC_PER_SEC;
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+/* Time goes on when the test lets it. */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
+        now->tv_sec = (time_t)(test_clock / USEC_PER_SEC);
+        now->tv_nsec = (long)(test_clock % USEC_PER_SEC) * 1000;
+        return 0;
+}
+
+static inline struct station *station_of(const struct member *member) {
+        return job_events_data(member->job);
+}
+
+/* ---- what comes up ---- */
+
+static void on_joined(struct member *member) {
+        struct trainer *trainer = &cluster->trainer[member->rank];
+
+        assert_null(trainer->member);
+        *trainer = (struct trainer){ .member = member, .station = station_of(member), .step = 1 };
+}
+
+static void on_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
+        struct station *station = station_of(member);
+
+        station->refused++;
+        snprintf(station->text, sizeof(station->text), "%s", refusal->text);
+}
+
+static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {}
+
+static void on_operation(struct member *member, uint32_t request, uint64_t sequence) {
+        station_of(member)->operations++;
+}
+
+static void on_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                      const uint8_t *unused, size_t bytes) {
+        assert_int_equal(result->n_inputs, plan->job->n_local);
+}
+
+static void on_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
+                       const char *text) {
+        struct station *station = job_events_data(plan->job);
+
+        if (loss != NULL)
+                station->voided++;
+        else
+                station->committed++;
+        for (uint32_t local = 0; local < plan->job->n_local && loss == NULL; local++)
+                cluster->trainer[plan->job->local[local]->rank].step = step + 1;
+}
+
+static void on_lost(struct job *job, const struct membership_loss *loss, const char *text) {}
+
+static void on_flush(struct job *job) {}
+
+static void on_regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
+        assert_ptr_equal(cluster->trainer[member->rank].member, member);
+}
+
+static void on_stall(struct job *job, const struct job_wait *wait, const char *text) {}
+
+static void on_evict(struct member *member, const struct refusal *refusal) {
+        struct station *station = station_of(member);
+
+        cluster->trainer[member->rank].evicted = true;
+        snprintf(station->text, sizeof(station->text), "%s", refusal->text);
+}
+
+static const struct jobs_events events = {
+        .joined = on_joined,
+        .refused = on_refused,
+        .plan_agreed = on_agreed,
+        .operation_done = on_operation,
+        .result = on_result,
+        .outcome = on_outcome,
+        .lost = on_lost,
+        .flush = on_flush,
+        .regenerated = on_regenerated,
+        .stall = on_stall,
+        .evict = on_evict,
+};
+
+/* ---- between a node and the coordinators: messages take until the next pass ---- */
+
+struct postman { /* of one attachment */
+        struct attachment inner;
+        struct attachment *outer; /* the job layer's */
+        bool gone;
+};
+
+struct letter {
+        struct list link;
+        struct postman *postman;
+        bool up;
+        struct message message;
+};
+
+static struct postman *postman_of(struct attachment *outer) {
+        return outer->coordination;
+}
+
+static void post(struct postman *postman, bool up, const struct message *message) {
+        struct letter *letter = malloc(sizeof(*letter));
+
+        letter->postman = postman;
+        letter->up = up;
+        memcpy(&letter->message, message, message_bytes(message));
+        list_append(&cluster->letters, &letter->link);
+}
+
+static void letter_free(struct letter *letter) {
+        list_remove(&letter->link);
+        free(letter);
+}
+
+static void post_receive(struct attachment *inner, const struct message *message) {
+        post(list_entry(inner, struct postman, inner), false, message);
+}
+
+static int post_attach(struct hub *hub, struct attachment *outer, const struct hub_job *job,
+                       struct refusal *refusal) {
+        const struct station *station = list_entry(hub, struct station, hub);
+        struct postman *postman = calloc(1, sizeof(*postman));
+        int r;
+
+        postman->inner.receive = post_receive;
+        postman->outer = outer;
+        r = hub_attach(coordinators_hub(cluster->coordinators), &postman->inner, job, refusal);
+        assert_int_equal(r, 0);
+        assert_int_equal(postman->inner.address, station - cluster->node); /* the engine's number, too */
+        outer->hub = hub;
+        outer->coordination = postman;
+        outer->address = postman->inner.address;
+        return 0;
+}
+
+static int post_reserve(struct attachment *outer, uint32_t members, uint32_t tracks,
+                        struct refusal *refusal) {
+        return postman_of(outer)->gone ? 0 : hub_reserve(&postman_of(outer)->inner, members, tracks, refusal);
+}
+
+static void post_send(struct attachment *outer, const struct message *message) {
+        if (!postman_of(outer)->gone)
+                post(postman_of(outer), true, message);
+}
+
+/* As if the node's daemon had died. */
+static inline void post_lose(struct attachment *outer) {
+        struct postman *postman = postman_of(outer);
+        struct letter *letter, *spare;
+
+        if (postman->gone)
+                return;
+        postman->gone = true;
+        list_for_each_safe(letter, spare, &cluster->letters, link)
+                if (letter->postman == postman)
+                        letter_free(letter);
+        hub_detach(&postman->inner);
+}
+
+static void post_detach(struct attachment *outer) {
+        post_lose(outer);
+        free(postman_of(outer));
+}
+
+static const struct hub_ops post_ops = {
+        .attach = post_attach,
+        .reserve = post_reserve,
+        .send = post_send,
+        .detach = post_detach,
+};
+
+static void post_due(void *data, uint64_t when) {
+        cluster->due = when;
+}
+
+static inline void deliver_letters(void) {
+        struct list now = LIST_INIT(now);
+        struct letter *letter;
+
+        while (!list_empty(&cluster->letters)) {
+                letter = list_entry(cluster->letters.next, struct letter, link);
+                list_remove(&letter->link);
+                list_append(&now, &letter->link);
+        }
+        while (!list_empty(&now)) {
+                letter = list_entry(now.next, struct letter, link);
+                list_remove(&letter->link);
+                if (letter->postman->gone)
+                        ;
+                else if (letter->up)
+                        hub_send(&letter->postman->inner, &letter->message);
+                else
+                        letter->postman->outer->receive(letter->postman->outer, &letter->message);
+                free(letter);
+        }
+}
+
+/* ---- time passes ---- */
+
+static void leave_loop(void *data) {
+        loop_exit(data, 0);
+}
+
+static inline struct job *job_on(uint32_t node) {
+        struct list *list = &cluster->node[node].jobs->list;
+
+        return list_empty(list) ? NULL : list_entry(list->next, struct job, link);
+}
+
+static inline struct plan *plan_of(uint32_t node) {
+        return job_on(node) != NULL ? plan_find(job_on(node), 0) : NULL;
+}
+
+/* Workers have something to do for it. */
+static inline bool is_reducing(uint32_t node) {
+        return job_on(node) != NULL &&
+               (job_on(node)->operation.tasks > 0 || (plan_of(node) != NULL && plan_of(node)->tasks > 0));
+}
+
+/* Everything that is there to be delivered, once. */
+static inline void pass(void) {
+        test_clock += USEC_PER_MSEC;
+        if (test_clock >= cluster->due)
+                coordinators_tick(cluster->coordinators);
+        deliver_letters();
+        loop_defer(cluster->loop, &cluster->exit);
+        assert_int_equal(loop_run(cluster->loop), 0);
+        for (uint32_t n = 0; n < cluster->n; n++) {
+                struct station *station = &cluster->node[n];
+                struct engine *engine = &cluster->fabric->node[n].engine;
+                struct pollfd fd = { .fd = station->backend->ops->fd(station->backend), .events = POLLIN };
+
+                engine->ops->dispatch(engine);
+                if (poll(&fd, 1, is_reducing(n) ? 10 : 0) == 1)
+                        station->backend->ops->dispatch(station->backend);
+        }
+}
+
+/* Until nothing is left to do. */
+static inline void settle(void) {
+        for (unsigned i = 0; i < 60; i++)
+                pass();
+}
+
+#define until(condition)                                                                                     \
+        do {                                                                                                 \
+                for (unsigned round = 0; round < 3000 && !(condition); round++)                              \
+                        pass();                                                                              \
+                assert_true(condition);                                                                      \
+        } while (0)
+
+/* ---- trainers ---- */
+
+static inline void join(uint32_t node, uint32_t rank, uint32_t world) {
+        struct station *station = &cluster->node[node];
+        struct job_join join = { .name = "j",
+                                 .uid = 1000,
+                                 .pid = getpid(),
+                                 .program = "t",
+                                 .request = 7,
+                                 .token = &cluster->token,
+                                 .owner = cluster,
+                                 .owner_members = &station->members,
+                                 .membership = { .min_world = cluster->least > 0 ? cluster->least : world,
+                                                 .max_world = world,
+                                                 .has_rank = true,
+                                                 .rank = rank,
+                                                 .grace = cluster->grace,
+                                                 .adapts = true } };
+
+        assert_int_equal(jobs_join(station->jobs, &join, &cluster->refusal), 0);
+}
+
+static inline uint64_t bucket_bytes(uint32_t bucket) {
+        return (bucket + 1 < BUCKETS ? ELEMENTS : LARGE) * dtype_size(cluster->dtype);
+}
+
+static inline uint64_t bucket_offset(uint32_t bucket) {
+        return (1 + bucket) * 4096u;
+}
+
+/* One parameter in each bucket. */
+static inline void describe(struct member *member, const char *name) {
+        struct offer begin = { .generation = member->job->generation,
+                               .params = BUCKETS,
+                               .buckets = BUCKETS,
+                               .arena_bytes = ARENA_BYTES,
+                               .diagnosis_bytes = 4096,
+                               .reduce = cluster->reduce };
+        struct offer_param param[BUCKETS] = { 0 };
+        struct offer_bucket bucket[BUCKETS] = { 0 };
+        uint64_t shape[BUCKETS];
+        char names[BUCKETS][16];
+
+        for (uint32_t b = 0; b < BUCKETS; b++) {
+                snprintf(names[b], sizeof(names[b]), "%s%u", name, b);
+                shape[b] = bucket_bytes(b) / dtype_size(cluster->dtype);
+                param[b].name = names[b];
+                param[b].dtype = bucket[b].dtype = cluster->dtype;
+                param[b].shape = &shape[b];
+                param[b].dims = 1;
+                param[b].bucket = b;
+                bucket[b].offset = bucket_offset(b);
+                bucket[b].bytes = bucket[b].payload = bucket_bytes(b);
+        }
+        assert_int_equal(plan_begin(member, &begin, &cluster->refusal), 0);
+        assert_int_equal(plan_params(member, 0, param, BUCKETS, &cluster->refusal), 0);
+        assert_int_equal(plan_buckets(member, 0, bucket, BUCKETS, &cluster->refusal), 0);
+}
+
+/* As a trainer maps and touches what it is given. */
+static inline unsigned char *map_and_touch(int fd, uint64_t bytes) {
+        unsigned char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+        assert_ptr_not_equal(map, MAP_FAILED);
+        memset(map, 0, bytes);
+        return map;
+}
+
+static inline void bring_named(uint32_t rank, const char *name) {
+        struct trainer *trainer = &cluster->trainer[rank];
+        struct plan_memory memory;
+
+        describe(trainer->member, name);
+        assert_int_equal(plan_commit(trainer->member, 0, &memory, &cluster->refusal), 0);
+        trainer->arena = map_and_touch(memory.fds[0], memory.bytes);
+        assert_int_equal(plan_mapped(trainer->member, 0, 9, &cluster->refusal), 0);
+}
+
+static inline void bring(uint32_t rank) {
+        bring_named(rank, "p");
+}
+
+/* Small whole numbers, of which every sum is exact. */
+static inline double value_of(uint32_t rank, uint64_t step, uint32_t bucket, uint64_t i) {
+        return (double)((rank + 1) * (1 + (i + bucket + step) % 5));
+}
+
+static inline void put(unsigned dtype, unsigned char *at, uint64_t i, double value) {
+        if (dtype == WIRE__DTYPE__F32)
+                ((float *)at)[i] = (float)value;
+        else
+                ((int32_t *)at)[i] = (int32_t)value;
+}
+
+static inline double get(unsigned dtype, const unsigned char *at, uint64_t i) {
+        return dtype == WIRE__DTYPE__F32 ? (double)((const float *)at)[i] : ((const int32_t *)at)[i];
+}
+
+static inline int ready_with(uint32_t rank, uint32_t bucket, uint32_t divisor) {
+        struct trainer *trainer = &cluster->trainer[rank];
+
+        return step_ready(trainer->member,
+                          &(struct ready){ .generation = trainer->member->job->generation,
+                                           .step = trainer->step,
+                                           .bucket = bucket,
+                                           .divisor = divisor },
+                          &cluster->refusal);
+}
+
+static inline void ready(uint32_t rank, uint32_t bucket) {
+        struct trainer *trainer = &cluster->trainer[rank];
+
+        for (uint64_t i = 0; i < bucket_bytes(bucket) / dtype_size(cluster->dtype); i++)
+                put(cluster->dtype, trainer->arena + bucket_offset(bucket), i,
+                    value_of(rank, trainer->step, bucket, i));
+        assert_int_equal(ready_with(rank, bucket, 0), 0);
+}
+
+/* All buckets, in an order of the rank's own. */
+static inline void give(uint32_t rank) {
+        for (uint32_t b = 0; b < BUCKETS; b++)
+                ready(rank, (b * 5 + rank) % BUCKETS);
+}
+
+/* What the ranks in `from` make of that element. */
+static inline double whole_of(unsigned from, uint64_t step, uint32_t bucket, uint64_t i) {
+        double whole = cluster->reduce == WIRE__REDUCE__MIN ? 1e9 : 0;
+        uint32_t world = 0;
+
+        for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++) {
+                double value = value_of(rank, step, bucket, i);
+
+                world += cluster->trainer[rank].member != NULL;
+                if ((from >> rank & 1) == 0)
+                        continue;
+                if (cluster->reduce != WIRE__REDUCE__MIN)
+                        whole += value;
+                else if (value < whole)
+                        whole = value;
+        }
+        return cluster->reduce == WIRE__REDUCE__AVG ? whole / world : whole;
+}
+
+/* `step` is over, and all ranks of `from` have what came of their inputs. */
+static inline void assert_sums(unsigned from, uint64_t step) {
+        for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++) {
+                if ((from >> rank & 1) == 0)
+                        continue;
+                assert_int_equal(cluster->trainer[rank].step, step + 1);
+                for (uint32_t b = 0; b < BUCKETS; b++)
+                        for (uint64_t i = 0; i < bucket_bytes(b) / dtype_size(cluster->dtype); i++) {
+                                double got = get(cluster->dtype,
+                                                 cluster->trainer[rank].arena + bucket_offset(b), i);
+
+                                if (got != whole_of(from, step, b, i))
+                                        fail_msg("rank %u, bucket %u, element %u: %f", rank, b, (unsigned)i,
+                                                 got);
+                        }
+        }
+}
+
+/* Its session ends. */
+static inline void lose(uint32_t rank) {
+        struct trainer *trainer = &cluster->trainer[rank];
+        struct member *member = trainer->member;
+
+        munmap(trainer->arena, trainer->arena != NULL ? ARENA_BYTES : 0);
+        munmap(trainer->staging, trainer->staging != NULL ? STAGING : 0);
+        *trainer = (struct trainer){ 0 };
+        member_gone(member, WIRE__CAUSE__EXITED);
+}
+
+static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
+        static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 64, UINT64_C(1) << 30, 100 };
+
+        cluster = calloc(1, sizeof(*cluster));
+        cluster->n = nodes;
+        cluster->dtype = dtype;
+        cluster->reduce = reduce;
+        cluster->grace = 3600 * USEC_PER_SEC;
+        cluster->fabric = fabric_new();
+        loop_new(&cluster->loop);
+        cluster->exit = (struct loop_deferred){ .fn = leave_loop, .data = cluster->loop };
+        cluster->due = UINT64_MAX;
+        list_init(&cluster->letters);
+        users_new(limits, &cluster->accounts);
+        assert_int_equal(coordinators_new(&(struct coordinators_config){ .accounts = cluster->accounts,
+                                                                         .clock = clock_now,
+                                                                         .due = post_due },
+                                          &cluster->coordinators),
+                         0);
+        for (uint32_t n = 0; n < nodes; n++) {
+                struct station *station = &cluster->node[n];
+                struct jobs_config config = { .loop = cluster->loop,
+                                              .hub = &station->hub,
+                                              .engine = &cluster->fabric->node[n].engine,
+                                              .events = &events,
+                                              .events_data = station,
+                                              .step_deadline = 3600 * USEC_PER_SEC,
+                                              .stall_notice = 3600 * USEC_PER_SEC,
+                                              .staging_bytes = STAGING };
+                struct backend_config backend = { .workers = 1, .done = jobs_done };
+
+                station->cluster = cluster;
+                station->hub.ops = &post_ops;
+                list_init(&station->members);
+                users_new(limits, &station->accounts);
+                config.accounts = station->accounts;
+                assert_int_equal(jobs_new(&config, &station->jobs), 0);
+                station->jobs->last_id = 1000 * (n + 1);
+                backend.owner = station->jobs;
+                assert_int_equal(backend_host.open(&backend, &station->backend), 0);
+                station->jobs->config.backend = station->jobs->config.staging = station->backend;
+        }
+        return 0;
+}
+
+static void free_station(struct station *station) {
+        jobs_free(station->jobs);
+        station->backend->ops->close(station->backend);
+        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
+                assert_int_equal(accounts_total(station->accounts, (enum account_slot)slot), 0);
+        users_free(station->accounts);
+}
+
+static int teardown(void **state) {
+        for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++)
+                if (cluster->trainer[rank].member != NULL)
+                        lose(rank);
+        for (uint32_t n = 0; n < cluster->n; n++)
+                if (!cluster->node[n].gone)
+                        until(list_empty(&cluster->node[n].jobs->list));
+        for (uint32_t n = 0; n < cluster->n; n++)
+                free_station(&cluster->node[n]);
+        coordinators_free(cluster->coordinators);
+        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
+                assert_int_equal(accounts_total(cluster->accounts, (enum account_slot)slot), 0);
+        users_free(cluster->accounts);
+        fabric_free(cluster->fabric);
+        loop_free(cluster->loop);
+        free(cluster);
+        return 0;
+}
+
+static int one_node_avg(void **state) {
+        return setup_cluster(1, WIRE__DTYPE__F32, WIRE__REDUCE__AVG);
+}
+
+static int two_nodes_avg(void **state) {
+        return setup_cluster(2, WIRE__DTYPE__F32, WIRE__REDUCE__AVG);
+}
+
+static int three_nodes_avg(void **state) {
+        return setup_cluster(3, WIRE__DTYPE__F32, WIRE__REDUCE__AVG);
+}
+
+static int three_nodes_sum(void **state) {
+        return setup_cluster(3, WIRE__DTYPE__I32, WIRE__REDUCE__SUM);
+}
+
+static int three_nodes_min(void **state) {
+        return setup_cluster(3, WIRE__DTYPE__I32, WIRE__REDUCE__MIN);
+}
+
+#define test_on(test, cluster)                                                                               \
+        { #test ", " #cluster, test, cluster, teardown, NULL }

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job over several nodes: what its members get, and what becomes of it when somebody is lost. */
+#include "nodes_fixture.h"
+
+#define ALL 0xfu
+
+/* Ranks 0 and 1 on the first node, 2 on the second one, 3 on the last one. */
+static void form(void) {
+        for (uint32_t rank = 0; rank < 4; rank++)
+                join(rank < 2 || cluster->n == 1 ? 0 : rank == 2 ? 1 : cluster->n - 1, rank, 4);
+        until(cluster->trainer[0].member != NULL && cluster->trainer[3].member != NULL);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                bring(rank);
+}
+
+static bool all_committed(unsigned steps) {
+        for (uint32_t n = 0; n < cluster->n; n++)
+                if (!cluster->node[n].gone && job_on(n) != NULL && cluster->node[n].committed != steps)
+                        return false;
+        return true;
+}
+
+static void step_of(unsigned ranks, uint64_t step) {
+        for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++)
+                if (ranks >> rank & 1)
+                        give(rank);
+        until(all_committed((unsigned)step));
+        assert_sums(ranks, step);
+}
+
+static void members_get_the_sums_of_all(void **state) {
+        form();
+        for (uint64_t step = 1; step <= 3; step++)
+                step_of(ALL, step);
+        for (uint32_t n = 0; n < cluster->n && cluster->n > 1; n++) {
+                assert_int_equal(cluster->fabric->node[n].n_payloads, 3 * BUCKETS);
+                assert_int_equal(cluster->fabric->node[n].n_votes, 3 * 2); /* and comparisons */
+                assert_int_equal(cluster->fabric->node[n].n_fillers, 0);
+        }
+}
+
+/* The engine is asked for nothing where there is nobody to ask. */
+static void one_node_needs_no_engine(void **state) {
+        form();
+        step_of(ALL, 1);
+        assert_null(plan_of(0)->exchange);
+        assert_int_equal(cluster->fabric->n_comms, 0);
+}
+
+static void statistics_are_of_what_all_hold(void **state) {
+        double norm;
+
+        form();
+        step_of(ALL, 1);
+        norm = job_on(0)->norm;
+        assert_true(norm > 0);
+        for (uint32_t n = 1; n < cluster->n; n++)
+                assert_memory_equal(&job_on(n)->norm, &norm, sizeof(norm));
+}
+
+static void nothing_is_decided_without_the_slowest_node(void **state) {
+        form();
+        cluster->fabric->node[1].held = true;
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        settle();
+        assert_int_equal(cluster->node[0].committed, 0);
+        cluster->fabric->node[1].held = false;
+        until(all_committed(1));
+        assert_sums(ALL, 1);
+}
+
+static void plans_are_compared_between_nodes(void **state) {
+        for (uint32_t rank = 0; rank < 4; rank++)
+                join(rank < 2 ? 0 : 1, rank, 4);
+        until(cluster->trainer[3].member != NULL);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                bring_named(rank, rank < 2 ? "p" : "q");
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
+        assert_non_null(strstr(cluster->node[0].text, "not the same on all nodes"));
+        assert_int_equal(cluster->fabric->node[0].n_payloads, 0);
+        lose(0);
+        until(cluster->node[0].voided == 1 && cluster->node[1].voided == 1);
+}
+
+static void divisors_are_compared_between_nodes(void **state) {
+        form();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                assert_int_equal(ready_with(rank, 0, rank < 2 ? 4 : 3), 0);
+        until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
+        assert_int_equal(cluster->fabric->node[1].n_payloads, 0);
+}
+
+/* ---- somebody is lost ---- */
+
+/* The one who comes in its place brings the plan, and the next step is everybody's. */
+static void replace(uint32_t rank, uint32_t node) {
+        join(node, rank, 4);
+        until(cluster->trainer[rank].member != NULL);
+        for (uint32_t n = 0; n < cluster->n; n++)
+                until(cluster->node[n].gone || job_on(n) == NULL || job_on(n)->state == JOB_RUNNING);
+        bring(rank);
+        cluster->trainer[rank].step = cluster->trainer[0].step;
+}
+
+static void a_lost_member_costs_a_step_and_no_communicator(void **state) {
+        uint32_t last = cluster->n - 1;
+
+        form();
+        step_of(ALL, 1);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                give(rank);
+        ready(3, 0);
+        ready(3, 1);
+        settle();
+        assert_int_equal(cluster->fabric->node[last].n_payloads, BUCKETS + 2);
+        lose(3);
+        until(cluster->node[0].voided == 1 && cluster->node[last].voided == 1);
+        replace(3, last);
+        step_of(ALL, 2);
+        assert_int_equal(cluster->fabric->n_comms, 1);
+}
+
+static void lanes_are_filled_up_to_the_same_number(void **state) {
+        form();
+        cluster->fabric->node[1].held = true; /* it has not seen the others' comparison yet */
+        for (uint32_t rank = 0; rank < 3; rank++)
+                give(rank);
+        for (uint32_t b = 0; b < BUCKETS; b++)
+                ready(3, b);
+        settle();
+        cluster->fabric->node[1].held = false;
+        lose(2);
+        until(cluster->node[0].voided + cluster->node[0].committed == 1);
+        until(cluster->node[1].voided + cluster->node[1].committed == 1);
+        assert_int_equal(cluster->node[0].committed, cluster->node[1].committed);
+        replace(2, 1);
+        step_of(ALL, cluster->node[0].committed + 1);
+        for (uint32_t n = 0; n < cluster->n; n++)
+                assert_int_equal(cluster->fabric->comm[0].launched[0][n],
+                                 cluster->fabric->comm[0].launched[0][0]);
+}
+
+/* Whenever it happens, what all have is what one has. */
+static void a_loss_at_any_moment_leaves_no_difference(void **state) {
+        unsigned committed = 0, voided = 0;
+
+        form();
+        for (unsigned moment = 0; moment < 24; moment++) {
+                uint64_t step = cluster->node[0].committed + 1;
+
+                for (uint32_t rank = 0; rank < 4; rank++)
+                        give(rank);
+                for (unsigned i = 0; i < moment; i++)
+                        pass();
+                lose(2);
+                settle();
+                for (uint32_t n = 1; n < cluster->n; n++) {
+                        assert_int_equal(cluster->node[n].committed, cluster->node[0].committed);
+                        assert_int_equal(cluster->node[n].voided, cluster->node[0].voided);
+                }
+                committed += cluster->node[0].committed == step;
+                voided += cluster->node[0].committed < step;
+                replace(2, 1);
+        }
+        assert_true(committed > 0 && voided > 0);
+        step_of(ALL, cluster->node[0].committed + 1);
+        assert_int_equal(cluster->fabric->n_comms, 1);
+}
+
+/* Its machine is gone, and its members join elsewhere. */
+static void lose_node(uint32_t node) {
+        cluster->node[node].gone = true;
+        post_lose(&job_on(node)->machine.attachment);
+        fake_lose(&cluster->fabric->node[node]);
+}
+
+static void a_lost_node_costs_the_communicator(void **state) {
+        struct trainer gone;
+
+        form();
+        step_of(ALL, 1);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                give(rank);
+        lose_node(2);
+        gone = cluster->trainer[3];
+        cluster->trainer[3] = (struct trainer){ 0 };
+        until(cluster->node[0].voided == 1 && cluster->node[1].voided == 1);
+        replace(3, 1);
+        step_of(ALL, 2);
+        assert_int_equal(cluster->fabric->n_comms, 2);
+        assert_int_equal(cluster->fabric->comm[1].n_peers, 2);
+        munmap(gone.arena, ARENA_BYTES);
+        member_gone(gone.member, WIRE__CAUSE__EXITED);
+}
+
+static void a_link_that_breaks_costs_a_node(void **state) {
+        form();
+        step_of(ALL, 1);
+        cluster->fabric->node[2].launch_error = -EIO;
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        until(cluster->node[0].voided == 1 && cluster->node[1].voided == 1 && cluster->node[2].voided == 1);
+        cluster->fabric->node[2].launch_error = 0;
+        lose(3);
+        replace(3, 1);
+        step_of(ALL, 2);
+}
+
+static void what_hangs_is_aborted(void **state) {
+        form();
+        cluster->fabric->hangs = true;
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        settle();
+        assert_true(all_committed(0));
+        lose(3);
+        settle();
+        assert_int_equal(cluster->node[0].voided, 0); /* it waits for the engine */
+        fake_accuse(&cluster->fabric->node[0], 1);
+        until(cluster->node[0].voided == 1 && cluster->node[1].voided == 1);
+        cluster->fabric->hangs = false;
+        replace(3, 1);
+        step_of(ALL, 1);
+        assert_int_equal(cluster->fabric->n_comms, 2);
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                test_on(members_get_the_sums_of_all, one_node_avg),
+                test_on(members_get_the_sums_of_all, two_nodes_avg),
+                test_on(members_get_the_sums_of_all, three_nodes_sum),
+                test_on(members_get_the_sums_of_all, three_nodes_min),
+                test_on(one_node_needs_no_engine, one_node_avg),
+                test_on(statistics_are_of_what_all_hold, one_node_avg),
+                test_on(statistics_are_of_what_all_hold, three_nodes_avg),
+                test_on(nothing_is_decided_without_the_slowest_node, three_nodes_avg),
+                test_on(plans_are_compared_between_nodes, two_nodes_avg),
+                test_on(divisors_are_compared_between_nodes, two_nodes_avg),
+                test_on(a_lost_member_costs_a_step_and_no_communicator, two_nodes_avg),
+                test_on(a_lost_member_costs_a_step_and_no_communicator, three_nodes_avg),
+                test_on(lanes_are_filled_up_to_the_same_number, two_nodes_avg),
+                test_on(a_loss_at_any_moment_leaves_no_difference, two_nodes_avg),
+                test_on(a_loss_at_any_moment_leaves_no_difference, three_nodes_sum),
+                test_on(a_lost_node_costs_the_communicator, three_nodes_avg),
+                test_on(a_link_that_breaks_costs_a_node, three_nodes_avg),
+                test_on(what_hangs_is_aborted, two_nodes_avg),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
