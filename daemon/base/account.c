@@ -90,3 +90,18 @@ void charge_release(struct charge *charge) {
         user_unref(user);
         *charge = (struct charge){ 0 };
 }
+
+int charges_take(struct charges *charges, struct users *users, uid_t uid, unsigned arenas, uint64_t bytes,
+                 unsigned fds, struct refusal *refusal) {
+        int r = charge_take(&charges->arenas, users, uid, ACCOUNT_ARENAS, arenas, refusal);
+
+        if (r == 0)
+                r = charge_take(&charges->bytes, users, uid, ACCOUNT_BYTES, bytes, refusal);
+        return r == 0 ? charge_take(&charges->fds, users, uid, ACCOUNT_FDS, fds, refusal) : r;
+}
+
+void charges_release(struct charges *charges) {
+        charge_release(&charges->arenas);
+        charge_release(&charges->bytes);
+        charge_release(&charges->fds);
+}

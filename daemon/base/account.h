@@ -36,6 +36,10 @@ struct charge {            /* zero-initialised: empty */
         uint64_t amount;
 };
 
+struct charges { /* of a memory; the same */
+        struct charge arenas, bytes, fds;
+};
+
 /* What is held already stays. */
 void accounts_set_limits(struct users *users, const uint64_t limits[ACCOUNT_SLOTS]);
 uint64_t accounts_used(const struct users *users, uid_t uid, enum account_slot slot);
@@ -55,3 +59,7 @@ int charge_take(struct charge *charge, struct users *users, uid_t uid, enum acco
 void charge_force(struct charge *charge, struct users *users, uid_t uid, enum account_slot slot,
                   uint64_t amount);
 void charge_release(struct charge *charge); /* harmless on an empty one */
+/* As charge_take(); what has been taken is to be released also if it fails. */
+int charges_take(struct charges *charges, struct users *users, uid_t uid, unsigned arenas, uint64_t bytes,
+                 unsigned fds, struct refusal *refusal);
+void charges_release(struct charges *charges);

@@ -29,11 +29,8 @@ static struct nodeset others_of(const struct job *job, struct nodeset set, struc
 
 /* The engine does not take what it is given: that breaks the links to all the others. */
 static void carry_fail(struct job *job, const char *what, int error) {
-        struct log_context context = LOG_CONTEXT_NONE;
+        struct log_context context = LOG_CONTEXT_OF(job);
 
-        context.job = job->name;
-        context.generation = job->generation;
-        context.uid = job->uid;
         log_write(LOG_WARNING, &context, "job '%s': the engine %s could not %s: %s; this node is cut off",
                   job->name, engine_of(job)->ops->name, what, strerror(-error));
 }

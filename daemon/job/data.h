@@ -213,3 +213,10 @@ struct jobs {
         struct state *state;    /* left to the next daemon, from the last one; NULL: none */
         struct past *past;
 };
+
+/* What a line of the log about a job is about; further fields are set after it. */
+#define LOG_CONTEXT_OF(about)                                                                                \
+        {                                                                                                    \
+                .job = (about)->name, .generation = (about)->generation, .uid = (about)->uid, .rank = -1,    \
+                .step = -1, .bucket = -1, .pid = -1                                                          \
+        }

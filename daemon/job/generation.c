@@ -30,11 +30,8 @@ void job_set_state(struct job *job, enum job_state state) {
 }
 
 static void log_formed(const struct job *job, const char *what) {
-        struct log_context context = LOG_CONTEXT_NONE;
+        struct log_context context = LOG_CONTEXT_OF(job);
 
-        context.job = job->name;
-        context.generation = job->generation;
-        context.uid = job->uid;
         if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
                 log_write(LOG_INFO, &context, "job %s with %u members", what, job->world);
 }
@@ -227,28 +224,22 @@ void job_entered(struct job *job, const struct action *action) {
 
 void job_log_loss(const struct job *job) {
         const struct membership_loss *loss = &job->loss;
-        struct log_context context = LOG_CONTEXT_NONE;
+        struct log_context context = LOG_CONTEXT_OF(job);
 
         if (!flood_admits(FLOOD_JOBS, job->uid, clock_now()))
                 return;
-        context.job = job->name;
-        context.generation = job->generation;
         if (loss->member > 0) { /* else the job as a whole has ended */
                 context.rank = loss->rank;
                 context.pid = loss->pid;
         }
-        context.uid = job->uid;
         context.step = (int64_t)job->last_step;
         log_write(loss->cause == WIRE__CAUSE__LEAVING ? LOG_INFO : LOG_WARNING, &context, "%s",
                   job->loss_text);
 }
 
 static void log_broken(const struct job *job, enum job_end end) {
-        struct log_context context = LOG_CONTEXT_NONE;
+        struct log_context context = LOG_CONTEXT_OF(job);
 
-        context.job = job->name;
-        context.generation = job->generation;
-        context.uid = job->uid;
         if (end == JOB_END_NO_STATE)
                 log_write(LOG_WARNING, &context, "%s", job->loss_text);
         else

@@ -29,16 +29,9 @@ static int check_none(const struct member *member, struct refusal *refusal) {
 
 static int charge_staging(struct member *member, struct refusal *refusal) {
         const struct jobs_config *config = &member->job->table->config;
-        struct staging *staging = &member->staging;
-        int r;
 
-        r = charge_take(&staging->arenas, config->accounts, member->job->uid, ACCOUNT_ARENAS, 1, refusal);
-        if (r == 0)
-                r = charge_take(&staging->bytes, config->accounts, member->job->uid, ACCOUNT_BYTES,
-                                config->staging_bytes, refusal);
-        if (r == 0)
-                r = charge_take(&staging->fds, config->accounts, member->job->uid, ACCOUNT_FDS, 1, refusal);
-        return r;
+        return charges_take(&member->staging.charges, config->accounts, member->job->uid, 1,
+                            config->staging_bytes, 1, refusal);
 }
 
 int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct refusal *refusal) {
@@ -77,9 +70,7 @@ int staging_attach(struct member *member, struct refusal *refusal) {
 
 void staging_deinit(struct staging *staging) {
         staging->arena = memory_arena_free(staging->arena);
-        charge_release(&staging->arenas);
-        charge_release(&staging->bytes);
-        charge_release(&staging->fds);
+        charges_release(&staging->charges);
         staging->attached = false;
 }
 

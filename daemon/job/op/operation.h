@@ -19,7 +19,7 @@ struct member;
 struct staging {
         struct backend_memory *arena; /* NULL until asked for */
         bool attached;
-        struct charge arenas, bytes, fds;
+        struct charges charges;
 };
 
 struct operation_request {

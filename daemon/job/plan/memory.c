@@ -59,24 +59,8 @@ static void memory_free(struct memory *memory) {
                 at = &(*at)->next;
         *at = memory->next;
         memory_arena_free(memory->arena);
-        charge_release(&memory->arenas);
-        charge_release(&memory->space);
-        charge_release(&memory->fds);
+        charges_release(&memory->charges);
         free(memory);
-}
-
-static int charge(struct memory *memory, struct refusal *refusal) {
-        struct users *accounts = config_of(memory->member)->accounts;
-        uid_t uid = memory->member->job->uid;
-        int r;
-
-        r = charge_take(&memory->arenas, accounts, uid, ACCOUNT_ARENAS, 1, refusal);
-        if (r == 0)
-                r = charge_take(&memory->space, accounts, uid, ACCOUNT_BYTES, sizeof(*memory) + memory->bytes,
-                                refusal);
-        if (r == 0)
-                r = charge_take(&memory->fds, accounts, uid, ACCOUNT_FDS, 1, refusal);
-        return r;
 }
 
 static int memory_adopt(struct memory *memory, int fd, struct refusal *refusal) {
@@ -123,7 +107,8 @@ int memory_register(struct member *member, int fd, uint64_t offset, uint64_t byt
         list_init(&memory->claims);
         memory->next = member->memories;
         member->memories = memory;
-        r = charge(memory, refusal);
+        r = charges_take(&memory->charges, config_of(member)->accounts, member->job->uid, 1,
+                         sizeof(*memory) + bytes, 1, refusal);
         if (r == 0)
                 r = memory_adopt(memory, fd, refusal);
         if (r != 0) {
@@ -346,17 +331,14 @@ void memory_unclaim(struct memory_claim *claims) {
 }
 
 static void evict(struct member *member, uint32_t code, const char *why) {
-        struct log_context context = LOG_CONTEXT_NONE;
+        struct log_context context = LOG_CONTEXT_OF(member->job);
         struct refusal refusal;
 
         refuse_for(&refusal, code, member->rank, (int32_t)member->pid,
                    "job '%s': rank %u (pid %d) is evicted: %s", member->job->name, member->rank,
                    (int)member->pid, why);
-        context.job = member->job->name;
-        context.generation = member->job->generation;
         context.rank = member->rank;
         context.pid = member->pid;
-        context.uid = member->job->uid;
         if (member->owner != NULL && flood_admits(FLOOD_PROTOCOL, member->job->uid, clock_now()))
                 log_write(LOG_WARNING, &context, "%s", refusal.text);
         config_of(member)->events->evict(member, &refusal);

@@ -29,7 +29,7 @@ struct memory {
         struct memfd_file file;
         struct backend_memory *arena;
         struct list claims;
-        struct charge arenas, space, fds;
+        struct charges charges;
 };
 
 struct memory_span { /* of a file */

@@ -137,9 +137,7 @@ void plan_release(struct plan *plan, uint32_t local) {
         part->claims = NULL;
         free(part->place);
         part->place = NULL;
-        charge_release(&part->arenas);
-        charge_release(&part->bytes);
-        charge_release(&part->fds);
+        charges_release(&part->charges);
         free(part->ready);
         part->ready = NULL;
         part->request = 0;

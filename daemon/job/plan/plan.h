@@ -38,7 +38,7 @@ struct plan_part { /* of one member of this node */
         struct backend_range
                 *place; /* per bucket: where it is; NULL: all in the arena, as the reference has them */
         struct memory_claim *claims; /* on registered memory */
-        struct charge arenas, bytes, fds;
+        struct charges charges;
         uint64_t *ready;    /* per bucket: number of the last step for which READY came */
         uint32_t n_ready;   /* buckets of the open step */
         uint64_t said_step; /* back from a former daemon: the last step that the member knows to be committed,

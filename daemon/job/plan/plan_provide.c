@@ -46,18 +46,10 @@ static uint64_t cost_of(const struct plan *plan, const struct description *d) {
 }
 
 static int charge_part(struct plan *plan, struct plan_part *part, struct refusal *refusal) {
-        const struct jobs_config *config = &plan->job->table->config;
         const struct description *d = part->description;
-        int r;
+        int r = charges_take(&part->charges, plan->job->table->config.accounts, plan->job->uid,
+                             d->arena_bytes > 0, cost_of(plan, d), memories_of(d), refusal);
 
-        r = charge_take(&part->arenas, config->accounts, plan->job->uid, ACCOUNT_ARENAS, d->arena_bytes > 0,
-                        refusal);
-        if (r == 0)
-                r = charge_take(&part->bytes, config->accounts, plan->job->uid, ACCOUNT_BYTES,
-                                cost_of(plan, d), refusal);
-        if (r == 0)
-                r = charge_take(&part->fds, config->accounts, plan->job->uid, ACCOUNT_FDS, memories_of(d),
-                                refusal);
         if (r != 0)
                 return r;
         part->ready = calloc(d->n_buckets, sizeof(uint64_t));

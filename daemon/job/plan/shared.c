@@ -19,19 +19,6 @@ static const uint64_t neutral_bits[DTYPES][3] = {
         [WIRE__DTYPE__U8] = { 0xff, 0, 1 },
 };
 
-static int shared_charge(struct shared *shared, struct refusal *refusal) {
-        const struct shared_config *config = &shared->config;
-        int r;
-
-        r = charge_take(&shared->arenas, config->accounts, config->uid, ACCOUNT_ARENAS, 1, refusal);
-        if (r == 0)
-                r = charge_take(&shared->amount, config->accounts, config->uid, ACCOUNT_BYTES, shared->bytes,
-                                refusal);
-        if (r == 0)
-                r = charge_take(&shared->fds, config->accounts, config->uid, ACCOUNT_FDS, 1, refusal);
-        return r;
-}
-
 int shared_init(struct shared *shared, const struct shared_config *config, uint64_t bytes,
                 struct refusal *refusal) {
         const struct memory_ops *ops = config->backend->memory;
@@ -40,7 +27,7 @@ int shared_init(struct shared *shared, const struct shared_config *config, uint6
 
         *shared = (struct shared){ .config = *config };
         shared->bytes = (bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE;
-        r = shared_charge(shared, refusal);
+        r = charges_take(&shared->charges, config->accounts, config->uid, 1, shared->bytes, 1, refusal);
         if (r == 0)
                 r = ops->own(config->backend, shared->bytes, &shared->memory);
         if (r == 0)
@@ -61,9 +48,7 @@ void shared_deinit(struct shared *shared) {
                 config->engine->ops->unshare(config->engine, config->id);
         if (shared->memory != NULL)
                 config->backend->memory->free(shared->memory);
-        charge_release(&shared->arenas);
-        charge_release(&shared->amount);
-        charge_release(&shared->fds);
+        charges_release(&shared->charges);
         *shared = (struct shared){ 0 };
 }
 

@@ -20,7 +20,7 @@ struct shared { /* all zero: none */
         struct backend_memory *memory;
         uint64_t bytes;
         bool known; /* to the engine */
-        struct charge arenas, amount, fds;
+        struct charges charges;
 };
 
 /* Zeros. 0; QUOTA with *refusal; or a negative errno. */

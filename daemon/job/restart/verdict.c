@@ -204,11 +204,8 @@ static void resolve_operations(struct job *job, uint32_t before) {
 }
 
 static void tell_verdict(const struct job *job) {
-        struct log_context context = LOG_CONTEXT_NONE;
+        struct log_context context = LOG_CONTEXT_OF(job);
 
-        context.job = job->name;
-        context.generation = job->generation;
-        context.uid = job->uid;
         if (flood_admits(FLOOD_JOBS, job->uid, clock_now()))
                 log_write(LOG_INFO, &context,
                           "job has been taken back after a restart with %u members, after step %" PRIu64

@@ -52,16 +52,13 @@ static void describe(const struct job *job, const struct job_wait *wait, uint64_
 }
 
 static void stall_notify(struct job *job, const struct job_wait *wait, uint64_t now) {
-        struct log_context context = LOG_CONTEXT_NONE;
+        struct log_context context = LOG_CONTEXT_OF(job);
         char text[700];
 
         describe(job, wait, now, text, sizeof(text));
-        context.job = job->name;
         context.rank = wait->rank;
         context.pid = wait->pid;
-        context.generation = job->generation;
         context.parameter = wait->parameter[0] != '\0' ? wait->parameter : NULL;
-        context.uid = job->uid;
         if (wait->kind == WAIT_STEP) {
                 context.step = (int64_t)wait->step;
                 context.bucket = wait->bucket;
