@@ -483,6 +483,34 @@ static inline void assert_sums(unsigned from, uint64_t step) {
         }
 }
 
+/* ---- operations ---- */
+
+static inline void stage(uint32_t rank) {
+        struct trainer *trainer = &cluster->trainer[rank];
+        uint64_t bytes;
+        int fd;
+
+        assert_int_equal(staging_new(trainer->member, &fd, &bytes, &cluster->refusal), 0);
+        trainer->staging = map_and_touch(fd, bytes);
+        assert_int_equal(staging_attach(trainer->member, &cluster->refusal), 0);
+}
+
+/* The next one; what it has goes in at the beginning of its staging, and what it gets comes in the middle. */
+static inline int call(uint32_t rank, unsigned kind, uint64_t bytes) {
+        struct trainer *trainer = &cluster->trainer[rank];
+
+        return operation_call(trainer->member, 11,
+                              &(struct operation_request){ .sequence = trainer->member->operation.next,
+                                                           .kind = kind,
+                                                           .dtype = cluster->dtype,
+                                                           .reduce = cluster->reduce,
+                                                           .root = 2,
+                                                           .bytes = bytes,
+                                                           .total = bytes,
+                                                           .output = STAGING / 2 },
+                              &cluster->refusal);
+}
+
 /* Its session ends. */
 static inline void lose(uint32_t rank) {
         struct trainer *trainer = &cluster->trainer[rank];

@@ -227,6 +227,127 @@ static void what_hangs_is_aborted(void **state) {
         assert_int_equal(cluster->fabric->n_comms, 2);
 }
 
+/* ---- operations outside steps ---- */
+
+#define PART 128u /* bytes that each member gives, or gets */
+#define N_PART (PART / 4)
+
+static double given(uint32_t rank, uint64_t i) {
+        return (double)((rank + 1) * (1 + i % 7));
+}
+
+static void call_all(unsigned kind, uint64_t inputs) {
+        unsigned before[MOST_NODES];
+
+        for (uint32_t n = 0; n < cluster->n; n++)
+                before[n] = cluster->node[n].operations + job_on(n)->n_local;
+        for (uint32_t rank = 4; rank-- > 0;) {
+                for (uint64_t i = 0; i < inputs; i++)
+                        put(cluster->dtype, cluster->trainer[rank].staging, i, given(rank, i));
+                memset(cluster->trainer[rank].staging + STAGING / 2, 0xff, STAGING / 2);
+                assert_int_equal(call(rank, kind, PART), 0);
+        }
+        for (uint32_t n = 0; n < cluster->n; n++)
+                until(cluster->node[n].operations == before[n]);
+}
+
+static double got(uint32_t rank, uint64_t i) {
+        return get(cluster->dtype, cluster->trainer[rank].staging + STAGING / 2, i);
+}
+
+static double sum_of(uint64_t i) {
+        double sum = 0;
+
+        for (uint32_t rank = 0; rank < 4; rank++)
+                sum += given(rank, i);
+        return cluster->reduce == WIRE__REDUCE__AVG ? sum / 4 : sum;
+}
+
+static void operations_go_between_nodes(void **state) {
+        form();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                stage(rank);
+        call_all(WIRE__OPERATION_KIND__BROADCAST, N_PART);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                for (uint64_t i = 0; i < N_PART && rank != 2; i++)
+                        assert_true(got(rank, i) == given(2, i));
+        call_all(WIRE__OPERATION_KIND__ALLREDUCE, N_PART);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                for (uint64_t i = 0; i < N_PART; i++)
+                        assert_true(got(rank, i) == sum_of(i));
+        call_all(WIRE__OPERATION_KIND__ALLGATHER, N_PART);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                for (uint64_t i = 0; i < 4 * N_PART; i++)
+                        assert_true(got(rank, i) == given((uint32_t)(i / N_PART), i % N_PART));
+        call_all(WIRE__OPERATION_KIND__REDUCE_SCATTER, 4 * N_PART);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                for (uint64_t i = 0; i < N_PART; i++)
+                        assert_true(got(rank, i) == sum_of(rank * N_PART + i));
+        call_all(WIRE__OPERATION_KIND__BARRIER, 0);
+        step_of(ALL, 1);
+}
+
+static void a_barrier_waits_for_all_nodes(void **state) {
+        form();
+        for (uint32_t rank = 0; rank < 3; rank++)
+                assert_int_equal(call(rank, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        settle();
+        assert_int_equal(cluster->node[0].operations, 0);
+        assert_int_equal(call(3, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        until(cluster->node[0].operations == 2 &&
+              cluster->node[1].operations + cluster->node[2].operations == 2);
+}
+
+static void calls_that_differ_are_refused_everywhere(void **state) {
+        form();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                stage(rank);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                assert_int_equal(call(rank, WIRE__OPERATION_KIND__BROADCAST, rank < 2 ? PART : 2 * PART), 0);
+        until(cluster->node[0].refused == 2 && cluster->node[1].refused == 2);
+        assert_non_null(strstr(cluster->node[0].text, "members of another node call something else than the "
+                                                      "broadcast of 128 bytes from rank 2"));
+        assert_int_equal(cluster->node[0].operations, 0);
+        call_all(WIRE__OPERATION_KIND__ALLREDUCE, N_PART); /* the next one is the same for all */
+        for (uint64_t i = 0; i < N_PART; i++)
+                assert_true(got(3, i) == sum_of(i));
+}
+
+/* … and where members of one node differ, the others hear it, too. */
+static void calls_that_differ_on_one_node_are_refused_on_the_others(void **state) {
+        form();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                stage(rank);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                assert_int_equal(call(rank, WIRE__OPERATION_KIND__BROADCAST, rank == 0 ? 2 * PART : PART),
+                                 rank == 1 ? WIRE__CODE__OPERATION_MISMATCH : 0);
+        until(cluster->node[1].refused == 2);
+        call_all(WIRE__OPERATION_KIND__BARRIER, 0);
+}
+
+static void an_operation_at_a_loss_ends_everywhere_alike(void **state) {
+        form();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                stage(rank);
+        for (unsigned moment = 0; moment < 14; moment++) {
+                unsigned before[2] = { cluster->node[0].operations, cluster->node[1].operations };
+
+                for (uint32_t rank = 0; rank < 4; rank++)
+                        assert_int_equal(call(rank, WIRE__OPERATION_KIND__ALLGATHER, PART), 0);
+                for (unsigned i = 0; i < moment; i++)
+                        pass();
+                lose(2);
+                settle();
+                /* Rank 3 of the second node hears what those of the first one hear. */
+                assert_int_equal((cluster->node[0].operations - before[0]) / 2 > 0,
+                                 cluster->node[1].operations - before[1] > 0);
+                replace(2, 1);
+                stage(2);
+        }
+        call_all(WIRE__OPERATION_KIND__ALLREDUCE, N_PART);
+        assert_int_equal(cluster->fabric->n_comms, 1);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 test_on(members_get_the_sums_of_all, one_node_avg),
@@ -247,6 +368,13 @@ int main(void) {
                 test_on(a_lost_node_costs_the_communicator, three_nodes_avg),
                 test_on(a_link_that_breaks_costs_a_node, three_nodes_avg),
                 test_on(what_hangs_is_aborted, two_nodes_avg),
+                test_on(operations_go_between_nodes, one_node_avg),
+                test_on(operations_go_between_nodes, two_nodes_avg),
+                test_on(operations_go_between_nodes, three_nodes_sum),
+                test_on(a_barrier_waits_for_all_nodes, three_nodes_avg),
+                test_on(calls_that_differ_are_refused_everywhere, two_nodes_avg),
+                test_on(calls_that_differ_on_one_node_are_refused_on_the_others, two_nodes_avg),
+                test_on(an_operation_at_a_loss_ends_everywhere_alike, two_nodes_avg),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

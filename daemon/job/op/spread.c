@@ -188,7 +188,7 @@ static int spread_hand_out(struct job *job) {
 static bool spread_intact(struct job *job) {
         bool all = true;
 
-        for (uint32_t local = 0; local < job->n_local; local++)
+        for (uint32_t local = 0; local < job->n_local && spread_whole(job) > 0; local++)
                 all &= memory_intact(job->local[local], job->local[local]->staging.arena, spread_whole(job));
         return all;
 }
@@ -224,7 +224,7 @@ int spread_compared(struct job *job, bool same, const struct comm_words *words) 
         spread->root = words->largest > 0 ? (uint32_t)words->largest - 1 : 0;
         if (spread_whole(job) > spread_room(job))
                 return -EMSGSIZE;
-        if (spread->bytes > 0 && !spread_intact(job))
+        if (!spread_intact(job))
                 return 0; /* it ends with the member that is evicted */
         if (job->n_local == 0 && spread->bytes > 0)
                 shared_fill_neutral(&spread->memory, 0, spread->dtype, spread->reduce,
