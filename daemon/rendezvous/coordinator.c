@@ -11,7 +11,7 @@
 size_t coordinator_bytes(const struct coordinator_config *config) {
         const struct room *room = &config->room;
 
-        return room->members * (sizeof(struct message_member) + sizeof(struct membership_member)) +
+        return (room->members + 1) * sizeof(struct seat) +
                config->n_texts * sizeof(struct coordinator_refusal) + room->nodes * sizeof(struct reporter) +
                room->tracks * (room->nodes * sizeof(struct track_report) + 3 * sizeof(uint64_t)) +
                nodeset_words(room->nodes) * (3 + TENURE_SETS + 2 * (size_t)room->nodes) * sizeof(uint64_t);
@@ -19,12 +19,10 @@ size_t coordinator_bytes(const struct coordinator_config *config) {
 
 static void coordinator_lay_out(struct coordinator *c, const struct room *room) {
         uint32_t n_places = room->members < LIMIT_LOCAL ? room->members : LIMIT_LOCAL;
-        struct membership_member *place;
+        struct seat *seat = room->memory;
 
         c->config.room = *room;
-        c->seat = room->memory;
-        place = (void *)(c->seat + room->members);
-        c->refused = (void *)(place + room->members);
+        c->refused = (void *)(seat + room->members + 1);
         c->node = (void *)(c->refused + c->config.n_texts);
         c->track = (void *)(c->node + room->nodes);
         c->stop = (void *)(c->track + room->nodes * room->tracks);
@@ -35,7 +33,7 @@ static void coordinator_lay_out(struct coordinator *c, const struct room *room) 
         c->links = (struct nodeset){ c->lost.word + c->set.words, c->set.words };
         c->nodes = c->links.word + c->set.words;
         tenure_move(&c->tenure, c->nodes + 2 * (size_t)room->nodes * c->set.words, room->nodes);
-        membership_move(&c->membership, place, n_places);
+        membership_move(&c->membership, seat, n_places);
 }
 
 void coordinator_hear_anew(struct coordinator *c) {
@@ -49,11 +47,9 @@ void coordinator_hear_anew(struct coordinator *c) {
 void coordinator_move(struct coordinator *c, const struct room *room) {
         const struct coordinator before = *c;
 
-        assert(before.n <= room->members && before.n_tracks <= room->tracks &&
-               before.config.room.nodes <= room->nodes);
+        assert(before.n_tracks <= room->tracks && before.config.room.nodes <= room->nodes);
         coordinator_lay_out(c, room);
         coordinator_hear_anew(c);
-        memcpy(c->seat, before.seat, before.n * sizeof(*c->seat));
         memcpy(c->refused, before.refused, c->config.n_texts * sizeof(*c->refused));
         memcpy(c->node, before.node, before.config.room.nodes * sizeof(*c->node));
         for (uint32_t node = 0; node < before.config.room.nodes; node++) {
@@ -71,11 +67,12 @@ void coordinator_move(struct coordinator *c, const struct room *room) {
 }
 
 uint32_t coordinator_members(const struct coordinator *c, uint32_t node, uint32_t members) {
-        uint32_t places = c->membership.n + c->membership.n_waiting, reported = 0;
+        uint32_t all = membership_all(&c->membership), reported = 0;
 
-        for (uint32_t i = 0; i < c->n; i++)
-                reported += c->seat[i].request.node == node;
-        return (places > c->n ? places : c->n) + members - (reported < members ? reported : members);
+        for (uint32_t i = 0; i < all; i++)
+                reported +=
+                        c->membership.seat[i].state < SEAT_LOST && c->membership.seat[i].request.node == node;
+        return all + members - (reported < members ? reported : members);
 }
 
 void coordinator_init(struct coordinator *c, const struct coordinator_config *config, uint64_t now,
@@ -154,7 +151,7 @@ static void coordinator_note_loss(struct coordinator *c) {
         if (lost && c->membership.loss.cause != 0 && c->loss.member == 0)
                 c->loss = c->membership.loss;
         if (planted(PLANTED_BLAMES_ANYBODY) && c->loss.member != 0 && c->membership.n > 0)
-                c->loss.member = c->membership.member[c->membership.n - 1].request.member;
+                c->loss.member = c->membership.seat[c->membership.n - 1].request.member;
 }
 
 static void say(struct coordinator *c, uint64_t now) {
@@ -219,9 +216,7 @@ void coordinator_lose_node(struct coordinator *c, uint32_t node) {
 static bool empty_for_long(struct coordinator *c, uint64_t now) {
         struct nodeset full = NODESET_SCRATCH;
 
-        for (uint32_t i = 0; i < c->n; i++)
-                if (c->seat[i].in)
-                        nodeset_add(full, c->seat[i].request.node);
+        member_add_nodes(c, full);
         if (nodeset_within(c->set, full)) {
                 c->empty_since = 0;
                 return false;

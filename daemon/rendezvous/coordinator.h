@@ -98,8 +98,7 @@ struct coordinator {
         uint32_t n_refused;  /* members turned away, ever */
         uint64_t places;     /* what nodes were told last of places, in short */
         uint32_t top;        /* nodes known are below it */
-        uint32_t n;
-        struct membership membership;
+        struct membership membership; /* everybody whom a node reports has a seat there */
         /* In the room: */
         uint64_t *stop, *verdict;
         uint64_t *highest;        /* STOP: what any node of the generation has opened on each track */
@@ -109,7 +108,6 @@ struct coordinator {
         struct coordinator_refusal *refused;
         struct reporter *node; /* by address; see coordinator_track() */
         struct track_report *track;
-        struct message_member *seat; /* everybody whom a node reports */
 };
 
 /* How much memory what is configured takes. */

@@ -7,22 +7,20 @@
 
 #include "rendezvous/coordinator_private.h"
 
-static void add_nodes_of_members(const struct coordinator *c, struct nodeset nodes) {
-        for (uint32_t i = 0; i < c->membership.n; i++)
-                nodeset_add(nodes, c->membership.member[i].request.node);
-}
+/* NULL: it is vacant. */
+static const struct seat *seat_of(const struct coordinator *c, uint32_t rank) {
+        const struct seat *seat = &c->membership.seat[rank];
 
-static const struct message_member *seat_of(struct coordinator *c, uint32_t rank) {
-        return member_find(c, c->membership.member[rank].request.member);
+        return seat->state != SEAT_LOST ? seat : NULL;
 }
 
 /* Everybody comes from a file, but not from the same one. */
 static bool files_differ(struct coordinator *c) {
-        const struct message_member *first = seat_of(c, 0);
+        const struct seat *first = seat_of(c, 0);
         bool differ = false;
 
         for (uint32_t rank = 0; rank < c->membership.n; rank++) {
-                const struct message_member *seat = seat_of(c, rank);
+                const struct seat *seat = seat_of(c, rank);
 
                 if (first == NULL || seat == NULL || (seat->tag.step > 0 && !seat->tag.checkpoint))
                         return false;
@@ -36,7 +34,7 @@ static uint32_t find_chosen(struct coordinator *c, struct tag *ret) {
         bool chosen = tag_compare(&c->history, &(struct tag){ 0 }) > 0 && !planted(PLANTED_STATE_OF_ANYBODY);
 
         for (uint32_t rank = 0; rank < c->membership.n && chosen; rank++) {
-                const struct message_member *seat = seat_of(c, rank);
+                const struct seat *seat = seat_of(c, rank);
 
                 if (seat != NULL && tag_compare(&seat->tag, &c->history) == 0) {
                         *ret = seat->tag;
@@ -56,7 +54,7 @@ static uint32_t find_source(struct coordinator *c, struct tag *ret) {
         if (files_differ(c) || planted(PLANTED_STATE_OF_ANYBODY))
                 return find_chosen(c, ret);
         for (uint32_t rank = 0; rank < c->membership.n; rank++) {
-                const struct message_member *seat = seat_of(c, rank);
+                const struct seat *seat = seat_of(c, rank);
 
                 if (seat != NULL && (rank == 0 || tag_compare(&seat->tag, ret) > 0)) {
                         *ret = seat->tag;
@@ -83,16 +81,12 @@ void form_break(struct coordinator *c, uint64_t now) {
 
 /* The world begins anew, with those who are here; what they hold is told by their tags. */
 void form_begin(struct coordinator *c, uint64_t now) {
-        membership_init(&c->membership, c->config.name, c->config.incarnation);
+        membership_disperse(&c->membership);
         coordinator_set_nodes(c, (struct nodeset){ 0 });
         c->settled = c->recording = false;
         c->comm = (struct generation){ 0 };
         coordinator_give(c, now, ORDER_COLLECT);
-        for (uint32_t i = 0; i < c->n; i++) {
-                c->seat[i].in = false;
-                if (c->node[c->seat[i].request.node].world == 0)
-                        member_admit(c, now, &c->seat[i]);
-        }
+        member_admit_all(c, now);
 }
 
 /* The communicator stays where it has all that it takes. A node without members stays in it, until it is made
@@ -149,7 +143,7 @@ static void make(struct coordinator *c, uint64_t now) {
                 c->number++;
         c->current = (struct generation){ c->term, c->number, c->config.nonce };
         c->membership.generation = c->current.number;
-        add_nodes_of_members(c, wanted);
+        member_add_nodes(c, wanted);
         if (comm_stays(c, now, wanted))
                 nodeset_copy(wanted, c->set);
         else
@@ -157,8 +151,6 @@ static void make(struct coordinator *c, uint64_t now) {
         coordinator_set_nodes(c, wanted);
         c->abort = c->growing = false;
         c->empty_since = 0;
-        for (uint32_t i = 0; i < c->n; i++)
-                c->seat[i].in = membership_find(&c->membership, c->seat[i].request.member) != NULL;
         c->recording = true; /* which a single candidate has done at once */
         tenure_put(&c->tenure, c->current, c->set, now);
 }
@@ -171,23 +163,18 @@ void form_fill_order(struct coordinator *c, struct message *order) {
         order->source = find_source(c, &tag);
         order->history = c->history;
         for (uint32_t rank = 0; rank < c->membership.n; rank++) {
-                const struct membership_member *place = &c->membership.member[rank];
-                const struct message_member *seat;
-                struct message_member *told;
+                const struct seat *seat = seat_of(c, rank);
+                bool twice = planted(PLANTED_RANK_TWICE) && rank + 1 == c->membership.n && rank > 0;
 
-                if (place->request.node != order->to || place->lost)
-                        continue;
-                seat = seat_of(c, rank);
-                if (seat == NULL)
-                        continue;
-                told = &order->member_of[order->n_members++];
-                *told = *seat;
-                told->in = true;
-                told->id = place->id;
-                told->rank = planted(PLANTED_RANK_TWICE) && rank + 1 == c->membership.n && rank > 0 ? rank - 1
-                                                                                                    : rank;
-                told->slot = place->slot;
-                told->behind = tag_compare(&seat->tag, &tag) != 0;
+                if (seat != NULL && seat->request.node == order->to)
+                        order->member_of[order->n_members++] =
+                                (struct message_member){ .request = seat->request,
+                                                         .tag = seat->tag,
+                                                         .rank = rank - twice,
+                                                         .slot = seat->slot,
+                                                         .id = seat->id,
+                                                         .in = true,
+                                                         .behind = tag_compare(&seat->tag, &tag) != 0 };
         }
 }
 

@@ -8,13 +8,6 @@
 #include "gradsync.pb-c.h"
 #include "rendezvous/coordinator_private.h"
 
-struct message_member *member_find(struct coordinator *c, uint64_t member) {
-        for (uint32_t i = 0; i < c->n; i++)
-                if (c->seat[i].request.member == member)
-                        return &c->seat[i];
-        return NULL;
-}
-
 static void keep_refusal(struct coordinator *c, uint64_t member, const struct refusal *refusal) {
         if (c->config.n_texts > 0)
                 c->refused[c->n_refused++ % c->config.n_texts] =
@@ -59,21 +52,15 @@ static void refuse_member(struct coordinator *c, uint32_t node, uint64_t member,
         effects_send(&c->out, &order);
 }
 
-static void drop_seat(struct coordinator *c, struct message_member *seat) {
-        *seat = c->seat[--c->n];
-}
-
 /* Said again with each report in which it still appears. */
-static void turn_away(struct coordinator *c, struct message_member *seat, enum job_end end,
-                      const struct refusal *refusal) {
-        keep_refusal(c, seat->request.member, refusal);
-        seat->refused = true;
-        seat->in = false;
-        seat->end = end;
-        refuse_member(c, seat->request.node, seat->request.member, end, refusal);
+static void turn_away(struct coordinator *c, const struct seat *seat, const struct refusal *refusal) {
+        if (refusal != NULL)
+                keep_refusal(c, seat->request.member, refusal);
+        refuse_member(c, seat->request.node, seat->request.member,
+                      seat->state == SEAT_FENCED ? JOB_END_FENCED : JOB_END_REFUSED, refusal);
 }
 
-static void turn_away_older(struct coordinator *c, struct message_member *older,
+static void turn_away_older(struct coordinator *c, const struct seat *older,
                             const struct membership_request *newer) {
         struct refusal refusal = { 0 };
 
@@ -81,57 +68,72 @@ static void turn_away_older(struct coordinator *c, struct message_member *older,
                    "job '%s': rank %u, pid %d, was replaced by pid %d, a newer process of the same member; "
                    "end this one",
                    c->config.name, older->rank, older->request.pid, newer->pid);
-        turn_away(c, older, JOB_END_FENCED, &refusal);
+        turn_away(c, older, &refusal);
 }
 
-void member_admit(struct coordinator *c, uint64_t now, struct message_member *seat) {
-        const struct membership_member *place = membership_find(&c->membership, seat->request.member);
-        struct message_member *older;
+static void member_admit(struct coordinator *c, uint64_t now, const struct seat *seat) {
+        const struct membership_request request = seat->request;
+        const struct seat *older;
         struct refusal refusal;
 
-        if (seat->refused || (place != NULL && !place->lost))
-                return;
         refusal.has_culprit = false;
-        if (membership_join(&c->membership, &seat->request, now, &refusal) != 0)
-                turn_away(c, seat, JOB_END_REFUSED, &refusal);
-        older = c->membership.fenced != 0 ? member_find(c, c->membership.fenced) : NULL;
+        if (membership_join(&c->membership, &request, now, &refusal) != 0)
+                turn_away(c, membership_find(&c->membership, request.member), &refusal);
+        older = c->membership.fenced != 0 ? membership_find(&c->membership, c->membership.fenced) : NULL;
         if (older != NULL)
-                turn_away_older(c, older, &seat->request);
+                turn_away_older(c, older, &request);
 }
 
-/* It says goodbye, and has no seat any more: nobody waits for it, and its node may forget it. */
-static void let_go(struct coordinator *c, uint64_t now, const struct message_member *reported) {
-        membership_remove(&c->membership, reported->request.member, WIRE__CAUSE__LEAVING, now);
-        refuse_member(c, reported->request.node, reported->request.member, JOB_END_NONE, NULL);
-}
-
-/* Where the node is not one of those who go on, its members are not taken before it is out: what they belong
+/* Where the node is not one of those that go on, its members are not taken before it is out: what they belong
  * to is over. */
-static bool admissible(const struct coordinator *c, const struct message *report) {
-        return !c->collecting && (report->world == 0 || coordinator_survives(c, report->from));
+static bool admissible(const struct coordinator *c, const struct seat *seat) {
+        return seat->state == SEAT_ASKS && !c->collecting &&
+               (c->node[seat->request.node].world == 0 || coordinator_survives(c, seat->request.node));
+}
+
+/* Those that came first are the last of seat[], and none of them asks for a second time. */
+void member_admit_all(struct coordinator *c, uint64_t now) {
+        for (uint32_t i = membership_all(&c->membership); i-- > 0;)
+                if (admissible(c, &c->membership.seat[i])) {
+                        member_admit(c, now, &c->membership.seat[i]);
+                        i = membership_all(&c->membership);
+                }
+}
+
+void member_add_nodes(const struct coordinator *c, struct nodeset nodes) {
+        for (uint32_t i = 0; i < c->membership.n; i++)
+                if (c->membership.seat[i].state == SEAT_HELD)
+                        nodeset_add(nodes, c->membership.seat[i].request.node);
+}
+
+/* What a coordinator that has just begun needs, to find the members' places. */
+static void note_claim(struct seat *seat, const struct message_member *reported) {
+        seat->id = reported->id;
+        seat->rank = reported->rank;
+        seat->slot = reported->slot;
+        seat->behind = reported->behind;
+        seat_set_state(seat, reported->in ? SEAT_CLAIMS : SEAT_ASKS);
 }
 
 static void note_member(struct coordinator *c, uint64_t now, const struct message *report, uint32_t index) {
         const struct message_member *reported = &report->member_of[index];
-        struct message_member *seat = member_find(c, reported->request.member);
+        struct membership_request request = reported->request;
+        struct seat *seat;
 
-        if (seat == NULL) {
-                if (c->n == c->config.room.members)
-                        return;
-                seat = &c->seat[c->n++];
-                seat->refused = false;
-        }
-        if (seat->refused) {
-                refuse_member(c, report->from, seat->request.member, seat->end, NULL);
+        request.node = report->from;
+        request.host = report->host;
+        request.device = report->device;
+        seat = membership_note(&c->membership, &request);
+        if (seat == NULL)
+                return;
+        if (seat->state == SEAT_REFUSED || seat->state == SEAT_FENCED) {
+                turn_away(c, seat, NULL);
                 return;
         }
-        *seat = *reported;
-        seat->refused = false;
-        seat->request.node = report->from;
-        seat->request.host = report->host;
-        seat->request.device = report->device;
-        seat->in &= c->collecting || generation_equal(report->generation, c->current);
-        if (admissible(c, report))
+        seat->tag = reported->tag;
+        if (c->collecting)
+                note_claim(seat, reported);
+        if (admissible(c, seat))
                 member_admit(c, now, seat);
 }
 
@@ -153,18 +155,27 @@ static bool reports(const struct message *report, uint64_t member) {
         return false;
 }
 
-void member_report(struct coordinator *c, uint64_t now, const struct message *report) {
-        for (uint32_t i = c->n; i-- > 0;) {
-                uint64_t member = c->seat[i].request.member;
+/* A member of the node is not there any more. The last of seat[] come first, so that none is overlooked. */
+static void member_lose(struct coordinator *c, uint64_t now, uint32_t node, const struct message *report) {
+        for (uint32_t i = membership_all(&c->membership); i-- > 0;) {
+                const struct seat *seat = &c->membership.seat[i];
+                uint64_t member = seat->request.member;
 
-                if (c->seat[i].request.node != report->from || reports(report, member))
+                if (seat->state >= SEAT_LOST || seat->request.node != node ||
+                    (report != NULL && reports(report, member)))
                         continue;
-                drop_seat(c, &c->seat[i]);
-                membership_remove(&c->membership, member, member_cause_of(report, member), now);
+                membership_remove(&c->membership, member,
+                                  report != NULL ? member_cause_of(report, member) : WIRE__CAUSE__EXITED,
+                                  now);
         }
+}
+
+void member_report(struct coordinator *c, uint64_t now, const struct message *report) {
+        member_lose(c, now, report->from, report);
         for (uint32_t i = 0; i < report->n_members; i++)
-                if (report->member_of[i].leaving)
-                        let_go(c, now, &report->member_of[i]);
+                if (report->member_of[i].leaving) /* nobody waits for it, and its node may forget it */
+                        refuse_member(c, report->from, report->member_of[i].request.member, JOB_END_NONE,
+                                      NULL);
                 else
                         note_member(c, now, report, i);
         for (uint32_t i = 0; i < report->n_members; i++)
@@ -176,14 +187,7 @@ void member_report(struct coordinator *c, uint64_t now, const struct message *re
 }
 
 void member_forget(struct coordinator *c, uint64_t now, uint32_t node) {
-        for (uint32_t i = c->n; i-- > 0;) {
-                uint64_t member = c->seat[i].request.member;
-
-                if (c->seat[i].request.node != node)
-                        continue;
-                drop_seat(c, &c->seat[i]);
-                membership_remove(&c->membership, member, WIRE__CAUSE__EXITED, now);
-        }
+        member_lose(c, now, node, NULL);
 }
 
 enum membership_event member_tick(struct coordinator *c, uint64_t now) {
@@ -192,13 +196,10 @@ enum membership_event member_tick(struct coordinator *c, uint64_t now) {
 
         while (c->n_waits == 0) {
                 enum membership_event event = membership_tick(&c->membership, now, &member, &refusal);
-                struct message_member *seat;
 
                 if (event != MEMBERSHIP_EXPIRED)
                         return event;
-                seat = member_find(c, member);
-                if (seat != NULL)
-                        turn_away(c, seat, JOB_END_REFUSED, &refusal);
+                turn_away(c, membership_find(&c->membership, member), &refusal);
         }
         return MEMBERSHIP_NOTHING;
 }

@@ -19,10 +19,10 @@ static void find_unasked(const struct membership *m, struct places *ret) {
         bool taken[LIMIT_VACANT] = { false };
 
         for (uint32_t i = 0; i < m->n; i++)
-                if (!m->member[i].request.has_rank)
+                if (!m->seat[i].request.has_rank)
                         unasked++;
-                else if (m->member[i].request.rank < LIMIT_VACANT)
-                        taken[m->member[i].request.rank] = true;
+                else if (m->seat[i].request.rank < LIMIT_VACANT)
+                        taken[m->seat[i].request.rank] = true;
         for (uint32_t rank = 0; rank < places_limit(m->max_world); rank++) {
                 if (taken[rank])
                         continue;
@@ -39,7 +39,7 @@ static struct places find_places(const struct membership *m) {
         if (m->state == MEMBERSHIP_FORMING)
                 find_unasked(m, &places);
         for (uint32_t rank = 0; rank < places_limit(m->n) && m->state != MEMBERSHIP_FORMING; rank++)
-                if (m->member[rank].lost)
+                if (m->seat[rank].state == SEAT_LOST)
                         places_add(&places, rank);
         return places;
 }
@@ -61,8 +61,8 @@ void places_say_to(struct coordinator *c, uint32_t node) {
         said->places = find_places(m);
         said->n_waiting = 0;
         for (uint32_t i = m->n; i < m->n + m->n_waiting && said->n_waiting < LIMIT_SEATS; i++)
-                if (m->member[i].request.node == node)
-                        said->waiting[said->n_waiting++] = m->member[i].request.member;
+                if (m->seat[i].request.node == node)
+                        said->waiting[said->n_waiting++] = m->seat[i].request.member;
         effects_send(&c->out, &order);
 }
 
@@ -78,7 +78,7 @@ static uint64_t places_digest(const struct membership *m) {
         for (uint32_t i = 0; i < LIMIT_VACANT / 64; i++)
                 sum = digest(sum, places.vacant[i]);
         for (uint32_t i = m->n; i < m->n + m->n_waiting; i++)
-                sum = digest(sum, m->member[i].request.member);
+                sum = digest(sum, m->seat[i].request.member);
         return sum;
 }
 

@@ -36,10 +36,11 @@ void places_say_to(struct coordinator *c, uint32_t node);
 
 /* coordinator_member.c */
 void member_report(struct coordinator *c, uint64_t now, const struct message *report);
-void member_admit(struct coordinator *c, uint64_t now, struct message_member *seat);
+void member_admit_all(struct coordinator *c, uint64_t now);             /* whose time has come */
 void member_forget(struct coordinator *c, uint64_t now, uint32_t node); /* its members are lost with it */
 enum membership_event member_tick(struct coordinator *c, uint64_t now); /* answers waits that have ended */
-struct message_member *member_find(struct coordinator *c, uint64_t member);
+/* Those with a member that belongs to the generation. */
+void member_add_nodes(const struct coordinator *c, struct nodeset nodes);
 
 /* coordinator_loss.c */
 void loss_begin(struct coordinator *c, uint64_t now);

@@ -28,7 +28,7 @@ void take_over(struct coordinator *c, uint64_t now) {
         c->number = keep;
         c->history = (struct tag){ 0 };
         c->end = JOB_END_NONE;
-        c->n = c->top = c->n_waits = 0;
+        c->top = c->n_waits = 0;
 }
 
 /* The node that speaks for the latest generation; LIMIT_NODES: nobody is in any. Of several, one that has
@@ -84,8 +84,9 @@ static bool all_are_heard(const struct coordinator *c, uint32_t latest) {
         find_nodes(c, latest, nodes);
         if (!all_have_answered(c, nodes))
                 return false;
-        for (uint32_t i = 0; i < c->n; i++)
-                members += c->seat[i].in && is_in(c, c->seat[i].request.node, speaker->generation);
+        for (uint32_t i = 0; i < membership_all(&c->membership); i++)
+                members += c->membership.seat[i].state == SEAT_CLAIMS &&
+                           is_in(c, c->membership.seat[i].request.node, speaker->generation);
         return c->config.alone || speaker->origin == ORIGIN_OWN || members >= speaker->world;
 }
 
@@ -126,32 +127,21 @@ static bool unknown(const struct coordinator *c) {
 
 /* The members of the generation, with their ranks; the others ask for a place like anybody who comes. */
 static void take_restore(struct coordinator *c, uint64_t now, uint32_t world) {
-        struct membership_member member[LIMIT_LOCAL];
-        uint32_t n = 0;
+        for (uint32_t i = 0; i < membership_all(&c->membership); i++) {
+                struct seat *seat = &c->membership.seat[i];
 
-        for (uint32_t i = 0; i < c->n; i++) {
-                struct message_member *seat = &c->seat[i];
-                const struct reporter *node = &c->node[seat->request.node];
-
-                seat->in &= generation_equal(node->generation, c->current);
-                if (!seat->in)
+                if (seat->state != SEAT_CLAIMS)
                         continue;
-                member[n++] = (struct membership_member){ .request = seat->request,
-                                                          .id = seat->id,
-                                                          .rank = seat->rank,
-                                                          .slot = seat->slot,
-                                                          .deadline = UINT64_MAX };
-                if (!seat->behind && tag_compare(&seat->tag, &c->history) > 0)
+                if (!generation_equal(c->node[seat->request.node].generation, c->current))
+                        seat_set_state(seat, SEAT_ASKS);
+                else if (!seat->behind && tag_compare(&seat->tag, &c->history) > 0)
                         c->history = seat->tag;
         }
         for (uint32_t node = 0; node < c->top; node++)
                 if (coordinator_survives(c, node) && tag_compare(&c->node[node].history, &c->history) > 0)
                         c->history = c->node[node].history;
-        membership_restore(&c->membership, c->current.number, world, member, n, now);
-        for (uint32_t i = 0; i < c->n; i++)
-                if (!c->seat[i].in && (coordinator_survives(c, c->seat[i].request.node) ||
-                                       c->node[c->seat[i].request.node].world == 0))
-                        member_admit(c, now, &c->seat[i]);
+        membership_restore(&c->membership, c->current.number, world, now);
+        member_admit_all(c, now);
 }
 
 static bool everybody_runs(const struct coordinator *c) {

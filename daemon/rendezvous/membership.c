@@ -28,22 +28,27 @@
 
 #include "gradsync.pb-c.h"
 
-void membership_move(struct membership *m, struct membership_member *member, uint32_t most) {
-        uint32_t all = m->n + m->n_waiting;
-
-        assert(all <= most && most <= LIMIT_LOCAL);
-        if (all > 0)
-                memcpy(member, m->member, all * sizeof(*member));
-        m->member = member;
-        m->most = most;
-}
-
 void membership_init(struct membership *m, const char *name, uint64_t incarnation) {
         *m = (struct membership){ .name = name,
                                   .incarnation = incarnation,
                                   .last_call = UINT64_MAX,
-                                  .member = m->member,
+                                  .seat = m->seat,
                                   .most = m->most };
+}
+
+void membership_disperse(struct membership *m) {
+        uint32_t all = membership_all(m), n = 0;
+
+        for (uint32_t i = 0; i < all; i++) {
+                if (m->seat[i].state == SEAT_LOST || m->seat[i].state == SEAT_GONE)
+                        continue;
+                m->seat[n] = m->seat[i];
+                if (m->seat[n].state != SEAT_REFUSED && m->seat[n].state != SEAT_FENCED)
+                        seat_set_state(&m->seat[n], SEAT_ASKS);
+                n++;
+        }
+        membership_init(m, m->name, m->incarnation);
+        m->n_others = n;
 }
 
 void membership_set_state(struct membership *m, enum membership_state state) {
@@ -51,25 +56,17 @@ void membership_set_state(struct membership *m, enum membership_state state) {
         m->state = state;
 }
 
-const struct membership_member *membership_find(const struct membership *m, uint64_t member) {
-        for (uint32_t i = 0; i < m->n + m->n_waiting; i++)
-                if (m->member[i].request.member == member)
-                        return &m->member[i];
-        return NULL;
-}
-
 bool membership_waits(const struct membership *m, uint64_t member) {
-        for (uint32_t i = m->n; i < m->n + m->n_waiting; i++)
-                if (m->member[i].request.member == member)
-                        return true;
-        return false;
+        const struct seat *seat = membership_find(m, member);
+
+        return seat != NULL && seat->state == SEAT_WAITING;
 }
 
 uint32_t membership_vacant(const struct membership *m) {
         uint32_t n = 0;
 
         for (uint32_t i = 0; i < m->n; i++)
-                n += m->member[i].lost;
+                n += m->seat[i].state == SEAT_LOST;
         return n;
 }
 
@@ -86,7 +83,7 @@ static bool is_enough(const struct membership *m) {
 
 static void take_spares(struct membership *m) {
         for (; m->n < m->max_world && m->n_waiting > 0; m->n_waiting--)
-                m->member[m->n++].fresh = false;
+                seat_set_state(&m->seat[m->n++], SEAT_HELD);
 }
 
 static bool form(struct membership *m, uint64_t now) {
@@ -102,13 +99,7 @@ static bool form(struct membership *m, uint64_t now) {
 }
 
 static void take_out(struct membership *m, uint32_t index) {
-        uint32_t all = m->n + m->n_waiting;
-
-        memmove(&m->member[index], &m->member[index + 1], (all - index - 1) * sizeof(m->member[0]));
-        if (index < m->n)
-                m->n--;
-        else
-                m->n_waiting--;
+        seats_close(m, index);
         if (m->state == MEMBERSHIP_FORMING && m->n + m->n_waiting < m->min_world)
                 m->last_call = UINT64_MAX;
 }
@@ -120,8 +111,8 @@ static void name_missing(const struct membership *m, char *text, size_t size) {
         unsigned listed = 0;
 
         for (uint32_t i = 0; i < m->n; i++)
-                if (m->member[i].request.has_rank)
-                        taken[m->member[i].request.rank] = true;
+                if (m->seat[i].request.has_rank)
+                        taken[m->seat[i].request.rank] = true;
         if (!places_any_explicit(m)) {
                 snprintf(text, size, "%u missing",
                          m->n + m->n_waiting < m->max_world ? m->max_world - m->n - m->n_waiting : 0);
@@ -141,14 +132,14 @@ static void name_missing(const struct membership *m, char *text, size_t size) {
 /* Whether anybody is left who belonged to the generation that ended. */
 static bool any_survivor(const struct membership *m) {
         for (uint32_t i = 0; i < m->n; i++)
-                if (!m->member[i].lost && !m->member[i].fresh)
+                if (m->seat[i].state == SEAT_HELD)
                         return true;
         return false;
 }
 
 static bool any_kept(const struct membership *m, uint64_t now) {
         for (uint32_t i = 0; i < m->n; i++)
-                if (m->member[i].lost && now < m->member[i].kept)
+                if (m->seat[i].state == SEAT_LOST && now < m->seat[i].kept)
                         return true;
         return false;
 }
@@ -158,20 +149,18 @@ static bool can_close_ranks(const struct membership *m) {
 }
 
 /* The first who waits takes the place, if anybody does. */
-static void membership_fill(struct membership *m, struct membership_member *place) {
-        const struct membership_member *waiting = &m->member[m->n];
-
+static void membership_fill(struct membership *m, struct seat *place) {
         if (m->n_waiting == 0)
                 return;
-        places_take(m, place, &waiting->request, waiting->deadline);
+        places_take(m, place, &m->seat[m->n], m->seat[m->n].deadline);
         take_out(m, m->n);
 }
 
 /* A place of which the newer process did not come is anybody's. */
 static void fill_vacant(struct membership *m) {
         for (uint32_t i = 0; i < m->n; i++)
-                if (m->member[i].lost)
-                        membership_fill(m, &m->member[i]);
+                if (m->seat[i].state == SEAT_LOST)
+                        membership_fill(m, &m->seat[i]);
 }
 
 /* The next generation, in which everybody has a place. */
@@ -206,28 +195,27 @@ static enum membership_event grow(struct membership *m) {
 
 /* Who waits for a place that there will never be: the job has formed with somebody who cannot go on in
  * another generation. */
-static bool in_vain(const struct membership *m, uint32_t index) {
-        return m->state == MEMBERSHIP_FORMED && index >= m->n && !places_all_adapt(m);
+static bool in_vain(const struct membership *m, const struct seat *seat) {
+        return m->state == MEMBERSHIP_FORMED && seat->state == SEAT_WAITING && !places_all_adapt(m);
 }
 
-static void membership_refuse_fresh(const struct membership *m, uint32_t index, struct refusal *refusal) {
-        const struct membership_member *member = &m->member[index];
-
-        if (in_vain(m, index))
+static void membership_refuse_fresh(const struct membership *m, const struct seat *seat,
+                                    struct refusal *refusal) {
+        if (in_vain(m, seat))
                 refuse(refusal, WIRE__CODE__JOB_FULL,
                        "job '%s' has formed with %u members, and the library of one is too old for a "
                        "spare to take any place: use "
                        "one release for all of them",
                        m->name, m->n);
-        else if (member->request.spare && index >= m->n)
+        else if (seat->request.spare && seat->state == SEAT_WAITING)
                 refuse(refusal, WIRE__CODE__TIMEOUT,
                        "job '%s' has had no place for this spare within %.1f s: all of its %u members "
                        "are there",
-                       m->name, (double)member->request.timeout / 1e6, m->n);
+                       m->name, (double)seat->request.timeout / 1e6, m->n);
         else
                 refuse(refusal, WIRE__CODE__TIMEOUT,
                        "job '%s' has not begun another generation within %.1f s: %s", m->name,
-                       (double)member->request.timeout / 1e6,
+                       (double)seat->request.timeout / 1e6,
                        membership_vacant(m) > 0
                                ? "some of its places are still vacant; start the others"
                                : "a step has been open all the time; look at gradsyncctl status");
@@ -237,19 +225,20 @@ static void membership_refuse_fresh(const struct membership *m, uint32_t index, 
 static enum membership_event expire_fresh(struct membership *m, uint64_t now, uint64_t *ret_member,
                                           struct refusal *refusal) {
         for (uint32_t i = 0; i < m->n + m->n_waiting; i++) {
-                struct membership_member *member = &m->member[i];
+                struct seat *seat = &m->seat[i], gone = *seat;
 
-                if (!member->fresh || (now < member->deadline && !in_vain(m, i)))
+                if ((gone.state != SEAT_TAKEN && gone.state != SEAT_WAITING) ||
+                    (now < gone.deadline && !in_vain(m, seat)))
                         continue;
-                membership_refuse_fresh(m, i, refusal);
-                *ret_member = member->request.member;
-                if (i >= m->n) {
+                membership_refuse_fresh(m, seat, refusal);
+                *ret_member = gone.request.member;
+                if (gone.state == SEAT_WAITING) {
                         take_out(m, i);
                 } else {
-                        member->fresh = false;
-                        member->lost = true;
-                        membership_fill(m, member);
+                        seat_set_state(seat, SEAT_LOST);
+                        membership_fill(m, seat);
                 }
+                seats_turn_away(m, gone, SEAT_REFUSED);
                 return MEMBERSHIP_EXPIRED;
         }
         return MEMBERSHIP_NOTHING;
@@ -261,7 +250,7 @@ static enum membership_event expire_forming(struct membership *m, uint64_t now, 
         uint32_t all = m->n + m->n_waiting;
 
         for (uint32_t i = 0; i < all; i++) {
-                struct membership_member gone = m->member[i];
+                struct seat gone = m->seat[i];
                 char missing[128];
 
                 if (now < gone.deadline)
@@ -273,6 +262,7 @@ static enum membership_event expire_forming(struct membership *m, uint64_t now, 
                        m->name, (double)gone.request.timeout / 1e6, all < m->max_world ? all : m->max_world,
                        m->max_world, missing);
                 take_out(m, i);
+                seats_turn_away(m, gone, SEAT_REFUSED);
                 *ret_member = gone.request.member;
                 return MEMBERSHIP_EXPIRED;
         }
@@ -300,17 +290,17 @@ uint64_t membership_deadline(const struct membership *m) {
         if (m->state == MEMBERSHIP_FORMING && is_enough(m))
                 soonest = m->last_call;
         for (uint32_t i = 0; i < m->n + m->n_waiting; i++) {
-                const struct membership_member *member = &m->member[i];
+                const struct seat *seat = &m->seat[i];
                 uint64_t due = UINT64_MAX;
 
-                if (member->lost && m->n_waiting > 0)
+                if (seat->state == SEAT_LOST && m->n_waiting > 0)
                         due = 0;
-                else if (member->lost)
-                        due = m->busy ? UINT64_MAX : member->kept;
-                else if (in_vain(m, i))
+                else if (seat->state == SEAT_LOST)
+                        due = m->busy ? UINT64_MAX : seat->kept;
+                else if (in_vain(m, seat))
                         due = 0;
-                else if (m->state == MEMBERSHIP_FORMING || member->fresh)
-                        due = member->deadline;
+                else if (m->state == MEMBERSHIP_FORMING || seat->state != SEAT_HELD)
+                        due = seat->deadline;
                 if (due < soonest)
                         soonest = due;
         }
@@ -322,50 +312,40 @@ static bool can_go_on(const struct membership *m, uint64_t now) {
         return membership_vacant(m) == 0 || any_kept(m, now) || can_close_ranks(m);
 }
 
-/* A member of the running generation is gone. */
-static void lose(struct membership *m, struct membership_member *member, uint32_t cause, uint64_t now) {
-        m->loss = (struct membership_loss){ .member = member->request.member,
-                                            .rank = member->rank,
-                                            .pid = member->request.pid,
-                                            .cause = cause };
-        member->lost = true;
-        member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
+static void keep_place(struct membership *m, struct seat *seat, uint32_t cause, uint64_t now) {
+        if (seat->state == SEAT_HELD)
+                seat->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
+        seat_set_state(seat, SEAT_LOST);
         if (cause != WIRE__CAUSE__SUPERSEDED)
-                membership_fill(m, member);
+                membership_fill(m, seat);
+}
+
+/* A member of the running generation is gone. */
+static void lose(struct membership *m, struct seat *seat, uint32_t cause, uint64_t now) {
+        m->loss = (struct membership_loss){
+                .member = seat->request.member, .rank = seat->rank, .pid = seat->request.pid, .cause = cause
+        };
+        keep_place(m, seat, cause, now);
         m->busy = true;
         membership_set_state(m, places_all_adapt(m) && any_survivor(m) && can_go_on(m, now)
                                         ? MEMBERSHIP_REPLACING
                                         : MEMBERSHIP_BROKEN);
 }
 
-static void lose_further(struct membership *m, struct membership_member *member, uint32_t cause,
-                         uint64_t now) {
-        member->lost = true;
-        if (!member->fresh)
-                member->kept = cause == WIRE__CAUSE__LEAVING ? now : now + m->grace;
-        member->fresh = false;
-        if (cause != WIRE__CAUSE__SUPERSEDED)
-                membership_fill(m, member);
-}
-
 bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, uint64_t now) {
-        for (uint32_t i = m->n; i < m->n + m->n_waiting; i++)
-                if (m->member[i].request.member == member) {
-                        take_out(m, i);
-                        return false;
-                }
-        for (uint32_t i = 0; i < m->n; i++) {
-                if (m->member[i].request.member != member || m->member[i].lost)
-                        continue;
-                if (m->state == MEMBERSHIP_FORMING)
-                        take_out(m, i);
-                else if (m->state == MEMBERSHIP_REPLACING)
-                        lose_further(m, &m->member[i], cause, now);
-                else if (m->state == MEMBERSHIP_FORMED) {
-                        lose(m, &m->member[i], cause, now);
-                        return true;
-                }
+        struct seat *seat = membership_find(m, member);
+
+        if (seat == NULL)
                 return false;
+        if (seat->state < SEAT_HELD || m->state == MEMBERSHIP_FORMING) {
+                take_out(m, (uint32_t)(seat - m->seat));
+        } else if (m->state == MEMBERSHIP_FORMED) {
+                lose(m, seat, cause, now);
+                return true;
+        } else if (m->state == MEMBERSHIP_REPLACING) {
+                keep_place(m, seat, cause, now);
+        } else if (seat->state != SEAT_GONE) {
+                seat_set_state(seat, SEAT_GONE);
         }
         return false;
 }

@@ -41,15 +41,41 @@ struct membership_request {
         uint32_t node;         /* the caller's; not looked at here */
 };
 
-struct membership_member {
+/* How much a member's state holds: the generation that committed its last step, and how many steps of the job
+ * were committed by then. All 0: nothing. */
+struct tag {
+        uint64_t incarnation, term;
+        uint32_t generation;
+        uint64_t step;
+        bool checkpoint; /* read from a file: counts only if all have the same, or else rank 0's state does */
+        uint64_t plans;  /* tells nodes apart that left a generation with steps of different plans; 0 on one
+                            node */
+};
+
+/* How a member stands. The first four have no place and wait for none. */
+enum seat_state {
+        SEAT_ASKS,   /* is reported, and nobody has answered yet */
+        SEAT_CLAIMS, /* … as a member of the generation of its node: to a coordinator that has just begun */
+        SEAT_REFUSED, /* is not taken, or no longer */
+        SEAT_FENCED,  /* … because a newer process of its identity has come */
+        SEAT_WAITING, /* a spare, or one that came after the job had formed: for a place, or a larger world */
+        SEAT_HELD,    /* has a place, in the generation that there is, or was last */
+        SEAT_TAKEN,   /* has taken a lost one's place over: belongs to no generation yet */
+        SEAT_LOST,    /* is gone; its place is kept */
+        SEAT_GONE,    /* … nobody can take it, because there is no next generation */
+        N_SEAT_STATES,
+};
+
+/* All that is kept of a member. */
+struct seat {
         struct membership_request request;
-        uint64_t id;         /* stable: whoever takes over a place inherits it */
-        uint64_t deadline;   /* of the wait for the others; UINT64_MAX: none */
-        uint32_t rank, slot; /* once formed */
-        bool lost;           /* REPLACING: gone; its place is kept until: */
-        uint64_t kept;
-        bool fresh; /* took a lost one's place over, or waits behind the others: belongs to no generation yet
-                     */
+        struct tag tag;
+        uint64_t id;       /* stable: a member that takes over a place inherits it */
+        uint64_t deadline; /* of the wait for the others; UINT64_MAX: none */
+        uint64_t kept;     /* of the place of a lost member: until when */
+        uint32_t rank, slot;
+        enum seat_state state;
+        bool behind; /* CLAIMS: was to take another one's state, and has not said that it has */
 };
 
 struct membership_loss {
@@ -69,11 +95,11 @@ struct membership {
         bool busy;     /* REPLACING: set by the loss; the caller clears it once nobody holds anything of the
                           old generation any more */
         bool boundary; /* FORMED: set by the caller while no step is open, so that the world may grow */
-        uint32_t n;    /* members, lost ones whose place is kept included */
-        uint32_t n_waiting; /* behind them in member[], in order of arrival: spares, and who came after the
-                               job had formed */
+        uint32_t n;    /* places, those that are kept included */
+        uint32_t n_waiting; /* after them in seat[], in order of arrival */
         uint32_t most;      /* … both together; at most LIMIT_LOCAL */
-        struct membership_member *member; /* in order of arrival while forming, by rank afterwards */
+        uint32_t n_others;  /* after those: members without a place, the latest first */
+        struct seat *seat;  /* most + 1; places in order of arrival while forming, by rank afterwards */
         uint64_t last_call; /* when forming ends with spares, or fewer than max_world; UINT64_MAX: not called
                                yet */
         struct membership_loss loss; /* REPLACING and BROKEN: the first one lost */
@@ -89,18 +115,22 @@ enum membership_event {
         MEMBERSHIP_HAS_BROKEN, /* nobody came back in time, and too few are left */
 };
 
-/* The memory, with room for `most` members. The caller gives it before anything else, and may give more
- * between two calls: whoever is there stays. */
-void membership_move(struct membership *m, struct membership_member *member, uint32_t most);
+/* The memory: most + 1 seats. The caller gives it before anything else, and may give more between two calls:
+ * whoever is there stays. */
+void membership_move(struct membership *m, struct seat *seat, uint32_t most);
 /* Begins anew, in the memory that it has. */
 void membership_init(struct membership *m, const char *name, uint64_t incarnation);
 
 /* INVALID if no job could grant what is asked for. */
 int membership_check(const char *name, const struct membership_request *request, struct refusal *refusal);
 
+/* The member is reported: its seat, or a new one that ASKS. NULL: there is no room, as if it had not been. */
+struct seat *membership_note(struct membership *m, const struct membership_request *request);
+
 /* 0: taken in (membership_tick() tells whether that completed the job). INVALID, RANK_TAKEN, JOB_FULL or
- * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_LOCAL. Whatever becomes of the
- * join: if `fenced` is set, that older process of the same identity has been removed as if lost. */
+ * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_LOCAL. A member
+ * that was noted keeps its seat if it is refused. Whatever becomes of the join: if `fenced` is set, that older
+ * process of the same identity has been removed as if lost. */
 int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,
                     struct refusal *refusal);
 
@@ -118,18 +148,24 @@ bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, ui
 /* The whole generation ends, through no member's fault (SUPERSEDED, SHUTDOWN). True if that broke it. */
 bool membership_end(struct membership *m, uint32_t cause);
 
+/* Everybody who is here has no place any more, and asks for one. */
+void membership_disperse(struct membership *m);
 /* A job that is known from its members' reports, to a coordinator that has just taken over: `world` places in
- * a generation that goes on, with those of `member` (request, id, rank and slot are set) in theirs. The other
+ * a generation that goes on. Members that claim a place (tag, id, rank and slot are set) have it; the other
  * places are vacant, and kept for the grace from `now` on. */
-void membership_restore(struct membership *m, uint32_t generation, uint32_t world,
-                        const struct membership_member *member, uint32_t n, uint64_t now);
+void membership_restore(struct membership *m, uint32_t generation, uint32_t world, uint64_t now);
 
 /* Places that are kept for lost members. */
 uint32_t membership_vacant(const struct membership *m);
 /* How many of those who wait a larger world has room for. The others wait for somebody to be lost. */
 uint32_t membership_fitting(const struct membership *m);
 
-/* Whoever has a place, or waits for one. */
-const struct membership_member *membership_find(const struct membership *m, uint64_t member);
-/* The member has none: it waits behind the others. */
+/* The seat of a member that is here, however it stands; NULL: it has none. */
+struct seat *membership_find(const struct membership *m, uint64_t member);
+/* It waits for a place, after the others. */
 bool membership_waits(const struct membership *m, uint64_t member);
+static inline uint32_t membership_all(const struct membership *m) {
+        return m->n + m->n_waiting + m->n_others;
+}
+/* The only writer of that state. */
+void seat_set_state(struct seat *seat, enum seat_state state);

@@ -39,15 +39,15 @@ static int check_size(const struct membership *m, const struct membership_reques
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s' is being formed for %u to %u members (pid %d came first), this "
                               "member asks for %u to %u: give all of them the same world size",
-                              m->name, m->min_world, m->max_world, m->member[0].request.pid,
-                              request->min_world, request->max_world);
+                              m->name, m->min_world, m->max_world, m->seat[0].request.pid, request->min_world,
+                              request->max_world);
         return 0;
 }
 
 static int join_check_place(const struct membership *m, const struct membership_request *request,
                             struct refusal *refusal) {
         for (uint32_t i = 0; i < m->n; i++) {
-                const struct membership_request *other = &m->member[i].request;
+                const struct membership_request *other = &m->seat[i].request;
 
                 if (request->has_rank && other->has_rank && request->rank == other->rank)
                         return refuse_for(
@@ -69,28 +69,28 @@ static int refuse_formed(const struct membership *m, const struct membership_req
                          struct refusal *refusal) {
         if (request->has_rank && request->rank < m->n)
                 return refuse_for(refusal, WIRE__CODE__RANK_TAKEN, request->rank,
-                                  m->member[request->rank].request.pid,
+                                  m->seat[request->rank].request.pid,
                                   "job '%s' has formed with %u members and its rank %u is held by pid %d",
-                                  m->name, m->n, request->rank, m->member[request->rank].request.pid);
+                                  m->name, m->n, request->rank, m->seat[request->rank].request.pid);
         return refuse(refusal, WIRE__CODE__JOB_FULL,
                       "job '%s' has formed with %u members and takes no more; rank 0 is pid %d. Join as a "
                       "spare to wait for a place",
-                      m->name, m->n, m->member[0].request.pid);
+                      m->name, m->n, m->seat[0].request.pid);
 }
 
 /* The place that is kept for this one: its own, the rank or local rank it asks for, else the first. Where a
  * restored place was is not known: it may be anybody's. */
-static struct membership_member *find_vacant(struct membership *m, const struct membership_request *request) {
-        if (request->returns && request->rank < m->n && m->member[request->rank].lost)
-                return &m->member[request->rank];
+static struct seat *find_vacant(struct membership *m, const struct membership_request *request) {
+        if (request->returns && request->rank < m->n && m->seat[request->rank].state == SEAT_LOST)
+                return &m->seat[request->rank];
         for (uint32_t i = 0; i < m->n && request->identity != 0; i++)
-                if (m->member[i].lost && m->member[i].request.identity == request->identity &&
+                if (m->seat[i].state == SEAT_LOST && m->seat[i].request.identity == request->identity &&
                     (!request->has_rank || request->rank == i))
-                        return &m->member[i];
+                        return &m->seat[i];
         for (uint32_t i = 0; i < m->n; i++) {
-                struct membership_member *place = &m->member[i];
+                struct seat *place = &m->seat[i];
 
-                if (!place->lost || (request->has_rank && request->rank != place->rank))
+                if (place->state != SEAT_LOST || (request->has_rank && request->rank != place->rank))
                         continue;
                 if (request->has_rank || !request->has_slot || request->slot == place->slot ||
                     place->slot == UINT32_MAX)
@@ -104,10 +104,20 @@ static bool can_grow(const struct membership *m, const struct membership_request
                places_all_adapt(m) && !places_any_explicit(m);
 }
 
-/* Behind the others, until the next generation. */
-static int join_waiting(struct membership *m, const struct membership_request *request, uint64_t now,
+/* What becomes of the newcomer. */
+static void join_seat(struct seat *seat, const struct seat *newcomer, uint64_t now, enum seat_state state) {
+        const struct membership_request *request = &newcomer->request;
+
+        *seat = *newcomer;
+        seat->id = request->member;
+        seat->deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX;
+        seat_set_state(seat, state);
+}
+
+/* After the others, until the next generation. */
+static int join_waiting(struct membership *m, const struct seat *newcomer, uint64_t now,
                         struct refusal *refusal) {
-        int r = check_size(m, request, refusal);
+        int r = check_size(m, &newcomer->request, refusal);
 
         if (r != 0)
                 return r;
@@ -115,85 +125,77 @@ static int join_waiting(struct membership *m, const struct membership_request *r
                 return refuse(refusal, WIRE__CODE__JOB_FULL,
                               "job '%s' has %u members, and %u processes wait for a place: no more can",
                               m->name, m->n, m->n_waiting);
-        m->member[m->n + m->n_waiting++] = (struct membership_member){
-                .request = *request,
-                .id = request->member,
-                .deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX,
-                .fresh = true,
-        };
+        join_seat(seats_open(m, m->n + m->n_waiting), newcomer, now, SEAT_WAITING);
+        m->n_waiting++;
         return 0;
 }
 
 /* Where somebody cannot go on in another generation, no place ever becomes vacant. */
-static int join_behind(struct membership *m, const struct membership_request *request, uint64_t now,
+static int join_behind(struct membership *m, const struct seat *newcomer, uint64_t now,
                        struct refusal *refusal) {
-        if (can_grow(m, request) || (request->spare && places_all_adapt(m)))
-                return join_waiting(m, request, now, refusal);
-        return refuse_formed(m, request, refusal);
+        if (can_grow(m, &newcomer->request) || (newcomer->request.spare && places_all_adapt(m)))
+                return join_waiting(m, newcomer, now, refusal);
+        return refuse_formed(m, &newcomer->request, refusal);
 }
 
-static int join_vacant(struct membership *m, const struct membership_request *request, uint64_t now,
+static int join_vacant(struct membership *m, const struct seat *newcomer, uint64_t now,
                        struct refusal *refusal) {
-        struct membership_member *place;
+        const struct membership_request *request = &newcomer->request;
+        struct seat *place;
         int r = check_size(m, request, refusal);
 
         if (r != 0)
                 return r;
         place = find_vacant(m, request);
         if (place == NULL)
-                return join_behind(m, request, now, refusal);
+                return join_behind(m, newcomer, now, refusal);
         if (!request->adapts)
                 return refuse(refusal, WIRE__CODE__UNSUPPORTED,
                               "job '%s' replaces a lost member, which this client's library is too old for; "
                               "use the one of "
                               "the daemon's release",
                               m->name);
-        places_take(m, place, request, request->timeout > 0 ? now + request->timeout : UINT64_MAX);
+        places_take(m, place, newcomer, request->timeout > 0 ? now + request->timeout : UINT64_MAX);
         return 0;
 }
 
 /* Those who wait for nothing else come before the spares. */
-static int join_first(struct membership *m, const struct membership_request *request, uint64_t now,
+static int join_first(struct membership *m, const struct seat *newcomer, uint64_t now,
                       struct refusal *refusal) {
-        struct membership_member *member = &m->member[m->n];
-        int r = check_size(m, request, refusal);
+        int r = check_size(m, &newcomer->request, refusal);
 
         if (r == 0)
-                r = join_check_place(m, request, refusal);
+                r = join_check_place(m, &newcomer->request, refusal);
         if (r == 0 && m->n > 0 && m->n == m->max_world)
                 r = refuse(refusal, WIRE__CODE__JOB_FULL,
                            "job '%s' has all of its %u members; the first is pid %d. Join as a spare to "
                            "wait for a place",
-                           m->name, m->n, m->member[0].request.pid);
+                           m->name, m->n, m->seat[0].request.pid);
         if (r == 0 && m->n + m->n_waiting == m->most)
                 r = refuse(refusal, WIRE__CODE__JOB_FULL,
                            "job '%s' has %u members and %u spares: no more can come", m->name, m->n,
                            m->n_waiting);
         if (r != 0)
                 return r;
-        memmove(member + 1, member, m->n_waiting * sizeof(*member));
+        join_seat(seats_open(m, m->n), newcomer, now, SEAT_HELD);
         m->n++;
-        *member = (struct membership_member){
-                .request = *request,
-                .id = request->member,
-                .deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX,
-        };
         return 0;
 }
 
 /* The last call of who makes the world large enough; of a spare it may be longer: see gradsync_join(). */
 static uint64_t longest_call(const struct membership *m, uint64_t longest) {
         for (uint32_t i = m->n; i < m->n + m->n_waiting; i++)
-                if (m->member[i].request.last_call > longest)
-                        longest = m->member[i].request.last_call;
+                if (m->seat[i].request.last_call > longest)
+                        longest = m->seat[i].request.last_call;
         return longest;
 }
 
-static int join_forming(struct membership *m, const struct membership_request *request, uint64_t now,
+static int join_forming(struct membership *m, const struct seat *newcomer, uint64_t now,
                         struct refusal *refusal) {
+        const struct membership_request *request = &newcomer->request;
         bool first = m->n + m->n_waiting == 0;
-        int r = request->spare ? join_waiting(m, request, now, refusal)
-                               : join_first(m, request, now, refusal);
+        int r = request->spare ? join_waiting(m, newcomer, now, refusal)
+                               : join_first(m, newcomer, now, refusal);
 
         if (r != 0)
                 return r;
@@ -211,28 +213,28 @@ static int join_forming(struct membership *m, const struct membership_request *r
 static int join_fence(struct membership *m, const struct membership_request *request, uint64_t now,
                       struct refusal *refusal) {
         for (uint32_t i = 0; i < m->n + m->n_waiting && request->identity != 0; i++) {
-                const struct membership_request *other = &m->member[i].request;
+                struct seat other = m->seat[i];
 
-                if (m->member[i].lost || other->identity != request->identity)
+                if (other.state >= SEAT_LOST || other.request.identity != request->identity)
                         continue;
-                if (other->instance >= request->instance)
+                if (other.request.instance >= request->instance)
                         return refuse_for(
-                                refusal, WIRE__CODE__STALE, m->member[i].rank, other->pid,
+                                refusal, WIRE__CODE__STALE, other.rank, other.request.pid,
                                 "job '%s': pid %d is the same or a newer process of this member; end "
                                 "this one",
-                                m->name, other->pid);
-                m->fenced = other->member;
-                membership_remove(m, other->member, WIRE__CAUSE__SUPERSEDED, now);
+                                m->name, other.request.pid);
+                m->fenced = other.request.member;
+                membership_remove(m, m->fenced, WIRE__CAUSE__SUPERSEDED, now);
+                seats_turn_away(m, other, SEAT_FENCED);
                 return 0;
         }
         return 0;
 }
 
-int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,
-                    struct refusal *refusal) {
+static int join(struct membership *m, const struct seat *newcomer, uint64_t now, struct refusal *refusal) {
+        const struct membership_request *request = &newcomer->request;
         int r;
 
-        m->fenced = 0;
         if (request->incarnation < m->incarnation)
                 return refuse(refusal, WIRE__CODE__STALE,
                               "job '%s' is in incarnation %llu, this process belongs to %llu: it was "
@@ -243,10 +245,27 @@ int membership_join(struct membership *m, const struct membership_request *reque
         if (r != 0)
                 return r;
         if (m->state == MEMBERSHIP_REPLACING)
-                return join_vacant(m, request, now, refusal);
+                return join_vacant(m, newcomer, now, refusal);
         if (m->state == MEMBERSHIP_FORMED)
-                return join_behind(m, request, now, refusal);
+                return join_behind(m, newcomer, now, refusal);
         if (m->state != MEMBERSHIP_FORMING)
                 return refuse_formed(m, request, refusal);
-        return join_forming(m, request, now, refusal);
+        return join_forming(m, newcomer, now, refusal);
+}
+
+int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,
+                    struct refusal *refusal) {
+        struct seat newcomer = { .request = *request, .state = SEAT_ASKS };
+        struct seat *noted = membership_find(m, request->member);
+        int r;
+
+        m->fenced = 0;
+        if (noted != NULL) {
+                newcomer.tag = noted->tag;
+                seats_close(m, (uint32_t)(noted - m->seat));
+        }
+        r = join(m, &newcomer, now, refusal);
+        if (r != 0 && noted != NULL)
+                seats_turn_away(m, newcomer, SEAT_REFUSED);
+        return r;
 }

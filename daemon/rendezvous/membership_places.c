@@ -10,14 +10,14 @@
 
 bool places_any_explicit(const struct membership *m) {
         for (uint32_t i = 0; i < m->n; i++)
-                if (m->member[i].request.has_rank)
+                if (m->seat[i].request.has_rank)
                         return true;
         return false;
 }
 
 bool places_all_adapt(const struct membership *m) {
         for (uint32_t i = 0; i < m->n; i++)
-                if (!m->member[i].lost && !m->member[i].request.adapts)
+                if (m->seat[i].state != SEAT_LOST && !m->seat[i].request.adapts)
                         return false;
         return true;
 }
@@ -36,22 +36,22 @@ static uint32_t free_slot(const struct membership *m, uint32_t n, uint32_t host)
         uint32_t slot = 0;
 
         for (uint32_t i = 0; i < n; i++)
-                if (m->member[i].request.host == host && m->member[i].slot <= LIMIT_LOCAL)
-                        taken[m->member[i].slot] = true;
+                if (m->seat[i].request.host == host && m->seat[i].slot <= LIMIT_LOCAL)
+                        taken[m->seat[i].slot] = true;
         while (taken[slot])
                 slot++;
         return slot;
 }
 
 /* The rank goes to the newcomer; the local rank too, on the same host. */
-void places_take(struct membership *m, struct membership_member *place,
-                 const struct membership_request *request, uint64_t deadline) {
+void places_take(struct membership *m, struct seat *place, const struct seat *newcomer, uint64_t deadline) {
+        const struct membership_request *request = &newcomer->request;
         bool elsewhere = request->host != place->request.host;
 
         place->request = *request;
+        place->tag = newcomer->tag;
         place->deadline = deadline;
-        place->lost = false;
-        place->fresh = true;
+        seat_set_state(place, SEAT_TAKEN);
         if (elsewhere) {
                 place->slot = UINT32_MAX;
                 place->slot = request->has_slot ? request->slot : free_slot(m, m->n, request->host);
@@ -59,7 +59,7 @@ void places_take(struct membership *m, struct membership_member *place,
 }
 
 /* Whether a's place is on an earlier device than b's: below 0; on the same one: 0. */
-static int by_device(const struct membership_member *a, const struct membership_member *b) {
+static int by_device(const struct seat *a, const struct seat *b) {
         if (a->request.host != b->request.host)
                 return a->request.host < b->request.host ? -1 : 1;
         if (a->request.device != b->request.device)
@@ -68,7 +68,7 @@ static int by_device(const struct membership_member *a, const struct membership_
 }
 
 static int by_slot(const void *left, const void *right) {
-        const struct membership_member *a = left, *b = right;
+        const struct seat *a = left, *b = right;
         uint32_t slot_a = a->request.has_slot ? a->request.slot : UINT32_MAX;
         uint32_t slot_b = b->request.has_slot ? b->request.slot : UINT32_MAX;
 
@@ -80,7 +80,7 @@ static int by_slot(const void *left, const void *right) {
 }
 
 static int by_rank(const void *left, const void *right) {
-        const struct membership_member *a = left, *b = right;
+        const struct seat *a = left, *b = right;
 
         return a->rank < b->rank ? -1 : a->rank > b->rank;
 }
@@ -90,11 +90,11 @@ static void assign_ranks(struct membership *m) {
         uint32_t next = 0;
 
         for (uint32_t i = 0; i < m->n; i++)
-                if (m->member[i].request.has_rank)
-                        taken[m->member[i].request.rank] = true;
-        qsort(m->member, m->n, sizeof(m->member[0]), by_slot);
+                if (m->seat[i].request.has_rank)
+                        taken[m->seat[i].request.rank] = true;
+        qsort(m->seat, m->n, sizeof(m->seat[0]), by_slot);
         for (uint32_t i = 0; i < m->n; i++) {
-                struct membership_member *member = &m->member[i];
+                struct seat *member = &m->seat[i];
 
                 if (member->request.has_rank) {
                         member->rank = member->request.rank;
@@ -104,7 +104,7 @@ static void assign_ranks(struct membership *m) {
                         next++;
                 member->rank = next++;
         }
-        qsort(m->member, m->n, sizeof(m->member[0]), by_rank);
+        qsort(m->seat, m->n, sizeof(m->seat[0]), by_rank);
 }
 
 /* The lowest local rank of this member's host that nobody has asked for and no earlier member has. */
@@ -113,12 +113,12 @@ static uint32_t assign_slot(const struct membership *m, uint32_t index) {
         uint32_t slot = 0;
 
         for (uint32_t i = 0; i < m->n; i++) {
-                if (m->member[i].request.host != m->member[index].request.host)
+                if (m->seat[i].request.host != m->seat[index].request.host)
                         continue;
-                if (m->member[i].request.has_slot)
-                        taken[m->member[i].request.slot] = true;
+                if (m->seat[i].request.has_slot)
+                        taken[m->seat[i].request.slot] = true;
                 else if (i < index)
-                        taken[m->member[i].slot] = true;
+                        taken[m->seat[i].slot] = true;
         }
         while (taken[slot])
                 slot++;
@@ -127,7 +127,7 @@ static uint32_t assign_slot(const struct membership *m, uint32_t index) {
 
 static void assign_slots(struct membership *m) {
         for (uint32_t i = 0; i < m->n; i++) {
-                struct membership_member *member = &m->member[i];
+                struct seat *member = &m->seat[i];
 
                 member->slot = member->request.has_slot ? member->request.slot : assign_slot(m, i);
         }
@@ -136,17 +136,17 @@ static void assign_slots(struct membership *m) {
 /* Who comes later stands behind the others of its device. On one device nobody else's rank changes. */
 static void order(struct membership *m) {
         for (uint32_t i = 1; i < m->n; i++) {
-                struct membership_member moving = m->member[i];
+                struct seat moving = m->seat[i];
                 uint32_t at = i;
 
-                if (by_device(&moving, &m->member[i - 1]) >= 0)
+                if (by_device(&moving, &m->seat[i - 1]) >= 0)
                         continue;
-                for (; at > 0 && by_device(&moving, &m->member[at - 1]) < 0; at--)
-                        m->member[at] = m->member[at - 1];
-                m->member[at] = moving;
+                for (; at > 0 && by_device(&moving, &m->seat[at - 1]) < 0; at--)
+                        m->seat[at] = m->seat[at - 1];
+                m->seat[at] = moving;
         }
         for (uint32_t i = 0; i < m->n; i++)
-                m->member[i].rank = i;
+                m->seat[i].rank = i;
 }
 
 /* Those who stay close ranks. What waits moves up behind them. */
@@ -154,15 +154,15 @@ static void close_ranks(struct membership *m) {
         uint32_t n = 0;
 
         for (uint32_t i = 0; i < m->n; i++) {
-                if (m->member[i].lost)
+                if (m->seat[i].state == SEAT_LOST)
                         continue;
-                m->member[n] = m->member[i];
-                if (m->member[n].id == 0) /* restored, and its holder was lost before it could tell */
-                        m->member[n].id = m->member[n].request.member;
-                m->member[n].rank = n;
-                m->member[n++].fresh = false;
+                m->seat[n] = m->seat[i];
+                if (m->seat[n].id == 0) /* restored, and its holder was lost before it could tell */
+                        m->seat[n].id = m->seat[n].request.member;
+                m->seat[n].rank = n;
+                seat_set_state(&m->seat[n++], SEAT_HELD);
         }
-        memmove(&m->member[n], &m->member[m->n], m->n_waiting * sizeof(m->member[0]));
+        memmove(&m->seat[n], &m->seat[m->n], (m->n_waiting + m->n_others) * sizeof(m->seat[0]));
         m->n = n;
 }
 
@@ -171,18 +171,18 @@ static void take_waiting(struct membership *m) {
         uint32_t fitting = places_fitting(m);
 
         for (uint32_t i = 0; i < fitting; i++) {
-                struct membership_member *member = &m->member[m->n];
+                struct seat *member = &m->seat[m->n];
 
                 member->slot = free_slot(m, m->n, member->request.host);
                 member->rank = m->n++;
-                member->fresh = false;
+                seat_set_state(member, SEAT_HELD);
         }
         m->n_waiting -= fitting;
 }
 
 static bool has_id(const struct membership *m, uint32_t except, uint64_t id) {
         for (uint32_t i = 0; i < m->n; i++)
-                if (i != except && m->member[i].id == id)
+                if (i != except && m->seat[i].id == id)
                         return true;
         return false;
 }
@@ -193,7 +193,7 @@ static void tell_apart(struct membership *m) {
         uint64_t highest = 0;
 
         for (uint32_t i = 0; i < m->n + m->n_waiting; i++) {
-                const struct membership_member *member = &m->member[i];
+                const struct seat *member = &m->seat[i];
 
                 if (member->id > highest)
                         highest = member->id;
@@ -201,8 +201,8 @@ static void tell_apart(struct membership *m) {
                         highest = member->request.member;
         }
         for (uint32_t i = 0; i < m->n; i++)
-                if (m->member[i].id == m->member[i].request.member && has_id(m, i, m->member[i].id))
-                        m->member[i].id = ++highest;
+                if (m->seat[i].id == m->seat[i].request.member && has_id(m, i, m->seat[i].id))
+                        m->seat[i].id = ++highest;
 }
 
 /* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they

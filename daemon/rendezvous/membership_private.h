@@ -4,6 +4,16 @@
 
 #include "rendezvous/membership.h"
 
+/* membership_seats.c */
+/* Room for one more at that index of seat[]. The caller says what it is, and counts it. If there is none, the
+ * member that has been without a place for longest is forgotten. */
+struct seat *seats_open(struct membership *m, uint32_t at);
+/* That one is not there any more. */
+void seats_close(struct membership *m, uint32_t at);
+/* The member has lost its place, or gets none: it stays until its node reports it no more. */
+void seats_turn_away(struct membership *m, struct seat gone, enum seat_state why);
+
+/* membership_places.c */
 /* Whether some member has asked for its rank, so that nobody's may change; and whether all who are there can
  * go on in another generation. */
 bool places_any_explicit(const struct membership *m);
@@ -13,11 +23,10 @@ uint32_t places_fitting(const struct membership *m);
 /* Ranks and local ranks of a job that forms. */
 void places_assign(struct membership *m);
 /* The rank goes to the newcomer; the local rank too, on the same host. */
-void places_take(struct membership *m, struct membership_member *place,
-                 const struct membership_request *request, uint64_t deadline);
+void places_take(struct membership *m, struct seat *place, const struct seat *newcomer, uint64_t deadline);
 /* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they
  * stay. */
 void places_regenerate(struct membership *m);
 
-/* The only writer of the state. */
+/* membership.c: the only writer of the state. */
 void membership_set_state(struct membership *m, enum membership_state state);

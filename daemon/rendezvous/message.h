@@ -40,17 +40,6 @@ struct generation {
         uint32_t nonce;
 };
 
-/* How much a member's state holds: the generation that committed its last step, and how many steps of the job
- * were committed by then. All 0: nothing. */
-struct tag {
-        uint64_t incarnation, term;
-        uint32_t generation;
-        uint64_t step;
-        bool checkpoint; /* read from a file: counts only if all have the same, or else rank 0's state does */
-        uint64_t plans;  /* tells nodes apart that left a generation with steps of different plans; 0 on one
-                            node */
-};
-
 enum message_kind {
         /* orders: coordinator to node */
         ORDER_COLLECT, /* stay as you are and report; to who is outside, and by a coordinator that has just
@@ -114,10 +103,7 @@ struct message_member {
         bool in;             /* belongs to the generation that the message names */
         bool behind;         /* NEWGEN: must take the source's state first */
         bool leaving;        /* report: has said goodbye; nobody waits for it */
-        bool refused; /* the coordinator's own note: it says `end` to the node until this member is gone there
-                       */
-        bool waits;   /* the node's own note: it has no place, see struct message_places */
-        enum job_end end;
+        bool waits;          /* the node's own note: it has no place, see struct message_places */
 };
 
 /* What is shown of a job that waits for members. */

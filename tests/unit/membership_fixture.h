@@ -10,8 +10,8 @@
 
 #define GRACE 1000
 
-static struct membership_member room[LIMIT_LOCAL];
-static struct membership m = { .member = room, .most = LIMIT_LOCAL };
+static struct seat room[LIMIT_LOCAL + 1];
+static struct membership m = { .seat = room, .most = LIMIT_LOCAL };
 static struct refusal refusal;
 static uint64_t gone;
 

@@ -11,8 +11,8 @@
 
 #define GRACE 1000
 
-static struct membership_member room[LIMIT_LOCAL];
-static struct membership m = { .member = room, .most = LIMIT_LOCAL };
+static struct seat room[LIMIT_LOCAL + 1];
+static struct membership m = { .seat = room, .most = LIMIT_LOCAL };
 static struct refusal refusal;
 static uint64_t gone;
 
@@ -105,7 +105,7 @@ static void a_newer_process_takes_the_rank_and_fences_the_older(void **state) {
         m.busy = false;
         assert_int_equal(tick(6), MEMBERSHIP_HAS_FORMED);
         assert_int_equal(membership_find(&m, 4)->rank, 1);
-        assert_null(membership_find(&m, 2));
+        assert_int_equal(membership_find(&m, 2)->state, SEAT_FENCED);
         assert_int_equal(join(who(5, 13, 1), 7),
                          WIRE__CODE__STALE); /* not newer than the one that is there */
         assert_int_equal(m.fenced, 0);
@@ -120,7 +120,7 @@ static void while_forming_the_newer_one_just_comes_instead(void **state) {
         assert_int_equal(join(who(2, 11, 2), 0), 0);
         assert_int_equal(m.fenced, 1);
         assert_int_equal(m.n, 1);
-        assert_int_equal(m.member[0].request.member, 2);
+        assert_int_equal(m.seat[0].request.member, 2);
 }
 
 static void who_comes_back_gets_its_own_place(void **state) {
@@ -135,12 +135,19 @@ static void who_comes_back_gets_its_own_place(void **state) {
         assert_int_equal(membership_find(&m, 5)->rank, 0);
 }
 
-static void a_membership_is_restored_from_reports(void **state) {
-        struct membership_member member[2] = { { .request = on(7, 0, 0), .id = 7, .rank = 0 },
-                                               { .request = on(9, 1, 0), .id = 9, .rank = 2 } };
+static void claim(struct membership_request r, uint64_t id, uint32_t rank) {
+        struct seat *seat = membership_note(&m, &r);
 
+        seat->id = id;
+        seat->rank = rank;
+        seat_set_state(seat, SEAT_CLAIMS);
+}
+
+static void a_membership_is_restored_from_reports(void **state) {
         membership_init(&m, "j", 0);
-        membership_restore(&m, 4, 3, member, 2, 100);
+        claim(on(9, 1, 0), 9, 2);
+        claim(on(7, 0, 0), 7, 0);
+        membership_restore(&m, 4, 3, 100);
         assert_int_equal(m.state, MEMBERSHIP_REPLACING);
         assert_int_equal(membership_vacant(&m), 1);
         assert_int_equal(tick(100 + GRACE), MEMBERSHIP_NOTHING); /* nobody has let go yet */
@@ -149,10 +156,54 @@ static void a_membership_is_restored_from_reports(void **state) {
         assert_int_equal(tick(100 + GRACE), MEMBERSHIP_HAS_FORMED);
         assert_int_equal(m.generation, 5);
         assert_int_equal(membership_find(&m, 9)->rank, 1);
-        membership_restore(&m, 8, 2,
-                           (struct membership_member[]){ member[0], { .request = on(9, 1, 0), .rank = 1 } },
-                           2, 0);
+        membership_init(&m, "j", 0);
+        claim(on(7, 0, 0), 7, 0);
+        claim(on(9, 1, 0), 9, 1);
+        membership_restore(&m, 8, 2, 0);
         assert_int_equal(m.state, MEMBERSHIP_FORMED);
+}
+
+/* Those that were new stay, and ask; so does one whose claim cannot be. */
+static void the_others_still_ask(void **state) {
+        membership_init(&m, "j", 0);
+        claim(on(7, 0, 0), 7, 2);
+        claim(on(8, 0, 0), 8, 3); /* in a world of 3 */
+        claim(on(9, 0, 0), 9, 2);
+        claim(on(10, 0, 0), 10, 1);
+        claim(on(11, 0, 0), 11, 1);
+        membership_note(&m, &(struct membership_request){ .member = 12 });
+        membership_restore(&m, 4, 3, 100);
+        assert_int_equal(m.n, 3);
+        assert_int_equal(m.n_others, 4);
+        assert_int_equal(membership_vacant(&m), 1);
+        assert_int_equal(m.seat[0].state, SEAT_LOST);
+        assert_int_equal(m.seat[1].state, SEAT_HELD);
+        assert_int_equal(m.seat[2].state, SEAT_HELD);
+        for (uint32_t i = 3; i < 7; i++)
+                assert_int_equal(m.seat[i].state, SEAT_ASKS);
+        for (uint64_t id = 7; id <= 12; id++)
+                assert_non_null(membership_find(&m, id));
+}
+
+/* More of them than there is room for are forgotten: their nodes report them again. */
+static void what_has_no_room_is_forgotten(void **state) {
+        struct seat few[4];
+        struct membership small = { .seat = few, .most = 3 };
+
+        membership_init(&small, "j", 0);
+        for (uint64_t id = 1; id <= 4; id++)
+                assert_non_null(membership_note(&small, &(struct membership_request){ .member = id }));
+        assert_null(membership_note(&small, &(struct membership_request){ .member = 5 }));
+        assert_ptr_equal(membership_note(&small, &(struct membership_request){ .member = 4 }),
+                         membership_find(&small, 4));
+        few[0].rank = 1;
+        few[0].request = on(4, 0, 0);
+        seat_set_state(&few[0], SEAT_CLAIMS);
+        membership_restore(&small, 4, 3, 100);
+        assert_int_equal(small.n, 3);
+        assert_int_equal(small.n_others, 1);
+        assert_int_equal(membership_vacant(&small), 2);
+        assert_int_equal(membership_find(&small, 4)->rank, 1);
 }
 
 /* Three daemons that hand messages to each other at once, as far as they are not cut off. */
@@ -278,6 +329,8 @@ int main(void) {
                 cmocka_unit_test(while_forming_the_newer_one_just_comes_instead),
                 cmocka_unit_test(who_comes_back_gets_its_own_place),
                 cmocka_unit_test(a_membership_is_restored_from_reports),
+                cmocka_unit_test(the_others_still_ask),
+                cmocka_unit_test(what_has_no_room_is_forgotten),
                 cmocka_unit_test(one_of_three_serves_as_long_as_it_reaches_a_majority),
                 cmocka_unit_test(who_was_cut_off_disturbs_nobody),
                 cmocka_unit_test(terms_name_their_candidate),

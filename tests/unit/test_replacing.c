@@ -54,7 +54,7 @@ static void a_newer_process_that_asks_for_another_rank_gets_that(void **state) {
         r.instance = 2;
         assert_int_equal(join(r, 20), 0);
         assert_int_equal(membership_find(&m, 4)->rank, 1);
-        assert_true(m.member[0].lost);
+        assert_int_equal(m.seat[0].state, SEAT_LOST);
 }
 
 static void places_that_are_not_vacant_are_refused(void **state) {
@@ -235,7 +235,7 @@ static bool same_places(const struct life *life) {
 
         for (uint32_t i = 0; i < m.n; i++)
                 for (uint32_t j = 0; j < life->n; j++)
-                        found += m.member[i].id == life->id[j];
+                        found += m.seat[i].id == life->id[j];
         return m.n == life->n && found == m.n;
 }
 
@@ -254,15 +254,15 @@ static void check_generation(struct life *life) {
         assert_in_range(m.n, life->min, life->max);
         assert_int_equal(membership_vacant(&m), 0);
         for (uint32_t i = 0; i < m.n; i++) {
-                const struct membership_member *member = &m.member[i];
+                const struct seat *member = &m.seat[i];
 
                 assert_int_equal(member->rank, i);
-                assert_false(member->fresh);
+                assert_int_equal(member->state, SEAT_HELD);
                 if (member->request.has_rank)
                         assert_int_equal(member->request.rank, i);
                 for (uint32_t j = 0; j < i; j++) {
-                        assert_int_not_equal(m.member[j].request.member, member->request.member);
-                        assert_int_not_equal(m.member[j].id, member->id);
+                        assert_int_not_equal(m.seat[j].request.member, member->request.member);
+                        assert_int_not_equal(m.seat[j].id, member->id);
                 }
                 if (!was_member(life, member->request.member)) {
                         life->spared += life->generation > 0 && member->request.spare;
@@ -276,14 +276,14 @@ static void check_generation(struct life *life) {
         }
         assert_true(life->generation == 0 || survivors > 0);
         for (uint32_t i = 0; i < m.n && same_places(life); i++)
-                assert_int_equal(m.member[i].id, life->id[i]);
+                assert_int_equal(m.seat[i].id, life->id[i]);
         life->closed += life->generation > 0 && m.n < life->n;
         life->grown += life->generation > 0 && m.n > life->n;
         life->formed++;
         life->generation = m.generation;
         life->n = m.n;
         for (uint32_t i = 0; i < m.n; i++)
-                life->rank[i] = m.member[i].request.member, life->id[i] = m.member[i].id;
+                life->rank[i] = m.seat[i].request.member, life->id[i] = m.seat[i].id;
 }
 
 static void let_time_pass(struct life *life) {
@@ -299,7 +299,8 @@ static void let_time_pass(struct life *life) {
         if (m.state == MEMBERSHIP_FORMED && m.boundary)
                 assert_int_equal(membership_fitting(&m), 0);
         for (uint32_t i = m.n; i < m.n + m.n_waiting; i++)
-                assert_true(m.member[i].fresh && membership_waits(&m, m.member[i].request.member));
+                assert_true(m.seat[i].state == SEAT_WAITING &&
+                            membership_waits(&m, m.seat[i].request.member));
 }
 
 static void event_of(struct life *life) {
@@ -313,7 +314,7 @@ static void event_of(struct life *life) {
         switch (rand() % 4) {
         case 0:
                 if (m.n + m.n_waiting > 0)
-                        membership_remove(&m, m.member[(uint32_t)rand() % (m.n + m.n_waiting)].request.member,
+                        membership_remove(&m, m.seat[(uint32_t)rand() % (m.n + m.n_waiting)].request.member,
                                           rand() % 5 == 0 ? WIRE__CAUSE__LEAVING : WIRE__CAUSE__EXITED,
                                           life->now);
                 break;

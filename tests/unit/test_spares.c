@@ -268,10 +268,11 @@ static void a_job_that_cannot_go_on_has_no_spares(void **state) {
 
 /* Whoever is on its way back has been waited for before that. */
 static void a_vacant_place_of_a_restored_job_is_taken_at_once(void **state) {
-        const struct membership_member back = { .request = ranked(11, 2, 0), .id = 1 };
+        struct membership_request back = ranked(11, 2, 0);
 
         membership_init(&m, "j", 0);
-        membership_restore(&m, 4, 2, &back, 1, 100);
+        seat_set_state(membership_note(&m, &back), SEAT_CLAIMS);
+        membership_restore(&m, 4, 2, 100);
         assert_int_equal(join(spare(3, 2, 2), 100), 0);
         assert_false(membership_waits(&m, 3));
         m.busy = false;

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The members that are known, in one array: places, those that wait, those without a place. */
+#include <assert.h>
+#include <string.h>
+
+#include "rendezvous/membership_private.h"
+
+#define AFTER(state) (1u << (state))
+
+void seat_set_state(struct seat *seat, enum seat_state state) {
+        static const unsigned before[N_SEAT_STATES] = {
+                [SEAT_ASKS] = AFTER(SEAT_ASKS) | AFTER(SEAT_CLAIMS) | AFTER(SEAT_WAITING) | AFTER(SEAT_HELD) |
+                              AFTER(SEAT_TAKEN),
+                [SEAT_CLAIMS] = AFTER(SEAT_ASKS) | AFTER(SEAT_CLAIMS),
+                [SEAT_REFUSED] =
+                        AFTER(SEAT_ASKS) | AFTER(SEAT_WAITING) | AFTER(SEAT_HELD) | AFTER(SEAT_TAKEN),
+                [SEAT_FENCED] = AFTER(SEAT_WAITING) | AFTER(SEAT_HELD) | AFTER(SEAT_TAKEN),
+                [SEAT_WAITING] = AFTER(SEAT_ASKS),
+                [SEAT_HELD] = AFTER(SEAT_ASKS) | AFTER(SEAT_CLAIMS) | AFTER(SEAT_WAITING) | AFTER(SEAT_HELD) |
+                              AFTER(SEAT_TAKEN),
+                [SEAT_TAKEN] = AFTER(SEAT_LOST),
+                [SEAT_LOST] = AFTER(SEAT_HELD) | AFTER(SEAT_TAKEN),
+                [SEAT_GONE] = AFTER(SEAT_HELD) | AFTER(SEAT_TAKEN),
+        };
+
+        assert(before[state] & AFTER(seat->state));
+        seat->state = state;
+}
+
+void membership_move(struct membership *m, struct seat *seat, uint32_t most) {
+        uint32_t all = membership_all(m);
+
+        assert(m->n + m->n_waiting <= most && all <= most + 1 && most <= LIMIT_LOCAL);
+        if (all > 0)
+                memcpy(seat, m->seat, all * sizeof(*seat));
+        m->seat = seat;
+        m->most = most;
+}
+
+struct seat *membership_find(const struct membership *m, uint64_t member) {
+        for (uint32_t i = 0; i < membership_all(m); i++)
+                if (m->seat[i].request.member == member && m->seat[i].state != SEAT_LOST)
+                        return &m->seat[i];
+        return NULL;
+}
+
+struct seat *seats_open(struct membership *m, uint32_t at) {
+        if (membership_all(m) == m->most + 1) {
+                assert(m->n_others > 0);
+                m->n_others--;
+        }
+        memmove(&m->seat[at + 1], &m->seat[at], (membership_all(m) - at) * sizeof(m->seat[0]));
+        return &m->seat[at];
+}
+
+void seats_close(struct membership *m, uint32_t at) {
+        memmove(&m->seat[at], &m->seat[at + 1], (membership_all(m) - at - 1) * sizeof(m->seat[0]));
+        if (at < m->n)
+                m->n--;
+        else if (at < m->n + m->n_waiting)
+                m->n_waiting--;
+        else
+                m->n_others--;
+}
+
+struct seat *membership_note(struct membership *m, const struct membership_request *request) {
+        struct seat *seat = membership_find(m, request->member);
+
+        if (seat != NULL && (seat->state == SEAT_ASKS || seat->state == SEAT_CLAIMS))
+                seat->request = *request;
+        if (seat != NULL || membership_all(m) == m->most + 1)
+                return seat;
+        seat = seats_open(m, m->n + m->n_waiting);
+        *seat = (struct seat){ .request = *request, .state = SEAT_ASKS };
+        m->n_others++;
+        return seat;
+}
+
+void seats_turn_away(struct membership *m, struct seat gone, enum seat_state why) {
+        seat_set_state(&gone, why);
+        *seats_open(m, m->n + m->n_waiting) = gone;
+        m->n_others++;
+}
