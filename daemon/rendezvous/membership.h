@@ -127,10 +127,10 @@ int membership_check(const char *name, const struct membership_request *request,
 /* The member is reported: its seat, or a new one that ASKS. NULL: there is no room, as if it had not been. */
 struct seat *membership_note(struct membership *m, const struct membership_request *request);
 
-/* 0: taken in (membership_tick() tells whether that completed the job). INVALID, RANK_TAKEN, JOB_FULL or
- * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_LOCAL. A member
- * that was noted keeps its seat if it is refused. Whatever becomes of the join: if `fenced` is set, that older
- * process of the same identity has been removed as if lost. */
+/* 0: taken in (membership_tick() shows whether that completed the job). INVALID, RANK_TAKEN, JOB_FULL or
+ * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_LOCAL. A member that was noted
+ * keeps its seat if it is refused. Whatever becomes of the join: if `fenced` is set, that older process of the
+ * same identity has been removed as if lost. */
 int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,
                     struct refusal *refusal);
 

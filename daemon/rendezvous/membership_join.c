@@ -231,7 +231,8 @@ static int join_fence(struct membership *m, const struct membership_request *req
         return 0;
 }
 
-static int join(struct membership *m, const struct seat *newcomer, uint64_t now, struct refusal *refusal) {
+static int join_any(struct membership *m, const struct seat *newcomer, uint64_t now,
+                    struct refusal *refusal) {
         const struct membership_request *request = &newcomer->request;
         int r;
 
@@ -264,7 +265,7 @@ int membership_join(struct membership *m, const struct membership_request *reque
                 newcomer.tag = noted->tag;
                 seats_close(m, (uint32_t)(noted - m->seat));
         }
-        r = join(m, &newcomer, now, refusal);
+        r = join_any(m, &newcomer, now, refusal);
         if (r != 0 && noted != NULL)
                 seats_turn_away(m, newcomer, SEAT_REFUSED);
         return r;
