@@ -129,8 +129,8 @@ struct seat *membership_note(struct membership *m, const struct membership_reque
 
 /* 0: taken in (membership_tick() shows whether that completed the job). INVALID, RANK_TAKEN, JOB_FULL or
  * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_LOCAL. A member that was noted
- * keeps its seat if it is refused. Whatever becomes of the join: if `fenced` is set, that older process of the
- * same identity has been removed as if lost. */
+ * keeps its seat if it is refused. Whatever becomes of the join: if `fenced` is set, that older process of
+ * the same identity has been removed as if lost. */
 int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,
                     struct refusal *refusal);
 
