@@ -348,6 +348,77 @@ static void an_operation_at_a_loss_ends_everywhere_alike(void **state) {
         assert_int_equal(cluster->fabric->n_comms, 1);
 }
 
+/* ---- a node without members ---- */
+
+/* The second node's only member is lost, and nobody comes for it in time: ranks 0, 1 and 2 are left. */
+static void empty_a_node(void) {
+        form();
+        step_of(ALL, 1);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                stage(rank);
+        lose(2);
+        until(job_on(0)->generation == 2 && job_on(1)->generation == 2 && job_on(2)->generation == 2);
+        assert_int_equal(job_on(1)->n_local, 0);
+        assert_int_equal(job_on(1)->world, 3);
+}
+
+static void a_node_without_members_gives_what_changes_nothing(void **state) {
+        empty_a_node();
+        for (uint64_t step = 2; step <= 4; step++)
+                step_of(0x7, step);
+        assert_int_equal(plan_of(1)->step, 4);
+        assert_int_equal(cluster->fabric->n_comms, 1);
+}
+
+static void operations_pass_a_node_without_members(void **state) {
+        unsigned before;
+
+        empty_a_node();
+        before = cluster->node[0].operations;
+        for (uint32_t rank = 0; rank < 3; rank++) {
+                for (uint64_t i = 0; i < N_PART; i++)
+                        put(cluster->dtype, cluster->trainer[rank].staging, i, given(rank, i));
+                assert_int_equal(call(rank, WIRE__OPERATION_KIND__ALLREDUCE, PART), 0);
+        }
+        until(cluster->node[0].operations == before + 2 && cluster->node[2].operations > 0);
+        for (uint64_t i = 0; i < N_PART; i++)
+                assert_true(got(2, i) == (cluster->reduce == WIRE__REDUCE__MIN
+                                                  ? given(0, i)
+                                                  : given(0, i) + given(1, i) + given(2, i)));
+        step_of(0x7, 2);
+}
+
+static void a_node_that_stays_empty_is_left_out(void **state) {
+        empty_a_node();
+        step_of(0x7, 2);
+        until(cluster->fabric->n_comms == 2 && job_on(1) == NULL);
+        until(job_on(0)->generation == 3 && job_on(2)->generation == 3);
+        step_of(0x7, 3);
+        assert_int_equal(cluster->fabric->comm[1].n_peers, 2);
+}
+
+static void a_member_comes_to_an_empty_node(void **state) {
+        empty_a_node();
+        step_of(0x7, 2);
+        join(1, 3, 4);
+        until(cluster->trainer[3].member != NULL && job_on(0)->state == JOB_RUNNING);
+        bring(3);
+        cluster->trainer[3].step = 3;
+        step_of(ALL, 3);
+        assert_int_equal(cluster->fabric->n_comms, 1);
+}
+
+static void a_loss_beside_an_empty_node(void **state) {
+        empty_a_node();
+        give(0);
+        give(1);
+        settle();
+        lose(1);
+        until(job_on(0)->generation == 3 && job_on(1)->generation == 3 && job_on(2)->generation == 3);
+        assert_int_equal(cluster->node[0].voided, 2); /* also the one in which the other was lost */
+        step_of(0x3, 2);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 test_on(members_get_the_sums_of_all, one_node_avg),
@@ -375,6 +446,13 @@ int main(void) {
                 test_on(calls_that_differ_are_refused_everywhere, two_nodes_avg),
                 test_on(calls_that_differ_on_one_node_are_refused_on_the_others, two_nodes_avg),
                 test_on(an_operation_at_a_loss_ends_everywhere_alike, two_nodes_avg),
+                test_on(a_node_without_members_gives_what_changes_nothing, three_nodes_for_two),
+                test_on(a_node_without_members_gives_what_changes_nothing, three_nodes_min_for_two),
+                test_on(operations_pass_a_node_without_members, three_nodes_for_two),
+                test_on(operations_pass_a_node_without_members, three_nodes_min_for_two),
+                test_on(a_node_that_stays_empty_is_left_out, three_nodes_for_two),
+                test_on(a_member_comes_to_an_empty_node, three_nodes_for_two),
+                test_on(a_loss_beside_an_empty_node, three_nodes_for_two),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);
