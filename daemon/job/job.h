@@ -3,6 +3,10 @@
  * Jobs on this daemon: a named group of members of one uid that average gradients together. This header is
  * what the session layer calls; data.h says what a job is. Everything happens on the loop thread. A client's
  * mistake is a positive code with a refusal, never an end of anything but that client.
+ *
+ * The folders: machine/ is the job's node, keep/ what is kept of steps, plan/ and op/ what members do
+ * together, restart/ the way back from a former daemon, watch/ whom a job waits for. None of them calls what
+ * lies beside this header: what comes up from the machine goes through jobs->act.
  */
 #pragma once
 

@@ -4,8 +4,8 @@
  * coordinator. Today that is in the same process: what one says the other hears at once, nothing is lost or
  * late, so none of the machine's own times plays a part; only members' waits do.
  *
- * Calls from the job layer go in, and come back as calls of private.h, one after the other, before the call
- * ends. Those may call the machine again: what comes of that is carried out after what is left, by the outer
+ * Calls from the job layer go in, and come back through jobs->act, one after the other, before the call
+ * ends. What that calls may call the machine again: what comes of that is carried out after what is left, by the outer
  * call. As long as its members call, the node asks the coordinator to wait: generations are made when the job
  * settles, or when the coordinator's own time has come.
  */
