@@ -5,9 +5,9 @@
  * late, so none of the machine's own times plays a part; only members' waits do.
  *
  * Calls from the job layer go in, and come back through jobs->act, one after the other, before the call
- * ends. What that calls may call the machine again: what comes of that is carried out after what is left, by the outer
- * call. As long as its members call, the node asks the coordinator to wait: generations are made when the job
- * settles, or when the coordinator's own time has come.
+ * ends. What that calls may call the machine again: what comes of it is carried out after what is left, by
+ * the outer call. As long as its members call, the node asks the coordinator to wait: generations are made
+ * when the job settles, or when the coordinator's own time has come.
  */
 #pragma once
 

@@ -39,9 +39,12 @@ uint64_t buckets_bytes(const struct description *plan, const struct backend *bac
 
 struct bucket *buckets_new(const struct description *plan, const struct backend *backend, uint32_t most) {
         struct bucket *bucket = calloc(1, buckets_bytes(plan, backend, most));
-        unsigned char *next = (unsigned char *)bucket + align(plan->n_buckets * sizeof(struct bucket));
+        unsigned char *next = (unsigned char *)bucket;
 
-        for (uint32_t b = 0; bucket != NULL && b < plan->n_buckets; b++) {
+        if (bucket == NULL)
+                return NULL;
+        next += align(plan->n_buckets * sizeof(struct bucket));
+        for (uint32_t b = 0; b < plan->n_buckets; b++) {
                 size_t room = room_bytes(&plan->bucket[b], backend, most);
 
                 bucket[b].absent = next;
