@@ -35,7 +35,8 @@ struct backend_range {
  * One combination: every output becomes reduce(inputs in their order), element by element.
  *   avg   each input times (1/divisor rounded to the accumulator's type), then added in order
  *   sum, prod, min, max   as named; integers wrap; min and max propagate NaN
- *   none  copy: exactly one input, any dtype; without an output it is only measured (statistics)
+ *   none  copy: exactly one input, any dtype; without an output it is only measured (statistics), or
+ *         looked through (find)
  * The accumulator is f32 for f32, f16, bf16 (rounded to nearest even at the end), f64 for f64, the type
  * itself for integers. An output may be the same range as an input, or disjoint from all of them; never a
  * partial overlap. Ranges lie inside their memories (the caller has checked).
@@ -58,11 +59,15 @@ struct backend_task {
         unsigned n_outputs; /* 1..LIMIT_LOCAL, 0 for a copy; up to as many as there are members */
         const struct backend_range *inputs, *outputs; /* copied by submit() */
         bool statistics;                              /* float types: fill the sums below */
+        /* float types, a copy without an output: find the first element that is not finite, instead */
+        bool find;
         /* end it when a member is found to have punched holes into an input's memory */
         bool watch;
         /* room() bytes, aligned for any type, the backend's until done() is called; or NULL */
         void *room;
 };
+
+#define BACKEND_NOWHERE UINT64_MAX
 
 /* Valid during the call that delivers it. */
 struct backend_result {
@@ -71,6 +76,9 @@ struct backend_result {
         /* why: number of the input into whose memory holes were punched, plus 1; 0: no such */
         unsigned punched;
         unsigned n_inputs;
+        /* Number of that element in the ranges, `first` included; BACKEND_NOWHERE: there is none, it was not
+         * asked for, or the task was cancelled. */
+        uint64_t found;
         /* If statistics were asked for and the dtype is a float, else zeros. f64, summed in an order that
          * depends on nothing but the number of elements: the same input gives the same bits on any machine
          * and worker count. */

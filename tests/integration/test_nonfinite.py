@@ -58,6 +58,23 @@ def test_rank_and_parameter(daemon, peers, param):
     assert "GRADSYNC" not in served.log and f"parameter=layer{param}.weight" in served.log
 
 
+@pytest.mark.parametrize("elements", [10, 30_000])
+@pytest.mark.parametrize("spoiled, named", [([2], "c"), ([], None)])
+def test_padding_has_no_name(daemon, peers, elements, spoiled, named):
+    """It is reduced like data, but its contents mean nothing."""
+    served = daemon()
+    names = ["a", "b", "c", "d"]
+    params = [(name, [elements + 5], 0) for name in names]
+    crew = peers(Crew(served.socket, "padded", 2, lambda ordinal: Plan(params, ordinal)))
+    plan = crew.plans[0][1]
+    for before in range(3):
+        start, end = sum(plan.places[before]), plan.places[before + 1][0]
+        assert end - start >= 4
+        plan.arena.map[start:end] = struct.pack("<f", NAN) * ((end - start) // 4)
+    step(crew, [(1, param, 7, NAN) for param in spoiled])
+    assert [entry[4] for entry in told(served)] == [named]
+
+
 def test_the_first_parameter_and_the_lowest_rank(daemon, peers):
     served = daemon()
     crew = peers(Crew(served.socket, "model", 3, layers))

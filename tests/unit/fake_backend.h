@@ -46,6 +46,7 @@ struct fake_backend {
         size_t room;                          /* what room() says; 0: FAKE_ROOM */
         double sums[LIMIT_LOCAL];
         uint64_t counts[LIMIT_LOCAL];
+        uint64_t found; /* by a task that looks for something */
 };
 
 static struct fake_backend *fake_of(const struct backend_memory *memory) {
@@ -126,6 +127,7 @@ static void fake_result(struct fake_backend *fake, const struct backend_task *ta
         *ret = (struct backend_result){ .id = task->id,
                                         .cancelled = cancelled,
                                         .n_inputs = task->n_inputs,
+                                        .found = task->find && !cancelled ? fake->found : BACKEND_NOWHERE,
                                         .sum_squares = 4,
                                         .input_sum_squares = fake->sums,
                                         .input_nonfinite = fake->counts };

@@ -28,6 +28,7 @@ struct done {
                 uint64_t id;
                 bool cancelled;
                 unsigned punched;
+                uint64_t found;
                 double sum_squares;
                 unsigned n_inputs;
                 double input_sums[8];
@@ -47,6 +48,7 @@ static inline void done_note(struct done *done, const struct backend_result *res
         done->at[i].id = result->id;
         done->at[i].cancelled = result->cancelled;
         done->at[i].punched = result->punched;
+        done->at[i].found = result->found;
         done->at[i].sum_squares = result->sum_squares;
         done->at[i].n_inputs = result->n_inputs;
         for (unsigned j = 0; j < result->n_inputs && j < 8; j++) {

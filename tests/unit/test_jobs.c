@@ -282,6 +282,7 @@ static void a_nonfinite_value_is_searched_for(void **state) {
         assert_heard("");
         assert_int_equal(f->fake.n_tasks, 1);
         assert_int_equal(f->fake.task[0].task.reduce, WIRE__REDUCE__REDUCE_NONE);
+        assert_true(f->fake.task[0].task.find && f->fake.task[0].task.watch);
         assert_int_equal(f->fake.task[0].input[0].offset, 2 * 4096);
         assert_int_equal(f->fake.task[0].task.elements, 1);
         f->fake.counts[0] = 1;
@@ -344,7 +345,7 @@ static void what_is_not_in_the_result_has_no_parameter(void **state) {
         ready_all(f, 1, 0);
         f->fake.counts[1] = 1;
         fake_end_one(&f->fake);
-        f->fake.counts[1] = 0;
+        f->fake.found = BACKEND_NOWHERE;
         fake_end_one(&f->fake);
         assert_heard("bucket 0;");
         assert_string_equal(f->member[0]->job->blame.parameter, "");

@@ -179,12 +179,13 @@ static uint64_t host_now_ns(void) {
 /* The same steps as a worker's, one after the other. */
 static int host_run_here(struct host *host, const struct backend_task *description,
                          struct backend_result *ret) {
+        bool goes_on = true;
         int r = task_reuse(host->here, host->kernels, description);
         if (r < 0)
                 return r;
-        for (unsigned slice = 0; slice < host->here->slices; slice++) {
+        for (unsigned slice = 0; goes_on && slice < host->here->slices; slice++) {
                 task_run(host->here, slice, host->nonfinite);
-                task_count(host->here, host->nonfinite);
+                goes_on = task_count(host->here, host->nonfinite);
         }
         task_combine(host->here);
         task_result(host->here, ret);

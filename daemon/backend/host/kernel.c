@@ -39,6 +39,22 @@ static NOINLINE uint64_t kernel_count_nonfinite(unsigned dtype, const unsigned c
         return found;
 }
 
+/* Counting a block is fast, since it does not depend on what comes first. */
+static INLINE void slice_find(const struct kernel_slice *slice, unsigned dtype) {
+        size_t end = slice->first + slice->elements, size = kernel_bytes(dtype);
+        for (size_t at = slice->first; at < end; at += KERNEL_BLOCK) {
+                size_t count = end - at < KERNEL_BLOCK ? end - at : KERNEL_BLOCK;
+                const unsigned char *from = slice->inputs[0] + at * size;
+                if (kernel_count_nonfinite(dtype, from, count) == 0)
+                        continue;
+                for (size_t i = 0; i < count; i++)
+                        if (kernel_count_nonfinite(dtype, from + i * size, 1) > 0) {
+                                *slice->found = at + i;
+                                return;
+                        }
+        }
+}
+
 /* One block of a slice, and the first input that a pass takes. */
 struct pass_place {
         unsigned input;
@@ -260,6 +276,18 @@ COPY_INTEGER(copy_i32, WIRE__DTYPE__I32)
 COPY_INTEGER(copy_i64, WIRE__DTYPE__I64)
 COPY_INTEGER(copy_u8, WIRE__DTYPE__U8)
 
+/* ---- searches ---- */
+
+#define FIND(name, dtype)                                                                                    \
+        static void find_##name(const struct kernel_slice *slice) {                                          \
+                slice_find(slice, dtype);                                                                    \
+        }
+
+FIND(f32, WIRE__DTYPE__F32)
+FIND(f64, WIRE__DTYPE__F64)
+FIND(f16, WIRE__DTYPE__F16)
+FIND(bf16, WIRE__DTYPE__BF16)
+
 /* ---- the table ---- */
 
 #define FLOAT_OP(op, name, kernel_op)                                                                        \
@@ -306,5 +334,11 @@ const struct kernel_set PASTE(kernel_set_, KERNEL_SET) = {
                 [WIRE__DTYPE__I32] = copy_i32,
                 [WIRE__DTYPE__I64] = copy_i64,
                 [WIRE__DTYPE__U8] = copy_u8,
+        },
+        .find = {
+                [WIRE__DTYPE__F32] = find_f32,
+                [WIRE__DTYPE__F64] = find_f64,
+                [WIRE__DTYPE__F16] = find_f16,
+                [WIRE__DTYPE__BF16] = find_bf16,
         },
 };

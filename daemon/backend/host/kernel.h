@@ -41,6 +41,7 @@ struct kernel_slice {
         double *input_sums; /* n_inputs sums of squares to add to */
         double *result_sum;
         uint64_t *input_nonfinite; /* n_inputs counts to add to */
+        uint64_t *found; /* `find` alone: set to the first element that is not finite, if there is one */
 };
 
 /* Floats: `elements` must be a multiple of KERNEL_LANES. kernel_run() is for any number. */
@@ -52,6 +53,7 @@ struct kernel_set {
         const char *name;
         kernel_fn reduce[KERNEL_DTYPES][KERNEL_OPS];
         kernel_fn copy[KERNEL_DTYPES]; /* exactly one input */
+        kernel_fn find[KERNEL_DTYPES]; /* the same; floats only, any number of elements */
 };
 
 /* The best set this CPU runs; the environment variable GRADSYNC_SIMD (baseline, avx2, avx512) asks for a

@@ -152,9 +152,18 @@ static bool pool_task_ended(const struct task *task) {
         return task->running == 0 && (task->cancelled || task->next == task->slices);
 }
 
+/* What was handed out so far is all of the task. */
+static void pool_shorten(struct pool *pool, struct task *task) {
+        if (task->cancelled || task->next == task->slices)
+                return;
+        pool_ring_drop(pool, task);
+        task->slices = task->next;
+}
+
 /* Called with the lock held, after a slice of `task` was run; may drop the lock in between. */
 static void pool_slice_ended(struct pool *pool, struct task *task, const uint64_t *nonfinite) {
-        task_count(task, nonfinite);
+        if (!task_count(task, nonfinite))
+                pool_shorten(pool, task);
         task->running--;
         if (!pool_task_ended(task))
                 return;

@@ -21,6 +21,15 @@ static unsigned task_slice_count(const struct backend_task *description) {
         return (unsigned)((description->elements + each - 1) / each);
 }
 
+/* Of this task, or of one with fewer elements: that one may be cut finer. */
+static unsigned task_slices_most(const struct backend_task *description) {
+        unsigned slices = task_slice_count(description);
+        unsigned fine = KERNEL_SMALL_TASK / KERNEL_SLICE_SMALL;
+        return description->elements * kernel_size(description->dtype) > KERNEL_SMALL_TASK && slices < fine
+                       ? fine
+                       : slices;
+}
+
 static bool task_is_float(unsigned dtype) {
         return dtype == WIRE__DTYPE__F32 || dtype == WIRE__DTYPE__F64 || dtype == WIRE__DTYPE__F16 ||
                dtype == WIRE__DTYPE__BF16;
@@ -30,7 +39,9 @@ static bool task_is_float(unsigned dtype) {
 static kernel_fn task_kernel(const struct kernel_set *kernels, const struct backend_task *description) {
         switch (description->reduce) {
         case WIRE__REDUCE__REDUCE_NONE:
-                return description->n_inputs == 1 ? kernels->copy[description->dtype] : NULL;
+                return description->n_inputs != 1 ? NULL
+                       : description->find        ? kernels->find[description->dtype]
+                                                  : kernels->copy[description->dtype];
         case WIRE__REDUCE__AVG:
                 return task_is_float(description->dtype) && description->divisor > 0
                                ? kernels->reduce[description->dtype][KERNEL_ADD]
@@ -49,8 +60,8 @@ static bool task_is_valid(const struct backend_task *description) {
                 return false;
         if (description->n_inputs < 1 || description->n_inputs > LIMIT_LOCAL)
                 return false;
-        if (description->n_outputs == 0)
-                return description->reduce == WIRE__REDUCE__REDUCE_NONE;
+        if (description->n_outputs == 0 || description->find)
+                return description->n_outputs == 0 && description->reduce == WIRE__REDUCE__REDUCE_NONE;
         return description->n_outputs <= LIMIT_LOCAL;
 }
 
@@ -108,10 +119,14 @@ static int task_set(struct task *task, const struct kernel_set *kernels,
                 .elements = description->elements,
                 .scale = task_scale(description),
         };
+        task->find = description->find;
+        task->first = description->first;
+        task->found = BACKEND_NOWHERE;
         task->element_size = kernel_size(description->dtype);
         task->slice_elements = task_slice_elements(description);
         task->slices = task_slice_count(description);
-        task->statistics = task->whole.measure = description->statistics && task_is_float(description->dtype);
+        task->statistics = task->whole.measure =
+                description->statistics && task_is_float(description->dtype) && !task->find;
         task->nonfinite = (uint64_t *)(outputs + n_out);
         if (description->watch)
                 task->watched = task_watch(description, (const struct arena **)(task->nonfinite + n_in));
@@ -123,7 +138,7 @@ static int task_set(struct task *task, const struct kernel_set *kernels,
 size_t task_room(const struct backend_task *description) {
         if (!task_is_valid(description))
                 return 0;
-        return task_block_size(description->n_inputs, description->n_outputs, task_slice_count(description));
+        return task_block_size(description->n_inputs, description->n_outputs, task_slices_most(description));
 }
 
 int task_new(const struct kernel_set *kernels, const struct backend_task *description, struct task **ret) {
@@ -185,6 +200,12 @@ void task_run(const struct task *task, unsigned slice, uint64_t *nonfinite) {
         part.first = slice * task->slice_elements;
         left = task->whole.elements - part.first;
         part.elements = left < task->slice_elements ? left : task->slice_elements;
+        if (task->find) {
+                *nonfinite = BACKEND_NOWHERE;
+                part.found = nonfinite;
+                task->kernel(&part);
+                return;
+        }
         memset(nonfinite, 0, part.n_inputs * sizeof *nonfinite);
         memset(sums, 0, bytes);
         part.input_sums = sums;
@@ -194,9 +215,12 @@ void task_run(const struct task *task, unsigned slice, uint64_t *nonfinite) {
         memcpy(task->sums + (size_t)slice * (part.n_inputs + 1), sums, bytes);
 }
 
-void task_count(struct task *task, const uint64_t *nonfinite) {
+bool task_count(struct task *task, const uint64_t *nonfinite) {
+        if (task->find && *nonfinite < task->found)
+                task->found = *nonfinite;
         for (unsigned i = 0; task->statistics && i < task->whole.n_inputs; i++)
                 task->nonfinite[i] += nonfinite[i];
+        return task->found == BACKEND_NOWHERE;
 }
 
 void task_combine(struct task *task) {
@@ -212,6 +236,8 @@ void task_result(const struct task *task, struct backend_result *ret) {
                 .cancelled = task->cancelled,
                 .punched = task->punched,
                 .n_inputs = task->whole.n_inputs,
+                .found = task->found == BACKEND_NOWHERE || task->cancelled ? BACKEND_NOWHERE
+                                                                           : task->first + task->found,
                 .sum_squares = task->totals[task->whole.n_inputs],
                 .input_sum_squares = task->totals,
                 .input_nonfinite = task->nonfinite,

@@ -20,11 +20,13 @@ struct task {
         struct kernel_slice whole; /* pointers, counts and scale that all slices share */
         size_t element_size, slice_elements;
         unsigned slices;
-        bool statistics;
+        bool statistics, find;
         bool in_room;                 /* its memory is the room of its description */
         double *sums;                 /* of squares, per slice: of each input, then of the result */
         double *totals;               /* the same, added up */
         uint64_t *nonfinite;          /* per input */
+        uint64_t first;               /* see struct backend_task */
+        uint64_t found;               /* after that, in the slices that have run; or BACKEND_NOWHERE */
         const struct arena **watched; /* per input; NULL: they are not */
         unsigned punched;             /* see struct backend_result; the pool's */
 
@@ -59,9 +61,11 @@ uint64_t task_traffic(const struct backend_task *description);
 /* Before a slice is run: whether holes were punched into an input, as in struct backend_result. Does not
  * look each time. */
 unsigned task_look(const struct task *task, unsigned slice);
-/* Runs one slice. `nonfinite` (as many as inputs, or more) is overwritten with its counts. */
+/* Runs one slice. `nonfinite` (as many as inputs, or more) is overwritten with its counts, or with what it
+ * has found. */
 void task_run(const struct task *task, unsigned slice, uint64_t *nonfinite);
-void task_count(struct task *task, const uint64_t *nonfinite);
+/* False if the slices that have not begun need not run any more. */
+bool task_count(struct task *task, const uint64_t *nonfinite);
 /* Adds the slices up, once all have run. */
 void task_combine(struct task *task);
 void task_result(const struct task *task, struct backend_result *ret);

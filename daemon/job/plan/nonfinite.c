@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A search by halves over the parameters of a bucket: a copy of a range onto itself moves nothing, and
- * counts. */
+/* The backend finds the first such value of the result, and the description says in which parameter it
+ * lies. */
 #include "job/plan/nonfinite.h"
 
 #include <inttypes.h>
@@ -20,69 +20,52 @@ static void keep_result(struct nonfinite *state, const struct backend_result *re
         state->result.input_nonfinite = state->counts;
 }
 
-/* The bytes of the bucket from parameter `low` to the one before `high`. */
-static void extent_of(const struct plan *plan, uint32_t bucket, uint32_t low, uint32_t high,
-                      uint64_t *ret_start, uint64_t *ret_end) {
-        const struct description_bucket *place = &plan->reference->bucket[bucket];
-        uint64_t at = 0;
-
-        *ret_start = *ret_end = 0;
-        for (uint32_t i = 0; i < high; i++) {
-                const struct description_param *param =
-                        &plan->reference->param[plan->reference->order[place->first + i]];
-
-                at = (at + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-                if (i == low)
-                        *ret_start = at;
-                at += param->elements * dtype_size(place->dtype);
-        }
-        *ret_end = at;
-}
-
-/* Counts what is not finite in the result of the parameters from `low` to `middle`. As submit(). */
-static int test(struct plan *plan, uint32_t bucket, struct backend_result *ret) {
-        const struct nonfinite *state = &plan->job->blame;
+/* Looks through the bucket from this element on. As submit(). */
+static int nonfinite_find(struct plan *plan, uint32_t bucket, uint64_t first, struct backend_result *ret) {
         const struct description_bucket *place = &plan->reference->bucket[bucket];
         struct backend *backend = plan->job->table->config.backend;
         struct backend_range range = plan_range(plan, 0, bucket);
-        uint64_t start, end;
 
-        extent_of(plan, bucket, state->low, state->middle, &start, &end);
-        range.offset += start;
         return backend->compute->submit(backend,
                                         &(struct backend_task){
                                                 .id = (uint64_t)plan->owner.slot << 32 | bucket,
                                                 .turn = plan->job->id,
                                                 .dtype = place->dtype,
                                                 .reduce = WIRE__REDUCE__REDUCE_NONE,
-                                                .elements = (end - start) / dtype_size(place->dtype),
+                                                .first = first,
+                                                .elements = place->bytes / dtype_size(place->dtype) - first,
                                                 .n_inputs = 1,
-                                                .n_outputs = 1,
                                                 .inputs = &range,
-                                                .outputs = &range,
-                                                .statistics = true,
+                                                .find = true,
+                                                .watch = true,
+                                                .room = plan->bucket[bucket].room,
                                         },
                                         ret);
 }
 
-/* Chooses what to test next; false once it is known, or known not to be there. */
-static bool choose(struct nonfinite *state) {
-        if (state->high - state->low == 1 && state->hit)
-                return false;
-        if (state->high == state->low)
-                return false;
-        state->middle =
-                state->high - state->low == 1 ? state->high : state->low + (state->high - state->low) / 2;
-        return true;
-}
+/* This element of the bucket was found. False if it is the padding's, whose contents mean nothing: then the
+ * search goes on with *ret_next. What was found later is never before what was found earlier. */
+static bool nonfinite_place(struct plan *plan, uint32_t bucket, uint64_t found, uint64_t *ret_next) {
+        const struct description *d = plan->reference;
+        const struct description_bucket *place = &d->bucket[bucket];
+        struct nonfinite *state = &plan->job->blame;
+        size_t size = dtype_size(place->dtype);
 
-static void narrow(struct nonfinite *state, const struct backend_result *part) {
-        if (part->input_nonfinite[0] > 0) {
-                state->high = state->middle;
-                state->hit = true;
-        } else {
-                state->low = state->middle;
+        for (; found != BACKEND_NOWHERE && state->param < place->n; state->param++) {
+                const struct description_param *param = &d->param[d->order[place->first + state->param]];
+                uint64_t start = (state->end + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+
+                if (found * size < start) {
+                        *ret_next = start / size;
+                        return false;
+                }
+                state->end = start + param->elements * size;
+                if (found * size < state->end) {
+                        snprintf(state->parameter, sizeof(state->parameter), "%s", param->name);
+                        return true;
+                }
         }
+        return true;
 }
 
 static void nonfinite_tell(struct plan *plan) {
@@ -110,31 +93,26 @@ static void nonfinite_tell(struct plan *plan) {
                   known ? ", parameter \"" : "", state->parameter, known ? "\"" : "", others);
 }
 
-/* Goes on until a test is under way or there is nothing left to test: then the bucket's own result is due. */
-static const struct backend_result *search(struct plan *plan, uint32_t bucket) {
-        struct nonfinite *state = &plan->job->blame;
-        const struct description *d = plan->reference;
+static const struct backend_result *nonfinite_end(struct plan *plan) {
+        plan->job->blame.searched = NULL;
+        nonfinite_tell(plan);
+        return &plan->job->blame.result;
+}
+
+/* Goes on until the backend is at work or there is nothing left to look for: then the bucket's own result is
+ * due. Without memory for it the parameter has no name. */
+static const struct backend_result *nonfinite_search(struct plan *plan, uint32_t bucket, uint64_t next) {
         struct backend_result part;
+        int r;
 
-        while (choose(state)) {
-                int r = test(plan, bucket, &part);
-
+        do {
+                r = nonfinite_find(plan, bucket, next, &part);
                 if (r == 0) {
                         plan->tasks++;
                         return NULL;
                 }
-                if (r < 0) { /* no memory: then without the parameter's name */
-                        state->hit = false;
-                        break;
-                }
-                narrow(state, &part);
-        }
-        if (state->hit)
-                snprintf(state->parameter, sizeof(state->parameter), "%s",
-                         d->param[d->order[d->bucket[bucket].first + state->low]].name);
-        state->searched = NULL;
-        nonfinite_tell(plan);
-        return &state->result;
+        } while (r > 0 && !nonfinite_place(plan, bucket, part.found, &next));
+        return nonfinite_end(plan);
 }
 
 static void nonfinite_begin(struct plan *plan, uint32_t bucket, const struct backend_result *result,
@@ -156,9 +134,8 @@ static void nonfinite_begin(struct plan *plan, uint32_t bucket, const struct bac
                 state->ranks += result->input_nonfinite[i] > 0;
         state->parameter[0] = '\0';
         state->searched = plan;
-        state->low = 0;
-        state->high = plan->reference->bucket[bucket].n;
-        state->hit = false;
+        state->param = 0;
+        state->end = 0;
 }
 
 bool nonfinite_searches(const struct plan *plan, uint32_t bucket) {
@@ -169,17 +146,18 @@ const struct backend_result *nonfinite_look(struct plan *plan, uint32_t bucket,
                                             const struct backend_result *result) {
         struct nonfinite *state = &plan->job->blame;
         uint32_t local = 0;
+        uint64_t next;
 
-        if (nonfinite_searches(plan, bucket)) {
-                narrow(state, result);
-                return search(plan, bucket);
-        }
+        if (nonfinite_searches(plan, bucket))
+                return nonfinite_place(plan, bucket, result->found, &next)
+                               ? nonfinite_end(plan)
+                               : nonfinite_search(plan, bucket, next);
         while (local < result->n_inputs && result->input_nonfinite[local] == 0)
                 local++;
         if (local == result->n_inputs || state->burst || state->searched != NULL)
                 return result;
         nonfinite_begin(plan, bucket, result, local);
-        return search(plan, bucket);
+        return nonfinite_search(plan, bucket, 0);
 }
 
 void nonfinite_committed(struct plan *plan) {

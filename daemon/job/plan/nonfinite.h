@@ -30,9 +30,8 @@ struct nonfinite { /* embedded in a job */
         char parameter[LIMIT_NAME + 1]; /* "": not found, as with a maximum of -inf */
         /* The search. */
         const struct plan *searched;  /* NULL: none goes on */
-        uint32_t low, high;           /* parameters of the bucket that come into question */
-        uint32_t middle;              /* those that are tested end before it */
-        bool hit;                     /* it is known that one of them is it */
+        uint32_t param;               /* of the bucket; those before it do not come into question */
+        uint64_t end;                 /* of the one before it: bytes from the start of the bucket */
         struct backend_result result; /* of the reduction, for when the search has ended */
         double sums[LIMIT_LOCAL];     /* by local index */
         uint64_t counts[LIMIT_LOCAL];
