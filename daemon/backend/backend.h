@@ -17,8 +17,10 @@
 
 #define MEMORY_UNCHECKED (1u << 20) /* bytes */
 
+#define MEMORY_FDS 2u
+_Static_assert(MEMORY_FDS <= FRAME_FDS_MAX, "a memory is handed over in one frame");
+
 struct backend;
-struct memfd_file;
 
 /* The first member of each one that a backend has made. */
 struct backend_memory {
@@ -61,7 +63,7 @@ struct backend_task {
         bool statistics;                              /* float types: fill the sums below */
         /* float types, a copy without an output: find the first element that is not finite, instead */
         bool find;
-        /* end it when a member is found to have punched holes into an input's memory */
+        /* end it when a member is found to have withdrawn some of an input, see check() */
         bool watch;
         /* room() bytes, aligned for any type, the backend's until done() is called; or NULL */
         void *room;
@@ -73,8 +75,8 @@ struct backend_task {
 struct backend_result {
         uint64_t id;
         bool cancelled; /* outputs are undefined, no access to any of the ranges any more */
-        /* why: number of the input into whose memory holes were punched, plus 1; 0: no such */
-        unsigned punched;
+        /* why: number of the input of which its member has withdrawn some, plus 1; 0: no such */
+        unsigned withdrawn;
         unsigned n_inputs;
         /* Number of that element in the ranges, `first` included; BACKEND_NOWHERE: there is none, it was not
          * asked for, or the task was cancelled. */
@@ -87,6 +89,42 @@ struct backend_result {
         const uint64_t *input_nonfinite; /* n_inputs values: NaN and infinite elements of each input */
 };
 
+/*
+ * What may take a device long: to have memory, to let it be used, and to let it go. On one memory there is
+ * one request at a time, and none while a task uses it. close() ends what is still queued, without a word,
+ * and lets go of all memory that there is.
+ */
+enum memory_kind {
+        MEMORY_SHARED,   /* of `bytes`, for a member to map; not attached, and no page of it touched */
+        MEMORY_OWN,      /* of `bytes`, for the daemon itself, as what an engine carries; attached */
+        MEMORY_OFFERED,  /* what a member has made: `bytes` from `offset` of it; attached */
+        MEMORY_RETURNED, /* what a former daemon had made, the whole of it, `bytes`; attached */
+        /* Checks that the member has touched all of it (memory cgroups charge whoever touches a page first,
+         * and that must not be the daemon), and makes it usable for tasks. */
+        MEMORY_ATTACH,
+        MEMORY_FREE, /* whatever the result, it is not the caller's any more */
+};
+
+struct memory_request {
+        uint64_t id; /* chosen by the caller, unique among unfinished requests */
+        enum memory_kind kind;
+        uint64_t bytes, offset; /* SHARED, OWN: a multiple of ARENA_PAGE */
+        /* OFFERED, RETURNED: those that the backend keeps are set to -1 before request() returns, and never
+         * if it fails by then. The others stay the caller's. */
+        int *fds;
+        unsigned n_fds;
+        struct backend_memory *memory; /* ATTACH, FREE */
+};
+
+/* Valid during the call that delivers it. */
+struct memory_result {
+        uint64_t id;
+        int error;                     /* 0; INVALID (positive) with `refusal`; or a negative errno */
+        struct backend_memory *memory; /* what was made or taken over; NULL if that failed */
+        struct refusal refusal;
+};
+
+typedef void (*backend_made_fn)(void *owner, const struct memory_result *result);
 typedef void (*backend_done_fn)(void *owner, const struct backend_result *result);
 
 struct backend_config {
@@ -94,35 +132,35 @@ struct backend_config {
         bool has_affinity;
         cpu_set_t affinity;   /* of the workers; the loop thread keeps its own */
         backend_done_fn done; /* called from dispatch() */
+        backend_made_fn made; /* likewise, for requests of memory */
         void *owner;
 };
 
 struct memory_ops {
-        /* Memory of `bytes` (a multiple of ARENA_PAGE) for a member, sealed against growing and shrinking, no
-         * page touched. */
-        int (*new)(struct backend *backend, uint64_t bytes, struct backend_memory **ret);
-        /* The same for the daemon itself, as what an engine carries from and to. It is attached. */
-        int (*own)(struct backend *backend, uint64_t bytes, struct backend_memory **ret);
-        /* The fd to pass to the member, or to an engine's helper; stays the memory's. */
-        int (*fd)(const struct backend_memory *memory);
+        unsigned n_fds; /* of each memory, at most MEMORY_FDS */
+
+        /* 1: done before returning, see *ret. 0: queued, made() will be called within a bounded time. */
+        int (*request)(struct backend *backend, const struct memory_request *request,
+                       struct memory_result *ret);
+        /* Nobody needs what a queued request is for any more. Its made() comes, with -ECANCELED unless it had
+         * been done already. Unknown ids are ignored; a FREE is never cancelled. */
+        void (*cancel)(struct backend *backend, uint64_t id);
+
+        /* The fds to pass to a member, or to an engine's helper; they stay the memory's. */
+        void (*fds)(const struct backend_memory *memory, int fds[MEMORY_FDS]);
+        /* What there is of it, and what whoever gets its fds maps: no less than was asked for. */
         uint64_t (*bytes)(const struct backend_memory *memory);
-        /* Where an attached memory lies for an engine, which may not be where a CPU can read. */
+        /* 0: the same memory, however often and through whatever fds it was offered; else an order. */
+        int (*compare)(const struct backend_memory *a, const struct backend_memory *b);
+
+        /* The rest is for an attached memory. Where it lies for an engine, which may not be where a CPU can
+         * read. */
         void *(*address)(const struct backend_memory *memory);
-        /* Memory that somebody else has allocated: `bytes` from `offset` of the file, see proto/memfd.h. It
-         * is attached. Takes the fd if it returns 0; else INVALID (positive) with *refusal, or a negative
-         * errno. `ret_file` may be NULL. */
-        int (*adopt)(struct backend *backend, int fd, uint64_t offset, uint64_t bytes,
-                     struct memfd_file *ret_file, struct backend_memory **ret, struct refusal *refusal);
-        /* Checks that the member has touched every page (memory cgroups charge the first toucher, and that
-         * must not be the daemon), then maps it. 0; INVALID (positive) with *refusal; or a negative errno. */
-        int (*attach)(struct backend_memory *memory, struct refusal *refusal);
-        /* Before and after `bytes` bytes of an attached memory are used: whether its member has punched holes
-         * since, into which the daemon would allocate pages. Small amounts are summed up and looked at
-         * together, once they make up MEMORY_UNCHECKED, so that they cost nothing. Between these two, a
-         * task that is watched looks by itself. The results of attach(). */
+        /* Before and after `bytes` bytes of it are used: whether its member has withdrawn some since, as by
+         * punching holes, into which the daemon would allocate pages. Small amounts are summed up and looked
+         * at together, once they make up MEMORY_UNCHECKED, so that they cost nothing. Between these two, a
+         * task that is watched looks by itself. 0; INVALID (positive) with *refusal; or a negative errno. */
         int (*check)(struct backend_memory *memory, uint64_t bytes, struct refusal *refusal);
-        /* no task may use it; NULL is fine */
-        struct backend_memory *(*free)(struct backend_memory *memory);
 };
 
 struct compute_ops {
@@ -145,7 +183,7 @@ struct backend_ops {
         const struct compute_ops *compute;
 
         int (*open)(const struct backend_config *config, struct backend **ret);
-        /* all memories and tasks must be gone; returns NULL */
+        /* all tasks must be gone; returns NULL */
         struct backend *(*close)(struct backend *backend);
 
         /* Readable when dispatch() has something to deliver. */

@@ -122,6 +122,7 @@ static int server_open_backend(struct server *server, char *error, size_t size) 
                 .has_affinity = server->config.has_affinity,
                 .affinity = server->config.affinity,
                 .done = jobs_done,
+                .made = jobs_made,
         };
         struct jobs_config jobs = {
                 .loop = server->loop,

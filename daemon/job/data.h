@@ -20,6 +20,7 @@
 #include "job/machine/comm.h"
 #include "job/machine/machine.h"
 #include "job/op/operation.h"
+#include "job/plan/holding.h"
 #include "job/plan/memory.h"
 #include "job/plan/nonfinite.h"
 #include "job/plan/tasks.h"
@@ -31,6 +32,7 @@ struct job_wait;
 struct jobs;
 struct member;
 struct plan;
+struct plan_memory;
 
 /* Calls up into the session layer, which has given a pointer of its own with them: job_events_data(). None of
  * them may call back into the job layer. */
@@ -39,6 +41,15 @@ struct jobs_events {
         /* The answer to an open request of the member. For its join request it is also the end of the
          * member. */
         void (*refused)(struct member *member, uint32_t request, const struct refusal *refusal);
+        /* What is to be mapped for a plan. */
+        void (*plan_arena)(struct member *member, uint32_t request, const struct plan *plan,
+                           const struct plan_memory *memory);
+        void (*plan_dropped)(struct member *member, uint32_t request, uint32_t ordinal);
+        void (*staging)(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
+                        uint64_t bytes);
+        void (*staging_ready)(struct member *member, uint32_t request);
+        void (*registered)(struct member *member, uint32_t request, uint32_t handle);
+        void (*unregistered)(struct member *member, uint32_t request, uint32_t handle);
         void (*plan_agreed)(struct member *member, uint32_t request, const struct plan *plan);
         void (*operation_done)(struct member *member, uint32_t request, uint64_t sequence);
         /* One bucket of the open step is done for all members. `unused` (NULL, or a bitmap of the bucket's
@@ -197,6 +208,7 @@ struct jobs_config {
 struct jobs {
         struct jobs_config config;
         struct list list;
+        struct holdings holdings;
         void *claimed;        /* what plans have of registered memories: memory.c's tree of spans */
         struct records ended; /* what jobs that are gone have left */
         uint32_t next_job;

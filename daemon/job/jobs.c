@@ -66,6 +66,7 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
                 config->engine->owner = jobs;
         }
         list_init(&jobs->list);
+        list_init(&jobs->holdings.list);
         records_init(&jobs->ended);
         r = effects_init(&jobs->effects, EFFECTS_ROOM);
         if (r == 0)
@@ -86,6 +87,7 @@ struct jobs *jobs_free(struct jobs *jobs) {
                 return NULL;
         list_for_each_safe(job, spare, &jobs->list, link)
                 job_free(job);
+        holdings_deinit(&jobs->holdings);
         records_deinit(&jobs->ended);
         state_free(jobs->state);
         past_free(jobs->past);
@@ -120,6 +122,10 @@ void jobs_done(void *data, const struct backend_result *result) {
         const struct jobs *jobs = data;
 
         tasks_done(&jobs->tasks, result);
+}
+
+void jobs_made(void *jobs, const struct memory_result *result) {
+        holdings_made(jobs, result);
 }
 
 int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *refusal) {

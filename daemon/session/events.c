@@ -43,6 +43,68 @@ static void events_refused(struct member *member, uint32_t request, const struct
                 session_send_refused(member->owner, request, refusal);
 }
 
+static void events_plan_arena(struct member *member, uint32_t request, const struct plan *plan,
+                              const struct plan_memory *memory) {
+        Wire__PlanArena message = WIRE__PLAN_ARENA__INIT;
+
+        if (member->owner == NULL)
+                return;
+        message.has_job = message.has_plan = message.has_bytes = true;
+        message.job = member->job->id;
+        message.plan = plan->ordinal;
+        message.bytes = memory->bytes;
+        session_send_fds(member->owner, WIRE__MESSAGE_TYPE__PLAN_ARENA, request, memory->fds, memory->n_fds,
+                         &message.base);
+}
+
+static void events_plan_dropped(struct member *member, uint32_t request, uint32_t ordinal) {
+        Wire__PlanDropped message = WIRE__PLAN_DROPPED__INIT;
+
+        message.has_job = message.has_plan = true;
+        message.job = member->job->id;
+        message.plan = ordinal;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_DROPPED, request, -1, &message.base);
+}
+
+static void events_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
+                           uint64_t bytes) {
+        Wire__StagingArena message = WIRE__STAGING_ARENA__INIT;
+
+        if (member->owner == NULL)
+                return;
+        message.has_job = message.has_bytes = true;
+        message.job = member->job->id;
+        message.bytes = bytes;
+        session_send_fds(member->owner, WIRE__MESSAGE_TYPE__STAGING_ARENA, request, fds, n_fds,
+                         &message.base);
+}
+
+static void events_staging_ready(struct member *member, uint32_t request) {
+        Wire__StagingReady message = WIRE__STAGING_READY__INIT;
+
+        message.has_job = true;
+        message.job = member->job->id;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__STAGING_READY, request, -1, &message.base);
+}
+
+static void events_registered(struct member *member, uint32_t request, uint32_t handle) {
+        Wire__Registered message = WIRE__REGISTERED__INIT;
+
+        message.has_job = message.has_memory = true;
+        message.job = member->job->id;
+        message.memory = handle;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__REGISTERED, request, -1, &message.base);
+}
+
+static void events_unregistered(struct member *member, uint32_t request, uint32_t handle) {
+        Wire__Unregistered message = WIRE__UNREGISTERED__INIT;
+
+        message.has_job = message.has_memory = true;
+        message.job = member->job->id;
+        message.memory = handle;
+        session_send(member->owner, WIRE__MESSAGE_TYPE__UNREGISTERED, request, -1, &message.base);
+}
+
 static void events_plan_agreed(struct member *member, uint32_t request, const struct plan *plan) {
         Wire__PlanAgreed message = WIRE__PLAN_AGREED__INIT;
 
@@ -233,6 +295,12 @@ static void events_evict(struct member *member, const struct refusal *refusal) {
 const struct jobs_events sessions_events = {
         .joined = events_joined,
         .refused = events_refused,
+        .plan_arena = events_plan_arena,
+        .plan_dropped = events_plan_dropped,
+        .staging = events_staging,
+        .staging_ready = events_staging_ready,
+        .registered = events_registered,
+        .unregistered = events_unregistered,
         .plan_agreed = events_plan_agreed,
         .operation_done = events_operation_done,
         .result = events_result,

@@ -193,20 +193,8 @@ int on_plan_buckets(struct session *session, struct request *request, const Prot
 }
 
 int on_plan_commit(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const Wire__PlanCommit *commit = CAST(Wire__PlanCommit, message);
-        Wire__PlanArena arena = WIRE__PLAN_ARENA__INIT;
-        struct plan_memory memory;
-        int r = plan_commit(request->member, commit->plan, &memory, &request->refusal);
-
-        if (r != 0)
-                return r;
-        arena.has_job = arena.has_plan = arena.has_bytes = true;
-        arena.job = commit->job;
-        arena.plan = commit->plan;
-        arena.bytes = memory.bytes;
-        session_send_fds(session, WIRE__MESSAGE_TYPE__PLAN_ARENA, request->id, memory.fds, memory.n_fds,
-                         &arena.base);
-        return 0;
+        return plan_commit(request->member, (CAST(Wire__PlanCommit, message))->plan, request->id,
+                           &request->refusal);
 }
 
 int on_plan_mapped(struct session *session, struct request *request, const ProtobufCMessage *message) {
@@ -218,50 +206,21 @@ int on_plan_mapped(struct session *session, struct request *request, const Proto
 }
 
 int on_plan_drop(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const Wire__PlanDrop *drop = CAST(Wire__PlanDrop, message);
-        Wire__PlanDropped dropped = WIRE__PLAN_DROPPED__INIT;
-        int r;
-
-        r = plan_drop(request->member, drop->plan, &request->refusal);
-        if (r != 0)
-                return r;
-        dropped.has_job = dropped.has_plan = true;
-        dropped.job = drop->job;
-        dropped.plan = drop->plan;
-        session_send(session, WIRE__MESSAGE_TYPE__PLAN_DROPPED, request->id, -1, &dropped.base);
-        return 0;
+        return plan_drop(request->member, (CAST(Wire__PlanDrop, message))->plan, request->id,
+                         &request->refusal);
 }
 
 int on_register(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Register *offer = CAST(Wire__Register, message);
-        Wire__Registered registered = WIRE__REGISTERED__INIT;
-        int r;
 
         if (request->n_fds == 0)
                 return refuse(&request->refusal, WIRE__CODE__INVALID,
                               "REGISTER came without the memory's file descriptor");
-        r = memory_register(request->member, request->fds[0], offer->offset, offer->bytes, &registered.memory,
-                            &request->refusal);
-        if (r != 0)
-                return r;
-        request->fds[0] = -1;
-        registered.has_job = registered.has_memory = true;
-        registered.job = offer->job;
-        session_send(session, WIRE__MESSAGE_TYPE__REGISTERED, request->id, -1, &registered.base);
-        return 0;
+        return memory_register(request->member, request->id, request->fds, request->n_fds, offer->offset,
+                               offer->bytes, &request->refusal);
 }
 
 int on_unregister(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const Wire__Unregister *unregister = CAST(Wire__Unregister, message);
-        Wire__Unregistered unregistered = WIRE__UNREGISTERED__INIT;
-        int r;
-
-        r = memory_unregister(request->member, unregister->memory, &request->refusal);
-        if (r != 0)
-                return r;
-        unregistered.has_job = unregistered.has_memory = true;
-        unregistered.job = unregister->job;
-        unregistered.memory = unregister->memory;
-        session_send(session, WIRE__MESSAGE_TYPE__UNREGISTERED, request->id, -1, &unregistered.base);
-        return 0;
+        return memory_unregister(request->member, request->id, (CAST(Wire__Unregister, message))->memory,
+                                 &request->refusal);
 }

@@ -96,7 +96,7 @@ int on_rejoin_plan(struct session *session, struct request *request, const Proto
         return takeover_plan(request->member,
                              &(struct plan_word){
                                      .plan = plan->plan, .launched = plan->launched, .step = plan->step },
-                             request->fds, request->n_fds, &request->refusal);
+                             request->id, request->fds, request->n_fds, &request->refusal);
 }
 
 int on_rejoin_staging(struct session *session, struct request *request, const ProtobufCMessage *message) {
@@ -105,7 +105,8 @@ int on_rejoin_staging(struct session *session, struct request *request, const Pr
 
         if (r != 0)
                 return r;
-        return takeover_staging(request->member, staging->bytes, &request->fds[0], &request->refusal);
+        return takeover_staging(request->member, staging->bytes, request->id, request->fds, request->n_fds,
+                                &request->refusal);
 }
 
 int on_rejoin_end(struct session *session, struct request *request, const ProtobufCMessage *message) {

@@ -22,31 +22,11 @@ int on_ready(struct session *session, struct request *request, const ProtobufCMe
 }
 
 int on_staging(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const Wire__Staging *staging = CAST(Wire__Staging, message);
-        Wire__StagingArena arena = WIRE__STAGING_ARENA__INIT;
-        int fd, r;
-
-        r = staging_new(request->member, &fd, &arena.bytes, &request->refusal);
-        if (r != 0)
-                return r;
-        arena.has_job = arena.has_bytes = true;
-        arena.job = staging->job;
-        session_send(session, WIRE__MESSAGE_TYPE__STAGING_ARENA, request->id, fd, &arena.base);
-        return 0;
+        return staging_ask(request->member, request->id, &request->refusal);
 }
 
 int on_staging_mapped(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const Wire__StagingMapped *mapped = CAST(Wire__StagingMapped, message);
-        Wire__StagingReady ready = WIRE__STAGING_READY__INIT;
-        int r;
-
-        r = staging_attach(request->member, &request->refusal);
-        if (r != 0)
-                return r;
-        ready.has_job = true;
-        ready.job = mapped->job;
-        session_send(session, WIRE__MESSAGE_TYPE__STAGING_READY, request->id, -1, &ready.base);
-        return 0;
+        return staging_attach(request->member, request->id, &request->refusal);
 }
 
 int on_operation(struct session *session, struct request *request, const ProtobufCMessage *message) {

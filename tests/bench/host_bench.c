@@ -50,6 +50,13 @@ static void die(const char *what, int error) {
         exit(1);
 }
 
+static struct backend_memory *subject_ask(struct subject *subject, const struct memory_request *request) {
+        struct memory_result result;
+        if (backend_host.memory->request(subject->backend, request, &result) != 1 || result.error != 0)
+                die("memory", EINVAL);
+        return result.memory;
+}
+
 static void subject_open(struct subject *subject, const struct options *options, unsigned members,
                          size_t bytes) {
         struct backend_config config = { .workers = options->workers, .done = on_done, .owner = subject };
@@ -67,25 +74,25 @@ static void subject_open(struct subject *subject, const struct options *options,
         subject->sets = (unsigned)(options->rotate / (subject->stride * members)) + 1;
         for (unsigned i = 0; i < members; i++) {
                 size_t size = subject->sets * subject->stride;
+                int fds[MEMORY_FDS];
                 void *map;
-                r = backend_host.memory->new (subject->backend, size, &subject->arena[i]);
-                if (r < 0)
-                        die("arena", -r);
-                map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED,
-                           backend_host.memory->fd(subject->arena[i]), 0);
+                subject->arena[i] = subject_ask(subject, &(struct memory_request){ .kind = MEMORY_SHARED,
+                                                                                   .bytes = size });
+                backend_host.memory->fds(subject->arena[i], fds);
+                map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
                 if (map == MAP_FAILED)
                         die("mmap", errno);
                 memset(map, 0, size);
                 munmap(map, size);
-                r = backend_host.memory->attach(subject->arena[i], NULL);
-                if (r != 0)
-                        die("attach", EINVAL);
+                subject_ask(subject,
+                            &(struct memory_request){ .kind = MEMORY_ATTACH, .memory = subject->arena[i] });
         }
 }
 
 static void subject_close(struct subject *subject) {
         for (unsigned i = 0; i < subject->members; i++)
-                backend_host.memory->free(subject->arena[i]);
+                subject_ask(subject,
+                            &(struct memory_request){ .kind = MEMORY_FREE, .memory = subject->arena[i] });
         backend_host.close(subject->backend);
 }
 

@@ -42,7 +42,6 @@ static inline int commit_named(struct fixture *f, struct member *member, uint32_
         struct offer begin = { 0 };
         struct offer_param param = { 0 };
         struct offer_bucket bucket = { 0 };
-        struct plan_memory memory;
 
         begin.generation = member->job->generation;
         begin.plan = ordinal;
@@ -57,7 +56,7 @@ static inline int commit_named(struct fixture *f, struct member *member, uint32_
         assert_int_equal(plan_begin(member, &begin, &f->refusal), 0);
         assert_int_equal(plan_params(member, ordinal, &param, 1, &f->refusal), 0);
         assert_int_equal(plan_buckets(member, ordinal, &bucket, 1, &f->refusal), 0);
-        return plan_commit(member, ordinal, &memory, &f->refusal);
+        return plan_commit(member, ordinal, 8, &f->refusal);
 }
 
 static inline void bring(struct fixture *f, struct member *member, uint32_t ordinal) {

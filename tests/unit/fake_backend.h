@@ -1,49 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A backend for tests of the job and session layers: it reduces nothing, keeps each submitted task until the
- * test lets it end, and enforces the contract: no memory is freed while a task uses it, no id twice, results
- * only for known tasks, a room for one task at a time.
+ * test lets it end, and, if it is told to be late, each request for memory. It enforces the contract: one
+ * request at a time for a memory, none while a task uses it, nothing of a memory is used once it is given
+ * back, no id twice, results only for known tasks, a room for one task at a time.
  */
 #pragma once
 
 #include <assert.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "backend/backend.h"
 #include "base/cleanup.h"
+#include "job/job.h"
 #include "proto/memfd.h"
 
 #define FAKE_ROOM 40u /* bytes for each input */
 
 struct fake_memory {
         struct backend_memory memory;
+        struct fake_memory *next; /* of all that there have been */
         int fd;
+        dev_t device;
+        ino_t inode;
         uint64_t bytes;
-        unsigned tasks;
-        bool attached;
+        unsigned tasks, requests;
+        bool attached, freed;
+};
+
+struct fake_request { /* a late one */
+        struct memory_request request;
+        int fd; /* taken over; else -1 */
+        bool cancelled;
 };
 
 struct fake_task {
         struct backend_task task;
         struct backend_range input[LIMIT_LOCAL], output[LIMIT_LOCAL];
         bool cancelled;
-        unsigned punched; /* as in struct backend_result; set by the test */
+        unsigned withdrawn; /* as in struct backend_result; set by the test */
 };
 
 struct fake_backend {
         struct backend backend;
         backend_done_fn done;
+        backend_made_fn made;
         void *owner;
+        struct fake_memory *memories;
+        bool late; /* requests are kept until the test lets them end */
+        struct fake_request request[64];
+        unsigned n_requests;
         struct fake_task task[64];
         unsigned n_tasks, n_arenas, submitted;
         bool inline_results, refuse_attach;
-        const struct backend_memory *punched; /* what check() finds a hole in */
-        int arena_error;                      /* what new() fails with */
-        int submit_error;                     /* and submit() */
-        size_t room;                          /* what room() says; 0: FAKE_ROOM */
+        const struct backend_memory *withdrawn; /* what check() finds a hole in */
+        int arena_error;                        /* what new() fails with */
+        int submit_error;                       /* and submit() */
+        size_t room;                            /* what room() says; 0: FAKE_ROOM */
         double sums[LIMIT_LOCAL];
         uint64_t counts[LIMIT_LOCAL];
         uint64_t found; /* by a task that looks for something */
@@ -57,69 +75,168 @@ static struct fake_memory *fake_memory_of(const struct backend_memory *memory) {
         return container_of(memory, struct fake_memory, memory);
 }
 
-static struct backend_memory *fake_memory_made(struct backend *backend, int fd, uint64_t bytes,
-                                               bool attached) {
-        struct fake_memory *memory = calloc(1, sizeof(*memory));
+/* Nobody uses what was given back. */
+static struct fake_memory *fake_live(const struct backend_memory *memory) {
+        assert(!fake_memory_of(memory)->freed);
+        return fake_memory_of(memory);
+}
 
-        *memory = (struct fake_memory){
-                .memory.backend = backend, .fd = fd, .bytes = bytes, .attached = attached
-        };
-        ((struct fake_backend *)backend)->n_arenas++;
+static struct backend_memory *fake_memory_new(struct fake_backend *fake, int fd, uint64_t bytes,
+                                              bool attached) {
+        struct fake_memory *memory = calloc(1, sizeof(*memory));
+        struct stat info;
+
+        assert(fstat(fd, &info) == 0);
+        *memory = (struct fake_memory){ .memory.backend = &fake->backend,
+                                        .next = fake->memories,
+                                        .fd = fd,
+                                        .device = info.st_dev,
+                                        .inode = info.st_ino,
+                                        .bytes = bytes,
+                                        .attached = attached };
+        fake->memories = memory;
+        fake->n_arenas++;
         return &memory->memory;
 }
 
-static int fake_memory_new(struct backend *backend, uint64_t bytes, struct backend_memory **ret) {
-        int fd;
+static int fake_make(struct fake_backend *fake, const struct memory_request *request, int fd,
+                     struct memory_result *ret) {
+        bool made = request->kind == MEMORY_SHARED || request->kind == MEMORY_OWN;
 
-        if (((struct fake_backend *)backend)->arena_error < 0)
-                return ((struct fake_backend *)backend)->arena_error;
-        fd = memfd_create("fake", MFD_CLOEXEC);
-        assert(fd >= 0 && ftruncate(fd, (off_t)bytes) == 0);
-        *ret = fake_memory_made(backend, fd, bytes, false);
+        if (made && fake->arena_error < 0)
+                return fake->arena_error;
+        if (made) {
+                fd = memfd_create("fake", MFD_CLOEXEC);
+                assert(fd >= 0 && ftruncate(fd, (off_t)request->bytes) == 0);
+        }
+        ret->memory = fake_memory_new(fake, fd, request->bytes, request->kind != MEMORY_SHARED);
         return 0;
 }
 
-static int fake_memory_fd(const struct backend_memory *memory) {
-        return fake_memory_of(memory)->fd;
-}
-
-static uint64_t fake_memory_bytes(const struct backend_memory *memory) {
-        return fake_memory_of(memory)->bytes;
-}
-
-static int fake_memory_attach(struct backend_memory *memory, struct refusal *refusal) {
-        if (fake_of(memory)->refuse_attach)
-                return refuse(refusal, 20, "not touched");
-        fake_memory_of(memory)->attached = true;
+static int fake_attach(struct fake_backend *fake, struct fake_memory *memory, struct memory_result *ret) {
+        assert(!memory->attached);
+        if (fake->refuse_attach)
+                return refuse(&ret->refusal, 20, "not touched");
+        memory->attached = true;
         return 0;
 }
 
-static int fake_memory_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes,
-                             struct memfd_file *ret_file, struct backend_memory **ret,
-                             struct refusal *refusal) {
+static int fake_let_go(struct fake_backend *fake, struct fake_memory *memory) {
+        memory->freed = true;
+        close(memory->fd);
+        fake->n_arenas--;
+        return 0;
+}
+
+/* What becomes of a request. `error` is what the test wants it to fail with. */
+static void fake_answer(struct fake_backend *fake, const struct memory_request *request, int fd, int error,
+                        struct memory_result *ret) {
+        struct fake_memory *memory = request->memory != NULL ? fake_live(request->memory) : NULL;
+
+        *ret = (struct memory_result){ .id = request->id };
+        if (memory != NULL)
+                memory->requests--;
+        if (request->kind == MEMORY_FREE)
+                fake_let_go(fake, memory);
+        else if (error == 0)
+                error = memory != NULL ? fake_attach(fake, memory, ret) : fake_make(fake, request, fd, ret);
+        else if (error > 0)
+                refuse(&ret->refusal, (uint32_t)error, "the device says no");
+        if (error != 0 && fd >= 0)
+                close(fd);
+        ret->error = error;
+}
+
+/* Those of a member are looked at before they are taken. */
+static int fake_take_fd(const struct memory_request *request, int *ret, struct memory_result *result) {
+        struct memfd_file file;
         char text[256];
-        int r = memfd_check(fd, offset, bytes, ret_file, text, sizeof(text));
+        int r;
 
+        *ret = -1;
+        if (request->kind != MEMORY_OFFERED && request->kind != MEMORY_RETURNED)
+                return 0;
+        assert(request->n_fds == 1);
+        r = memfd_check(request->fds[0], request->offset, request->bytes, &file, text, sizeof(text));
         if (r > 0)
-                return refuse(refusal, (uint32_t)r, "%s", text);
-        if (r == 0)
-                *ret = fake_memory_made(backend, fd, bytes, true);
+                return refuse(&result->refusal, (uint32_t)r, "%s", text);
+        if (r == 0) {
+                *ret = request->fds[0];
+                request->fds[0] = -1;
+        }
         return r;
 }
 
-static int fake_memory_check(struct backend_memory *memory, uint64_t bytes, struct refusal *refusal) {
-        assert(fake_memory_of(memory)->attached);
-        return memory == fake_of(memory)->punched ? refuse(refusal, 20, "holes") : 0;
+static int fake_request(struct backend *backend, const struct memory_request *request,
+                        struct memory_result *ret) {
+        struct fake_backend *fake = container_of(backend, struct fake_backend, backend);
+        int fd, r = fake_take_fd(request, &fd, ret);
+
+        if (request->memory != NULL) {
+                assert(request->kind == MEMORY_ATTACH || request->kind == MEMORY_FREE);
+                assert(request->memory->backend == backend);
+                assert(fake_live(request->memory)->tasks == 0); /* the daemon's last access has ended */
+                assert(fake_live(request->memory)->requests++ == 0);
+        }
+        for (unsigned i = 0; i < fake->n_requests; i++)
+                assert(fake->request[i].request.id != request->id);
+        if (fake->late && r == 0) {
+                assert(fake->n_requests < 64);
+                fake->request[fake->n_requests++] = (struct fake_request){ .request = *request, .fd = fd };
+                return 0;
+        }
+        if (r == 0) {
+                fake_answer(fake, request, fd, 0, ret);
+                return 1;
+        }
+        ret->id = request->id;
+        ret->error = r;
+        ret->memory = NULL;
+        return 1;
 }
 
-static struct backend_memory *fake_memory_free(struct backend_memory *memory) {
-        if (memory == NULL)
-                return NULL;
-        assert(fake_memory_of(memory)->tasks == 0); /* the daemon's last access has ended */
-        close(fake_memory_of(memory)->fd);
-        fake_of(memory)->n_arenas--;
-        free(fake_memory_of(memory));
-        return NULL;
+static void fake_memory_cancel(struct backend *backend, uint64_t id) {
+        struct fake_backend *fake = container_of(backend, struct fake_backend, backend);
+
+        for (unsigned i = 0; i < fake->n_requests; i++)
+                if (fake->request[i].request.id == id) {
+                        assert(fake->request[i].request.kind != MEMORY_FREE);
+                        assert(!fake->request[i].cancelled);
+                        fake->request[i].cancelled = true;
+                }
+}
+
+/* Lets a late request end; one that has been called off may have been done already. */
+static inline void fake_end_request(struct fake_backend *fake, unsigned index, int error) {
+        struct fake_request ended = fake->request[index];
+        struct memory_result result;
+
+        assert(index < fake->n_requests);
+        memmove(&fake->request[index], &fake->request[index + 1],
+                (--fake->n_requests - index) * sizeof(ended));
+        fake_answer(fake, &ended.request, ended.fd, error, &result);
+        fake->made(fake->owner, &result);
+}
+
+static void fake_memory_fds(const struct backend_memory *memory, int fds[MEMORY_FDS]) {
+        fds[0] = fake_live(memory)->fd;
+}
+
+static uint64_t fake_memory_bytes(const struct backend_memory *memory) {
+        return fake_live(memory)->bytes;
+}
+
+static int fake_memory_compare(const struct backend_memory *a, const struct backend_memory *b) {
+        const struct fake_memory *x = fake_live(a), *y = fake_live(b);
+
+        if (x->device != y->device)
+                return x->device < y->device ? -1 : 1;
+        return x->inode < y->inode ? -1 : x->inode > y->inode;
+}
+
+static int fake_memory_check(struct backend_memory *memory, uint64_t bytes, struct refusal *refusal) {
+        assert(fake_live(memory)->attached);
+        return memory == fake_of(memory)->withdrawn ? refuse(refusal, 20, "holes") : 0;
 }
 
 static void fake_result(struct fake_backend *fake, const struct backend_task *task, bool cancelled,
@@ -148,7 +265,7 @@ static int fake_submit(struct backend *backend, const struct backend_task *task,
                 return fake->submit_error;
         fake->submitted++;
         for (unsigned i = 0; i < task->n_inputs; i++)
-                assert(fake_memory_of(task->inputs[i].memory)->attached);
+                assert(fake_live(task->inputs[i].memory)->attached);
         if (fake->inline_results) {
                 fake_result(fake, task, false, ret);
                 return 1;
@@ -161,13 +278,13 @@ static int fake_submit(struct backend *backend, const struct backend_task *task,
         fake->n_tasks++;
         kept->task = *task;
         kept->cancelled = false;
-        kept->punched = 0;
+        kept->withdrawn = 0;
         memcpy(kept->input, task->inputs, task->n_inputs * sizeof(*task->inputs));
         memcpy(kept->output, task->outputs, task->n_outputs * sizeof(*task->outputs));
         for (unsigned i = 0; i < task->n_inputs; i++)
-                fake_memory_of(kept->input[i].memory)->tasks++;
+                fake_live(kept->input[i].memory)->tasks++;
         for (unsigned i = 0; i < task->n_outputs; i++)
-                fake_memory_of(kept->output[i].memory)->tasks++;
+                fake_live(kept->output[i].memory)->tasks++;
         return 0;
 }
 
@@ -179,11 +296,11 @@ static inline void fake_end_one(struct fake_backend *fake) {
         assert(fake->n_tasks > 0);
         memmove(&fake->task[0], &fake->task[1], --fake->n_tasks * sizeof(ended));
         for (unsigned i = 0; i < ended.task.n_inputs; i++)
-                fake_memory_of(ended.input[i].memory)->tasks--;
+                fake_live(ended.input[i].memory)->tasks--;
         for (unsigned i = 0; i < ended.task.n_outputs; i++)
-                fake_memory_of(ended.output[i].memory)->tasks--;
-        fake_result(fake, &ended.task, ended.cancelled || ended.punched > 0, &result);
-        result.punched = ended.punched;
+                fake_live(ended.output[i].memory)->tasks--;
+        fake_result(fake, &ended.task, ended.cancelled || ended.withdrawn > 0, &result);
+        result.withdrawn = ended.withdrawn;
         fake->done(fake->owner, &result);
 }
 
@@ -208,13 +325,13 @@ static uint64_t fake_cpu_us(const struct backend *backend) {
 }
 
 static const struct memory_ops fake_memory_ops = {
-        .new = fake_memory_new,
-        .fd = fake_memory_fd,
+        .n_fds = 1,
+        .request = fake_request,
+        .cancel = fake_memory_cancel,
+        .fds = fake_memory_fds,
         .bytes = fake_memory_bytes,
-        .adopt = fake_memory_adopt,
-        .attach = fake_memory_attach,
+        .compare = fake_memory_compare,
         .check = fake_memory_check,
-        .free = fake_memory_free,
 };
 
 static const struct compute_ops fake_compute_ops = {
@@ -232,9 +349,29 @@ static const struct backend_ops fake_ops = {
         .cpu_us = fake_cpu_us,
 };
 
-static void fake_backend_init(struct fake_backend *fake, backend_done_fn done, void *owner) {
+static void fake_backend_init(struct fake_backend *fake, struct jobs *jobs) {
         memset(fake, 0, sizeof(*fake));
         fake->backend = (struct backend){ &fake_ops, &fake_memory_ops, &fake_compute_ops };
-        fake->done = done;
-        fake->owner = owner;
+        fake->done = jobs_done;
+        fake->made = jobs_made;
+        fake->owner = jobs;
+}
+
+/* Ends what is still queued, without a word. */
+static void fake_backend_close(struct fake_backend *fake) {
+        struct memory_result result;
+
+        assert(fake->n_tasks == 0);
+        for (unsigned i = 0; i < fake->n_requests; i++) {
+                fake_answer(fake, &fake->request[i].request, fake->request[i].fd, -ECANCELED, &result);
+                assert(result.memory == NULL);
+        }
+        while (fake->memories != NULL) {
+                struct fake_memory *memory = fake->memories;
+
+                fake->memories = memory->next;
+                if (!memory->freed)
+                        fake_let_go(fake, memory);
+                free(memory);
+        }
 }

@@ -44,7 +44,7 @@ static inline void form(struct fixture *f, uint32_t world) {
 /* Two buckets of one f32 parameter each, up to PLAN_ARENA, with the diagnosis page in the arena or in a
  * control memory. */
 static inline int describe_with(struct fixture *f, uint32_t rank, uint32_t ordinal, const char *name,
-                                bool control, struct plan_memory *ret) {
+                                bool control) {
         struct offer begin = { 0 };
         struct offer_param param[2] = { 0 };
         struct offer_bucket bucket[2] = { 0 };
@@ -73,16 +73,15 @@ static inline int describe_with(struct fixture *f, uint32_t rank, uint32_t ordin
         if (r == 0)
                 r = plan_buckets(member, ordinal, bucket, 2, &f->refusal);
         if (r == 0)
-                r = plan_commit(member, ordinal, ret, &f->refusal);
+                r = plan_commit(member, ordinal, 8, &f->refusal);
         return r;
 }
 
 static inline int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, const char *name,
                            int *ret_fd) {
-        struct plan_memory memory;
-        int r = describe_with(f, rank, ordinal, name, false, &memory);
+        int r = describe_with(f, rank, ordinal, name, false);
 
-        *ret_fd = r == 0 ? memory.fds[0] : -1;
+        *ret_fd = r == 0 ? f->memory.fds[0] : -1;
         return r;
 }
 

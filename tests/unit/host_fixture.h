@@ -27,7 +27,7 @@ struct done {
         struct {
                 uint64_t id;
                 bool cancelled;
-                unsigned punched;
+                unsigned withdrawn;
                 uint64_t found;
                 double sum_squares;
                 unsigned n_inputs;
@@ -47,7 +47,7 @@ static inline void done_note(struct done *done, const struct backend_result *res
         assert_true(i < DONE_MAX);
         done->at[i].id = result->id;
         done->at[i].cancelled = result->cancelled;
-        done->at[i].punched = result->punched;
+        done->at[i].withdrawn = result->withdrawn;
         done->at[i].found = result->found;
         done->at[i].sum_squares = result->sum_squares;
         done->at[i].n_inputs = result->n_inputs;
@@ -92,21 +92,64 @@ static inline void fixture_run(struct backend *backend, struct done *done, const
         assert_int_equal(done->at[before].id, task->id);
 }
 
+/* One request, which this backend answers at once. */
+static inline int ask(struct backend *backend, const struct memory_request *request,
+                      struct backend_memory **ret, struct refusal *refusal) {
+        struct memory_result result;
+        assert_int_equal(backend->memory->request(backend, request, &result), 1);
+        assert_int_equal(result.id, request->id);
+        assert_true(result.error == 0 || !result.memory);
+        if (ret)
+                *ret = result.memory;
+        if (result.error > 0) {
+                assert_int_equal(result.refusal.code, result.error);
+                *(refusal ? refusal : &result.refusal) = result.refusal;
+        }
+        return result.error;
+}
+
+static inline int ask_new(struct backend *backend, uint64_t bytes, struct backend_memory **ret) {
+        return ask(backend, &(struct memory_request){ .id = 3, .kind = MEMORY_SHARED, .bytes = bytes }, ret,
+                   NULL);
+}
+
+static inline int ask_own(struct backend *backend, uint64_t bytes, struct backend_memory **ret) {
+        return ask(backend, &(struct memory_request){ .id = 4, .kind = MEMORY_OWN, .bytes = bytes }, ret,
+                   NULL);
+}
+
+static inline int ask_attach(struct backend_memory *memory, struct refusal *refusal) {
+        return ask(memory->backend, &(struct memory_request){ .kind = MEMORY_ATTACH, .memory = memory }, NULL,
+                   refusal);
+}
+
+static inline void ask_free(struct backend_memory *memory) {
+        assert_int_equal(ask(memory->backend,
+                             &(struct memory_request){ .kind = MEMORY_FREE, .memory = memory }, NULL, NULL),
+                         0);
+}
+
+static inline int fd_of(const struct backend_memory *memory) {
+        int fds[MEMORY_FDS];
+        assert_int_equal(memory->backend->memory->n_fds, 1);
+        memory->backend->memory->fds(memory, fds);
+        return fds[0];
+}
+
 /* Mapped and touched by the "member", then attached. */
 static inline struct member member_new(struct backend *backend, uint64_t bytes) {
         struct member member = { .bytes = bytes };
-        assert_int_equal(backend->memory->new (backend, bytes, &member.arena), 0);
-        member.map =
-                mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, backend->memory->fd(member.arena), 0);
+        assert_int_equal(ask_new(backend, bytes, &member.arena), 0);
+        member.map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_of(member.arena), 0);
         assert_ptr_not_equal(member.map, MAP_FAILED);
         memset(member.map, 0, bytes);
-        assert_int_equal(backend->memory->attach(member.arena, NULL), 0);
+        assert_int_equal(ask_attach(member.arena, NULL), 0);
         return member;
 }
 
 static inline void member_free(struct backend *backend, struct member *member) {
         munmap(member->map, member->bytes);
-        assert_null(backend->memory->free(member->arena));
+        ask_free(member->arena);
 }
 
 /* xorshift: repeatable, and good enough to spread bits. */

@@ -18,7 +18,8 @@
 #include "job/plan/plan.h"
 #include "job/watch/waits.h"
 
-#define MEMBERS 5 /* of a world, at most */
+#define MEMBERS 5    /* of a world, at most */
+#define REQUESTS 64u /* numbers of requests that are counted */
 
 struct fixture {
         struct loop *loop;
@@ -30,6 +31,9 @@ struct fixture {
         struct member *member[MEMBERS];
         struct loop_deferred exit;
         struct refusal refusal;
+        unsigned answered[REQUESTS]; /* how often */
+        struct plan_memory memory;   /* the latest one */
+        uint32_t number;      /* what the latest answer is about: a plan's ordinal, a memory's handle */
         struct token token;   /* what joins bring */
         uint64_t stall_takes; /* us that it takes to tell of a stall; if any, loop_run() ends behind it */
 };
@@ -53,10 +57,42 @@ static void on_joined(struct member *member) {
 
 static void on_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
         hear("refused %u %u %u;", member->rank, request, refusal->code);
+        if (request < REQUESTS)
+                fixture->answered[request]++;
+}
+
+/* Answers about memory come at once here, unless the backend is late: they are counted by their requests. */
+static void on_answer(const struct member *member, uint32_t request) {
+        assert_non_null(member->owner);
+        assert_true(request < REQUESTS);
+        fixture->answered[request]++;
+}
+
+static void on_plan_arena(struct member *member, uint32_t request, const struct plan *plan,
+                          const struct plan_memory *memory) {
+        fixture->memory = *memory;
+        on_answer(member, request);
+}
+
+static void on_numbered(struct member *member, uint32_t request, uint32_t number) {
+        fixture->number = number;
+        on_answer(member, request);
+}
+
+static void on_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
+                       uint64_t bytes) {
+        assert_int_equal(n_fds, 1);
+        assert_int_equal(bytes, fixture->jobs->config.staging_bytes);
+        on_answer(member, request);
+}
+
+static void on_staging_ready(struct member *member, uint32_t request) {
+        on_answer(member, request);
 }
 
 static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {
         hear("agreed %u;", member->rank);
+        on_answer(member, request);
 }
 
 static void on_operation(struct member *member, uint32_t request, uint64_t sequence) {
@@ -106,6 +142,12 @@ static void on_evict(struct member *member, const struct refusal *refusal) {
 static const struct jobs_events events = {
         .joined = on_joined,
         .refused = on_refused,
+        .plan_arena = on_plan_arena,
+        .plan_dropped = on_numbered,
+        .staging = on_staging,
+        .staging_ready = on_staging_ready,
+        .registered = on_numbered,
+        .unregistered = on_numbered,
         .plan_agreed = on_agreed,
         .operation_done = on_operation,
         .result = on_result,
@@ -149,7 +191,7 @@ static int setup(void **state) {
         config.accounts = f->accounts;
         config.hub = coordinating_begin(&f->coordinating, f->loop, f->accounts);
         jobs_new(&config, &f->jobs);
-        fake_backend_init(&f->fake, jobs_done, f->jobs);
+        fake_backend_init(&f->fake, f->jobs);
         f->jobs->config.backend = f->jobs->config.staging = &f->fake.backend;
         list_init(&f->members);
         f->exit = (struct loop_deferred){ .fn = leave_loop, .data = f->loop };
@@ -175,8 +217,10 @@ static int teardown(void **state) {
                 assert_null(f->jobs->tasks.slot[slot]);
         for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
                 assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
+        assert_true(list_empty(&f->jobs->holdings.list));
         jobs_free(f->jobs);
         coordinating_end(&f->coordinating);
+        fake_backend_close(&f->fake);
         users_free(f->accounts);
         loop_free(f->loop);
         free(f);

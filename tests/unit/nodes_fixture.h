@@ -98,6 +98,27 @@ static void on_refused(struct member *member, uint32_t request, const struct ref
         snprintf(station->text, sizeof(station->text), "%s", refusal->text);
 }
 
+/* As a trainer maps and touches what it is given. */
+static unsigned char *map_and_touch(int fd, uint64_t bytes) {
+        unsigned char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+        assert_ptr_not_equal(map, MAP_FAILED);
+        memset(map, 0, bytes);
+        return map;
+}
+
+static void on_plan_arena(struct member *member, uint32_t request, const struct plan *plan,
+                          const struct plan_memory *memory) {
+        cluster->trainer[member->rank].arena = map_and_touch(memory->fds[0], memory->bytes);
+}
+
+static void on_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
+                       uint64_t bytes) {
+        cluster->trainer[member->rank].staging = map_and_touch(fds[0], bytes);
+}
+
+static void on_staging_ready(struct member *member, uint32_t request) {}
+
 static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {}
 
 static void on_operation(struct member *member, uint32_t request, uint64_t sequence) {
@@ -150,6 +171,9 @@ static void on_evict(struct member *member, const struct refusal *refusal) {
 static const struct jobs_events events = {
         .joined = on_joined,
         .refused = on_refused,
+        .plan_arena = on_plan_arena,
+        .staging = on_staging,
+        .staging_ready = on_staging_ready,
         .plan_agreed = on_agreed,
         .operation_done = on_operation,
         .result = on_result,
@@ -390,22 +414,11 @@ static inline void describe(struct member *member, const char *name) {
         assert_int_equal(plan_buckets(member, 0, bucket, BUCKETS, &cluster->refusal), 0);
 }
 
-/* As a trainer maps and touches what it is given. */
-static inline unsigned char *map_and_touch(int fd, uint64_t bytes) {
-        unsigned char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-        assert_ptr_not_equal(map, MAP_FAILED);
-        memset(map, 0, bytes);
-        return map;
-}
-
 static inline void bring_named(uint32_t rank, const char *name) {
         struct trainer *trainer = &cluster->trainer[rank];
-        struct plan_memory memory;
 
         describe(trainer->member, name);
-        assert_int_equal(plan_commit(trainer->member, 0, &memory, &cluster->refusal), 0);
-        trainer->arena = map_and_touch(memory.fds[0], memory.bytes);
+        assert_int_equal(plan_commit(trainer->member, 0, 8, &cluster->refusal), 0);
         assert_int_equal(plan_mapped(trainer->member, 0, 9, &cluster->refusal), 0);
 }
 
@@ -496,12 +509,9 @@ static inline void assert_sums(unsigned from, uint64_t step) {
 
 static inline void stage(uint32_t rank) {
         struct trainer *trainer = &cluster->trainer[rank];
-        uint64_t bytes;
-        int fd;
 
-        assert_int_equal(staging_new(trainer->member, &fd, &bytes, &cluster->refusal), 0);
-        trainer->staging = map_and_touch(fd, bytes);
-        assert_int_equal(staging_attach(trainer->member, &cluster->refusal), 0);
+        assert_int_equal(staging_ask(trainer->member, 12, &cluster->refusal), 0);
+        assert_int_equal(staging_attach(trainer->member, 13, &cluster->refusal), 0);
 }
 
 /* The next one; what it has goes in at the beginning of its staging, and what it gets comes in the middle. */

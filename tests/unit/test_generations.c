@@ -65,7 +65,7 @@ static void tracks_are_used_again(void **state) {
                 end_tasks(f);
                 assert_heard("bucket 0;committed 1;");
                 for (uint32_t rank = 0; rank < 2; rank++)
-                        assert_int_equal(plan_drop(f->member[rank], ordinal, &f->refusal), 0);
+                        assert_int_equal(plan_drop(f->member[rank], ordinal, 10, &f->refusal), 0);
         }
 }
 
@@ -152,7 +152,7 @@ static void a_complete_step_without_its_memory_is_void(void **state) {
         agree(f, 2, 0);
         assert_int_equal(ready(f, 0, 0, 1), 0);
         assert_int_equal(ready(f, 1, 0, 1), 0);
-        f->fake.task[0].punched = 2;
+        f->fake.task[0].withdrawn = 2;
         end_tasks(f);
         assert_heard("evict 1;");
         member_gone(f->member[1], WIRE__CAUSE__EVICTED);
@@ -169,7 +169,7 @@ static void a_complete_step_of_a_lost_member_can_be_void(void **state) {
         assert_int_equal(ready(f, 1, 0, 1), 0);
         member_gone(f->member[1], WIRE__CAUSE__EXITED);
         assert_heard("");
-        f->fake.task[0].punched = 2;
+        f->fake.task[0].withdrawn = 2;
         end_tasks(f);
         assert_heard("evict 1;void 1;");
         join(f);
@@ -224,7 +224,7 @@ static void who_comes_later_counts_plans_as_the_others_do(void **state) {
         form(f);
         agree(f, 2, 0);
         for (uint32_t rank = 0; rank < 2; rank++)
-                assert_int_equal(plan_drop(f->member[rank], 0, &f->refusal), 0);
+                assert_int_equal(plan_drop(f->member[rank], 0, 10, &f->refusal), 0);
         assert_int_equal(commit_named(f, f->member[0], 1, "a"), 0);
         assert_int_equal(commit_named(f, f->member[1], 1, "b"), WIRE__CODE__PLAN_MISMATCH); /* and it ends */
         member_gone(f->member[1], WIRE__CAUSE__EXITED);
@@ -248,7 +248,7 @@ static void a_plan_that_only_the_lost_had_is_freed(void **state) {
         job = f->member[0]->job;
         for (uint32_t ordinal = 0; ordinal < 3 * LIMIT_PLANS; ordinal += 2) {
                 agree(f, 2, ordinal);
-                assert_int_equal(plan_drop(f->member[0], ordinal, &f->refusal), 0);
+                assert_int_equal(plan_drop(f->member[0], ordinal, 10, &f->refusal), 0);
                 assert_int_equal(commit_named(f, f->member[1], ordinal + 1, "a"), 0);
                 member_gone(f->member[1], WIRE__CAUSE__EXITED);
                 heard[0] = '\0';
@@ -257,7 +257,7 @@ static void a_plan_that_only_the_lost_had_is_freed(void **state) {
                 assert_int_equal(plans_of(job), 0);
                 agree(f, 2, ordinal + 1);
                 for (uint32_t rank = 0; rank < 2; rank++)
-                        assert_int_equal(plan_drop(f->member[rank], ordinal + 1, &f->refusal), 0);
+                        assert_int_equal(plan_drop(f->member[rank], ordinal + 1, 10, &f->refusal), 0);
                 assert_int_equal(plans_of(job), 0);
         }
 }
@@ -273,7 +273,7 @@ static void a_search_in_a_void_step_is_no_burst(void **state) {
         assert_int_equal(ready(f, 1, 0, 1), 0);
         fake_end_one(&f->fake); /* the reduction; the search is under way */
         assert_heard("");
-        f->fake.task[0].punched = 1;
+        f->fake.task[0].withdrawn = 1;
         fake_end_one(&f->fake);
         assert_heard("evict 0;");
         member_gone(f->member[0], WIRE__CAUSE__EVICTED);

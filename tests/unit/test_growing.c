@@ -75,11 +75,11 @@ static void bring_registered(struct fixture *f, struct member *member) {
         struct offer_param param = { 0 };
         struct offer_bucket bucket = { 0 };
         int fd = memfd_create("own", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-        struct plan_memory memory;
 
         assert_int_equal(ftruncate(fd, 4096), 0);
         assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
-        assert_int_equal(memory_register(member, fd, 0, 4096, &bucket.memory, &f->refusal), 0);
+        assert_int_equal(memory_register(member, 14, &fd, 1, 0, 4096, &f->refusal), 0);
+        bucket.memory = f->number;
         begin.generation = member->job->generation;
         begin.params = begin.buckets = 1;
         begin.arena_bytes = begin.diagnosis_bytes = 4096;
@@ -90,7 +90,7 @@ static void bring_registered(struct fixture *f, struct member *member) {
         assert_int_equal(plan_begin(member, &begin, &f->refusal), 0);
         assert_int_equal(plan_params(member, 0, &param, 1, &f->refusal), 0);
         assert_int_equal(plan_buckets(member, 0, &bucket, 1, &f->refusal), 0);
-        assert_int_equal(plan_commit(member, 0, &memory, &f->refusal), 0);
+        assert_int_equal(plan_commit(member, 0, 8, &f->refusal), 0);
         assert_int_equal(plan_mapped(member, 0, 9, &f->refusal), 0);
 }
 

@@ -119,12 +119,12 @@ static void test_the_first_of_many(void **state) {
 
 static uint64_t present(const struct member *member) {
         struct stat info;
-        assert_int_equal(fstat(member->arena->backend->memory->fd(member->arena), &info), 0);
+        assert_int_equal(fstat(member->arena->fd_of(member->arena), &info), 0);
         return (uint64_t)info.st_blocks * 512;
 }
 
 static void punch(const struct member *member, uint64_t from) {
-        assert_int_equal(fallocate(member->arena->backend->memory->fd(member->arena),
+        assert_int_equal(fallocate(member->arena->fd_of(member->arena),
                                    FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
                                    (off_t)(member->bytes - from)),
                          0);
@@ -160,7 +160,7 @@ static void test_holes_end_it(void **state) {
         punch(&member, 0);
         fixture_run(backend, done, &task);
         assert_true(done->at[0].cancelled);
-        assert_int_equal(done->at[0].punched, 1);
+        assert_int_equal(done->at[0].withdrawn, 1);
         assert_int_equal(done->at[0].found, BACKEND_NOWHERE);
         assert_true(present(&member) <= TASK_LOOK_SLICES * KERNEL_SLICE_BYTES);
         member_free(backend, &member);

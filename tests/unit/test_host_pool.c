@@ -445,7 +445,7 @@ static void test_many(void **state) {
 
 static uint64_t touched(const struct backend_memory *arena) {
         struct stat info;
-        assert_int_equal(fstat(arena->backend->memory->fd(arena), &info), 0);
+        assert_int_equal(fstat(fd_of(arena), &info), 0);
         return (uint64_t)info.st_blocks * 512;
 }
 
@@ -455,27 +455,25 @@ static void test_arena_accounts(void **state) {
         struct backend_memory *arena;
         struct refusal refusal = { 0 };
         unsigned char *map;
-        assert_int_equal(backend->memory->new (backend, 16 * ARENA_PAGE, &arena), 0);
+        assert_int_equal(ask_new(backend, 16 * ARENA_PAGE, &arena), 0);
         assert_int_equal(backend->memory->bytes(arena), 16 * ARENA_PAGE);
-        map = mmap(NULL, 16 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, backend->memory->fd(arena), 0);
+        map = mmap(NULL, 16 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd_of(arena), 0);
         /* each page on its own, whatever shmem_enabled says */
         madvise(map, 16 * ARENA_PAGE, MADV_NOHUGEPAGE);
         for (unsigned pages = 0; pages < 16; pages++) {
                 assert_int_equal(touched(arena), pages * ARENA_PAGE);
-                assert_int_equal(backend->memory->attach(arena, &refusal), WIRE__CODE__INVALID);
+                assert_int_equal(ask_attach(arena, &refusal), WIRE__CODE__INVALID);
                 assert_int_equal(refusal.code, WIRE__CODE__INVALID);
                 assert_non_null(strstr(refusal.text, "65536"));
                 assert_int_equal(touched(arena), pages * ARENA_PAGE); /* looking touched nothing */
                 map[pages * ARENA_PAGE] = (unsigned char)pages;
         }
-        assert_int_equal(backend->memory->attach(arena, &refusal), 0);
-        assert_int_equal(fallocate(backend->memory->fd(arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                                   ARENA_PAGE),
+        assert_int_equal(ask_attach(arena, &refusal), 0);
+        assert_int_equal(fallocate(fd_of(arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, ARENA_PAGE),
                          0);
-        assert_int_equal(backend->memory->attach(arena, &refusal), WIRE__CODE__INVALID);
+        assert_int_equal(ask_attach(arena, &refusal), WIRE__CODE__INVALID);
         munmap(map, 16 * ARENA_PAGE);
-        backend->memory->free(arena);
-        assert_null(backend->memory->free(NULL));
+        ask_free(arena);
         backend->ops->close(backend);
         free(done);
 }
@@ -493,6 +491,76 @@ static void punch(int fd, uint64_t offset, uint64_t bytes) {
                          0);
 }
 
+static char text[1024]; /* why memory was refused */
+
+static int adopt(struct backend *backend, enum memory_kind kind, int *fd, uint64_t offset, uint64_t bytes,
+                 struct backend_memory **ret) {
+        struct refusal refusal;
+        int r = ask(backend,
+                    &(struct memory_request){
+                            .kind = kind, .bytes = bytes, .offset = offset, .fds = fd, .n_fds = 1 },
+                    ret, &refusal);
+        if (r > 0)
+                memcpy(text, refusal.text, sizeof text);
+        return r;
+}
+
+/* The same memory is known again through any descriptor, and only that. */
+static void test_identity(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(1, done);
+        struct backend_memory *memory[5];
+        int fd = sealed_memory(4 * ARENA_PAGE), again = dup(fd), other = sealed_memory(4 * ARENA_PAGE);
+        assert_int_equal(fallocate(fd, 0, 0, 4 * ARENA_PAGE), 0);
+        assert_int_equal(fallocate(other, 0, 0, 4 * ARENA_PAGE), 0);
+        assert_int_equal(adopt(backend, MEMORY_OFFERED, &fd, 0, 4 * ARENA_PAGE, &memory[0]), 0);
+        assert_int_equal(adopt(backend, MEMORY_OFFERED, &again, ARENA_PAGE, ARENA_PAGE, &memory[1]), 0);
+        assert_int_equal(adopt(backend, MEMORY_OFFERED, &other, 0, 4 * ARENA_PAGE, &memory[2]), 0);
+        assert_int_equal(ask_new(backend, 4 * ARENA_PAGE, &memory[3]), 0);
+        assert_int_equal(ask_own(backend, 4 * ARENA_PAGE, &memory[4]), 0);
+        for (unsigned i = 0; i < 5; i++)
+                for (unsigned j = 0; j < 5; j++) {
+                        int order = backend->memory->compare(memory[i], memory[j]);
+                        assert_int_equal(order == 0, i == j || i + j == 1);
+                        assert_int_equal(order, -backend->memory->compare(memory[j], memory[i]));
+                }
+        for (unsigned i = 0; i < 5; i++)
+                ask_free(memory[i]);
+        backend->ops->close(backend);
+        free(done);
+}
+
+/* Memory that a daemon has made comes back whole, and is not offered as a member's own. */
+static void test_returned_memory(void **state) {
+        struct done *done = malloc(sizeof *done);
+        struct backend *backend = fixture_open(1, done);
+        struct member member = member_new(backend, 4 * ARENA_PAGE);
+        struct backend_memory *again;
+        int fd = dup(fd_of(member.arena)), fds[2] = { fd, fd };
+        assert_int_equal(adopt(backend, MEMORY_OFFERED, &fd, 0, 4 * ARENA_PAGE, &again), WIRE__CODE__INVALID);
+        assert_non_null(strstr(text, "it is an arena, or staging memory, that a gradsyncd has made"));
+        assert_int_equal(adopt(backend, MEMORY_RETURNED, &fd, 0, 2 * ARENA_PAGE, &again),
+                         WIRE__CODE__INVALID);
+        assert_string_equal(text, "the memory has 16384 bytes instead of 8192");
+        assert_int_equal(adopt(backend, MEMORY_RETURNED, &fd, 0, 8 * ARENA_PAGE, &again),
+                         WIRE__CODE__INVALID);
+        assert_int_equal(ask(backend,
+                             &(struct memory_request){ .kind = MEMORY_RETURNED,
+                                                       .bytes = 4 * ARENA_PAGE,
+                                                       .fds = fds,
+                                                       .n_fds = 2 },
+                             &again, NULL),
+                         -EINVAL);
+        memcpy(member.map + ARENA_PAGE, "kept", 4);
+        assert_int_equal(adopt(backend, MEMORY_RETURNED, &fd, 0, 4 * ARENA_PAGE, &again), 0);
+        assert_int_equal(fd, -1);
+        assert_memory_equal((unsigned char *)backend->memory->address(again) + ARENA_PAGE, "kept", 4);
+        ask_free(again);
+        member_free(backend, &member);
+        backend->ops->close(backend);
+        free(done);
+}
+
 /* Memory of the member's own, from its third page on. What is reduced is seen in it. */
 static void test_adopted_arena(void **state) {
         struct done *done = malloc(sizeof *done);
@@ -508,20 +576,20 @@ static void test_adopted_arena(void **state) {
                                      .n_outputs = 2,
                                      .inputs = range,
                                      .outputs = range };
-        struct memfd_file file;
         uint64_t bytes = 600 * ARENA_PAGE; /* a large one */
         int fd = sealed_memory(bytes);
         int32_t *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
                 *at = map + (2 * ARENA_PAGE + 64) / 4;
-        assert_int_equal(backend->memory->adopt(backend, fd, 0, bytes, NULL, &arena, NULL),
-                         WIRE__CODE__INVALID);
+        assert_int_equal(adopt(backend, MEMORY_OFFERED, &fd, 0, bytes, &arena), WIRE__CODE__INVALID);
+        assert_non_null(strstr(text, "bytes, but only"));
         memset(map, 0, bytes);
-        assert_int_equal(backend->memory->adopt(backend, fd, 64, ARENA_PAGE, NULL, &arena, NULL),
-                         WIRE__CODE__INVALID);
-        assert_int_equal(backend->memory->adopt(backend, fd, 2 * ARENA_PAGE, bytes - 2 * ARENA_PAGE - 100,
-                                                &file, &arena, NULL),
+        assert_int_equal(adopt(backend, MEMORY_OFFERED, &fd, 64, ARENA_PAGE, &arena), WIRE__CODE__INVALID);
+        assert_true(fd >= 0); /* still the caller's */
+        assert_int_equal(adopt(backend, MEMORY_OFFERED, &fd, 2 * ARENA_PAGE, bytes - 2 * ARENA_PAGE - 100,
+                               &arena),
                          0);
-        assert_int_equal(file.size, bytes);
+        assert_int_equal(fd, -1);
+        assert_int_equal(backend->memory->bytes(arena), bytes - 2 * ARENA_PAGE);
         range[0] = (struct backend_range){ other.arena, 0 };
         range[1] = (struct backend_range){ arena, 64 };
         for (int32_t i = 0; i < 16; i++) {
@@ -534,7 +602,7 @@ static void test_adopted_arena(void **state) {
                 assert_int_equal(((int32_t *)(void *)other.map)[i], 101 * i);
         }
         munmap(map, bytes);
-        assert_null(backend->memory->free(arena));
+        ask_free(arena);
         member_free(backend, &other);
         backend->ops->close(backend);
         free(done);
@@ -545,7 +613,7 @@ static void test_arena_check(void **state) {
         struct done *done = malloc(sizeof *done);
         struct backend *backend = fixture_open(1, done);
         struct member member = member_new(backend, 16 * ARENA_PAGE);
-        int fd = backend->memory->fd(member.arena);
+        int fd = fd_of(member.arena);
         struct refusal refusal = { 0 };
         assert_int_equal(backend->memory->check(member.arena, MEMORY_UNCHECKED, &refusal), 0);
         punch(fd, 3 * ARENA_PAGE, ARENA_PAGE);
@@ -584,11 +652,11 @@ static void test_watched_task(void **state) {
         }
         fixture_run(backend, done, &task);
         assert_false(done->at[0].cancelled);
-        assert_int_equal(done->at[0].punched, 0);
-        punch(backend->memory->fd(member[1].arena), 0, bytes);
+        assert_int_equal(done->at[0].withdrawn, 0);
+        punch(fd_of(member[1].arena), 0, bytes);
         fixture_run(backend, done, &task);
         assert_true(done->at[1].cancelled);
-        assert_int_equal(done->at[1].punched, 2);
+        assert_int_equal(done->at[1].withdrawn, 2);
         /* By the other worker, while the first looks; in huge pages it is the whole of what lies before
          * the next look. */
         assert_true(touched(member[1].arena) <= TASK_LOOK_SLICES * KERNEL_SLICE_BYTES);
@@ -616,9 +684,9 @@ static unsigned arena_mappings(void) {
 
 static struct backend_memory *large_arena(struct backend *backend) {
         struct backend_memory *arena;
-        assert_int_equal(backend->memory->new (backend, 1024 * ARENA_PAGE, &arena), 0);
-        assert_int_equal(fallocate(backend->memory->fd(arena), 0, 0, 1024 * ARENA_PAGE), 0);
-        assert_int_equal(backend->memory->attach(arena, NULL), 0);
+        assert_int_equal(ask_new(backend, 1024 * ARENA_PAGE, &arena), 0);
+        assert_int_equal(fallocate(fd_of(arena), 0, 0, 1024 * ARENA_PAGE), 0);
+        assert_int_equal(ask_attach(arena, NULL), 0);
         return arena;
 }
 
@@ -631,7 +699,7 @@ static void test_large_arenas(void **state) {
                 arena[i] = large_arena(backend);
         assert_int_equal(arena_mappings(), 8);
         for (unsigned i = 0; i < 8; i++)
-                assert_null(backend->memory->free(arena[i]));
+                ask_free(arena[i]);
         assert_null(backend->ops->close(backend));
         assert_int_equal(arena_mappings(), 0);
         free(done);
@@ -664,7 +732,7 @@ static void test_large_arenas_lie_apart(void **state) {
         }
         assert_in_range(address_space(), before, before + 8 * 1024 * ARENA_PAGE + (64u << 20));
         for (unsigned i = 0; i < 8; i++)
-                backend->memory->free(arena[i]);
+                ask_free(arena[i]);
         assert_null(backend->ops->close(backend));
         free(done);
 }
@@ -681,7 +749,7 @@ static void test_large_arena_in_little_space(void **state) {
         arena = large_arena(backend);
         assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
         assert_non_null(backend->memory->address(arena));
-        backend->memory->free(arena);
+        ask_free(arena);
         assert_null(backend->ops->close(backend));
         free(done);
 }
@@ -691,18 +759,18 @@ static void test_arena_seals(void **state) {
         struct backend *backend = fixture_open(1, done);
         struct backend_memory *arena;
         int fd;
-        assert_int_equal(backend->memory->new (backend, 4 * ARENA_PAGE, &arena), 0);
-        fd = arena->backend->memory->fd(arena);
+        assert_int_equal(ask_new(backend, 4 * ARENA_PAGE, &arena), 0);
+        fd = fd_of(arena);
         /* A system may seal all memfds against being executed. */
         assert_int_equal(fcntl(fd, F_GET_SEALS) & ~F_SEAL_EXEC, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
         assert_int_equal(ftruncate(fd, ARENA_PAGE), -1);
         assert_int_equal(ftruncate(fd, 8 * ARENA_PAGE), -1);
         assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
         assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
-        backend->memory->free(arena);
-        assert_int_equal(backend->memory->new (backend, 0, &arena), -EINVAL);
-        assert_int_equal(backend->memory->new (backend, ARENA_PAGE + 1, &arena), -EINVAL);
-        assert_int_equal(backend->memory->new (backend, LIMIT_ARENA + ARENA_PAGE, &arena), -EINVAL);
+        ask_free(arena);
+        assert_int_equal(ask_new(backend, 0, &arena), -EINVAL);
+        assert_int_equal(ask_new(backend, ARENA_PAGE + 1, &arena), -EINVAL);
+        assert_int_equal(ask_new(backend, LIMIT_ARENA + ARENA_PAGE, &arena), -EINVAL);
         backend->ops->close(backend);
         free(done);
 }
@@ -723,10 +791,10 @@ static void test_own_memory(void **state) {
                                      .inputs = &ranges[0],
                                      .outputs = &ranges[1] };
         unsigned char *map;
-        assert_int_equal(backend->memory->own(backend, ARENA_PAGE - 1, &own), -EINVAL);
-        assert_int_equal(backend->memory->own(backend, 4 * ARENA_PAGE, &own), 0);
+        assert_int_equal(ask_own(backend, ARENA_PAGE - 1, &own), -EINVAL);
+        assert_int_equal(ask_own(backend, 4 * ARENA_PAGE, &own), 0);
         ranges[1].memory = own;
-        map = mmap(NULL, 4 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, backend->memory->fd(own), 0);
+        map = mmap(NULL, 4 * ARENA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd_of(own), 0);
         assert_ptr_not_equal(map, MAP_FAILED);
         memcpy(member.map + ARENA_PAGE, "there", 5);
         fixture_run(backend, done, &task);
@@ -736,7 +804,7 @@ static void test_own_memory(void **state) {
         fixture_run(backend, done, &task);
         assert_memory_equal(member.map + ARENA_PAGE, "back!", 5);
         munmap(map, 4 * ARENA_PAGE);
-        backend->memory->free(own);
+        ask_free(own);
         member_free(backend, &member);
         backend->ops->close(backend);
         free(done);
@@ -759,8 +827,8 @@ static void test_reduction_touches_no_more(void **state) {
                                      .inputs = &range,
                                      .outputs = &range,
                                      .statistics = true };
-        assert_int_equal(fallocate(backend->memory->fd(member.arena),
-                                   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2u << 20, 2u << 20),
+        assert_int_equal(fallocate(fd_of(member.arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2u << 20,
+                                   2u << 20),
                          0);
         assert_int_equal(touched(member.arena), 2u << 20);
         fixture_run(backend, done, &task);
@@ -845,6 +913,8 @@ int main(void) {
                 cmocka_unit_test(test_ping),
                 cmocka_unit_test(test_many),
                 cmocka_unit_test(test_arena_accounts),
+                cmocka_unit_test(test_identity),
+                cmocka_unit_test(test_returned_memory),
                 cmocka_unit_test(test_adopted_arena),
                 cmocka_unit_test(test_arena_check),
                 cmocka_unit_test(test_watched_task),

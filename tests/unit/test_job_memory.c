@@ -64,10 +64,11 @@ static int sealed(void) {
 
 /* Takes the fd. */
 static int enlist(struct fixture *f, uint32_t rank, int fd, uint64_t offset, uint32_t *ret_handle) {
-        int r = memory_register(f->member[rank], fd, offset, 16 * PAGE - offset, ret_handle, &f->refusal);
+        int r = memory_register(f->member[rank], 14, &fd, 1, offset, 16 * PAGE - offset, &f->refusal);
 
         if (r != 0)
                 close(fd);
+        *ret_handle = f->number;
         return r;
 }
 
@@ -79,7 +80,6 @@ static int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t
         struct offer_param param[2] = { 0 };
         struct offer_bucket bucket[2] = { 0 };
         uint64_t shape = PAGE / 4;
-        struct plan_memory memory;
         int r;
 
         begin.generation = 1;
@@ -104,7 +104,7 @@ static int describe(struct fixture *f, uint32_t rank, uint32_t ordinal, uint32_t
                 r = plan_params(f->member[rank], ordinal, param, 2, &f->refusal);
         if (r == 0)
                 r = plan_buckets(f->member[rank], ordinal, bucket, 2, &f->refusal);
-        return r == 0 ? plan_commit(f->member[rank], ordinal, &memory, &f->refusal) : r;
+        return r == 0 ? plan_commit(f->member[rank], ordinal, 8, &f->refusal) : r;
 }
 
 static void agree(struct fixture *f, uint32_t handle) {
@@ -135,9 +135,9 @@ static void memory_is_charged(void **state) {
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 2);
         assert_true(accounts_total(f->accounts, ACCOUNT_BYTES) >= 31 * PAGE);
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_FDS), 2);
-        assert_int_equal(memory_unregister(f->member[1], handle[0], &f->refusal), WIRE__CODE__INVALID);
-        assert_int_equal(memory_unregister(f->member[0], handle[0], &f->refusal), 0);
-        assert_int_equal(memory_unregister(f->member[0], handle[0], &f->refusal), WIRE__CODE__INVALID);
+        assert_int_equal(memory_unregister(f->member[1], 13, handle[0], &f->refusal), WIRE__CODE__INVALID);
+        assert_int_equal(memory_unregister(f->member[0], 13, handle[0], &f->refusal), 0);
+        assert_int_equal(memory_unregister(f->member[0], 13, handle[0], &f->refusal), WIRE__CODE__INVALID);
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 1);
         for (unsigned i = 0; i < 11; i++)
                 assert_int_equal(enlist(f, 1, sealed(), 0, &handle[1]), 0);
@@ -159,24 +159,24 @@ static void members_have_their_own_places(void **state) {
         plan = plan_find(f->member[0]->job, 0);
         assert_int_equal(plan_range(plan, 0, 0).offset, 64);
         assert_int_equal(plan_range(plan, 0, 1).offset, 8 * PAGE);
-        assert_ptr_not_equal(plan_range(plan, 0, 0).memory, plan->part[0].arena);
+        assert_ptr_not_equal(plan_range(plan, 0, 0).memory, plan->part[0].arena->memory);
         assert_int_equal(plan_range(plan, 1, 0).offset, PAGE);
         assert_int_equal(plan_range(plan, 1, 1).offset, 2 * PAGE);
-        assert_ptr_equal(plan_range(plan, 1, 1).memory, plan->part[1].arena);
+        assert_ptr_equal(plan_range(plan, 1, 1).memory, plan->part[1].arena->memory);
         assert_int_equal(ready(f, 0, 1, 1), 0);
         assert_int_equal(ready(f, 1, 1, 1), 0);
         assert_int_equal(f->fake.submitted, 1);
         assert_int_equal(f->fake.task[0].input[0].offset, 8 * PAGE);
         assert_int_equal(f->fake.task[0].input[1].offset, 2 * PAGE);
-        assert_int_equal(memory_unregister(f->member[0], handle, &f->refusal), WIRE__CODE__STATE);
-        assert_int_equal(plan_drop(f->member[0], 0, &f->refusal), WIRE__CODE__STATE);
+        assert_int_equal(memory_unregister(f->member[0], 13, handle, &f->refusal), WIRE__CODE__STATE);
+        assert_int_equal(plan_drop(f->member[0], 0, 10, &f->refusal), WIRE__CODE__STATE);
         assert_int_equal(ready(f, 0, 1, 0), 0);
         assert_int_equal(ready(f, 1, 1, 0), 0);
         fake_end_one(&f->fake);
         fake_end_one(&f->fake);
         assert_heard("bucket 1;bucket 0;committed 1;");
-        assert_int_equal(plan_drop(f->member[0], 0, &f->refusal), 0);
-        assert_int_equal(memory_unregister(f->member[0], handle, &f->refusal), 0);
+        assert_int_equal(plan_drop(f->member[0], 0, 10, &f->refusal), 0);
+        assert_int_equal(memory_unregister(f->member[0], 13, handle, &f->refusal), 0);
 }
 
 static void bytes_belong_to_one_plan(void **state) {
@@ -201,7 +201,7 @@ static void bytes_belong_to_one_plan(void **state) {
         assert_int_equal(describe(f, 0, 7, another, 4 * PAGE, 8 * PAGE), 0); /* of another file */
         assert_int_equal(describe(f, 0, 8, handle, 0, 5 * PAGE - 64),
                          WIRE__CODE__STATE); /* who failed has freed nothing */
-        assert_int_equal(plan_drop(f->member[0], 0, &f->refusal), 0);
+        assert_int_equal(plan_drop(f->member[0], 0, 10, &f->refusal), 0);
         assert_int_equal(describe(f, 0, 9, handle, 2 * PAGE, 8 * PAGE), 0);
         assert_int_equal(describe(f, 0, 10, again, 0, 3 * PAGE), WIRE__CODE__STATE); /* plan 4 has 7 to 8 */
         assert_int_equal(describe(f, 0, 11, another, 4 * PAGE, 0), WIRE__CODE__STATE);
@@ -217,7 +217,7 @@ static void punched_memory_evicts_its_member(void **state) {
         assert_int_equal(ready(f, 0, 1, 0), 0);
         assert_int_equal(ready(f, 1, 1, 0), 0);
         assert_int_equal(f->fake.submitted, 1);
-        f->fake.punched = plan_range(plan_find(f->member[0]->job, 0), 0, 1).memory;
+        f->fake.withdrawn = plan_range(plan_find(f->member[0]->job, 0), 0, 1).memory;
         assert_int_equal(ready(f, 0, 1, 1), 0);
         assert_int_equal(ready(f, 1, 1, 1), 0); /* the honest one is not to blame */
         assert_int_equal(f->fake.submitted, 1);
@@ -240,7 +240,7 @@ static void memory_punched_in_a_reduction_voids_the_step(void **state) {
                 for (uint32_t rank = 0; rank < 2; rank++)
                         assert_int_equal(ready(f, rank, 1, turn), 0);
         assert_true(f->fake.task[0].task.watch);
-        f->fake.task[0].punched = 2;
+        f->fake.task[0].withdrawn = 2;
         fake_end_one(&f->fake);
         assert_heard("evict 1;");
         member_gone(f->member[1], WIRE__CAUSE__EVICTED);
@@ -257,7 +257,7 @@ static void memory_of_a_lost_member_is_found_punched(void **state) {
                 for (uint32_t rank = 0; rank < 2; rank++)
                         assert_int_equal(ready(f, rank, 1, turn), 0);
         member_gone(f->member[1], WIRE__CAUSE__EXITED);
-        f->fake.task[0].punched = 2;
+        f->fake.task[0].withdrawn = 2;
         fake_end_one(&f->fake);
         assert_true(f->fake.task[0].cancelled);
         fake_end_one(&f->fake);
@@ -274,7 +274,7 @@ static void punched_memory_is_found_when_a_job_is_resumed(void **state) {
         for (uint32_t bucket = 0; bucket < 2; bucket++)
                 for (uint32_t rank = 0; rank < 2; rank++)
                         assert_int_equal(ready(f, rank, 1, bucket), 0);
-        f->fake.punched = plan_range(plan_find(f->member[0]->job, 0), 1, 1).memory;
+        f->fake.withdrawn = plan_range(plan_find(f->member[0]->job, 0), 1, 1).memory;
         job_resume(f->member[0]->job);
         assert_int_equal(f->fake.submitted, 0);
         assert_heard("evict 1;");
@@ -290,14 +290,12 @@ static void punched_staging_evicts_its_member(void **state) {
                                           .reduce = WIRE__REDUCE__SUM,
                                           .bytes = 64,
                                           .total = 64 };
-        uint64_t bytes;
-        int fd;
 
         for (uint32_t rank = 0; rank < 2; rank++) {
-                assert_int_equal(staging_new(f->member[rank], &fd, &bytes, &f->refusal), 0);
-                assert_int_equal(staging_attach(f->member[rank], &f->refusal), 0);
+                assert_int_equal(staging_ask(f->member[rank], 11, &f->refusal), 0);
+                assert_int_equal(staging_attach(f->member[rank], 12, &f->refusal), 0);
         }
-        f->fake.punched = f->member[1]->staging.arena;
+        f->fake.withdrawn = f->member[1]->staging.arena->memory;
         for (uint32_t rank = 0; rank < 2; rank++)
                 assert_int_equal(operation_call(f->member[rank], 5, &call, &f->refusal), 0);
         assert_int_equal(f->fake.submitted, 0);

@@ -123,7 +123,7 @@ static void a_plan_given_up_fails_for_all(void **state) {
         assert_int_equal(describe(f, 0, 0, "b", &fd), 0);
         assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
         assert_int_equal(describe(f, 1, 0, "b", &fd), 0);
-        assert_int_equal(plan_drop(f->member[1], 0, &f->refusal), 0); /* it could not map the arena */
+        assert_int_equal(plan_drop(f->member[1], 0, 10, &f->refusal), 0); /* it could not map the arena */
         assert_heard("refused 0 9 30;");
         assert_true(list_empty(&f->member[0]->job->plans));
 }
@@ -179,15 +179,14 @@ static void a_time_out_may_be_as_long_as_it_likes(void **state) {
 
 static void no_room_for_memory_is_an_answer(void **state) {
         struct fixture *f = *state;
-        uint64_t bytes;
         int fd;
 
         form(f, 1);
         f->fake.arena_error = -EMFILE;
         assert_int_equal(describe(f, 0, 0, "b", &fd), WIRE__CODE__QUOTA);
-        assert_int_equal(staging_new(f->member[0], &fd, &bytes, &f->refusal), WIRE__CODE__QUOTA);
+        assert_int_equal(staging_ask(f->member[0], 11, &f->refusal), WIRE__CODE__QUOTA);
         f->fake.arena_error = 0;
-        assert_int_equal(staging_new(f->member[0], &fd, &bytes, &f->refusal), 0);
+        assert_int_equal(staging_ask(f->member[0], 11, &f->refusal), 0);
 }
 
 static void a_step_commits_when_all_buckets_are_done(void **state) {

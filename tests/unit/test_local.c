@@ -94,8 +94,8 @@ static void an_average_divides_by_the_world(void **state) {
         assert_int_equal(task->divisor, WORLD);
         assert_int_equal(task->n_inputs, 2);
         assert_int_equal(task->n_outputs, 2);
-        assert_ptr_equal(f->fake.task[0].input[0].memory, plan->part[0].arena);
-        assert_ptr_equal(f->fake.task[0].input[1].memory, plan->part[1].arena);
+        assert_ptr_equal(f->fake.task[0].input[0].memory, plan->part[0].arena->memory);
+        assert_ptr_equal(f->fake.task[0].input[1].memory, plan->part[1].arena->memory);
         end_tasks(f);
         assert_heard("bucket 0;committed 1;");
         step = record_next(job->record, 0);
@@ -158,11 +158,8 @@ static void a_gather_has_a_slot_for_each_rank(void **state) {
         form_partly(f);
         carried = true;
         for (uint32_t rank = 1; rank < WORLD; rank += 2) {
-                uint64_t bytes;
-                int fd;
-
-                assert_int_equal(staging_new(f->member[rank], &fd, &bytes, &f->refusal), 0);
-                assert_int_equal(staging_attach(f->member[rank], &f->refusal), 0);
+                assert_int_equal(staging_ask(f->member[rank], 11, &f->refusal), 0);
+                assert_int_equal(staging_attach(f->member[rank], 12, &f->refusal), 0);
                 assert_int_equal(operation_call(f->member[rank], 11,
                                                 &(struct operation_request){
                                                         .kind = WIRE__OPERATION_KIND__ALLGATHER,
@@ -177,7 +174,7 @@ static void a_gather_has_a_slot_for_each_rank(void **state) {
                 const struct fake_task *task = &f->fake.task[part];
 
                 assert_int_equal(task->task.n_inputs, 1);
-                assert_ptr_equal(task->input[0].memory, f->member[1 + 2 * part]->staging.arena);
+                assert_ptr_equal(task->input[0].memory, f->member[1 + 2 * part]->staging.arena->memory);
                 for (unsigned i = 0; i < 2; i++)
                         assert_int_equal(task->output[i].offset, 1024 + (1 + 2 * part) * 128);
         }

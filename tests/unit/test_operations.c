@@ -19,13 +19,10 @@ static int call(struct fixture *f, uint32_t rank, uint64_t sequence, unsigned ki
 }
 
 static void give_staging(struct fixture *f, uint32_t world) {
-        uint64_t bytes;
-        int fd;
-
         for (uint32_t rank = 0; rank < world; rank++) {
-                assert_int_equal(staging_new(f->member[rank], &fd, &bytes, &f->refusal), 0);
-                assert_int_equal(staging_attach(f->member[rank], &f->refusal), 0);
-                assert_int_equal(staging_new(f->member[rank], &fd, &bytes, &f->refusal), WIRE__CODE__STATE);
+                assert_int_equal(staging_ask(f->member[rank], 11, &f->refusal), 0);
+                assert_int_equal(staging_attach(f->member[rank], 12, &f->refusal), 0);
+                assert_int_equal(staging_ask(f->member[rank], 11, &f->refusal), WIRE__CODE__STATE);
         }
 }
 
@@ -58,7 +55,7 @@ static void operations_may_have_a_backend_of_their_own(void **state) {
         struct fixture *f = *state;
         struct fake_backend other;
 
-        fake_backend_init(&other, jobs_done, f->jobs);
+        fake_backend_init(&other, f->jobs);
         f->jobs->config.staging = &other.backend;
         form(f, 2);
         agree(f, 2);
@@ -79,6 +76,7 @@ static void operations_may_have_a_backend_of_their_own(void **state) {
                 member_gone(f->member[rank], WIRE__CAUSE__CLOSED);
         pass(f);
         assert_int_equal(other.n_arenas, 0);
+        fake_backend_close(&other);
         assert_int_equal(f->fake.n_arenas, 0);
 }
 

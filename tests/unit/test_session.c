@@ -163,7 +163,7 @@ static int setup(void **state) {
         jobs.accounts = sessions.accounts = f->accounts;
         jobs.hub = coordinating_begin(&f->coordinating, f->loop, f->accounts);
         jobs_new(&jobs, &f->jobs);
-        fake_backend_init(&f->fake, jobs_done, f->jobs);
+        fake_backend_init(&f->fake, f->jobs);
         f->fake.inline_results = true;
         f->jobs->config.backend = f->jobs->config.staging = sessions.backend = &f->fake.backend;
         sessions.jobs = f->jobs;
@@ -191,6 +191,7 @@ static int teardown(void **state) {
         }
         pass(f);
         jobs_free(f->jobs);
+        fake_backend_close(&f->fake);
         coordinating_end(&f->coordinating);
         sessions_free(f->sessions);
         assert_int_equal(accounts_total(f->accounts, ACCOUNT_BYTES), 0);

@@ -9,9 +9,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "backend/backend.h"
@@ -26,6 +28,7 @@
 
 int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct arena **ret) {
         _cleanup_(freep) struct arena *arena = NULL;
+        struct stat info;
         if (bytes == 0 || bytes % ARENA_PAGE != 0 || bytes > LIMIT_ARENA)
                 return -EINVAL;
         arena = calloc(1, sizeof *arena);
@@ -33,10 +36,16 @@ int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct aren
                 return -ENOMEM;
         arena->reaper = reaper;
         arena->place = place % PLACES;
-        arena->bytes = arena->file.size = bytes;
+        arena->bytes = bytes;
         arena->fd = memfd_new(MEMFD_ARENA, bytes);
         if (arena->fd < 0)
                 return arena->fd;
+        if (fstat(arena->fd, &info) < 0) {
+                int r = -errno;
+                fd_close(arena->fd);
+                return r;
+        }
+        arena->file = (struct memfd_file){ .device = info.st_dev, .inode = info.st_ino, .size = bytes };
         *ret = pointer_steal(arena);
         return 0;
 }
@@ -103,7 +112,7 @@ static int arena_map(struct arena *arena) {
 }
 
 int arena_own(struct reaper *reaper, unsigned place, uint64_t bytes, struct arena **ret) {
-        struct arena *arena;
+        struct arena *arena = NULL;
         int r = arena_new(reaper, place, bytes, &arena);
         if (r < 0)
                 return r;
@@ -125,7 +134,7 @@ int arena_attach(struct arena *arena, struct refusal *refusal) {
 }
 
 int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, uint64_t bytes,
-                struct memfd_file *ret_file, struct arena **ret, struct refusal *refusal) {
+                struct arena **ret, struct refusal *refusal) {
         _cleanup_(freep) struct arena *arena = calloc(1, sizeof *arena);
         uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
         char text[512];
@@ -139,12 +148,22 @@ int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, 
                 return refuse(refusal, (uint32_t)r, "%s", text);
         if (r == 0)
                 r = arena_attach(arena, refusal);
-        if (r != 0)
-                return r;
-        if (ret_file)
-                *ret_file = arena->file;
-        *ret = pointer_steal(arena);
-        return 0;
+        if (r == 0)
+                *ret = pointer_steal(arena);
+        return r;
+}
+
+int arena_return(struct reaper *reaper, unsigned place, int fd, uint64_t bytes, struct arena **ret,
+                 struct refusal *refusal) {
+        struct memfd_file file;
+        char text[512];
+        int r = memfd_check(fd, 0, bytes, &file, text, sizeof text);
+        if (r > 0)
+                return refuse(refusal, (uint32_t)r, "%s", text);
+        if (r == 0 && file.size != bytes)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, bytes);
+        return r < 0 ? r : arena_adopt(reaper, place, fd, 0, bytes, ret, refusal);
 }
 
 int arena_check(struct arena *arena, uint64_t bytes, struct refusal *refusal) {

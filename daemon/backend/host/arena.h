@@ -37,8 +37,13 @@ int arena_own(struct reaper *reaper, unsigned place, uint64_t bytes, struct aren
 struct arena *arena_free(struct arena *arena);
 /* Gives everything back, here and now. */
 void arena_release(struct arena *arena);
-/* See memory_ops of backend.h. */
+/* `bytes` from `offset` of a file that somebody else has made, see proto/memfd.h; attached. Takes the fd if
+ * it returns 0; else INVALID (positive) with *refusal, or a negative errno. */
 int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, uint64_t bytes,
-                struct memfd_file *ret_file, struct arena **ret, struct refusal *refusal);
+                struct arena **ret, struct refusal *refusal);
+/* The whole of a file of `bytes`, likewise. */
+int arena_return(struct reaper *reaper, unsigned place, int fd, uint64_t bytes, struct arena **ret,
+                 struct refusal *refusal);
+/* See backend.h. */
 int arena_attach(struct arena *arena, struct refusal *refusal);
 int arena_check(struct arena *arena, uint64_t bytes, struct refusal *refusal);

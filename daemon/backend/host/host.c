@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "arena.h"
@@ -113,61 +112,75 @@ static void host_dispatch(struct backend *backend) {
         }
 }
 
-static int host_memory_made(int r, struct host *host, struct arena *arena, struct backend_memory **ret) {
-        if (r != 0)
-                return r;
-        arena->memory.backend = &host->backend;
-        *ret = &arena->memory;
-        return 0;
+static int host_offered(struct host *host, int fd, const struct memory_request *request, struct arena **ret,
+                        struct refusal *refusal) {
+        if (memfd_is_ours(fd))
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "it is an arena, or staging memory, that a gradsyncd has made, and has its use "
+                              "already; make one with memfd_create(2)");
+        return arena_adopt(host->reaper, host->arenas++, fd, request->offset, request->bytes, ret, refusal);
 }
 
-static int host_memory_new(struct backend *backend, uint64_t bytes, struct backend_memory **ret) {
+static int host_take_over(struct host *host, const struct memory_request *request, struct arena **ret,
+                          struct refusal *refusal) {
+        int r;
+        if (request->n_fds != 1)
+                return -EINVAL;
+        r = request->kind == MEMORY_OFFERED ? host_offered(host, request->fds[0], request, ret, refusal)
+                                            : arena_return(host->reaper, host->arenas++, request->fds[0],
+                                                           request->bytes, ret, refusal);
+        if (r == 0)
+                request->fds[0] = -1;
+        return r;
+}
+
+/* Nothing takes long here: pages come and go with those who touch them. What does, giving large memory back,
+ * happens afterwards, and nobody waits for it. */
+static int host_request(struct backend *backend, const struct memory_request *request,
+                        struct memory_result *ret) {
         struct host *host = host_of(backend);
-        struct arena *arena;
-        int r = arena_new(host->reaper, host->arenas++, bytes, &arena);
-        return host_memory_made(r, host, arena, ret);
+        struct arena *arena = NULL;
+        int r = 0;
+        switch (request->kind) {
+        case MEMORY_SHARED: r = arena_new(host->reaper, host->arenas++, request->bytes, &arena); break;
+        case MEMORY_OWN: r = arena_own(host->reaper, host->arenas++, request->bytes, &arena); break;
+        case MEMORY_OFFERED:
+        case MEMORY_RETURNED: r = host_take_over(host, request, &arena, &ret->refusal); break;
+        case MEMORY_ATTACH: r = arena_attach(arena_of(request->memory), &ret->refusal); break;
+        case MEMORY_FREE: arena_free(arena_of(request->memory)); break;
+        }
+        ret->id = request->id;
+        ret->error = r;
+        ret->memory = r == 0 && arena ? &arena->memory : NULL;
+        if (ret->memory)
+                arena->memory.backend = backend;
+        return 1;
 }
 
-static int host_memory_own(struct backend *backend, uint64_t bytes, struct backend_memory **ret) {
-        struct host *host = host_of(backend);
-        struct arena *arena;
-        int r = arena_own(host->reaper, host->arenas++, bytes, &arena);
-        return host_memory_made(r, host, arena, ret);
+static void host_memory_cancel(struct backend *backend, uint64_t id) {}
+
+static void host_fds(const struct backend_memory *memory, int fds[MEMORY_FDS]) {
+        fds[0] = arena_of(memory)->fd;
 }
 
-static int host_memory_adopt(struct backend *backend, int fd, uint64_t offset, uint64_t bytes,
-                             struct memfd_file *ret_file, struct backend_memory **ret,
-                             struct refusal *refusal) {
-        struct host *host = host_of(backend);
-        struct arena *arena;
-        int r = arena_adopt(host->reaper, host->arenas++, fd, offset, bytes, ret_file, &arena, refusal);
-        return host_memory_made(r, host, arena, ret);
-}
-
-static int host_memory_fd(const struct backend_memory *memory) {
-        return arena_of(memory)->fd;
-}
-
-static uint64_t host_memory_bytes(const struct backend_memory *memory) {
+static uint64_t host_bytes(const struct backend_memory *memory) {
         return arena_of(memory)->bytes;
 }
 
-static void *host_memory_address(const struct backend_memory *memory) {
+/* By the file, whatever descriptors lead to it. */
+static int host_compare(const struct backend_memory *a, const struct backend_memory *b) {
+        const struct memfd_file *x = &arena_of(a)->file, *y = &arena_of(b)->file;
+        if (x->device != y->device)
+                return x->device < y->device ? -1 : 1;
+        return x->inode < y->inode ? -1 : x->inode > y->inode;
+}
+
+static void *host_address(const struct backend_memory *memory) {
         return arena_of(memory)->map;
 }
 
-static int host_memory_attach(struct backend_memory *memory, struct refusal *refusal) {
-        return arena_attach(arena_of(memory), refusal);
-}
-
-static int host_memory_check(struct backend_memory *memory, uint64_t bytes, struct refusal *refusal) {
+static int host_check(struct backend_memory *memory, uint64_t bytes, struct refusal *refusal) {
         return arena_check(arena_of(memory), bytes, refusal);
-}
-
-static struct backend_memory *host_memory_free(struct backend_memory *memory) {
-        if (memory)
-                arena_free(arena_of(memory));
-        return NULL;
 }
 
 static uint64_t host_now_ns(void) {
@@ -243,15 +256,14 @@ static uint64_t host_cpu_us(const struct backend *backend) {
 }
 
 static const struct memory_ops host_memory = {
-        .new = host_memory_new,
-        .own = host_memory_own,
-        .fd = host_memory_fd,
-        .bytes = host_memory_bytes,
-        .address = host_memory_address,
-        .adopt = host_memory_adopt,
-        .attach = host_memory_attach,
-        .check = host_memory_check,
-        .free = host_memory_free,
+        .n_fds = 1,
+        .request = host_request,
+        .cancel = host_memory_cancel,
+        .fds = host_fds,
+        .bytes = host_bytes,
+        .compare = host_compare,
+        .address = host_address,
+        .check = host_check,
 };
 
 static const struct compute_ops host_compute = {

@@ -274,15 +274,15 @@ static void pool_drop_rest(struct pool *pool, struct task *task) {
 static void worker_run(struct worker *worker, struct task *task, unsigned slice) {
         struct pool *pool = worker->pool;
         struct worker *other = pool_idle_take_needed(pool);
-        unsigned punched;
+        unsigned withdrawn;
         pthread_mutex_unlock(&pool->lock);
         workers_wake(other);
-        punched = task_look(task, slice);
-        if (punched == 0)
+        withdrawn = task_look(task, slice);
+        if (withdrawn == 0)
                 task_run(task, slice, worker->nonfinite);
         pthread_mutex_lock(&pool->lock);
-        if (punched > 0) {
-                task->punched = punched;
+        if (withdrawn > 0) {
+                task->withdrawn = withdrawn;
                 pool_drop_rest(pool, task);
         }
         pool_slice_ended(pool, task, worker->nonfinite);

@@ -234,7 +234,7 @@ void task_result(const struct task *task, struct backend_result *ret) {
         *ret = (struct backend_result){
                 .id = task->id,
                 .cancelled = task->cancelled,
-                .punched = task->punched,
+                .withdrawn = task->withdrawn,
                 .n_inputs = task->whole.n_inputs,
                 .found = task->found == BACKEND_NOWHERE || task->cancelled ? BACKEND_NOWHERE
                                                                            : task->first + task->found,

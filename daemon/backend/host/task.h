@@ -28,7 +28,7 @@ struct task {
         uint64_t first;               /* see struct backend_task */
         uint64_t found;               /* after that, in the slices that have run; or BACKEND_NOWHERE */
         const struct arena **watched; /* per input; NULL: they are not */
-        unsigned punched;             /* see struct backend_result; the pool's */
+        unsigned withdrawn;           /* see struct backend_result; the pool's */
 
         /* The pool's, under its lock. */
         struct list unfinished; /* among all tasks, then among those to be delivered */
@@ -58,7 +58,7 @@ uint64_t task_traffic(const struct backend_task *description);
 
 #define TASK_LOOK_SLICES 16u /* 4 MiB of an input */
 
-/* Before a slice is run: whether holes were punched into an input, as in struct backend_result. Does not
+/* Before a slice is run: whether some of an input was withdrawn, as in struct backend_result. Does not
  * look each time. */
 unsigned task_look(const struct task *task, unsigned slice);
 /* Runs one slice. `nonfinite` (as many as inputs, or more) is overwritten with its counts, or with what it

@@ -20,92 +20,6 @@
 #include "job/plan/plan.h"
 #include "proto/names.h"
 
-static int check_none(const struct member *member, struct refusal *refusal) {
-        if (member->staging.arena == NULL)
-                return 0;
-        return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has its staging memory already",
-                      member->rank, member->job->name);
-}
-
-static int charge_staging(struct member *member, struct refusal *refusal) {
-        const struct jobs_config *config = &member->job->table->config;
-
-        return charges_take(&member->staging.charges, config->accounts, member->job->uid, 1,
-                            config->staging_bytes, 1, refusal);
-}
-
-int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct refusal *refusal) {
-        const struct jobs_config *config = &member->job->table->config;
-        struct staging *staging = &member->staging;
-        int r;
-
-        r = check_none(member, refusal);
-        if (r != 0)
-                return r;
-        r = charge_staging(member, refusal);
-        if (r == 0)
-                r = memory_arena_new(member->job, config->staging, config->staging_bytes, &staging->arena,
-                                     refusal);
-        if (r != 0) {
-                staging_deinit(staging);
-                return r;
-        }
-        *ret_fd = config->staging->memory->fd(staging->arena);
-        *ret_bytes = config->staging_bytes;
-        return 0;
-}
-
-int staging_attach(struct member *member, struct refusal *refusal) {
-        struct staging *staging = &member->staging;
-        int r;
-
-        if (staging->arena == NULL || staging->attached)
-                return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no staging memory to map",
-                              member->rank, member->job->name);
-        r = staging->arena->backend->memory->attach(staging->arena, refusal);
-        if (r == 0)
-                staging->attached = true;
-        return r;
-}
-
-void staging_deinit(struct staging *staging) {
-        staging->arena = memory_arena_free(staging->arena);
-        charges_release(&staging->charges);
-        staging->attached = false;
-}
-
-int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal) {
-        struct backend *backend = member->job->table->config.staging;
-        struct staging *staging = &member->staging;
-        struct memfd_file file;
-        struct refusal why;
-        int r = check_none(member, refusal);
-
-        if (r != 0)
-                return r;
-        r = charge_staging(member, refusal);
-        if (r == 0 && bytes != member->job->table->config.staging_bytes)
-                r = refuse(refusal, WIRE__CODE__INVALID,
-                           "rank %u of job '%s' has a staging memory of %" PRIu64
-                           " bytes from before the restart of gradsyncd, "
-                           "which gives %" PRIu64 " now (staging_bytes): the job has to be started again",
-                           member->rank, member->job->name, bytes, member->job->table->config.staging_bytes);
-        if (r == 0) {
-                r = backend->memory->adopt(backend, *fd, 0, bytes, &file, &staging->arena, &why);
-                *fd = r == 0 ? -1 : *fd;
-                if (r == 0 && file.size != bytes)
-                        r = refuse(&why, WIRE__CODE__INVALID,
-                                   "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, bytes);
-                if (r > 0)
-                        r = refuse(refusal, why.code, "the staging memory of rank %u of job '%s': %s",
-                                   member->rank, member->job->name, why.text);
-        }
-        staging->attached = r == 0;
-        if (r != 0)
-                staging_deinit(staging);
-        return r;
-}
-
 static bool is_reduction(unsigned kind) {
         return kind == WIRE__OPERATION_KIND__ALLREDUCE || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
 }
@@ -124,7 +38,7 @@ static int check_ranges(const struct member *member, const struct operation_requ
         uint64_t size = member->job->table->config.staging_bytes;
         uint64_t input, output;
 
-        if (!member->staging.attached)
+        if (!staging_is_attached(&member->staging))
                 return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no staging memory yet",
                               member->rank, member->job->name);
         if (call->bytes == 0 || call->bytes > size || call->input > size || call->output > size ||
@@ -338,7 +252,7 @@ static void combine(const struct job *job, uint32_t part, struct combination *c)
         for (uint32_t local = 0; local < job->n_local; local++) {
                 const struct member *member = job->local[local];
                 const struct operation_request *call = &member->operation.call;
-                struct backend_memory *arena = member->staging.arena;
+                struct backend_memory *arena = member->staging.arena->memory;
                 bool scatter = first->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
                 bool gather = first->kind == WIRE__OPERATION_KIND__ALLGATHER;
                 bool broadcast = first->kind == WIRE__OPERATION_KIND__BROADCAST;
@@ -389,7 +303,7 @@ static bool operation_intact(struct job *job, uint64_t bytes) {
         bool all = true;
 
         for (uint32_t local = 0; local < job->n_local; local++)
-                all &= memory_intact(job->local[local], job->local[local]->staging.arena, bytes);
+                all &= memory_intact(job->local[local], job->local[local]->staging.arena->memory, bytes);
         return all;
 }
 

@@ -12,15 +12,10 @@
 #include "backend/backend.h"
 #include "base/account.h"
 #include "job/op/spread.h"
+#include "job/op/staging.h"
 
 struct job;
 struct member;
-
-struct staging {
-        struct backend_memory *arena; /* NULL until asked for */
-        bool attached;
-        struct charges charges;
-};
 
 struct operation_request {
         uint64_t sequence;
@@ -52,13 +47,6 @@ struct operation {
         struct task_owner *owner; /* takes the backend's results; NULL until the first payload */
         struct spread spread;     /* on several nodes */
 };
-
-/* Gives the member its staging memory; the fd stays ours. */
-int staging_new(struct member *member, int *ret_fd, uint64_t *ret_bytes, struct refusal *refusal);
-int staging_attach(struct member *member, struct refusal *refusal);
-void staging_deinit(struct staging *staging);
-/* The member has it from a former daemon. *fd is -1 once it is taken over. */
-int staging_return(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);
 
 /* A member calls. The answer comes through events. 0, or a code with *refusal. */
 int operation_call(struct member *member, uint32_t request, const struct operation_request *call,

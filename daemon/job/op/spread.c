@@ -70,13 +70,13 @@ static struct backend_range spread_range(const struct job *job, uint64_t offset)
 static struct backend_range spread_input(const struct job *job, uint32_t local) {
         const struct member *member = job->local[local];
 
-        return (struct backend_range){ member->staging.arena, member->operation.call.input };
+        return (struct backend_range){ member->staging.arena->memory, member->operation.call.input };
 }
 
 static struct backend_range spread_output(const struct job *job, uint32_t local) {
         const struct member *member = job->local[local];
 
-        return (struct backend_range){ member->staging.arena, member->operation.call.output };
+        return (struct backend_range){ member->staging.arena->memory, member->operation.call.output };
 }
 
 static int spread_submit(struct job *job, uint32_t index, const struct spread_task *task) {
@@ -189,7 +189,8 @@ static bool spread_intact(struct job *job) {
         bool all = true;
 
         for (uint32_t local = 0; local < job->n_local && spread_whole(job) > 0; local++)
-                all &= memory_intact(job->local[local], job->local[local]->staging.arena, spread_whole(job));
+                all &= memory_intact(job->local[local], job->local[local]->staging.arena->memory,
+                                     spread_whole(job));
         return all;
 }
 

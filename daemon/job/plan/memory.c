@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Registered memory. Files are told apart by device and inode, so that it does not matter through which
- * descriptor, by which member and how often one was registered. What of all files is claimed is kept in one
+ * Registered memory. The backend says what is the same memory, so that it does not matter through which
+ * descriptor, by which member and how often one was registered. What is claimed of all of them is kept in one
  * search tree, so that a claim costs the same however many there are.
  */
 #include "job/plan/memory.h"
@@ -19,27 +19,11 @@
 #include "base/flood.h"
 #include "base/log.h"
 #include "gradsync.pb-c.h"
+#include "job/plan/holding.h"
 #include "job/plan/plan.h"
 
 static const struct jobs_config *config_of(const struct member *member) {
         return &member->job->table->config;
-}
-
-int memory_refuse_room(const struct job *job, uint64_t bytes, int r, struct refusal *refusal) {
-        if (r == -EMFILE || r == -ENFILE || r == -ENOSPC || r == -ENOMEM)
-                return refuse(refusal, WIRE__CODE__QUOTA,
-                              "job '%s': gradsyncd has no room for %" PRIu64 " bytes of shared memory: %s",
-                              job->name, bytes, strerror(-r));
-        return r;
-}
-
-int memory_arena_new(struct job *job, struct backend *backend, uint64_t bytes, struct backend_memory **ret,
-                     struct refusal *refusal) {
-        return memory_refuse_room(job, bytes, backend->memory->new (backend, bytes, ret), refusal);
-}
-
-struct backend_memory *memory_arena_free(struct backend_memory *memory) {
-        return memory != NULL ? memory->backend->memory->free(memory) : NULL;
 }
 
 static struct memory *memory_find(const struct member *member, uint32_t handle) {
@@ -58,39 +42,67 @@ static void memory_free(struct memory *memory) {
         while (*at != memory)
                 at = &(*at)->next;
         *at = memory->next;
-        memory_arena_free(memory->arena);
-        charges_release(&memory->charges);
+        holding_free(memory->arena);
         free(memory);
 }
 
-static int memory_adopt(struct memory *memory, int fd, struct refusal *refusal) {
-        const struct member *member = memory->member;
-        struct backend *backend = config_of(member)->backend;
+static void memory_answer(const struct memory *memory) {
+        config_of(memory->member)->events->registered(memory->member, memory->request, memory->handle);
+}
+
+static void memory_refuse(struct memory *memory, const struct refusal *why, struct refusal *refusal) {
+        refuse(refusal, why->code, "rank %u of job '%s' cannot register this memory: %s",
+               memory->member->rank, memory->member->job->name, why->text);
+        memory_free(memory);
+}
+
+static void memory_late(struct job *job, const struct holder *holder, const struct refusal *refusal) {
+        struct member *member = holder_find(job, holder);
+        struct memory *memory = memory_find(member, holder->number);
+        uint32_t request = memory->request;
         struct refusal why;
+
+        if (member->owner == NULL)
+                return; /* it goes with its member */
+        if (refusal == NULL) {
+                memory_answer(memory);
+                return;
+        }
+        memory_refuse(memory, refusal, &why);
+        job->table->config.events->refused(member, request, &why);
+}
+
+static int memory_new(struct member *member, uint64_t offset, uint64_t bytes, struct memory **ret,
+                      struct refusal *refusal) {
+        struct memory *memory = calloc(1, sizeof(*memory));
+        struct backend *backend = config_of(member)->backend;
+        struct holding_cost cost = holding_cost(backend, sizeof(*memory) + bytes);
         int r;
 
-        if (memfd_is_ours(fd))
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "rank %u of job '%s' cannot register this memory: it is an arena, or staging "
-                              "memory, that a gradsyncd has made, and has its use already; make one with "
-                              "memfd_create(2)",
-                              member->rank, member->job->name);
-        r = backend->memory->adopt(backend, fd, memory->offset, memory->bytes, &memory->file, &memory->arena,
-                                   &why);
-
-        if (r > 0)
-                return refuse(refusal, why.code, "rank %u of job '%s' cannot register this memory: %s",
-                              member->rank, member->job->name, why.text);
-        if (r == -ENOMEM)
-                return refuse(refusal, WIRE__CODE__QUOTA,
-                              "job '%s': gradsyncd has no room to map %" PRIu64 " bytes of memory: %s",
-                              member->job->name, memory->bytes, strerror(-r));
+        if (memory == NULL)
+                return -ENOMEM;
+        memory->member = member;
+        memory->offset = offset;
+        memory->bytes = bytes;
+        memory->handle = member->last_memory + 1;
+        list_init(&memory->claims);
+        memory->next = member->memories;
+        member->memories = memory;
+        r = holding_new(member->job, member, memory->handle, backend, &cost, memory_late, &memory->arena,
+                        refusal);
+        if (r != 0)
+                memory_free(memory);
+        *ret = memory;
         return r;
 }
 
-int memory_register(struct member *member, int fd, uint64_t offset, uint64_t bytes, uint32_t *ret_handle,
-                    struct refusal *refusal) {
+int memory_register(struct member *member, uint32_t request, int *fds, unsigned n_fds, uint64_t offset,
+                    uint64_t bytes, struct refusal *refusal) {
+        struct memory_request what = {
+                .kind = MEMORY_OFFERED, .bytes = bytes, .offset = offset, .fds = fds, .n_fds = n_fds
+        };
         struct memory *memory;
+        struct refusal why;
         int r;
 
         if (bytes > LIMIT_ARENA)
@@ -98,31 +110,36 @@ int memory_register(struct member *member, int fd, uint64_t offset, uint64_t byt
                               "job '%s': a memory of %" PRIu64 " bytes is too large; %" PRIu64
                               " are possible",
                               member->job->name, bytes, LIMIT_ARENA);
-        memory = calloc(1, sizeof(*memory));
-        if (memory == NULL)
-                return -ENOMEM;
-        memory->member = member;
-        memory->offset = offset;
-        memory->bytes = bytes;
-        list_init(&memory->claims);
-        memory->next = member->memories;
-        member->memories = memory;
-        r = charges_take(&memory->charges, config_of(member)->accounts, member->job->uid, 1,
-                         sizeof(*memory) + bytes, 1, refusal);
-        if (r == 0)
-                r = memory_adopt(memory, fd, refusal);
-        if (r != 0) {
-                memory_free(memory);
+        r = memory_new(member, offset, bytes, &memory, refusal);
+        if (r != 0)
                 return r;
-        }
-        memory->handle = *ret_handle = ++member->last_memory;
+        memory->request = request;
+        r = holding_ask(memory->arena, member->job, &what, &why);
+        if (r > 0)
+                memory_refuse(memory, &why, refusal);
+        else if (r < 0)
+                memory_free(memory);
+        if (r != 0)
+                return r;
+        member->last_memory++;
+        if (!holding_is_busy(memory->arena))
+                memory_answer(memory);
         return 0;
 }
 
-int memory_unregister(struct member *member, uint32_t handle, struct refusal *refusal) {
-        struct memory *memory = handle != 0 ? memory_find(member, handle) : NULL;
+/* What is still being taken over has no use yet. */
+static bool memory_is_there(const struct memory *memory) {
+        return memory != NULL && !holding_is_busy(memory->arena);
+}
 
-        if (memory == NULL)
+static void memory_gone(struct member *member, uint32_t request, uint32_t handle) {
+        config_of(member)->events->unregistered(member, request, handle);
+}
+
+int memory_unregister(struct member *member, uint32_t request, uint32_t handle, struct refusal *refusal) {
+        struct memory *memory = memory_find(member, handle);
+
+        if (!memory_is_there(memory))
                 return refuse(refusal, WIRE__CODE__INVALID, "rank %u of job '%s' has registered no memory %u",
                               member->rank, member->job->name, handle);
         if (!list_empty(&memory->claims))
@@ -131,6 +148,7 @@ int memory_unregister(struct member *member, uint32_t handle, struct refusal *re
                         "rank %u of job '%s': memory %u holds gradients of plan %u; free the plan first",
                         member->rank, member->job->name, handle,
                         list_entry(memory->claims.next, struct memory_claim, link)->plan->ordinal);
+        holding_answer(memory->arena, request, memory_gone);
         memory_free(memory);
         return 0;
 }
@@ -200,7 +218,7 @@ static int memory_find_places(const struct member *member, const struct known *k
                 if (bucket->memory == 0)
                         continue;
                 memory = look_up(known, bucket->memory);
-                if (memory == NULL)
+                if (!memory_is_there(memory))
                         return refuse(refusal, WIRE__CODE__INVALID,
                                       "bucket %u lies in memory %u, but rank %u of job '%s' has "
                                       "registered none of that number",
@@ -210,7 +228,8 @@ static int memory_find_places(const struct member *member, const struct known *k
                                       "bucket %u: %" PRIu64 " bytes at offset %" PRIu64
                                       " do not lie in memory %u, of which %" PRIu64 " are registered",
                                       b, bucket->bytes, bucket->offset, bucket->memory, memory->bytes);
-                place[b] = (struct backend_range){ .memory = memory->arena, .offset = bucket->offset };
+                place[b] =
+                        (struct backend_range){ .memory = memory->arena->memory, .offset = bucket->offset };
                 lying[n++] =
                         (struct lying){ .memory = memory,
                                         .bucket = b,
@@ -231,12 +250,11 @@ static int memory_find_places(const struct member *member, const struct known *k
 /* For a tree of spans that do not overlap: one that overlaps another one is equal to it. */
 static int by_bytes(const void *left, const void *right) {
         const struct memory_span *a = left, *b = right;
-        const struct memfd_file *x = &a->claim->memory->file, *y = &b->claim->memory->file;
+        const struct backend_memory *memory = a->claim->memory->arena->memory;
+        int order = memory->backend->memory->compare(memory, b->claim->memory->arena->memory);
 
-        if (x->device != y->device)
-                return x->device < y->device ? -1 : 1;
-        if (x->inode != y->inode)
-                return x->inode < y->inode ? -1 : 1;
+        if (order != 0)
+                return order;
         return a->end <= b->start ? -1 : a->start >= b->end;
 }
 
@@ -344,7 +362,7 @@ static void evict(struct member *member, uint32_t code, const char *why) {
         config_of(member)->events->evict(member, &refusal);
 }
 
-void memory_punched(struct member *member) {
+void memory_withdrawn(struct member *member) {
         evict(member, WIRE__CODE__INVALID,
               "some of its shared memory was given back to the kernel (holes were punched) while gradsyncd "
               "was using it");

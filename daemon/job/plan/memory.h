@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that members bring: registered by its memfd, and used by plans in place of an arena of ours. A claim
- * says which bytes of a file a plan has; no byte of a file has two, however often the file was registered,
- * and by whom. And the watch over all memory that a member shares with us: whoever gives pages back that we
- * use is evicted.
+ * Memory that members bring: registered by its fds, and used by plans in place of an arena of ours. A claim
+ * says which bytes of it a plan has; no byte has two, however often the memory was registered, and by whom.
+ * And the watch over all memory that a member shares with us: a member that withdraws some while we use it is
+ * evicted.
  */
 #pragma once
 
@@ -13,9 +13,9 @@
 #include "backend/backend.h"
 #include "base/account.h"
 #include "base/list.h"
-#include "proto/memfd.h"
 
 struct description;
+struct holding;
 struct job;
 struct jobs;
 struct member;
@@ -25,14 +25,13 @@ struct memory {
         struct memory *next; /* of its member */
         struct member *member;
         uint32_t handle;        /* in its member; from 1 */
-        uint64_t offset, bytes; /* in its file */
-        struct memfd_file file;
-        struct backend_memory *arena;
+        uint64_t offset, bytes; /* of what the member has offered */
+        struct holding *arena;
+        uint32_t request; /* to be answered once it is there; 0: it is */
         struct list claims;
-        struct charges charges;
 };
 
-struct memory_span { /* of a file */
+struct memory_span { /* of what was offered */
         uint64_t start, end;
         const struct memory_claim *claim;
 };
@@ -49,19 +48,12 @@ struct memory_claim {              /* what one plan has of one memory */
         struct memory_span span[];
 };
 
-/* Memory for a member. QUOTA with *refusal if the machine, or the daemon's fds, have no room for it. */
-int memory_arena_new(struct job *job, struct backend *backend, uint64_t bytes, struct backend_memory **ret,
-                     struct refusal *refusal);
-/* That refusal, if this result of making shared memory means it; else the result. */
-int memory_refuse_room(const struct job *job, uint64_t bytes, int r, struct refusal *refusal);
-/* Returns NULL; NULL is fine. */
-struct backend_memory *memory_arena_free(struct backend_memory *memory);
-
-/* Takes the fd if it returns 0; else a code with *refusal, or a negative errno. */
-int memory_register(struct member *member, int fd, uint64_t offset, uint64_t bytes, uint32_t *ret_handle,
-                    struct refusal *refusal);
+/* Both are answered through events, now or later; a code with *refusal, or a negative errno. Fds that are
+ * taken over are -1. */
+int memory_register(struct member *member, uint32_t request, int *fds, unsigned n_fds, uint64_t offset,
+                    uint64_t bytes, struct refusal *refusal);
 /* STATE while a plan uses it. */
-int memory_unregister(struct member *member, uint32_t handle, struct refusal *refusal);
+int memory_unregister(struct member *member, uint32_t request, uint32_t handle, struct refusal *refusal);
 /* All of a member that is gone; its plans have no claims any more. */
 void memories_release(struct member *member);
 
@@ -75,7 +67,7 @@ int memory_claim(struct member *member, const struct plan *plan, const struct de
 void memory_unclaim(struct memory_claim *claims);
 
 /* The backend has found that the member gave pages back: it is evicted. */
-void memory_punched(struct member *member);
+void memory_withdrawn(struct member *member);
 /* Whether `bytes` bytes of an arena can be used: see check() of backend.h. If not, its member is evicted.
  */
 bool memory_intact(struct member *member, struct backend_memory *memory, uint64_t bytes);

@@ -35,18 +35,29 @@ struct plan *plan_on_track(const struct job *job, uint32_t track) {
 struct backend_range plan_range(const struct plan *plan, uint32_t local, uint32_t bucket) {
         const struct plan_part *part = &plan->part[local];
 
+        struct backend_range range = { .offset = plan->reference->bucket[bucket].offset };
+
         if (part->place != NULL)
-                return part->place[bucket];
-        return (struct backend_range){ .memory = part->arena,
-                                       .offset = plan->reference->bucket[bucket].offset };
+                range = part->place[bucket];
+        if (range.memory == NULL)
+                range.memory = part->arena->memory;
+        return range;
 }
 
-/* Parts are begun, completed and mapped in this order; they can be given up, or be as if never begun, at any
- * time. */
+/* Parts can be given up, or be as if never begun, at any time. */
 void part_set_state(struct plan_part *part, enum plan_part_state state) {
-        assert(state == PART_DROPPED || state == PART_NONE || state == part->state + 1 ||
-               (part->state == PART_DESCRIBING &&
-                state == PART_MAPPED)); /* the member has brought its memory */
+        static const unsigned before[] = {
+                [PART_NONE] = ~0u,
+                [PART_DESCRIBING] = 1u << PART_NONE,
+                [PART_ALLOCATING] = 1u << PART_DESCRIBING,
+                [PART_COMPLETE] = 1u << PART_ALLOCATING,
+                [PART_MAPPING] = 1u << PART_COMPLETE,
+                [PART_RETURNING] = 1u << PART_DESCRIBING,
+                [PART_MAPPED] = 1u << PART_MAPPING | 1u << PART_RETURNING,
+                [PART_DROPPED] = ~0u,
+        };
+
+        assert(before[state] >> part->state & 1);
         part->state = state;
 }
 
@@ -131,13 +142,12 @@ void plan_release(struct plan *plan, uint32_t local) {
         if (part->state == PART_NONE || part->state == PART_DROPPED)
                 return;
         part->description = description_free(part->description);
-        part->arena = memory_arena_free(part->arena);
-        plan_control_release(part);
         memory_unclaim(part->claims);
         part->claims = NULL;
         free(part->place);
         part->place = NULL;
-        charges_release(&part->charges);
+        part->arena = holding_free(part->arena);
+        plan_control_release(part);
         free(part->ready);
         part->ready = NULL;
         part->request = 0;
@@ -178,10 +188,9 @@ struct state_key plan_key(const struct plan *plan) {
                                    .buckets = plan->reference->n_buckets };
 }
 
-/* What is compared with was brought by those who are gone, and nobody who stays has been compared with it. */
-static void forget_reference(struct plan *plan) {
+void plan_forget_reference(struct plan *plan) {
         for (uint32_t local = 0; local < plan->job->n_local; local++)
-                if (plan->part[local].state == PART_COMPLETE || plan->part[local].state == PART_MAPPED)
+                if (plan->part[local].state > PART_DESCRIBING && plan->part[local].state < PART_DROPPED)
                         return;
         if (!plan->agreed && !plan->failed)
                 plan->reference = description_free(plan->reference);
@@ -206,7 +215,7 @@ void plan_move(struct plan *plan, uint32_t before, const int64_t *from) {
         plan->reference_local = reference >= 0 ? (uint32_t)reference : 0;
         memset(old, 0, before * sizeof(*old));
         memcpy(old, moved, n_local * sizeof(*old));
-        forget_reference(plan);
+        plan_forget_reference(plan);
 }
 
 bool plan_is_held(const struct plan *plan) {

@@ -16,31 +16,35 @@
 #include "job/plan/bucket.h"
 #include "job/plan/description.h"
 #include "job/plan/exchange.h"
+#include "job/plan/holding.h"
 #include "job/plan/tasks.h"
 
 enum plan_part_state {
         PART_NONE,       /* this member has not begun the plan */
         PART_DESCRIBING, /* chunks are coming in */
-        PART_COMPLETE,   /* compared; the arena is with the member */
-        PART_MAPPED,     /* the member has mapped and touched it */
+        PART_ALLOCATING, /* compared; the backend makes the arena */
+        PART_COMPLETE,   /* the arena is with the member */
+        PART_MAPPING,    /* the member has mapped and touched it; the backend attaches it */
+        PART_RETURNING,  /* compared, and brought with its arena, which the backend takes over */
+        PART_MAPPED,     /* the backend can use it */
         PART_DROPPED,    /* the member gave it up, or is gone */
 };
 
 struct plan_part { /* of one member of this node */
         enum plan_part_state state;
-        uint32_t request;                /* to be answered when all agree; 0: none open */
-        uint64_t deadline, timeout;      /* of the agreement; UINT64_MAX: none */
-        uint64_t mapped;                 /* clock_now() when it was */
+        uint32_t request;           /* to be answered when the backend is done, or all agree; 0: none open */
+        uint64_t deadline, timeout; /* of the agreement; UINT64_MAX: none */
+        uint64_t mapped;            /* clock_now() when it was */
         struct description *description; /* own one, while describing */
-        struct backend_memory *arena;    /* NULL: all buckets lie in registered memory */
+        struct holding *arena;           /* without memory if all buckets lie in registered memory */
         int control;                     /* the fd of the control memory */
         uint64_t control_bytes;          /* 0: there is none, see plan_control.h */
-        struct backend_range
-                *place; /* per bucket: where it is; NULL: all in the arena, as the reference has them */
+        /* per bucket: where it is, without a memory in the arena; NULL: all in the arena, as the reference
+         * has them */
+        struct backend_range *place;
         struct memory_claim *claims; /* on registered memory */
-        struct charges charges;
-        uint64_t *ready;    /* per bucket: number of the last step for which READY came */
-        uint32_t n_ready;   /* buckets of the open step */
+        uint64_t *ready;             /* per bucket: number of the last step for which READY came */
+        uint32_t n_ready;            /* buckets of the open step */
         uint64_t said_step; /* back from a former daemon: the last step that the member knows to be committed,
                              */
         uint32_t said_launched; /* and buckets of the next one whose READY it has sent */
@@ -56,7 +60,7 @@ struct plan_word {
 struct plan_memory {    /* that a member shares with the daemon for one plan */
         uint64_t bytes; /* of the arena */
         /* Of the arena, if there is one, then of the control memory, if there is one. They stay ours. */
-        int fds[FRAME_FDS_MAX];
+        int fds[MEMORY_FDS + 1];
         unsigned n_fds;
 };
 
@@ -107,23 +111,33 @@ struct plan *plan_on_track(const struct job *job, uint32_t track); /* that is ag
 /* Where that member has the bucket. */
 struct backend_range plan_range(const struct plan *plan, uint32_t local, uint32_t bucket);
 
+/* It is for the member, not for the backend, to go on with it. */
+static inline bool part_is_awaited(const struct plan_part *part) {
+        return part->state == PART_NONE || part->state == PART_DESCRIBING || part->state == PART_COMPLETE;
+}
+
 /* What a member asks for. 0, a code with *refusal, or a negative errno. */
 int plan_begin(struct member *member, const struct offer *begin, struct refusal *refusal);
 int plan_params(struct member *member, uint32_t ordinal, const struct offer_param *param, size_t n,
                 struct refusal *refusal);
 int plan_buckets(struct member *member, uint32_t ordinal, const struct offer_bucket *bucket, size_t n,
                  struct refusal *refusal);
-/* On success the memory for the member; a difference from the others fails the plan for all of them. */
-int plan_commit(struct member *member, uint32_t ordinal, struct plan_memory *ret, struct refusal *refusal);
+/* These three are answered through events, now or later. A difference from the others fails the plan for all
+ * of them. */
+int plan_commit(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal);
 int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal);
-int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal);
+int plan_drop(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal);
 
 /* For the rest of the job layer. */
 void part_set_state(struct plan_part *part, enum plan_part_state state); /* its only writer */
-/* Ends a description with the memory that the member has from a former daemon; the plan is agreed. An fd is
- * -1 once it is taken over. */
-int plan_return(struct member *member, const struct plan_word *said, int *fds, unsigned n_fds,
-                struct refusal *refusal);
+/* Ends a description with an arena that the member has from a former daemon; the plan is agreed. fds
+ * that are taken over are -1. Only a refusal is answered. */
+int plan_return(struct member *member, const struct plan_word *said, uint32_t request, int *fds,
+                unsigned n_fds, struct refusal *refusal);
+/* Whether some of its parts are on their way back. */
+bool plan_is_returning(const struct job *job, uint32_t local);
+/* That member has been told that it does not come back: no other part says so again. */
+void plan_refuse_no_more(struct member *member);
 /* On several nodes a plan has memory for what goes between them. 0, QUOTA with *refusal, or a negative
  * errno. */
 int plan_prepare_exchange(struct plan *plan, struct refusal *refusal);

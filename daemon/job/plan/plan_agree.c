@@ -184,17 +184,47 @@ static void keep_reference(struct plan *plan, uint32_t local) {
         part->description = NULL;
 }
 
-static void part_list_memory(const struct plan_part *part, struct plan_memory *ret) {
-        ret->n_fds = 0;
-        ret->bytes = part->description->arena_bytes;
-        if (part->arena != NULL)
-                ret->fds[ret->n_fds++] = part->arena->backend->memory->fd(part->arena);
-        if (part->control_bytes > 0)
-                ret->fds[ret->n_fds++] = part->control;
+static int plan_go_on(struct plan *plan, struct member *member, int r, struct refusal *refusal);
+
+/* Asks for the arena, if there is one. */
+static int plan_ask(struct plan *plan, struct member *member, struct memory_request *what, uint64_t bytes,
+                    struct refusal *refusal) {
+        what->bytes = bytes;
+        return plan_go_on(plan, member,
+                          bytes > 0 ? holding_ask(plan->part[member->local].arena, plan->job, what, refusal)
+                                    : 0,
+                          refusal);
 }
 
-int plan_commit(struct member *member, uint32_t ordinal, struct plan_memory *ret, struct refusal *refusal) {
+static void answer_arena(const struct plan *plan, struct member *member) {
+        struct plan_part *part = &plan->part[member->local];
+        const struct memory_ops *ops = part->arena->backend->memory;
+        struct plan_memory memory = { 0 };
+        uint32_t request = part->request;
+
+        part->request = 0;
+        if (part->arena->memory != NULL) {
+                ops->fds(part->arena->memory, memory.fds);
+                memory.n_fds = ops->n_fds;
+                memory.bytes = ops->bytes(part->arena->memory);
+        }
+        if (part->control_bytes > 0)
+                memory.fds[memory.n_fds++] = part->control;
+        plan->job->table->config.events->plan_arena(member, request, plan, &memory);
+}
+
+static int plan_allocated(struct plan *plan, struct member *member, int r, struct refusal *refusal) {
+        if (r != 0)
+                return r > 0 ? fail_for(plan, member, refusal) : r;
+        part_set_state(&plan->part[member->local], PART_COMPLETE);
+        answer_arena(plan, member);
+        return 0;
+}
+
+int plan_commit(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {
         struct plan *plan = describing(member, ordinal, refusal);
+        struct memory_request what = { .kind = MEMORY_SHARED };
+        uint64_t bytes;
         struct plan_part *part;
         int r;
 
@@ -206,17 +236,16 @@ int plan_commit(struct member *member, uint32_t ordinal, struct plan_memory *ret
                 return r > 0 ? lose_part(plan, member, refusal) : r;
         if (plan->failed)
                 return answer_failed(plan, member->local, refusal);
+        bytes = part->description->arena_bytes;
         r = compare(plan, member, refusal);
         if (r == 0)
-                r = plan_allocate(plan, member, refusal);
-        if (r > 0)
-                return fail_for(plan, member, refusal);
-        if (r < 0)
-                return r;
-        part_set_state(part, PART_COMPLETE);
-        part_list_memory(part, ret);
+                r = plan_provide(plan, member, refusal);
+        if (r != 0)
+                return r > 0 ? fail_for(plan, member, refusal) : r;
         keep_reference(plan, member->local);
-        return 0;
+        part_set_state(part, PART_ALLOCATING);
+        part->request = request;
+        return plan_ask(plan, member, &what, bytes, refusal);
 }
 
 static int check_said(const struct plan *plan, const struct member *member, const struct plan_word *said,
@@ -235,49 +264,79 @@ static int check_said(const struct plan *plan, const struct member *member, cons
 static int refuse_return(struct plan *plan, const struct member *member, const struct refusal *refusal) {
         plan_release(plan, member->local);
         part_set_state(&plan->part[member->local], PART_NONE);
+        plan_forget_reference(plan);
         return (int)refusal->code;
 }
 
-static int take_back(struct plan *plan, struct member *member, const struct plan_word *said, int *fds,
-                     unsigned n_fds, struct refusal *refusal) {
+static int plan_returned(struct plan *plan, struct member *member, int r, struct refusal *refusal) {
+        struct plan_part *part = &plan->part[member->local];
+
+        if (r > 0)
+                plan_refuse_memory(plan, member, refusal);
+        if (r == 0 && !plan->agreed) {
+                r = plan_prepare(plan, refusal);
+                plan->agreed = r == 0;
+        }
+        if (r != 0)
+                return r > 0 ? refuse_return(plan, member, refusal) : r;
+        part_set_state(part, PART_MAPPED);
+        part->mapped = clock_now();
+        part->deadline = UINT64_MAX;
+        return 0;
+}
+
+static int plan_take_back(struct plan *plan, struct member *member, const struct plan_word *said, int *fds,
+                          unsigned n_fds, struct refusal *refusal) {
         int r = description_complete(plan->part[member->local].description, refusal);
 
         if (r == 0)
                 r = compare(plan, member, refusal);
         if (r == 0)
                 r = check_said(plan, member, said, refusal);
-        if (r == 0)
-                r = plan_adopt(plan, member, fds, n_fds, refusal);
-        if (r != 0)
-                return r;
-        keep_reference(plan, member->local);
-        if (plan->agreed)
-                return 0;
-        r = plan_prepare(plan, refusal);
-        plan->agreed = r == 0;
-        return r;
+        return r == 0 ? plan_provide_again(plan, member, fds, n_fds, refusal) : r;
 }
 
-int plan_return(struct member *member, const struct plan_word *said, int *fds, unsigned n_fds,
-                struct refusal *refusal) {
+int plan_return(struct member *member, const struct plan_word *said, uint32_t request, int *fds,
+                unsigned n_fds, struct refusal *refusal) {
         struct plan *plan = describing(member, said->plan, refusal);
+        struct memory_request what = { .kind = MEMORY_RETURNED, .fds = fds };
         struct plan_part *part;
+        uint64_t bytes;
         int r;
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
         part = &plan->part[member->local];
-        r = take_back(plan, member, said, fds, n_fds, refusal);
-        if (r > 0)
-                return refuse_return(plan, member, refusal);
-        if (r < 0)
-                return r;
-        part_set_state(part, PART_MAPPED);
-        part->mapped = clock_now();
-        part->deadline = UINT64_MAX;
+        bytes = part->description->arena_bytes;
+        what.n_fds = n_fds - (part->description->control_bytes > 0);
+        r = plan_take_back(plan, member, said, fds, n_fds, refusal);
+        if (r != 0)
+                return r > 0 ? refuse_return(plan, member, refusal) : r;
+        keep_reference(plan, member->local);
         part->said_step = said->step;
         part->said_launched = said->launched;
-        return 0;
+        part_set_state(part, PART_RETURNING);
+        part->request = request;
+        return plan_ask(plan, member, &what, bytes, refusal);
+}
+
+bool plan_is_returning(const struct job *job, uint32_t local) {
+        const struct plan *plan;
+
+        list_for_each(plan, &job->plans, link)
+                if (plan->part[local].state == PART_RETURNING)
+                        return true;
+        return false;
+}
+
+void plan_refuse_no_more(struct member *member) {
+        struct plan *plan;
+
+        if (member->staging.returning)
+                member->staging.request = 0;
+        list_for_each(plan, &member->job->plans, link)
+                if (plan->part[member->local].state == PART_RETURNING)
+                        plan->part[member->local].request = 0;
 }
 
 static bool all_mapped(const struct plan *plan) {
@@ -313,10 +372,24 @@ static int agree(struct plan *plan, struct refusal *refusal) {
         return 0;
 }
 
+static int plan_attached(struct plan *plan, struct member *member, int r, struct refusal *refusal) {
+        struct plan_part *part = &plan->part[member->local];
+
+        if (r == 0) {
+                part_set_state(part, PART_MAPPED);
+                part->mapped = clock_now();
+        }
+        if (r == 0 && plan->agreed)
+                answer_agreed(plan, member->local); /* by the others, in a former generation */
+        else if (r == 0 && all_mapped(plan))
+                r = agree(plan, refusal);
+        return r > 0 ? fail_for(plan, member, refusal) : r;
+}
+
 int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {
         struct plan *plan = plan_find(member->job, ordinal);
         struct plan_part *part;
-        int r;
+        int r = 0;
 
         if (plan == NULL || plan->part[member->local].state != PART_COMPLETE)
                 return refuse(refusal, WIRE__CODE__STATE,
@@ -325,22 +398,61 @@ int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struc
         part = &plan->part[member->local];
         if (plan->failed)
                 return answer_failed(plan, member->local, refusal);
-        r = part->arena != NULL ? part->arena->backend->memory->attach(part->arena, refusal) : 0;
-        if (r != 0)
-                return r > 0 ? fail_for(plan, member, refusal) : r;
-        part_set_state(part, PART_MAPPED);
-        part->mapped = clock_now();
+        part_set_state(part, PART_MAPPING);
         part->request = request;
-        if (plan->agreed)
-                answer_agreed(plan, member->local); /* by the others, in a former generation */
-        else if (all_mapped(plan))
-                r = agree(plan, refusal);
-        return r > 0 ? fail_for(plan, member, refusal) : r;
+        if (part->arena->memory != NULL)
+                r = holding_ask(part->arena, plan->job, &(struct memory_request){ .kind = MEMORY_ATTACH },
+                                refusal);
+        return plan_go_on(plan, member, r, refusal);
 }
 
-int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal) {
+/* What follows a request to the backend, at once or later. */
+static int plan_go_on(struct plan *plan, struct member *member, int r, struct refusal *refusal) {
+        const struct plan_part *part = &plan->part[member->local];
+
+        if (r == 0 && holding_is_busy(part->arena))
+                return 0;
+        switch (part->state) {
+        case PART_ALLOCATING: return plan_allocated(plan, member, r, refusal);
+        case PART_MAPPING: return plan_attached(plan, member, r, refusal);
+        default: return plan_returned(plan, member, r, refusal);
+        }
+}
+
+void plan_late(struct job *job, const struct holder *holder, const struct refusal *refusal) {
+        struct plan *plan = plan_find(job, holder->number);
+        struct member *member = holder_find(job, holder);
+        struct plan_part *part = &plan->part[member->local];
+        bool returning = part->state == PART_RETURNING;
+        uint32_t request = part->request;
+        struct refusal why = { 0 };
+        int r;
+
+        if (member->owner == NULL)
+                return; /* its part goes with it */
+        if (refusal != NULL)
+                why = *refusal;
+        r = plan_go_on(plan, member, refusal != NULL ? (int)why.code : 0, &why);
+        if (r < 0) {
+                refuse(&why, WIRE__CODE__NO_MEMORY, "job '%s': gradsyncd has no memory for plan %u: %s",
+                       job->name, plan->ordinal, strerror(-r));
+                refuse_return(plan, member, &why);
+        }
+        if (r == 0 || request == 0)
+                return;
+        if (returning)
+                plan_refuse_no_more(member);
+        job->table->config.events->refused(member, request, &why);
+}
+
+static void plan_gone(struct member *member, uint32_t request, uint32_t ordinal) {
+        member->job->table->config.events->plan_dropped(member, request, ordinal);
+}
+
+int plan_drop(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {
         struct plan *plan = plan_find(member->job, ordinal);
         struct plan_part *part = plan != NULL ? &plan->part[member->local] : NULL;
+        bool held;
 
         if (part == NULL || part->state == PART_NONE || part->state == PART_DROPPED)
                 return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no plan %u", member->rank,
@@ -349,28 +461,48 @@ int plan_drop(struct member *member, uint32_t ordinal, struct refusal *refusal) 
                 return refuse(refusal, WIRE__CODE__STATE,
                               "plan %u of job '%s' has an open step; finish it before the plan is freed",
                               ordinal, member->job->name);
+        held = part->arena != NULL;
+        if (held)
+                holding_answer(part->arena, request, plan_gone);
         lose_part(plan, member, &(struct refusal){ .text = "it gave the plan up" });
+        if (!held)
+                plan_gone(member, request, ordinal);
         return 0;
+}
+
+/* Those who have not brought it; or, if all have, those whose memory the backend still works at. */
+static void plan_list_missing(const struct plan *plan, bool awaited, char *text, size_t size) {
+        size_t used = 0;
+
+        text[0] = '\0';
+        for (uint32_t local = 0; local < plan->job->n_local && used + 40 < size; local++) {
+                const struct plan_part *part = &plan->part[local];
+
+                if (part->state == PART_MAPPED || part_is_awaited(part) != awaited)
+                        continue;
+                used += (size_t)snprintf(text + used, size - used, "%srank %u (pid %d)", used > 0 ? ", " : "",
+                                         plan_member(plan, local)->rank, (int)plan_member(plan, local)->pid);
+        }
 }
 
 void plan_expire(struct plan *plan, uint64_t now) {
         for (uint32_t local = 0; local < plan->job->n_local; local++) {
                 struct plan_part *part = &plan->part[local];
                 struct refusal refusal;
-                char missing[200] = "";
-                size_t used = 0;
+                char missing[200];
+                bool awaited;
 
                 if (part->request == 0 || now < part->deadline)
                         continue;
-                for (uint32_t other = 0; other < plan->job->n_local && used + 40 < sizeof(missing); other++)
-                        if (plan->part[other].state != PART_MAPPED)
-                                used += (size_t)snprintf(missing + used, sizeof(missing) - used,
-                                                         "%srank %u (pid %d)", used > 0 ? ", " : "",
-                                                         plan_member(plan, other)->rank,
-                                                         (int)plan_member(plan, other)->pid);
+                plan_list_missing(plan, true, missing, sizeof(missing));
+                awaited = missing[0] != '\0';
+                if (!awaited)
+                        plan_list_missing(plan, false, missing, sizeof(missing));
                 refuse(&refusal, WIRE__CODE__TIMEOUT,
-                       "plan %u of job '%s' was not agreed within %.1f s: %s did not bring it", plan->ordinal,
-                       plan->job->name, (double)part->timeout / 1e6, missing);
+                       "plan %u of job '%s' was not agreed within %.1f s: %s%s%s", plan->ordinal,
+                       plan->job->name, (double)part->timeout / 1e6,
+                       awaited ? "" : "gradsyncd has not got ready the memory of ", missing,
+                       awaited ? " did not bring it" : "");
                 plan_fail(plan, &refusal);
                 return;
         }

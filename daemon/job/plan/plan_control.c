@@ -47,7 +47,9 @@ void plan_control_release(struct plan_part *part) {
 
 bool plan_control_read(const struct plan *plan, uint32_t local, struct diagnosis *ret, size_t size) {
         const struct plan_part *part = &plan->part[local];
-        int fd = part->control_bytes > 0 ? part->control : part->arena->backend->memory->fd(part->arena);
+        int fds[MEMORY_FDS] = { part->control };
 
-        return pread(fd, ret, size, 0) == (ssize_t)size && ret->version <= DIAGNOSIS_VERSION;
+        if (part->control_bytes == 0)
+                part->arena->backend->memory->fds(part->arena->memory, fds);
+        return pread(fds[0], ret, size, 0) == (ssize_t)size && ret->version <= DIAGNOSIS_VERSION;
 }

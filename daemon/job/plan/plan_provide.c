@@ -19,8 +19,9 @@ static bool has_places(const struct plan *plan, const struct description *d) {
                (reference != NULL && (reference->placed || reference->diagnosis_bytes != d->diagnosis_bytes));
 }
 
-static unsigned memories_of(const struct description *d) {
-        return (d->arena_bytes > 0) + (d->control_bytes > 0);
+/* How many fds the member gets, or brings back: the arena's, then the control memory's. */
+static unsigned memories_of(const struct backend *backend, const struct description *d) {
+        return (d->arena_bytes > 0 ? backend->memory->n_fds : 0) + (d->control_bytes > 0);
 }
 
 static int plan_find_places(struct plan *plan, struct member *member, struct refusal *refusal) {
@@ -31,8 +32,7 @@ static int plan_find_places(struct plan *plan, struct member *member, struct ref
         if (part->place == NULL)
                 return -ENOMEM;
         for (uint32_t b = 0; b < d->n_buckets; b++)
-                part->place[b] =
-                        (struct backend_range){ .memory = part->arena, .offset = d->bucket[b].offset };
+                part->place[b].offset = d->bucket[b].offset;
         return d->placed ? memory_claim(member, plan, d, part->place, &part->claims, refusal) : 0;
 }
 
@@ -45,29 +45,33 @@ static uint64_t cost_of(const struct plan *plan, const struct description *d) {
         return d->arena_bytes + d->control_bytes + d->n_buckets * each;
 }
 
-static int charge_part(struct plan *plan, struct plan_part *part, struct refusal *refusal) {
+/* All that the part needs besides its memory, and the charges. */
+static int provide_part(struct plan *plan, struct member *member, struct refusal *refusal) {
+        struct backend *backend = plan->job->table->config.backend;
+        struct plan_part *part = &plan->part[member->local];
         const struct description *d = part->description;
-        int r = charges_take(&part->charges, plan->job->table->config.accounts, plan->job->uid,
-                             d->arena_bytes > 0, cost_of(plan, d), memories_of(d), refusal);
+        struct holding_cost cost = { .bytes = cost_of(plan, d),
+                                     .arenas = d->arena_bytes > 0,
+                                     .fds = memories_of(backend, d) };
+        int r = holding_new(plan->job, member, plan->ordinal, backend, &cost, plan_late, &part->arena,
+                            refusal);
 
         if (r != 0)
                 return r;
         part->ready = calloc(d->n_buckets, sizeof(uint64_t));
-        return part->ready == NULL ? -ENOMEM : 0;
+        if (part->ready == NULL)
+                return -ENOMEM;
+        return has_places(plan, d) ? plan_find_places(plan, member, refusal) : 0;
 }
 
-int plan_allocate(struct plan *plan, struct member *member, struct refusal *refusal) {
+int plan_provide(struct plan *plan, struct member *member, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->local];
-        const struct description *d = part->description;
-        int r = charge_part(plan, part, refusal);
+        uint64_t control = part->description->control_bytes;
+        int r = provide_part(plan, member, refusal);
 
-        if (r == 0 && d->control_bytes > 0)
-                r = memory_refuse_room(plan->job, d->control_bytes, plan_control_new(part, d->control_bytes),
-                                       refusal);
-        if (r == 0 && d->arena_bytes > 0)
-                r = memory_arena_new(plan->job, plan->job->table->config.backend, d->arena_bytes,
-                                     &part->arena, refusal);
-        return r == 0 && has_places(plan, d) ? plan_find_places(plan, member, refusal) : r;
+        if (r == 0 && control > 0)
+                r = holding_refuse_room(plan->job, control, plan_control_new(part, control), refusal);
+        return r;
 }
 
 void plan_record_members(struct job *job) {
@@ -145,41 +149,28 @@ int plan_prepare(struct plan *plan, struct refusal *refusal) {
         return 0;
 }
 
-static int adopt_arena(struct plan *plan, struct plan_part *part, int *fd, struct refusal *why) {
-        struct backend *backend = plan->job->table->config.backend;
-        uint64_t bytes = part->description->arena_bytes;
-        struct memfd_file file;
-        int r = backend->memory->adopt(backend, *fd, 0, bytes, &file, &part->arena, why);
-
-        if (r != 0)
-                return r;
-        *fd = -1;
-        if (file.size != bytes)
-                return refuse(why, WIRE__CODE__INVALID,
-                              "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, bytes);
-        return 0;
-}
-
-/* The memories are there already, with the member's data: they are charged like new ones. */
-int plan_adopt(struct plan *plan, struct member *member, int *fds, unsigned n_fds, struct refusal *refusal) {
+int plan_provide_again(struct plan *plan, struct member *member, int *fds, unsigned n_fds,
+                       struct refusal *refusal) {
+        unsigned needed =
+                memories_of(plan->job->table->config.backend, plan->part[member->local].description);
         struct plan_part *part = &plan->part[member->local];
-        const struct description *d = part->description;
-        struct refusal why;
+        uint64_t control = part->description->control_bytes;
         int r;
 
-        if (n_fds != memories_of(d))
+        if (n_fds != needed)
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "plan %u of job '%s', rank %u: %u file descriptors came for %u memories",
-                              plan->ordinal, plan->job->name, member->rank, n_fds, memories_of(d));
-        r = charge_part(plan, part, refusal);
-        if (r != 0)
+                              plan->ordinal, plan->job->name, member->rank, n_fds, needed);
+        r = provide_part(plan, member, refusal);
+        if (r != 0 || control == 0)
                 return r;
-        if (d->control_bytes > 0)
-                r = plan_control_adopt(part, &fds[n_fds - 1], d->control_bytes, &why);
-        if (r == 0 && d->arena_bytes > 0)
-                r = adopt_arena(plan, part, &fds[0], &why);
-        if (r > 0)
-                return refuse(refusal, why.code, "plan %u of job '%s', rank %u: %s", plan->ordinal,
-                              plan->job->name, member->rank, why.text);
-        return r == 0 && has_places(plan, d) ? plan_find_places(plan, member, refusal) : r;
+        r = plan_control_adopt(part, &fds[n_fds - 1], control, refusal);
+        return r > 0 ? plan_refuse_memory(plan, member, refusal) : r;
+}
+
+int plan_refuse_memory(const struct plan *plan, const struct member *member, struct refusal *refusal) {
+        struct refusal why = *refusal;
+
+        return refuse(refusal, why.code, "plan %u of job '%s', rank %u: %s", plan->ordinal, plan->job->name,
+                      member->rank, why.text);
 }

@@ -19,26 +19,55 @@ static const uint64_t neutral_bits[DTYPES][3] = {
         [WIRE__DTYPE__U8] = { 0xff, 0, 1 },
 };
 
+static int shared_allocate(struct shared *shared) {
+        struct backend *backend = shared->config.backend;
+        struct memory_request request = { .id = shared->config.id,
+                                          .kind = MEMORY_OWN,
+                                          .bytes = shared->bytes };
+        struct memory_result result;
+
+        backend->memory->request(backend, &request, &result);
+        shared->memory = result.memory;
+        return result.error;
+}
+
+static int shared_tell(const struct shared *shared) {
+        const struct memory_ops *ops = shared->config.backend->memory;
+        struct engine *engine = shared->config.engine;
+        int fds[MEMORY_FDS];
+
+        ops->fds(shared->memory, fds);
+        return engine->ops->share(engine, shared->config.id,
+                                  &(struct engine_memory){ .address = ops->address(shared->memory),
+                                                           .fd = fds[0],
+                                                           .bytes = shared->bytes });
+}
+
 int shared_init(struct shared *shared, const struct shared_config *config, uint64_t bytes,
                 struct refusal *refusal) {
-        const struct memory_ops *ops = config->backend->memory;
-        struct engine *engine = config->engine;
         int r;
 
         *shared = (struct shared){ .config = *config };
         shared->bytes = (bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE;
         r = charges_take(&shared->charges, config->accounts, config->uid, 1, shared->bytes, 1, refusal);
         if (r == 0)
-                r = ops->own(config->backend, shared->bytes, &shared->memory);
+                r = shared_allocate(shared);
         if (r == 0)
-                r = engine->ops->share(engine, config->id,
-                                       &(struct engine_memory){ .address = ops->address(shared->memory),
-                                                                .fd = ops->fd(shared->memory),
-                                                                .bytes = shared->bytes });
+                r = shared_tell(shared);
         shared->known = r == 0;
         if (r != 0)
                 shared_deinit(shared);
         return r;
+}
+
+static void shared_let_go(const struct shared *shared) {
+        struct backend *backend = shared->config.backend;
+        struct memory_request request = { .id = shared->config.id,
+                                          .kind = MEMORY_FREE,
+                                          .memory = shared->memory };
+        struct memory_result result;
+
+        backend->memory->request(backend, &request, &result);
 }
 
 void shared_deinit(struct shared *shared) {
@@ -47,7 +76,7 @@ void shared_deinit(struct shared *shared) {
         if (shared->known)
                 config->engine->ops->unshare(config->engine, config->id);
         if (shared->memory != NULL)
-                config->backend->memory->free(shared->memory);
+                shared_let_go(shared);
         charges_release(&shared->charges);
         *shared = (struct shared){ 0 };
 }

@@ -150,7 +150,7 @@ static void look_again(struct plan *plan, uint32_t index) {
  * already. */
 static void break_for(struct plan *plan, uint32_t local) {
         plan->n_full--;
-        memory_punched(plan->job->local[local]);
+        memory_withdrawn(plan->job->local[local]);
         machine_spoil(plan->job, plan->track);
 }
 
@@ -196,8 +196,8 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
                         machine_quiet(plan->job, plan->track);
                 return;
         }
-        if (result->punched > 0) {
-                break_for(plan, result->punched - 1);
+        if (result->withdrawn > 0) {
+                break_for(plan, result->withdrawn - 1);
                 return;
         }
         look_again(plan, bucket);

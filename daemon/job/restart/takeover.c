@@ -68,17 +68,18 @@ static int check_telling(const struct member *member, struct refusal *refusal) {
                       member->rank, job->name);
 }
 
-int takeover_plan(struct member *member, const struct plan_word *plan, int *fds, unsigned n_fds,
-                  struct refusal *refusal) {
+int takeover_plan(struct member *member, const struct plan_word *plan, uint32_t request, int *fds,
+                  unsigned n_fds, struct refusal *refusal) {
         int r = check_telling(member, refusal);
 
-        return r != 0 ? r : plan_return(member, plan, fds, n_fds, refusal);
+        return r != 0 ? r : plan_return(member, plan, request, fds, n_fds, refusal);
 }
 
-int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal) {
+int takeover_staging(struct member *member, uint64_t bytes, uint32_t request, int *fds, unsigned n_fds,
+                     struct refusal *refusal) {
         int r = check_telling(member, refusal);
 
-        return r != 0 ? r : staging_return(member, bytes, fd, refusal);
+        return r != 0 ? r : staging_return(member, bytes, request, fds, n_fds, refusal);
 }
 
 /* A part that a member has dropped before it came. */
@@ -95,7 +96,8 @@ static int return_late(struct member *member, struct refusal *refusal) {
         struct plan *plan;
 
         list_for_each(plan, &job->plans, link)
-                if (plan->part[member->local].state == PART_MAPPED &&
+                if (plan->part[member->local].state >= PART_RETURNING &&
+                    plan->part[member->local].state <= PART_MAPPED &&
                     plan->part[member->local].said_step != plan->step)
                         return refuse(refusal, WIRE__CODE__STALE,
                                       "job '%s' goes on after step %" PRIu64
@@ -135,9 +137,13 @@ bool takeover_is_vacant(const struct job *job, uint32_t rank) {
                                          : places_has(machine_places(&job->machine), rank);
 }
 
-/* Members that are here and have not told all; those who are gone again are nobody's concern. */
+/* Members that are here and have not told all, or whose memory is not back yet; those that are gone again are
+ * nobody's concern. */
 bool takeover_is_telling(const struct job *job, uint32_t rank) {
-        return takeover_is_back(job, rank) && !job->takeover->part[rank].word.told;
+        if (!takeover_is_back(job, rank))
+                return false;
+        return !job->takeover->part[rank].word.told || job->local[rank]->staging.returning ||
+               plan_is_returning(job, rank);
 }
 
 static bool is_empty(const struct job *job) {

@@ -47,11 +47,12 @@ struct takeover {
         struct returned part[]; /* one for each place */
 };
 
-/* What a member tells once it is back: each plan after its description, the staging memory, the end. An fd is
- * -1 once it is taken over. STATE if the member is not on its way back. */
-int takeover_plan(struct member *member, const struct plan_word *plan, int *fds, unsigned n_fds,
-                  struct refusal *refusal);
-int takeover_staging(struct member *member, uint64_t bytes, int *fd, struct refusal *refusal);
+/* What a member tells once it is back: each plan after its description, the staging memory, the end. Fds that
+ * are taken over are -1. STATE if the member is not on its way back. */
+int takeover_plan(struct member *member, const struct plan_word *plan, uint32_t request, int *fds,
+                  unsigned n_fds, struct refusal *refusal);
+int takeover_staging(struct member *member, uint64_t bytes, uint32_t request, int *fds, unsigned n_fds,
+                     struct refusal *refusal);
 int takeover_told(struct member *member, struct refusal *refusal);
 
 /* Nobody waits any longer for the holder of this place, if anybody does: false otherwise. */
@@ -68,7 +69,8 @@ int takeover_check_join(const struct job *job, const struct membership_request *
 /* Nobody has this rank, though the job has formed. */
 bool takeover_is_vacant(const struct job *job, uint32_t rank);
 bool takeover_is_back(const struct job *job, uint32_t rank);
-/* Somebody still has to come, and may; somebody is here and has not told all. */
+/* Somebody still has to come, and may; somebody is here and has not told all, or the backend is still taking
+ * over what it has brought. */
 bool takeover_any_expected(const struct job *job);
 bool takeover_any_telling(const struct job *job);
 bool takeover_is_telling(const struct job *job, uint32_t rank);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory that a job has of a backend: a member's arena, staging or registered memory, or the daemon's own,
+ * with what its user is charged for it and the one request that may be under way. A late answer finds whom it
+ * concerns by numbers: what has gone meanwhile is not found. A holding outlives its owner until the backend
+ * has let go of the memory; only then the charges are given back.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "base/account.h"
+#include "base/list.h"
+
+struct job;
+struct jobs;
+struct member;
+
+enum holding_state {
+        HOLDING_NONE,     /* no memory: nothing was asked for, or in vain */
+        HOLDING_ASKED,    /* the backend makes it, or takes it over */
+        HOLDING_THERE,    /* not for tasks yet */
+        HOLDING_MAPPING,  /* asked to attach it */
+        HOLDING_ATTACHED, /* for tasks */
+        HOLDING_FREEING,  /* asked to let it go */
+};
+
+struct holder {
+        uint32_t job;
+        uint64_t member;  /* 0: the job itself */
+        uint32_t number;  /* the member's own: a plan's ordinal, a memory's handle */
+        uint32_t request; /* to be answered once it is gone; 0: none */
+};
+
+/* Of a late answer: `refusal` is NULL if what was asked for is there. */
+typedef void (*holding_done_fn)(struct job *job, const struct holder *holder, const struct refusal *refusal);
+/* The memory is gone: the answer to a member's request. */
+typedef void (*holding_gone_fn)(struct member *member, uint32_t request, uint32_t number);
+
+struct holding {
+        struct list link; /* jobs->holdings */
+        struct jobs *jobs;
+        uint64_t id; /* of its requests, too */
+        enum holding_state state;
+        bool unwanted;   /* its owner has gone, or has given it up */
+        bool attached;   /* what is asked for is for tasks at once */
+        uint64_t wanted; /* bytes of it */
+        struct holder holder;
+        holding_done_fn done;
+        holding_gone_fn gone;
+        struct backend *backend;
+        struct backend_memory *memory; /* NULL until it is there */
+        struct charges charges;
+};
+
+struct holdings { /* embedded */
+        struct list list;
+        uint64_t last;
+};
+
+struct holding_cost {
+        uint64_t bytes;
+        unsigned arenas, fds;
+};
+
+/* Charges the job's user. 0; QUOTA with *refusal; -ENOMEM. `member` may be NULL. */
+int holding_new(struct job *job, const struct member *member, uint32_t number, struct backend *backend,
+                const struct holding_cost *cost, holding_done_fn done, struct holding **ret,
+                struct refusal *refusal);
+/* One memory of so many bytes, with what belongs to it. */
+static inline struct holding_cost holding_cost(const struct backend *backend, uint64_t bytes) {
+        return (struct holding_cost){ .bytes = bytes, .arenas = 1, .fds = backend->memory->n_fds };
+}
+/* A request about it, without an id: anything but MEMORY_FREE. 0: it is done, or, if it is busy then, done()
+ * will be called. A code with *refusal, or a negative errno: it came to nothing. */
+int holding_ask(struct holding *holding, const struct job *job, const struct memory_request *what,
+                struct refusal *refusal);
+static inline bool holding_is_busy(const struct holding *holding) {
+        return holding->state == HOLDING_ASKED || holding->state == HOLDING_MAPPING;
+}
+/* Its owner needs it no more, and no task uses it. What is under way is called off. NULL is fine; returns
+ * NULL. */
+struct holding *holding_free(struct holding *holding);
+/* Before that: gone() is to be called once the memory is gone, unless its member goes first. */
+void holding_answer(struct holding *holding, uint32_t request, holding_gone_fn gone);
+
+/* QUOTA with *refusal, if this result of making shared memory means that there is no room; else the result.
+ */
+int holding_refuse_room(const struct job *job, uint64_t bytes, int r, struct refusal *refusal);
+
+/* The backend's answers come in here. */
+void holdings_made(struct jobs *jobs, const struct memory_result *result);
+/* Of jobs that are all gone. What the backend still works at is ended with it. */
+void holdings_deinit(struct holdings *holdings);
+
+/* The member whose holding it is; NULL if it has gone. */
+struct member *holder_find(const struct job *job, const struct holder *holder);
