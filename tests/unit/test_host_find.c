@@ -119,14 +119,13 @@ static void test_the_first_of_many(void **state) {
 
 static uint64_t present(const struct member *member) {
         struct stat info;
-        assert_int_equal(fstat(member->arena->fd_of(member->arena), &info), 0);
+        assert_int_equal(fstat(fd_of(member->arena), &info), 0);
         return (uint64_t)info.st_blocks * 512;
 }
 
 static void punch(const struct member *member, uint64_t from) {
-        assert_int_equal(fallocate(member->arena->fd_of(member->arena),
-                                   FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
-                                   (off_t)(member->bytes - from)),
+        assert_int_equal(fallocate(fd_of(member->arena), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                   (off_t)from, (off_t)(member->bytes - from)),
                          0);
 }
 
