@@ -1,216 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls into the coordinator, the orders that it says again and again, and the change from one order to the
- * next. */
+/* Calls into the coordinator: what nodes report, who is judged, and what is to be done next. */
 #include "rendezvous/coordinator.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "rendezvous/coordinator_private.h"
-
-size_t coordinator_bytes(const struct coordinator_config *config) {
-        const struct room *room = &config->room;
-
-        return (room->members + 1) * sizeof(struct seat) +
-               config->n_texts * sizeof(struct coordinator_refusal) + room->nodes * sizeof(struct reporter) +
-               room->tracks * (room->nodes * sizeof(struct track_report) + 3 * sizeof(uint64_t)) +
-               nodeset_words(room->nodes) * (3 + TENURE_SETS + 2 * (size_t)room->nodes) * sizeof(uint64_t);
-}
-
-static void coordinator_lay_out(struct coordinator *c, const struct room *room) {
-        uint32_t n_places = room->members < LIMIT_LOCAL ? room->members : LIMIT_LOCAL;
-        struct seat *seat = room->memory;
-
-        c->config.room = *room;
-        c->refused = (void *)(seat + room->members + 1);
-        c->node = (void *)(c->refused + c->config.n_texts);
-        c->track = (void *)(c->node + room->nodes);
-        c->stop = (void *)(c->track + room->nodes * room->tracks);
-        c->verdict = c->stop + room->tracks;
-        c->highest = c->verdict + room->tracks;
-        c->set = (struct nodeset){ c->highest + room->tracks, nodeset_words(room->nodes) };
-        c->lost = (struct nodeset){ c->set.word + c->set.words, c->set.words };
-        c->links = (struct nodeset){ c->lost.word + c->set.words, c->set.words };
-        c->nodes = c->links.word + c->set.words;
-        tenure_move(&c->tenure, c->nodes + 2 * (size_t)room->nodes * c->set.words, room->nodes);
-        membership_move(&c->membership, seat, n_places);
-}
-
-void coordinator_hear_anew(struct coordinator *c) {
-        const struct room *room = &c->config.room;
-
-        memset(c->node, 0, room->nodes * sizeof(*c->node));
-        memset(c->track, 0, (size_t)room->nodes * room->tracks * sizeof(*c->track));
-        memset(c->nodes, 0, 2 * (size_t)room->nodes * c->set.words * sizeof(*c->nodes));
-}
-
-void coordinator_move(struct coordinator *c, const struct room *room) {
-        const struct coordinator before = *c;
-
-        assert(before.n_tracks <= room->tracks && before.config.room.nodes <= room->nodes);
-        coordinator_lay_out(c, room);
-        coordinator_hear_anew(c);
-        memcpy(c->refused, before.refused, c->config.n_texts * sizeof(*c->refused));
-        memcpy(c->node, before.node, before.config.room.nodes * sizeof(*c->node));
-        for (uint32_t node = 0; node < before.config.room.nodes; node++) {
-                memcpy(coordinator_track(c, node, 0), coordinator_track(&before, node, 0),
-                       before.n_tracks * sizeof(*c->track));
-                nodeset_copy(coordinator_set_of(c, node), coordinator_set_of(&before, node));
-                nodeset_copy(coordinator_links_of(c, node), coordinator_links_of(&before, node));
-        }
-        nodeset_copy(c->set, before.set);
-        nodeset_copy(c->lost, before.lost);
-        nodeset_copy(c->links, before.links);
-        memcpy(c->stop, before.stop, before.n_tracks * sizeof(*c->stop));
-        memcpy(c->verdict, before.verdict, before.n_tracks * sizeof(*c->verdict));
-        memcpy(c->highest, before.highest, before.n_tracks * sizeof(*c->highest));
-}
-
-uint32_t coordinator_members(const struct coordinator *c, uint32_t node, uint32_t members) {
-        uint32_t all = membership_all(&c->membership), reported = 0;
-
-        for (uint32_t i = 0; i < all; i++)
-                reported +=
-                        c->membership.seat[i].state < SEAT_LOST && c->membership.seat[i].request.node == node;
-        return all + members - (reported < members ? reported : members);
-}
-
-void coordinator_init(struct coordinator *c, const struct coordinator_config *config, uint64_t now,
-                      const struct outlet *out) {
-        memset(c, 0, sizeof(*c));
-        c->config = *config;
-        coordinator_lay_out(c, &config->room);
-        coordinator_hear_anew(c);
-        memset(c->refused, 0, config->n_texts * sizeof(*c->refused));
-        memset(c->stop, 0,
-               3 * config->room.tracks * sizeof(*c->stop)); /* and the verdicts, and the highest */
-        nodeset_clear(c->set);
-        nodeset_clear(c->lost);
-        nodeset_clear(c->links);
-        c->out = *out;
-        c->n_tracks = TRACK_STEP + 1;
-        own_time_begin(&c->time, now);
-        tenure_init(&c->tenure, config->address, config->candidates, &config->times, config->floor, now, out);
-        membership_init(&c->membership, config->name, config->incarnation);
-}
-
-/* What one node is told now. Who is outside is heard; who wrongly takes himself for inside is fenced. */
-static enum message_kind order_for(const struct coordinator *c, uint32_t node) {
-        if (c->order == ORDER_END)
-                return ORDER_END;
-        if (coordinator_survives(c, node))
-                return c->order;
-        return c->node[node].world > 0 && !c->collecting ? ORDER_FENCE : ORDER_COLLECT;
-}
-
-/* From the loss on, and no longer than until all have entered the next generation. */
-static bool tells_loss(enum message_kind order) {
-        return (order >= ORDER_FREEZE && order <= ORDER_NEWGEN) || order == ORDER_END;
-}
-
-static enum job_end end_of(const struct coordinator *c, enum message_kind order) {
-        if (order == ORDER_END)
-                return c->end;
-        if (order == ORDER_FREEZE && c->membership.state == MEMBERSHIP_BROKEN)
-                return c->ending != JOB_END_NONE ? c->ending : JOB_END_TOO_FEW;
-        return JOB_END_NONE;
-}
-
-static void say_to(struct coordinator *c, uint32_t node) {
-        struct message order;
-
-        message_clear(&order);
-        order.kind = order_for(c, node);
-        order.from = c->config.address;
-        order.to = node;
-        order.instance = c->node[node].instance;
-        order.term = c->term;
-        order.round = c->round;
-        order.stamp = c->node[node].stamp;
-        order.generation = c->current;
-        order.comm = c->comm;
-        order.history = c->history;
-        order.end = end_of(c, order.kind);
-        if (tells_loss(order.kind))
-                order.loss = c->loss;
-        message_name_nodes(&order, c->set, order.kind == ORDER_END ? c->links : (struct nodeset){ 0 });
-        memcpy(order.seq, c->cut, sizeof(order.seq));
-        order.n_tracks = c->n_tracks;
-        memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict,
-               c->n_tracks * sizeof(order.mark[0]));
-        if (order.kind == ORDER_NEWGEN)
-                form_fill_order(c, &order);
-        effects_send(&c->out, &order);
-}
-
-/* Whom the generation has lost first. Without a member it is a daemon or a link, or the one that coordinated
- * before. */
-static void coordinator_note_loss(struct coordinator *c) {
-        bool lost = c->membership.state == MEMBERSHIP_REPLACING || c->membership.state == MEMBERSHIP_BROKEN;
-
-        if (lost && c->membership.loss.cause != 0 && c->loss.member == 0)
-                c->loss = c->membership.loss;
-        if (planted(PLANTED_BLAMES_ANYBODY) && c->loss.member != 0 && c->membership.n > 0)
-                c->loss.member = c->membership.seat[c->membership.n - 1].request.member;
-}
-
-static void say(struct coordinator *c, uint64_t now) {
-        c->said = now;
-        for (uint32_t node = 0; node < c->top; node++)
-                if (c->node[node].known)
-                        say_to(c, node);
-}
-
-/* A survivor's part in the tally: 1 to put it in, -1 to take it out before it changes. */
-static void tally_count(struct coordinator *c, uint32_t node, uint32_t sign) {
-        const struct reporter *reporter = &c->node[node];
-        bool failing = !nodeset_empty(coordinator_links_of(c, node));
-
-        c->tally.survivors += sign;
-        c->tally.failing += failing * sign;
-        c->tally.astray += !generation_equal(reporter->comm, c->comm) * sign;
-        if (reporter->term != c->term || reporter->round != c->round || reporter->answer < ANSWER_REPORT)
-                return;
-        c->tally.answered[reporter->answer - ANSWER_REPORT] += sign;
-        c->tally.tried += (reporter->answer == ANSWER_ACK || failing) * sign;
-}
-
-static void tally_anew(struct coordinator *c) {
-        c->tally = (struct coordinator_tally){ .lost = c->tally.lost };
-        for (uint32_t node = 0; node < c->config.room.nodes; node++)
-                if (coordinator_survives(c, node))
-                        tally_count(c, node, 1);
-}
-
-void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order) {
-        c->order = order;
-        if (order == ORDER_RUN || order == ORDER_COLLECT)
-                c->loss = (struct membership_loss){ 0 };
-        coordinator_note_loss(c);
-        c->since = now;
-        c->round++;
-        tally_anew(c);
-        say(c, now);
-}
-
-bool coordinator_all(const struct coordinator *c, enum message_kind answer) {
-        return c->tally.answered[answer - ANSWER_REPORT] == c->tally.survivors;
-}
-
-void coordinator_set_nodes(struct coordinator *c, struct nodeset nodes) {
-        nodeset_copy(c->set, nodes);
-        nodeset_clear(c->lost);
-        c->tally.lost = 0;
-        tally_anew(c);
-}
-
-void coordinator_lose_node(struct coordinator *c, uint32_t node) {
-        if (!coordinator_survives(c, node))
-                return;
-        tally_count(c, node, -1u);
-        nodeset_add(c->lost, node);
-        c->tally.lost++;
-}
 
 /* A node without a member has been carried along for longer than a place is kept. */
 static bool empty_for_long(struct coordinator *c, uint64_t now) {
@@ -377,7 +171,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         bool survives = coordinator_survives(c, report->from);
 
         if (survives)
-                tally_count(c, report->from, -1u);
+                coordinator_count(c, report->from, -1u);
         reporter->known = true;
         reporter->instance = report->instance;
         reporter->heard = now;
@@ -396,7 +190,7 @@ static void note_report(struct coordinator *c, uint64_t now, const struct messag
         note_wait(c, report->from, report->wait);
         memcpy(reporter->seq, report->seq, sizeof(reporter->seq));
         if (survives)
-                tally_count(c, report->from, 1);
+                coordinator_count(c, report->from, 1);
         note_tracks(c, report);
         coordinator_note_opened(c, report->from);
         if (report->from >= c->top)
@@ -453,7 +247,7 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
                 c->cause = report->cause;
         }
         if (first) {
-                say_to(c, report->from);
+                coordinator_say_to(c, report->from);
                 places_say_to(c, report->from);
         }
 }
@@ -516,6 +310,6 @@ void coordinator_tick(struct coordinator *c, uint64_t now) {
         if (!c->serving)
                 return;
         if (now >= c->said + c->config.times.heartbeat)
-                say(c, now);
+                coordinator_say(c, now);
         places_tell(c, c->said == now);
 }

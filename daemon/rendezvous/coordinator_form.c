@@ -7,63 +7,6 @@
 
 #include "rendezvous/coordinator_private.h"
 
-/* NULL: it is vacant. */
-static const struct seat *seat_of(const struct coordinator *c, uint32_t rank) {
-        const struct seat *seat = &c->membership.seat[rank];
-
-        return seat->state != SEAT_LOST ? seat : NULL;
-}
-
-/* Everybody comes from a file, but not from the same one. */
-static bool files_differ(struct coordinator *c) {
-        const struct seat *first = seat_of(c, 0);
-        bool differ = false;
-
-        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
-                const struct seat *seat = seat_of(c, rank);
-
-                if (first == NULL || seat == NULL || (seat->tag.step > 0 && !seat->tag.checkpoint))
-                        return false;
-                differ |= tag_compare(&seat->tag, &first->tag) != 0;
-        }
-        return differ;
-}
-
-/* Where files differ it is rank 0's that counts; who joins at that rank later does not change it. */
-static uint32_t find_chosen(struct coordinator *c, struct tag *ret) {
-        bool chosen = tag_compare(&c->history, &(struct tag){ 0 }) > 0 && !planted(PLANTED_STATE_OF_ANYBODY);
-
-        for (uint32_t rank = 0; rank < c->membership.n && chosen; rank++) {
-                const struct seat *seat = seat_of(c, rank);
-
-                if (seat != NULL && tag_compare(&seat->tag, &c->history) == 0) {
-                        *ret = seat->tag;
-                        return rank;
-                }
-        }
-        if (seat_of(c, 0) != NULL)
-                *ret = seat_of(c, 0)->tag;
-        return 0;
-}
-
-/* The rank whose state the others take, and its tag: the largest one, of equals the lowest rank. */
-static uint32_t find_source(struct coordinator *c, struct tag *ret) {
-        uint32_t source = 0;
-
-        *ret = (struct tag){ 0 };
-        if (files_differ(c) || planted(PLANTED_STATE_OF_ANYBODY))
-                return find_chosen(c, ret);
-        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
-                const struct seat *seat = seat_of(c, rank);
-
-                if (seat != NULL && (rank == 0 || tag_compare(&seat->tag, ret) > 0)) {
-                        *ret = seat->tag;
-                        source = rank;
-                }
-        }
-        return source;
-}
-
 void form_end(struct coordinator *c, uint64_t now, enum job_end end) {
         c->end = end;
         coordinator_give(c, now, ORDER_END);
@@ -77,16 +20,6 @@ void form_break(struct coordinator *c, uint64_t now) {
                 c->loss = (struct membership_loss){ .cause = c->cause };
                 form_end(c, now, c->ending);
         }
-}
-
-/* The world begins anew, with those who are here; what they hold is told by their tags. */
-void form_begin(struct coordinator *c, uint64_t now) {
-        membership_disperse(&c->membership);
-        coordinator_set_nodes(c, (struct nodeset){ 0 });
-        c->settled = c->recording = false;
-        c->comm = (struct generation){ 0 };
-        coordinator_give(c, now, ORDER_COLLECT);
-        member_admit_all(c, now);
 }
 
 /* The communicator stays where it has all that it takes. A node without members stays in it, until it is made
@@ -130,7 +63,7 @@ static void make(struct coordinator *c, uint64_t now) {
         struct nodeset wanted = NODESET_SCRATCH;
         struct tag tag;
 
-        find_source(c, &tag);
+        source_find(c, &tag);
         if (tag_compare(&tag, &c->history) < 0 && !planted(PLANTED_STATE_OF_ANYBODY)) {
                 form_end(c, now, JOB_END_NO_STATE);
                 return;
@@ -153,29 +86,6 @@ static void make(struct coordinator *c, uint64_t now) {
         c->empty_since = 0;
         c->recording = true; /* which a single candidate has done at once */
         tenure_put(&c->tenure, c->current, c->set, now);
-}
-
-/* The members of that node, with their ranks. */
-void form_fill_order(struct coordinator *c, struct message *order) {
-        struct tag tag;
-
-        order->world = c->membership.n;
-        order->source = find_source(c, &tag);
-        order->history = c->history;
-        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
-                const struct seat *seat = seat_of(c, rank);
-                bool twice = planted(PLANTED_RANK_TWICE) && rank + 1 == c->membership.n && rank > 0;
-
-                if (seat != NULL && seat->request.node == order->to)
-                        order->member_of[order->n_members++] =
-                                (struct message_member){ .request = seat->request,
-                                                         .tag = seat->tag,
-                                                         .rank = rank - twice,
-                                                         .slot = seat->slot,
-                                                         .id = seat->id,
-                                                         .in = true,
-                                                         .behind = tag_compare(&seat->tag, &tag) != 0 };
-        }
 }
 
 /* Everybody has let go of the generation before. What follows it, and when, is the membership's decision. */

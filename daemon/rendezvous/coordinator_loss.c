@@ -19,7 +19,7 @@ void loss_begin(struct coordinator *c, uint64_t now) {
         if (c->loss.cause == 0)
                 c->loss.cause = c->tally.lost > 0 ? WIRE__CAUSE__EXITED : WIRE__CAUSE__RESTARTED;
         if (c->tally.survivors == 0)
-                form_begin(c, now);
+                member_begin_anew(c, now);
         else
                 coordinator_give(c, now, ORDER_FREEZE);
 }

@@ -190,6 +190,16 @@ void member_forget(struct coordinator *c, uint64_t now, uint32_t node) {
         member_lose(c, now, node, NULL);
 }
 
+/* The world begins anew, with those who are here; what they hold is told by their tags. */
+void member_begin_anew(struct coordinator *c, uint64_t now) {
+        membership_disperse(&c->membership);
+        coordinator_set_nodes(c, (struct nodeset){ 0 });
+        c->settled = c->recording = false;
+        c->comm = (struct generation){ 0 };
+        coordinator_give(c, now, ORDER_COLLECT);
+        member_admit_all(c, now);
+}
+
 enum membership_event member_tick(struct coordinator *c, uint64_t now) {
         struct refusal refusal = { 0 };
         uint64_t member;

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the coordinator share among themselves. */
+/* What the files of the coordinator share among themselves. None calls one that stands further down. */
 #pragma once
 
 #include "rendezvous/coordinator.h"
 #include "rendezvous/planted.h"
 
-/* coordinator.c */
-void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order); /* from now on, to all */
-bool coordinator_all(const struct coordinator *c,
-                     enum message_kind answer);    /* the survivors have answered so */
+/* coordinator_room.c */
 void coordinator_hear_anew(struct coordinator *c); /* no node has said anything */
 static inline struct track_report *coordinator_track(const struct coordinator *c, uint32_t node,
                                                      uint32_t track) {
@@ -24,10 +21,24 @@ static inline struct nodeset coordinator_links_of(const struct coordinator *c, u
 static inline bool coordinator_survives(const struct coordinator *c, uint32_t node) {
         return nodeset_has(c->set, node) && !nodeset_has(c->lost, node);
 }
+
+/* coordinator_source.c: the rank whose state the others take, and its tag. */
+uint32_t source_find(const struct coordinator *c, struct tag *ret);
+void source_fill_order(const struct coordinator *c, struct message *order); /* NEWGEN, for one node */
+
+/* coordinator_order.c */
+void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order); /* from now on, to all */
+void coordinator_say(struct coordinator *c, uint64_t now);
+void coordinator_say_to(struct coordinator *c, uint32_t node);
+bool coordinator_all(const struct coordinator *c,
+                     enum message_kind answer); /* the survivors have answered so */
+/* A survivor's part in the tally: 1 to put it in, -1 to take it out before it changes. */
+void coordinator_count(struct coordinator *c, uint32_t node, uint32_t sign);
 /* These nodes are the generation's, none of them lost. */
 void coordinator_set_nodes(struct coordinator *c, struct nodeset nodes);
 /* One of them is lost to it. */
 void coordinator_lose_node(struct coordinator *c, uint32_t node);
+void coordinator_note_loss(struct coordinator *c);
 
 /* coordinator_places.c: tells nodes of vacant places, and of members that wait, if that has changed; and one
  * of them in any case. */
@@ -38,6 +49,7 @@ void places_say_to(struct coordinator *c, uint32_t node);
 void member_report(struct coordinator *c, uint64_t now, const struct message *report);
 void member_admit_all(struct coordinator *c, uint64_t now);             /* whose time has come */
 void member_forget(struct coordinator *c, uint64_t now, uint32_t node); /* its members are lost with it */
+void member_begin_anew(struct coordinator *c, uint64_t now); /* nobody is left: those that are here form */
 enum membership_event member_tick(struct coordinator *c, uint64_t now); /* answers waits that have ended */
 /* Those with a member that belongs to the generation. */
 void member_add_nodes(const struct coordinator *c, struct nodeset nodes);
@@ -51,10 +63,8 @@ void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing);
 
 /* coordinator_form.c */
 void form_advance(struct coordinator *c, uint64_t now);
-void form_begin(struct coordinator *c, uint64_t now); /* nobody is left: whoever is here forms anew */
 void form_end(struct coordinator *c, uint64_t now, enum job_end end);
 void form_break(struct coordinator *c, uint64_t now); /* there will be no further generation */
-void form_fill_order(struct coordinator *c, struct message *order);
 
 /* coordinator_take.c */
 void take_over(struct coordinator *c, uint64_t now);

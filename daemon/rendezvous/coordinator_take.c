@@ -193,6 +193,6 @@ void take_advance(struct coordinator *c, uint64_t now) {
                 take_adopt(c, now, latest);
         } else if (late || (c->config.alone && any_known(c) && latest == LIMIT_NODES)) {
                 c->collecting = false;
-                form_begin(c, now);
+                member_begin_anew(c, now);
         }
 }

@@ -164,8 +164,6 @@ uint32_t membership_fitting(const struct membership *m);
 struct seat *membership_find(const struct membership *m, uint64_t member);
 /* It waits for a place, after the others. */
 bool membership_waits(const struct membership *m, uint64_t member);
-static inline uint32_t membership_all(const struct membership *m) {
-        return m->n + m->n_waiting + m->n_others;
-}
+uint32_t membership_all(const struct membership *m); /* seats */
 /* The only writer of that state. */
 void seat_set_state(struct seat *seat, enum seat_state state);

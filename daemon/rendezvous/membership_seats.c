@@ -27,6 +27,10 @@ void seat_set_state(struct seat *seat, enum seat_state state) {
         seat->state = state;
 }
 
+uint32_t membership_all(const struct membership *m) {
+        return m->n + m->n_waiting + m->n_others;
+}
+
 void membership_move(struct membership *m, struct seat *seat, uint32_t most) {
         uint32_t all = membership_all(m);
 

@@ -10,10 +10,9 @@ import csource
 TREE = pathlib.Path(__file__).resolve().parents[2]
 
 # The most that this tree may have; each change may only lower a figure. The rule: no cycle between folders,
-# no cycle of more than 3 files, which daemon/rendezvous still has, and at most 5 names of static functions in
-# more than one file.
+# no cycle of more than 3 files, and at most 5 names of static functions in more than one file.
 LONGEST_CYCLE = {
-    "daemon": 4,
+    "daemon": 2,
     "client/lib": 2,
     "client/cli": 1,
     "client": 2,

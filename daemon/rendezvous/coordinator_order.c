@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order that all nodes are given, said again and again, and which of them have answered it. */
+#include <string.h>
+
+#include "rendezvous/coordinator_private.h"
+
+/* What one node is told now. Who is outside is heard; who wrongly takes himself for inside is fenced. */
+static enum message_kind order_for(const struct coordinator *c, uint32_t node) {
+        if (c->order == ORDER_END)
+                return ORDER_END;
+        if (coordinator_survives(c, node))
+                return c->order;
+        return c->node[node].world > 0 && !c->collecting ? ORDER_FENCE : ORDER_COLLECT;
+}
+
+/* From the loss on, and no longer than until all have entered the next generation. */
+static bool tells_loss(enum message_kind order) {
+        return (order >= ORDER_FREEZE && order <= ORDER_NEWGEN) || order == ORDER_END;
+}
+
+static enum job_end end_of(const struct coordinator *c, enum message_kind order) {
+        if (order == ORDER_END)
+                return c->end;
+        if (order == ORDER_FREEZE && c->membership.state == MEMBERSHIP_BROKEN)
+                return c->ending != JOB_END_NONE ? c->ending : JOB_END_TOO_FEW;
+        return JOB_END_NONE;
+}
+
+void coordinator_say_to(struct coordinator *c, uint32_t node) {
+        struct message order;
+
+        message_clear(&order);
+        order.kind = order_for(c, node);
+        order.from = c->config.address;
+        order.to = node;
+        order.instance = c->node[node].instance;
+        order.term = c->term;
+        order.round = c->round;
+        order.stamp = c->node[node].stamp;
+        order.generation = c->current;
+        order.comm = c->comm;
+        order.history = c->history;
+        order.end = end_of(c, order.kind);
+        if (tells_loss(order.kind))
+                order.loss = c->loss;
+        message_name_nodes(&order, c->set, order.kind == ORDER_END ? c->links : (struct nodeset){ 0 });
+        memcpy(order.seq, c->cut, sizeof(order.seq));
+        order.n_tracks = c->n_tracks;
+        memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict,
+               c->n_tracks * sizeof(order.mark[0]));
+        if (order.kind == ORDER_NEWGEN)
+                source_fill_order(c, &order);
+        effects_send(&c->out, &order);
+}
+
+/* Whom the generation has lost first. Without a member it is a daemon or a link, or the one that coordinated
+ * before. */
+void coordinator_note_loss(struct coordinator *c) {
+        bool lost = c->membership.state == MEMBERSHIP_REPLACING || c->membership.state == MEMBERSHIP_BROKEN;
+
+        if (lost && c->membership.loss.cause != 0 && c->loss.member == 0)
+                c->loss = c->membership.loss;
+        if (planted(PLANTED_BLAMES_ANYBODY) && c->loss.member != 0 && c->membership.n > 0)
+                c->loss.member = c->membership.seat[c->membership.n - 1].request.member;
+}
+
+void coordinator_say(struct coordinator *c, uint64_t now) {
+        c->said = now;
+        for (uint32_t node = 0; node < c->top; node++)
+                if (c->node[node].known)
+                        coordinator_say_to(c, node);
+}
+
+/* A survivor's part in the tally: 1 to put it in, -1 to take it out before it changes. */
+void coordinator_count(struct coordinator *c, uint32_t node, uint32_t sign) {
+        const struct reporter *reporter = &c->node[node];
+        bool failing = !nodeset_empty(coordinator_links_of(c, node));
+
+        c->tally.survivors += sign;
+        c->tally.failing += failing * sign;
+        c->tally.astray += !generation_equal(reporter->comm, c->comm) * sign;
+        if (reporter->term != c->term || reporter->round != c->round || reporter->answer < ANSWER_REPORT)
+                return;
+        c->tally.answered[reporter->answer - ANSWER_REPORT] += sign;
+        c->tally.tried += (reporter->answer == ANSWER_ACK || failing) * sign;
+}
+
+static void tally_anew(struct coordinator *c) {
+        c->tally = (struct coordinator_tally){ .lost = c->tally.lost };
+        for (uint32_t node = 0; node < c->config.room.nodes; node++)
+                if (coordinator_survives(c, node))
+                        coordinator_count(c, node, 1);
+}
+
+void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order) {
+        c->order = order;
+        if (order == ORDER_RUN || order == ORDER_COLLECT)
+                c->loss = (struct membership_loss){ 0 };
+        coordinator_note_loss(c);
+        c->since = now;
+        c->round++;
+        tally_anew(c);
+        coordinator_say(c, now);
+}
+
+bool coordinator_all(const struct coordinator *c, enum message_kind answer) {
+        return c->tally.answered[answer - ANSWER_REPORT] == c->tally.survivors;
+}
+
+void coordinator_set_nodes(struct coordinator *c, struct nodeset nodes) {
+        nodeset_copy(c->set, nodes);
+        nodeset_clear(c->lost);
+        c->tally.lost = 0;
+        tally_anew(c);
+}
+
+void coordinator_lose_node(struct coordinator *c, uint32_t node) {
+        if (!coordinator_survives(c, node))
+                return;
+        coordinator_count(c, node, -1u);
+        nodeset_add(c->lost, node);
+        c->tally.lost++;
+}

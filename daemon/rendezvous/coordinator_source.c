@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whose state counts in a generation, and what its members are shown of it. */
+#include "rendezvous/coordinator_private.h"
+
+/* NULL: it is vacant. */
+static const struct seat *seat_of(const struct coordinator *c, uint32_t rank) {
+        const struct seat *seat = &c->membership.seat[rank];
+
+        return seat->state != SEAT_LOST ? seat : NULL;
+}
+
+/* Everybody comes from a file, but not from the same one. */
+static bool files_differ(const struct coordinator *c) {
+        const struct seat *first = seat_of(c, 0);
+        bool differ = false;
+
+        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
+                const struct seat *seat = seat_of(c, rank);
+
+                if (first == NULL || seat == NULL || (seat->tag.step > 0 && !seat->tag.checkpoint))
+                        return false;
+                differ |= tag_compare(&seat->tag, &first->tag) != 0;
+        }
+        return differ;
+}
+
+/* Where files differ it is rank 0's that counts; who joins at that rank later does not change it. */
+static uint32_t find_chosen(const struct coordinator *c, struct tag *ret) {
+        bool chosen = tag_compare(&c->history, &(struct tag){ 0 }) > 0 && !planted(PLANTED_STATE_OF_ANYBODY);
+
+        for (uint32_t rank = 0; rank < c->membership.n && chosen; rank++) {
+                const struct seat *seat = seat_of(c, rank);
+
+                if (seat != NULL && tag_compare(&seat->tag, &c->history) == 0) {
+                        *ret = seat->tag;
+                        return rank;
+                }
+        }
+        if (seat_of(c, 0) != NULL)
+                *ret = seat_of(c, 0)->tag;
+        return 0;
+}
+
+/* The rank whose state the others take, and its tag: the largest one, of equals the lowest rank. */
+uint32_t source_find(const struct coordinator *c, struct tag *ret) {
+        uint32_t source = 0;
+
+        *ret = (struct tag){ 0 };
+        if (files_differ(c) || planted(PLANTED_STATE_OF_ANYBODY))
+                return find_chosen(c, ret);
+        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
+                const struct seat *seat = seat_of(c, rank);
+
+                if (seat != NULL && (rank == 0 || tag_compare(&seat->tag, ret) > 0)) {
+                        *ret = seat->tag;
+                        source = rank;
+                }
+        }
+        return source;
+}
+
+/* The members of that node, with their ranks. */
+void source_fill_order(const struct coordinator *c, struct message *order) {
+        struct tag tag;
+
+        order->world = c->membership.n;
+        order->source = source_find(c, &tag);
+        order->history = c->history;
+        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
+                const struct seat *seat = seat_of(c, rank);
+                bool twice = planted(PLANTED_RANK_TWICE) && rank + 1 == c->membership.n && rank > 0;
+
+                if (seat != NULL && seat->request.node == order->to)
+                        order->member_of[order->n_members++] =
+                                (struct message_member){ .request = seat->request,
+                                                         .tag = seat->tag,
+                                                         .rank = rank - twice,
+                                                         .slot = seat->slot,
+                                                         .id = seat->id,
+                                                         .in = true,
+                                                         .behind = tag_compare(&seat->tag, &tag) != 0 };
+        }
+}
