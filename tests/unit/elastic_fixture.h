@@ -37,8 +37,9 @@ static inline void form(struct fixture *f) {
         assert_heard("joined 0;joined 1;");
 }
 
-/* One bucket of one parameter. What the last message of the description is answered. */
-static inline int commit_named(struct fixture *f, struct member *member, uint32_t ordinal, const char *name) {
+/* One bucket of one parameter. */
+static inline void describe_named(struct fixture *f, struct member *member, uint32_t ordinal,
+                                  const char *name) {
         struct offer begin = { 0 };
         struct offer_param param = { 0 };
         struct offer_bucket bucket = { 0 };
@@ -56,6 +57,10 @@ static inline int commit_named(struct fixture *f, struct member *member, uint32_
         assert_int_equal(plan_begin(member, &begin, &f->refusal), 0);
         assert_int_equal(plan_params(member, ordinal, &param, 1, &f->refusal), 0);
         assert_int_equal(plan_buckets(member, ordinal, &bucket, 1, &f->refusal), 0);
+}
+
+static inline int commit_named(struct fixture *f, struct member *member, uint32_t ordinal, const char *name) {
+        describe_named(f, member, ordinal, name);
         return plan_commit(member, ordinal, 8, &f->refusal);
 }
 

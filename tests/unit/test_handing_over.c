@@ -22,6 +22,7 @@ static int teardown_left(void **state) {
                 member_gone(list_entry(f->members.next, struct member, owner_link), WIRE__CAUSE__SHUTDOWN);
         pass(f);
         jobs_free(f->jobs);
+        fake_backend_close(&f->fake);
         coordinating_end(&f->coordinating);
         assert_int_equal(f->fake.n_arenas, 0);
         users_free(f->accounts);

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A backend that takes its time: whatever a member has asked it for, something else happens before it is
+ * done. In each case every request has its end, every member that is still there hears of it once, no memory
+ * and no charge is left, and nothing is used that was given back (the backend asserts that).
+ */
+#include "elastic_fixture.h"
+
+#include <fcntl.h>
+
+#include "job/rejoin.h"
+#include "job/restart/takeover.h"
+
+#define PAGES 4096u
+
+enum phase { /* what two members have asked for */
+             ALLOCATING,
+             ATTACHING,
+             REGISTERING,
+             STAGING,
+             MAPPING_STAGING,
+             DROPPING,
+             UNREGISTERING,
+             RETURNING,
+             REDUCING,
+             PHASES,
+};
+
+enum blow { /* what happens meanwhile */
+            NOTHING,
+            ONE_GOES,
+            ALL_GO,
+            PLAN_DROPPED, /* by one of them */
+            JOB_ENDED,
+            GROWN,    /* a third comes: the next generation */
+            REPLACED, /* one of them goes, and another comes: likewise */
+            STOPPED,
+            HANDED_OVER, /* the daemon stops, and the members will come back to the next one */
+            BLOWS,
+};
+
+enum ending { IN_ORDER, REVERSED, FAILED, CALLED_OFF, ENDINGS };
+
+struct drama {
+        struct fixture *f;
+        enum phase phase;
+        enum blow blow;
+        enum ending ending;
+        bool gone[2], dropped, closed;
+};
+
+enum { OF_DROP = 50 };
+
+static uint32_t request_of(enum phase phase, uint32_t rank) {
+        return 20 + 2 * phase + rank;
+}
+
+static int sealed(void) {
+        int fd = memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+        assert_int_equal(ftruncate(fd, 2 * PAGES), 0);
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+        return fd;
+}
+
+static void come_back(struct fixture *f, uint32_t rank) {
+        struct job_rejoin rejoin = {
+                .join = elastic(f),
+                .generation = 3,
+                .world = 2,
+                .stable = 1 + rank,
+                .wait = 3600 * USEC_PER_SEC,
+                .history = true,
+        };
+
+        rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
+        assert_int_equal(jobs_rejoin(f->jobs, &rejoin, &f->member[rank], &f->refusal), 0);
+}
+
+/* All that has to be there before. */
+static void prepare(const struct drama *d) {
+        struct fixture *f = d->f;
+
+        if (d->phase == RETURNING) {
+                come_back(f, 0);
+                come_back(f, 1);
+                return;
+        }
+        form(f);
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                int fd = sealed();
+
+                if (d->phase == ATTACHING || d->phase == DROPPING || d->phase == REDUCING)
+                        assert_int_equal(commit_named(f, f->member[rank], 0, "a"), 0);
+                if (d->phase == DROPPING || d->phase == REDUCING)
+                        assert_int_equal(plan_mapped(f->member[rank], 0, 9, &f->refusal), 0);
+                if (d->phase == MAPPING_STAGING)
+                        assert_int_equal(staging_ask(f->member[rank], 8, &f->refusal), 0);
+                if (d->phase == UNREGISTERING)
+                        assert_int_equal(memory_register(f->member[rank], 8, &fd, 1, 0, 2 * PAGES,
+                                                         &f->refusal),
+                                         0);
+                if (fd >= 0)
+                        close(fd);
+        }
+}
+
+static void return_plan(struct fixture *f, uint32_t rank, uint32_t request, int *fd) {
+        struct plan_word word = { .step = 4 };
+
+        describe_named(f, f->member[rank], 0, "a");
+        assert_int_equal(takeover_plan(f->member[rank], &word, request, fd, 1, &f->refusal), 0);
+        assert_int_equal(takeover_told(f->member[rank], &f->refusal), 0);
+}
+
+static int ask_backend(const struct drama *d, uint32_t rank) {
+        uint32_t request = request_of(d->phase, rank);
+        struct fixture *f = d->f;
+        struct member *member = f->member[rank];
+        int fd = sealed(), r = 0;
+
+        switch (d->phase) {
+        case ALLOCATING:
+                describe_named(f, member, 0, "a");
+                r = plan_commit(member, 0, request, &f->refusal);
+                break;
+        case ATTACHING: r = plan_mapped(member, 0, request, &f->refusal); break;
+        case REGISTERING:
+                r = memory_register(member, request, &fd, 1, 0, 2 * PAGES, &f->refusal);
+                assert_int_equal(fd, -1);
+                break;
+        case STAGING: r = staging_ask(member, request, &f->refusal); break;
+        case MAPPING_STAGING: r = staging_attach(member, request, &f->refusal); break;
+        case DROPPING: r = plan_drop(member, 0, request, &f->refusal); break;
+        case UNREGISTERING: r = memory_unregister(member, request, 1, &f->refusal); break;
+        case RETURNING: return_plan(f, rank, request, &fd); break;
+        default: r = ready(f, rank, 0, 1);
+        }
+        if (fd >= 0)
+                close(fd);
+        return r;
+}
+
+static void go(struct drama *d, uint32_t rank) {
+        if (d->gone[rank])
+                return;
+        d->gone[rank] = true;
+        member_gone(d->f->member[rank], WIRE__CAUSE__EXITED);
+        pass(d->f);
+}
+
+static void stop(struct drama *d) {
+        for (uint32_t rank = 0; rank < 2; rank++)
+                d->f->member[rank]->returns = d->blow == HANDED_OVER;
+        jobs_drain(d->f->jobs);
+        jobs_end(d->f->jobs);
+        while (d->f->fake.n_tasks > 0) /* a daemon waits for these */
+                fake_end_one(&d->f->fake);
+        pass(d->f);
+        jobs_suspend(d->f->jobs);
+        go(d, 0);
+        go(d, 1);
+}
+
+static void strike(struct drama *d) {
+        struct fixture *f = d->f;
+        int r;
+
+        switch (d->blow) {
+        case NOTHING: pass(f); break;
+        case ALL_GO: go(d, 1); /* fall through */
+        case ONE_GOES: go(d, 0); break;
+        case PLAN_DROPPED:
+                r = d->phase == RETURNING ? 0 : plan_drop(f->member[0], 0, OF_DROP, &f->refusal);
+                d->dropped = r == 0 && d->phase != RETURNING;
+                assert_true(r == 0 || r == WIRE__CODE__STATE); /* it has none, or a step is open */
+                break;
+        case JOB_ENDED: job_end(f->member[0]->job, WIRE__CAUSE__SUPERSEDED); break;
+        case REPLACED: go(d, 1); /* fall through */
+        case GROWN: join(f); break;
+        default: stop(d);
+        }
+        pass(f);
+}
+
+static int error_of(const struct drama *d, const struct fake_request *request) {
+        if (d->ending == CALLED_OFF && request->cancelled)
+                return -ECANCELED;
+        return d->ending != FAILED ? 0 : request->request.id % 2 == 0 ? -EIO : WIRE__CODE__INVALID;
+}
+
+/* Also what follows from their ends: memory that nobody wants any more is given back. */
+static void end_all(const struct drama *d) {
+        struct fake_backend *fake = &d->f->fake;
+
+        while (fake->n_requests > 0 || fake->n_tasks > 0) {
+                unsigned which = d->ending == REVERSED && fake->n_requests > 0 ? fake->n_requests - 1 : 0;
+
+                if (fake->n_tasks > 0 && d->ending == FAILED && !d->gone[0])
+                        fake->task[0].withdrawn = 1;
+                if (fake->n_tasks > 0)
+                        fake_end_one(fake);
+                else
+                        fake_end_request(fake, which, error_of(d, &fake->request[which]));
+                pass(d->f);
+        }
+}
+
+/* Whether this member must have heard exactly once what has become of its request. */
+static bool is_due(const struct drama *d, uint32_t rank) {
+        if (d->gone[rank] || (d->dropped && rank == 0))
+                return false;
+        switch (d->phase) {
+        case ATTACHING: return d->blow == NOTHING; /* else others may still be awaited */
+        case RETURNING: return d->blow == NOTHING && d->ending == FAILED;
+        case REDUCING: return false;
+        default: return true;
+        }
+}
+
+static void check_answers(const struct drama *d) {
+        for (uint32_t rank = 0; rank < 2; rank++) {
+                unsigned n = d->f->answered[request_of(d->phase, rank)];
+
+                if (n > 1 || (n == 0 && is_due(d, rank)))
+                        fail_msg("phase %d, blow %d, ending %d: rank %u has heard %u times", d->phase,
+                                 d->blow, d->ending, rank, n);
+        }
+        assert_int_equal(d->f->answered[OF_DROP], d->dropped);
+        if (d->phase == RETURNING && d->blow == NOTHING)
+                assert_non_null(strstr(heard, "resumed 0;resumed 1;"));
+}
+
+/* The backend is closed while it is still at work. */
+static void close_at_once(const struct drama *d) {
+        struct fixture *f = d->f;
+
+        jobs_free(f->jobs);
+        fake_backend_close(&f->fake);
+        assert_int_equal(f->fake.n_arenas, 0);
+        coordinating_end(&f->coordinating);
+        for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)
+                assert_int_equal(accounts_total(f->accounts, (enum account_slot)slot), 0);
+        users_free(f->accounts);
+        loop_free(f->loop);
+        free(f);
+}
+
+static void play(struct drama *d) {
+        void *state = NULL;
+
+        setup(&state);
+        d->f = state;
+        prepare(d);
+        d->f->fake.late = true;
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(ask_backend(d, rank), 0);
+        assert_int_equal(d->f->fake.n_requests, d->phase == REDUCING ? 0 : 2);
+        assert_int_equal(d->f->fake.n_tasks, d->phase == REDUCING);
+        for (uint32_t rank = 0; rank < 2; rank++)
+                assert_int_equal(d->f->answered[request_of(d->phase, rank)], 0);
+        strike(d);
+        if (d->blow >= STOPPED) {
+                close_at_once(d);
+                return;
+        }
+        assert_null(strstr(heard, "resumed")); /* not before all memory is back */
+        end_all(d);
+        check_answers(d);
+        while (!list_empty(&d->f->members))
+                member_gone(list_entry(d->f->members.next, struct member, owner_link), WIRE__CAUSE__CLOSED);
+        pass(d->f);
+        end_all(d);
+        teardown(&state);
+}
+
+static void every_request_has_its_end(void **state) {
+        for (int phase = 0; phase < PHASES; phase++)
+                for (int blow = 0; blow < BLOWS; blow++)
+                        for (int ending = 0; ending < ENDINGS; ending++)
+                                play(&(struct drama){ .phase = (enum phase)phase,
+                                                      .blow = (enum blow)blow,
+                                                      .ending = (enum ending)ending });
+}
+
+/* A member that goes while its arena is made keeps the charge until the backend has let go of it. */
+static void charges_stay_with_the_memory(void **state) {
+        struct fixture *f = *state;
+
+        form(f);
+        f->fake.late = true;
+        assert_int_equal(commit_named(f, f->member[0], 0, "a"), 0);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 1);
+        member_gone(f->member[0], WIRE__CAUSE__EXITED);
+        pass(f);
+        assert_true(f->fake.request[0].cancelled);
+        fake_end_request(&f->fake, 0, 0); /* it had been made by then */
+        assert_int_equal(f->fake.request[0].request.kind, MEMORY_FREE);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 1);
+        fake_end_request(&f->fake, 0, 0);
+        assert_int_equal(accounts_total(f->accounts, ACCOUNT_ARENAS), 0);
+        f->fake.late = false;
+}
+
+/* Plans are compared when they are offered, not when their memory is there. */
+static void plans_are_compared_before_their_memory_is_there(void **state) {
+        struct fixture *f = *state;
+
+        form(f);
+        f->fake.late = true;
+        assert_int_equal(commit_named(f, f->member[0], 0, "a"), 0);
+        assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), WIRE__CODE__STATE);
+        assert_int_equal(commit_named(f, f->member[1], 0, "b"), WIRE__CODE__PLAN_MISMATCH);
+        assert_heard("refused 0 8 30;");
+        assert_int_equal(f->fake.n_requests, 1);
+        fake_end_request(&f->fake, 0, -ECANCELED);
+        assert_int_equal(f->fake.n_requests, 0);
+        f->fake.late = false;
+}
+
+/* Memory that is still being taken over is no place for parameters, and cannot be given up. */
+static void memory_on_its_way_is_not_there(void **state) {
+        struct fixture *f = *state;
+        int fd = sealed();
+
+        form(f);
+        f->fake.late = true;
+        assert_int_equal(memory_register(f->member[0], 14, &fd, 1, 0, 2 * PAGES, &f->refusal), 0);
+        assert_int_equal(memory_unregister(f->member[0], 15, 1, &f->refusal), WIRE__CODE__INVALID);
+        fake_end_request(&f->fake, 0, 0);
+        assert_int_equal(f->answered[14], 1);
+        assert_int_equal(f->number, 1);
+        f->fake.late = false;
+        assert_int_equal(memory_unregister(f->member[0], 15, 1, &f->refusal), 0);
+        assert_int_equal(f->answered[15], 1);
+}
+
+/* Nobody is blamed for what the daemon has not done yet. */
+static void a_plan_whose_memory_is_late_names_the_daemon(void **state) {
+        struct fixture *f = *state;
+        struct plan *plan;
+
+        form(f);
+        assert_int_equal(commit_named(f, f->member[0], 0, "a"), 0);
+        assert_int_equal(commit_named(f, f->member[1], 0, "a"), 0);
+        f->fake.late = true;
+        assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
+        assert_int_equal(plan_mapped(f->member[1], 0, 10, &f->refusal), 0);
+        fake_end_request(&f->fake, 0, 0);
+        plan = plan_find(f->member[0]->job, 0);
+        plan->part[0].deadline = 1;
+        plan_expire(plan, clock_now());
+        assert_heard("refused 0 9 3;refused 1 10 3;");
+        assert_non_null(strstr(plan->refusal.text, "gradsyncd has not got ready the memory of rank 1"));
+        while (f->fake.n_requests > 0)
+                fake_end_request(&f->fake, 0, 0);
+        f->fake.late = false;
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(every_request_has_its_end),           TEST(charges_stay_with_the_memory),
+                TEST(plans_are_compared_before_their_memory_is_there), TEST(memory_on_its_way_is_not_there),
+                TEST(a_plan_whose_memory_is_late_names_the_daemon),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
