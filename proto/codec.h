@@ -18,6 +18,15 @@
 
 #define CODEC_SCRATCH (256u * 1024u) /* enough for any legal frame */
 
+/* A field of a message that is about to be packed, with its presence: always, or on a condition, without
+ * which the value is not asked for. */
+#define SET(message, field, value) ((message).has_##field = true, (message).field = (value))
+#define SET_IF(message, field, condition, value)                                                             \
+        do {                                                                                                 \
+                if (condition)                                                                               \
+                        SET(message, field, value);                                                          \
+        } while (0)
+
 struct codec {
         ProtobufCAllocator allocator;
         uint8_t *buffer; /* CODEC_SCRATCH bytes, owned */

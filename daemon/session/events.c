@@ -15,26 +15,21 @@ static void events_joined(struct member *member) {
 
         if (session == NULL)
                 return;
-        message.has_job = message.has_generation = message.has_rank = message.has_local_rank =
-                message.has_world = true;
-        message.has_member = message.has_incarnation = true;
-        message.job = member->job->id;
-        message.generation = member->job->generation;
-        message.rank = member->rank;
-        message.local_rank = member->local_rank;
-        message.world = member->job->world;
-        message.member = member->stable;
-        message.incarnation = member->job->incarnation;
-        message.first_plan = member->next_plan;
-        message.has_first_plan = message.first_plan > 0;
+        SET(message, job, member->job->id);
+        SET(message, generation, member->job->generation);
+        SET(message, rank, member->rank);
+        SET(message, local_rank, member->local_rank);
+        SET(message, world, member->job->world);
+        SET(message, member, member->stable);
+        SET(message, incarnation, member->job->incarnation);
+        SET_IF(message, first_plan, member->next_plan > 0, member->next_plan);
         n = job_list_plans(member->job, list, &next);
         if (n > 0 && next != list[0] + n) {
                 message.n_plan = n;
                 message.plan = list;
-                message.has_next_plan = true;
-                message.next_plan = next;
+                SET(message, next_plan, next);
         }
-        message.has_history = message.history = member->job->last_step > 0 || member->job->history;
+        SET_IF(message, history, member->job->last_step > 0 || member->job->history, true);
         session_send(session, WIRE__MESSAGE_TYPE__JOINED, member->join_request, -1, &message.base);
 }
 
@@ -49,10 +44,9 @@ static void events_plan_arena(struct member *member, uint32_t request, const str
 
         if (member->owner == NULL)
                 return;
-        message.has_job = message.has_plan = message.has_bytes = true;
-        message.job = member->job->id;
-        message.plan = plan->ordinal;
-        message.bytes = memory->bytes;
+        SET(message, job, member->job->id);
+        SET(message, plan, plan->ordinal);
+        SET(message, bytes, memory->bytes);
         session_send_fds(member->owner, WIRE__MESSAGE_TYPE__PLAN_ARENA, request, memory->fds, memory->n_fds,
                          &message.base);
 }
@@ -60,9 +54,8 @@ static void events_plan_arena(struct member *member, uint32_t request, const str
 static void events_plan_dropped(struct member *member, uint32_t request, uint32_t ordinal) {
         Wire__PlanDropped message = WIRE__PLAN_DROPPED__INIT;
 
-        message.has_job = message.has_plan = true;
-        message.job = member->job->id;
-        message.plan = ordinal;
+        SET(message, job, member->job->id);
+        SET(message, plan, ordinal);
         session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_DROPPED, request, -1, &message.base);
 }
 
@@ -72,9 +65,8 @@ static void events_staging(struct member *member, uint32_t request, const int *f
 
         if (member->owner == NULL)
                 return;
-        message.has_job = message.has_bytes = true;
-        message.job = member->job->id;
-        message.bytes = bytes;
+        SET(message, job, member->job->id);
+        SET(message, bytes, bytes);
         session_send_fds(member->owner, WIRE__MESSAGE_TYPE__STAGING_ARENA, request, fds, n_fds,
                          &message.base);
 }
@@ -82,26 +74,23 @@ static void events_staging(struct member *member, uint32_t request, const int *f
 static void events_staging_ready(struct member *member, uint32_t request) {
         Wire__StagingReady message = WIRE__STAGING_READY__INIT;
 
-        message.has_job = true;
-        message.job = member->job->id;
+        SET(message, job, member->job->id);
         session_send(member->owner, WIRE__MESSAGE_TYPE__STAGING_READY, request, -1, &message.base);
 }
 
 static void events_registered(struct member *member, uint32_t request, uint32_t handle) {
         Wire__Registered message = WIRE__REGISTERED__INIT;
 
-        message.has_job = message.has_memory = true;
-        message.job = member->job->id;
-        message.memory = handle;
+        SET(message, job, member->job->id);
+        SET(message, memory, handle);
         session_send(member->owner, WIRE__MESSAGE_TYPE__REGISTERED, request, -1, &message.base);
 }
 
 static void events_unregistered(struct member *member, uint32_t request, uint32_t handle) {
         Wire__Unregistered message = WIRE__UNREGISTERED__INIT;
 
-        message.has_job = message.has_memory = true;
-        message.job = member->job->id;
-        message.memory = handle;
+        SET(message, job, member->job->id);
+        SET(message, memory, handle);
         session_send(member->owner, WIRE__MESSAGE_TYPE__UNREGISTERED, request, -1, &message.base);
 }
 
@@ -110,11 +99,10 @@ static void events_plan_agreed(struct member *member, uint32_t request, const st
 
         if (member->owner == NULL)
                 return;
-        message.has_job = message.has_generation = message.has_plan = message.has_step = true;
-        message.job = member->job->id;
-        message.generation = member->job->generation;
-        message.plan = plan->ordinal;
-        message.step = plan->step;
+        SET(message, job, member->job->id);
+        SET(message, generation, member->job->generation);
+        SET(message, plan, plan->ordinal);
+        SET(message, step, plan->step);
         session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_AGREED, request, -1, &message.base);
 }
 
@@ -123,9 +111,8 @@ static void events_operation_done(struct member *member, uint32_t request, uint6
 
         if (member->owner == NULL)
                 return;
-        message.has_job = message.has_sequence = true;
-        message.job = member->job->id;
-        message.sequence = sequence;
+        SET(message, job, member->job->id);
+        SET(message, sequence, sequence);
         session_send(member->owner, WIRE__MESSAGE_TYPE__OPERATION_DONE, request, -1, &message.base);
 }
 
@@ -157,13 +144,11 @@ static void events_send_members(const struct job *job, uint16_t type, const Prot
 static void events_lost(struct job *job, const struct membership_loss *loss, const char *text) {
         Wire__Lost message = WIRE__LOST__INIT;
 
-        message.has_job = message.has_generation = message.has_cause = true;
-        message.job = job->id;
-        message.generation = job->generation;
-        message.has_rank = message.has_pid = loss->pid != 0;
-        message.rank = loss->rank;
-        message.pid = loss->pid;
-        message.cause = loss->cause;
+        SET(message, job, job->id);
+        SET(message, generation, job->generation);
+        SET_IF(message, rank, loss->pid != 0, loss->rank);
+        SET_IF(message, pid, loss->pid != 0, loss->pid);
+        SET(message, cause, loss->cause);
         message.text = (char *)text;
         events_send_members(job, WIRE__MESSAGE_TYPE__LOST, &message.base);
 }
@@ -175,23 +160,18 @@ static void events_regenerated(struct member *member, const struct membership_lo
 
         if (session == NULL)
                 return;
-        message.has_job = message.has_generation = message.has_rank = message.has_local_rank =
-                message.has_world = true;
-        message.has_behind = message.has_cause = true;
-        message.job = job->id;
-        message.generation = job->generation;
-        message.rank = member->rank;
-        message.local_rank = member->local_rank;
-        message.world = job->world;
-        message.behind = job->behind;
-        message.has_lost_rank = message.has_lost_pid = loss->pid != 0;
-        message.lost_rank = loss->rank;
-        message.lost_pid = loss->pid;
-        message.cause = loss->cause;
+        SET(message, job, job->id);
+        SET(message, generation, job->generation);
+        SET(message, rank, member->rank);
+        SET(message, local_rank, member->local_rank);
+        SET(message, world, job->world);
+        SET(message, behind, job->behind);
+        SET_IF(message, lost_rank, loss->pid != 0, loss->rank);
+        SET_IF(message, lost_pid, loss->pid != 0, loss->pid);
+        SET(message, cause, loss->cause);
         message.text = (char *)text;
         if (job->takeover != NULL) {
-                message.has_operations = true;
-                message.operations = job->takeover->operations;
+                SET(message, operations, job->takeover->operations);
                 message.has_operation_failed = message.operation_failed = job->takeover->operation_failed;
         }
         session_send(session, WIRE__MESSAGE_TYPE__NEWGEN, 0, -1, &message.base);
@@ -203,10 +183,9 @@ static void events_resumed(struct member *member) {
 
         if (member->owner == NULL)
                 return;
-        message.has_job = message.has_generation = message.has_operations = true;
-        message.job = member->job->id;
-        message.generation = member->job->generation;
-        message.operations = takeover->operations;
+        SET(message, job, member->job->id);
+        SET(message, generation, member->job->generation);
+        SET(message, operations, takeover->operations);
         message.has_operation_failed = message.operation_failed = takeover->operation_failed;
         session_send(member->owner, WIRE__MESSAGE_TYPE__RESUMED, 0, -1, &message.base);
 }
@@ -216,10 +195,9 @@ static void events_plan_step(struct member *member, const struct plan *plan) {
 
         if (member->owner == NULL)
                 return;
-        message.has_job = message.has_plan = message.has_step = true;
-        message.job = member->job->id;
-        message.plan = plan->ordinal;
-        message.step = plan->step;
+        SET(message, job, member->job->id);
+        SET(message, plan, plan->ordinal);
+        SET(message, step, plan->step);
         session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_STEP, 0, -1, &message.base);
 }
 
@@ -227,11 +205,10 @@ static void events_plan_step(struct member *member, const struct plan *plan) {
 static Wire__Step events_past_step(const struct member *member, const struct plan *plan) {
         Wire__Step message = WIRE__STEP__INIT;
 
-        message.has_job = message.has_generation = message.has_plan = message.has_step = true;
-        message.job = member->job->id;
-        message.generation = member->job->takeover->generation;
-        message.plan = plan->ordinal;
-        message.step = plan->step;
+        SET(message, job, member->job->id);
+        SET(message, generation, member->job->takeover->generation);
+        SET(message, plan, plan->ordinal);
+        SET(message, step, plan->step);
         return message;
 }
 
@@ -243,9 +220,8 @@ static void events_past_result(struct member *member, const struct plan *plan, u
 
         if (member->owner == NULL)
                 return;
-        result.has_bucket = result.has_sum_squares = true;
-        result.bucket = bucket;
-        result.sum_squares = from->sum_squares;
+        SET(result, bucket, bucket);
+        SET(result, sum_squares, from->sum_squares);
         result.n_rank_sum_squares = result.n_rank_nonfinite = from->n_inputs;
         result.rank_sum_squares = (double *)(uintptr_t)from->input_sum_squares;
         result.rank_nonfinite = (uint64_t *)(uintptr_t)from->input_nonfinite;
@@ -262,27 +238,23 @@ static void events_past_commit(struct member *member, const struct plan *plan) {
 
         if (member->owner == NULL)
                 return;
-        message.has_outcome = true;
-        message.outcome = WIRE__OUTCOME__COMMITTED;
+        SET(message, outcome, WIRE__OUTCOME__COMMITTED);
         session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, -1, &message.base);
 }
 
 static void events_stall(struct job *job, const struct job_wait *wait, const char *text) {
         Wire__Stall message = WIRE__STALL__INIT;
 
-        message.has_job = message.has_generation = message.has_plan = message.has_step = message.has_rank =
-                true;
-        message.has_pid = message.has_bucket = message.has_since_ms = true;
-        message.job = job->id;
-        message.generation = job->generation;
-        message.plan = wait->plan;
-        message.step = wait->step;
-        message.rank = wait->rank;
-        message.pid = (int32_t)wait->pid;
+        SET(message, job, job->id);
+        SET(message, generation, job->generation);
+        SET(message, plan, wait->plan);
+        SET(message, step, wait->step);
+        SET(message, rank, wait->rank);
+        SET(message, pid, (int32_t)wait->pid);
         message.process_state = (char *)wait->process_state;
-        message.bucket = wait->bucket;
+        SET(message, bucket, wait->bucket);
         message.parameter = (char *)wait->parameter;
-        message.since_ms = (clock_now() - wait->since) / USEC_PER_MSEC;
+        SET(message, since_ms, (clock_now() - wait->since) / USEC_PER_MSEC);
         message.text = (char *)text;
         events_send_members(job, WIRE__MESSAGE_TYPE__STALL, &message.base);
 }

@@ -190,10 +190,8 @@ int on_control(struct session *session, struct request *request, const ProtobufC
                 r = control_job(session, job, control, &request->refusal);
         if (r != 0)
                 return r;
-        done.has_found = true;
-        done.found = job != NULL || control_is_for_all(control);
-        done.has_open = control_is_for_all(control);
-        done.open = done.has_open ? jobs_open(session->sessions->config.jobs) : 0;
+        SET(done, found, job != NULL || control_is_for_all(control));
+        SET_IF(done, open, control_is_for_all(control), jobs_open(session->sessions->config.jobs));
         session_send(session, WIRE__MESSAGE_TYPE__CONTROL_DONE, request->id, -1, &done.base);
         return 0;
 }

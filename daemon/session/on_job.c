@@ -71,12 +71,11 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
         hello_take_text(session->library, sizeof(session->library), hello->library);
         session_set_state(session, SESSION_OPEN);
         session->deadline = loop_timer_free(session->deadline);
-        welcome.has_minor = welcome.has_instance = welcome.has_staging_bytes = true;
-        welcome.minor = session->minor;
-        welcome.instance = config->instance;
+        SET(welcome, minor, session->minor);
+        SET(welcome, instance, config->instance);
         welcome.device = (char *)config->device;
         welcome.version = (char *)GRADSYNC_RELEASE;
-        welcome.staging_bytes = config->staging_bytes;
+        SET(welcome, staging_bytes, config->staging_bytes);
         session_send(session, WIRE__MESSAGE_TYPE__WELCOME, request->id, -1, &welcome.base);
         return 0;
 }
@@ -138,8 +137,7 @@ int on_leave(struct session *session, struct request *request, const ProtobufCMe
 
         report_flush(&session->sessions->report);
         member_gone(request->member, WIRE__CAUSE__LEAVING);
-        left.has_job = true;
-        left.job = leave->job;
+        SET(left, job, leave->job);
         session_send(session, WIRE__MESSAGE_TYPE__LEFT, request->id, -1, &left.base);
         return 0;
 }

@@ -74,8 +74,7 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
         token_clear(&token);
         if (r != 0)
                 return r;
-        rejoined.has_job = true;
-        rejoined.job = member->job->id;
+        SET(rejoined, job, member->job->id);
         session_send(session, WIRE__MESSAGE_TYPE__REJOINED, request->id, -1, &rejoined.base);
         return 0;
 }

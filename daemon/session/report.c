@@ -68,12 +68,10 @@ static void report_turn_to(struct report *report, const struct plan *plan, uint6
         report_flush(report);
         wire__step__init(&report->step);
         report->job = plan->job->id;
-        report->step.has_job = report->step.has_generation = report->step.has_plan = report->step.has_step =
-                true;
-        report->step.job = plan->job->id;
-        report->step.generation = plan->job->generation;
-        report->step.plan = plan->ordinal;
-        report->step.step = step;
+        SET(report->step, job, plan->job->id);
+        SET(report->step, generation, plan->job->generation);
+        SET(report->step, plan, plan->ordinal);
+        SET(report->step, step, step);
         report->step.result = report->results;
         report->used_numbers = report->used_unused = report->used_bytes = 0;
         loop_defer(report->sessions->config.loop, &report->flush);
@@ -116,9 +114,8 @@ void report_result(struct report *report, const struct plan *plan, uint32_t buck
         }
         entry = report->results[report->step.n_result++];
         wire__bucket_result__init(entry);
-        entry->has_bucket = entry->has_sum_squares = true;
-        entry->bucket = bucket;
-        entry->sum_squares = result->sum_squares;
+        SET(*entry, bucket, bucket);
+        SET(*entry, sum_squares, result->sum_squares);
         entry->n_rank_sum_squares = world;
         entry->rank_sum_squares =
                 report_by_rank(plan->job, result->input_sum_squares, report->sums + report->used_numbers);
@@ -140,15 +137,12 @@ void report_result(struct report *report, const struct plan *plan, uint32_t buck
 void report_outcome(struct report *report, const struct plan *plan, uint64_t step,
                     const struct membership_loss *loss, const char *text) {
         report_turn_to(report, plan, step);
-        report->step.has_outcome = true;
-        report->step.outcome = loss != NULL ? WIRE__OUTCOME__VOID : WIRE__OUTCOME__COMMITTED;
+        SET(report->step, outcome, loss != NULL ? WIRE__OUTCOME__VOID : WIRE__OUTCOME__COMMITTED);
         if (loss == NULL)
                 return;
         snprintf(report->text, sizeof(report->text), "%s", text);
         report->step.text = report->text;
-        report->step.has_cause = true;
-        report->step.cause = loss->cause;
-        report->step.has_rank = report->step.has_pid = loss->pid != 0;
-        report->step.rank = loss->rank;
-        report->step.pid = loss->pid;
+        SET(report->step, cause, loss->cause);
+        SET_IF(report->step, rank, loss->pid != 0, loss->rank);
+        SET_IF(report->step, pid, loss->pid != 0, loss->pid);
 }

@@ -218,12 +218,10 @@ void session_send_refused(struct session *session, uint32_t request, const struc
 
         if (refusal->code == WIRE__CODE__DENIED)
                 accounts_note(session->sessions->config.accounts, ACCOUNT_DENIED);
-        refused.has_code = true;
-        refused.code = (Wire__Code)refusal->code;
+        SET(refused, code, (Wire__Code)refusal->code);
         refused.text = (char *)refusal->text;
-        refused.has_rank = refused.has_pid = refusal->has_culprit;
-        refused.rank = refusal->rank;
-        refused.pid = refusal->pid;
+        SET_IF(refused, rank, refusal->has_culprit, refusal->rank);
+        SET_IF(refused, pid, refusal->has_culprit, refusal->pid);
         session_send(session, WIRE__MESSAGE_TYPE__REFUSED, request, -1, &refused.base);
 }
 

@@ -68,29 +68,24 @@ static unsigned status_visible_clients(const struct answer *answer) {
 
 /* Of all uids. */
 static void status_add_refusals(const struct users *accounts, Wire__StatusDaemon *row) {
-        row->has_refused_clients = row->has_refused_jobs = row->has_refused_arenas = row->has_refused_bytes =
-                row->has_refused_fds = row->has_refused_connects = row->has_denied = true;
-        row->refused_clients = accounts_refused(accounts, ACCOUNT_CLIENTS);
-        row->refused_jobs = accounts_refused(accounts, ACCOUNT_JOBS);
-        row->refused_arenas = accounts_refused(accounts, ACCOUNT_ARENAS);
-        row->refused_bytes = accounts_refused(accounts, ACCOUNT_BYTES);
-        row->refused_fds = accounts_refused(accounts, ACCOUNT_FDS);
-        row->refused_connects = accounts_noted(accounts, ACCOUNT_TOO_FAST);
-        row->denied = accounts_noted(accounts, ACCOUNT_DENIED);
+        SET(*row, refused_clients, accounts_refused(accounts, ACCOUNT_CLIENTS));
+        SET(*row, refused_jobs, accounts_refused(accounts, ACCOUNT_JOBS));
+        SET(*row, refused_arenas, accounts_refused(accounts, ACCOUNT_ARENAS));
+        SET(*row, refused_bytes, accounts_refused(accounts, ACCOUNT_BYTES));
+        SET(*row, refused_fds, accounts_refused(accounts, ACCOUNT_FDS));
+        SET(*row, refused_connects, accounts_noted(accounts, ACCOUNT_TOO_FAST));
+        SET(*row, denied, accounts_noted(accounts, ACCOUNT_DENIED));
 }
 
 static void status_add_process(Wire__StatusDaemon *row) {
         struct proc_usage usage;
 
         proc_usage(&usage);
-        row->has_process_cpu_us = row->has_process_max_fds = true;
-        row->has_process_resident_bytes = row->has_process_virtual_bytes = usage.size > 0;
-        row->has_process_open_fds = usage.open_fds > 0;
-        row->process_cpu_us = clock_process_cpu();
-        row->process_resident_bytes = usage.resident;
-        row->process_virtual_bytes = usage.size;
-        row->process_open_fds = usage.open_fds;
-        row->process_max_fds = usage.max_fds;
+        SET(*row, process_cpu_us, clock_process_cpu());
+        SET_IF(*row, process_resident_bytes, usage.size > 0, usage.resident);
+        SET_IF(*row, process_virtual_bytes, usage.size > 0, usage.size);
+        SET_IF(*row, process_open_fds, usage.open_fds > 0, usage.open_fds);
+        SET(*row, process_max_fds, usage.max_fds);
 }
 
 static void status_send_daemon(const struct answer *answer) {
@@ -98,35 +93,29 @@ static void status_send_daemon(const struct answer *answer) {
         const struct backend_ops *ops = config->backend->ops;
         Wire__StatusDaemon row = WIRE__STATUS_DAEMON__INIT;
 
-        row.has_pid = row.has_uptime_ms = row.has_instance = row.has_clients = row.has_jobs =
-                row.has_workers = true;
-        row.has_arena_bytes = row.has_arenas = row.has_loop_cpu_us = row.has_worker_cpu_us = row.has_uid =
-                row.has_complete = true;
         row.device = (char *)config->device;
         row.version = (char *)GRADSYNC_RELEASE;
         row.socket = (char *)config->socket;
         row.simd = (char *)ops->simd(config->backend);
-        row.pid = (int32_t)getpid();
-        row.uid = geteuid();
-        row.uptime_ms = (answer->now - answer->sessions->started) / USEC_PER_MSEC;
-        row.instance = config->instance;
-        row.clients = status_visible_clients(answer);
-        row.jobs = status_visible_jobs(answer);
-        row.workers = ops->workers(config->backend);
-        row.arenas = (uint32_t)accounts_total(config->accounts, ACCOUNT_ARENAS);
-        row.arena_bytes = accounts_total(config->accounts, ACCOUNT_BYTES);
-        row.loop_cpu_us = clock_thread_cpu();
-        row.worker_cpu_us = ops->cpu_us(config->backend);
-        row.has_process_start_time = true;
-        row.process_start_time = answer->sessions->start_time;
+        SET(row, pid, (int32_t)getpid());
+        SET(row, uid, geteuid());
+        SET(row, uptime_ms, (answer->now - answer->sessions->started) / USEC_PER_MSEC);
+        SET(row, instance, config->instance);
+        SET(row, clients, status_visible_clients(answer));
+        SET(row, jobs, status_visible_jobs(answer));
+        SET(row, workers, ops->workers(config->backend));
+        SET(row, arenas, (uint32_t)accounts_total(config->accounts, ACCOUNT_ARENAS));
+        SET(row, arena_bytes, accounts_total(config->accounts, ACCOUNT_BYTES));
+        SET(row, loop_cpu_us, clock_thread_cpu());
+        SET(row, worker_cpu_us, ops->cpu_us(config->backend));
+        SET(row, process_start_time, answer->sessions->start_time);
         status_add_process(&row);
-        row.complete = session_sees_all(answer->viewer);
+        SET(row, complete, session_sees_all(answer->viewer));
         if (row.complete)
                 status_add_refusals(config->accounts, &row);
-        row.has_draining = true;
-        row.draining = config->jobs->gate != GATE_OPEN;
-        row.has_open = answer->viewer != NULL && session_may_drain(answer->viewer);
-        row.open = row.has_open ? jobs_open(config->jobs) : 0;
+        SET(row, draining, config->jobs->gate != GATE_OPEN);
+        SET_IF(row, open, answer->viewer != NULL && session_may_drain(answer->viewer),
+               jobs_open(config->jobs));
         status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &row.base);
 }
 
@@ -134,17 +123,16 @@ static void status_send_client(const struct answer *answer, const struct session
         Wire__StatusClient row = WIRE__STATUS_CLIENT__INIT;
         const struct list *link;
 
-        row.has_id = row.has_pid = row.has_uid = row.has_gid = row.has_minor = row.has_connected_ms =
-                row.has_admin = row.has_jobs = true;
-        row.id = client->id;
-        row.pid = (int32_t)client->peer.pid;
-        row.uid = client->peer.uid;
-        row.gid = client->peer.gid;
+        row.has_jobs = true;
+        SET(row, id, client->id);
+        SET(row, pid, (int32_t)client->peer.pid);
+        SET(row, uid, client->peer.uid);
+        SET(row, gid, client->peer.gid);
         row.program = (char *)client->program;
         row.library = (char *)client->library;
-        row.minor = client->minor;
-        row.connected_ms = (answer->now - client->connected) / USEC_PER_MSEC;
-        row.admin = client->admin;
+        SET(row, minor, client->minor);
+        SET(row, connected_ms, (answer->now - client->connected) / USEC_PER_MSEC);
+        SET(row, admin, client->admin);
         for (link = client->members.next; link != &client->members; link = link->next)
                 row.jobs++;
         status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_CLIENT, &row.base);
@@ -153,87 +141,69 @@ static void status_send_client(const struct answer *answer, const struct session
 static void status_add_totals(Wire__StatusJob *row, const struct record_totals *totals) {
         if (totals == NULL)
                 return;
-        row->has_committed = row->has_step_us = row->has_nonfinite_steps = row->has_reduce_us =
-                row->has_wait_us = true;
-        row->committed = totals->committed;
-        row->step_us = totals->step_us;
-        row->nonfinite_steps = totals->nonfinite_steps;
+        SET(*row, committed, totals->committed);
+        SET(*row, step_us, totals->step_us);
+        SET(*row, nonfinite_steps, totals->nonfinite_steps);
         row->n_reduce_class = array_size(totals->class);
         row->reduce_class = (uint64_t *)(uintptr_t)totals->class;
-        row->reduce_us = totals->reduce_us;
-        row->wait_us = totals->wait_us;
+        SET(*row, reduce_us, totals->reduce_us);
+        SET(*row, wait_us, totals->wait_us);
 }
 
 static void status_add_nonfinite(Wire__StatusJob *row, const struct nonfinite *nonfinite) {
         if (nonfinite == NULL)
                 return;
-        row->has_nonfinite_step = row->has_nonfinite_plan = row->has_nonfinite_bucket =
-                row->has_nonfinite_rank = true;
-        row->has_nonfinite_pid = row->has_nonfinite_values = true;
-        row->nonfinite_step = nonfinite->step;
-        row->nonfinite_plan = nonfinite->plan;
-        row->nonfinite_bucket = nonfinite->bucket;
-        row->nonfinite_rank = nonfinite->rank;
-        row->nonfinite_pid = (int32_t)nonfinite->pid;
-        row->nonfinite_values = nonfinite->count;
+        SET(*row, nonfinite_step, nonfinite->step);
+        SET(*row, nonfinite_plan, nonfinite->plan);
+        SET(*row, nonfinite_bucket, nonfinite->bucket);
+        SET(*row, nonfinite_rank, nonfinite->rank);
+        SET(*row, nonfinite_pid, (int32_t)nonfinite->pid);
+        SET(*row, nonfinite_values, nonfinite->count);
         row->nonfinite_parameter = (char *)(uintptr_t)nonfinite->parameter;
 }
 
 static void status_add_recovery(Wire__StatusJob *row, const struct recovery *recovery, uint64_t now) {
-        row->has_recovery_us = true;
-        row->recovery_us = recovery->us;
+        SET(*row, recovery_us, recovery->us);
         row->n_recovery_class = array_size(recovery->class);
         row->recovery_class = (uint64_t *)(uintptr_t)recovery->class;
         row->n_rebuilds = array_size(recovery->rebuilds);
         row->rebuilds = (uint64_t *)(uintptr_t)recovery->rebuilds;
         if (!recovery->any)
                 return;
-        row->has_lost_rank = row->has_lost_pid = row->has_lost_cause = row->has_lost_step = true;
-        row->has_lost_generation = row->has_lost_us = row->has_lost_ago_ms = row->has_lost_void_steps = true;
-        row->lost_rank = recovery->rank;
-        row->lost_pid = recovery->pid;
-        row->lost_cause = (Wire__Cause)recovery->cause;
-        row->lost_step = recovery->step;
-        row->lost_generation = recovery->generation;
-        row->lost_us = recovery->noticed;
-        row->lost_ago_ms = now > recovery->noticed ? (now - recovery->noticed) / USEC_PER_MSEC : 0;
-        row->lost_void_steps = recovery->void_steps;
-        row->has_lost_void_us = recovery->told != 0;
-        row->lost_void_us = row->has_lost_void_us ? recovery->told - recovery->noticed : 0;
-        row->has_lost_newgen_us = recovery->regenerated != 0;
-        row->lost_newgen_us = row->has_lost_newgen_us ? recovery->regenerated - recovery->noticed : 0;
-        row->has_lost_commit_us = recovery->committed != 0;
-        row->lost_commit_us = row->has_lost_commit_us ? recovery->committed - recovery->noticed : 0;
-        row->has_lost_successor = recovery->successor != 0;
-        row->lost_successor = recovery->successor;
+        SET(*row, lost_rank, recovery->rank);
+        SET(*row, lost_pid, recovery->pid);
+        SET(*row, lost_cause, (Wire__Cause)recovery->cause);
+        SET(*row, lost_step, recovery->step);
+        SET(*row, lost_generation, recovery->generation);
+        SET(*row, lost_us, recovery->noticed);
+        SET(*row, lost_ago_ms, now > recovery->noticed ? (now - recovery->noticed) / USEC_PER_MSEC : 0);
+        SET(*row, lost_void_steps, recovery->void_steps);
+        SET_IF(*row, lost_void_us, recovery->told != 0, recovery->told - recovery->noticed);
+        SET_IF(*row, lost_newgen_us, recovery->regenerated != 0, recovery->regenerated - recovery->noticed);
+        SET_IF(*row, lost_commit_us, recovery->committed != 0, recovery->committed - recovery->noticed);
+        SET_IF(*row, lost_successor, recovery->successor != 0, recovery->successor);
 }
 
 static void status_send_job(const struct answer *answer, const struct job_view *job) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
 
-        row.has_job = row.has_uid = row.has_generation = row.has_world = row.has_step = row.has_buckets =
-                row.has_bytes = true;
-        row.has_bytes_reduced = row.has_step_rate = row.has_norm = row.has_nonfinite = row.has_void_steps =
-                true;
-        row.has_incarnation = row.has_operations = true;
-        row.job = job->id;
+        SET(row, job, job->id);
         row.name = (char *)job->name;
-        row.uid = job->uid;
+        SET(row, uid, job->uid);
         row.state = (char *)job->state;
-        row.generation = job->generation;
-        row.world = job->world;
-        row.step = job->step;
-        row.buckets = job->buckets;
-        row.bytes = job->bytes;
-        row.bytes_reduced = job->bytes_reduced;
-        row.step_rate = job->step_rate;
-        row.exposed = job->exposed;
-        row.has_exposed = row.exposed >= 0;
-        row.norm = job->norm;
-        row.nonfinite = job->nonfinite;
-        row.void_steps = job->void_steps;
-        row.incarnation = job->incarnation;
-        row.operations = job->operations;
+        SET(row, generation, job->generation);
+        SET(row, world, job->world);
+        SET(row, step, job->step);
+        SET(row, buckets, job->buckets);
+        SET(row, bytes, job->bytes);
+        SET(row, bytes_reduced, job->bytes_reduced);
+        SET(row, step_rate, job->step_rate);
+        SET_IF(row, exposed, job->exposed >= 0, job->exposed);
+        SET(row, norm, job->norm);
+        SET(row, nonfinite, job->nonfinite);
+        SET(row, void_steps, job->void_steps);
+        SET(row, incarnation, job->incarnation);
+        SET(row, operations, job->operations);
         row.text = (char *)job->text;
         status_add_totals(&row, job->totals);
         status_add_nonfinite(&row, job->blame);
@@ -281,26 +251,21 @@ static void status_send_member(void *data, const struct member_view *member) {
         bool stopped = member->active && strcmp(process_state, "stopped") == 0;
         Wire__StatusMember row = WIRE__STATUS_MEMBER__INIT;
 
-        row.has_job = row.has_rank = row.has_local_rank = row.has_pid = row.has_uid = row.has_step =
-                row.has_member = row.has_client = true;
-        row.has_unranked = true;
-        row.job = job->job.id;
-        row.rank = member->rank;
-        row.local_rank = member->local_rank;
-        row.pid = (int32_t)member->pid;
-        row.uid = job->job.uid;
+        SET(row, job, job->job.id);
+        SET(row, rank, member->rank);
+        SET(row, local_rank, member->local_rank);
+        SET(row, pid, (int32_t)member->pid);
+        SET(row, uid, job->job.uid);
         row.process_state = (char *)process_state;
         row.state = (char *)(stopped ? process_state : member->state);
-        row.step = member->step;
-        row.member = member->id;
-        row.client = member->client;
+        SET(row, step, member->step);
+        SET(row, member, member->id);
+        SET(row, client, member->client);
         row.program = (char *)member->program;
-        row.exposed = member->exposed;
-        row.has_exposed = row.has_exposed_us = row.exposed >= 0;
-        row.exposed_us = member->exposed_us;
-        row.unranked = member->joining;
-        row.has_late_us = member->has_late_us;
-        row.late_us = member->late_us;
+        SET_IF(row, exposed, member->exposed >= 0, member->exposed);
+        SET_IF(row, exposed_us, member->exposed >= 0, member->exposed_us);
+        SET(row, unranked, member->joining);
+        SET_IF(row, late_us, member->has_late_us, member->late_us);
         status_send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
 }
 
@@ -308,17 +273,15 @@ static void status_send_plan(void *data, const struct plan_view *plan) {
         const struct job_answer *job = data;
         Wire__StatusPlan row = WIRE__STATUS_PLAN__INIT;
 
-        row.has_job = row.has_plan = row.has_step = row.has_params = row.has_buckets = row.has_bytes =
-                row.has_arena_bytes = row.has_open = true;
-        row.job = job->job.id;
-        row.plan = plan->ordinal;
-        row.step = plan->step;
-        row.params = plan->params;
-        row.buckets = plan->buckets;
-        row.bytes = plan->bytes;
-        row.arena_bytes = plan->arena_bytes;
+        SET(row, job, job->job.id);
+        SET(row, plan, plan->ordinal);
+        SET(row, step, plan->step);
+        SET(row, params, plan->params);
+        SET(row, buckets, plan->buckets);
+        SET(row, bytes, plan->bytes);
+        SET(row, arena_bytes, plan->arena_bytes);
         row.reduce = (char *)reduce_name(plan->reduce);
-        row.open = plan->open;
+        SET(row, open, plan->open);
         status_send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
 }
 
@@ -337,18 +300,16 @@ static void status_send_wait(const struct job_answer *job, const struct job_wait
         Wire__StatusWait row = WIRE__STATUS_WAIT__INIT;
         uint64_t now = job->answer->now;
 
-        row.has_job = row.has_rank = row.has_plan = row.has_bucket = row.has_since_ms = row.has_step = true;
-        row.has_pid = wait->kind != WAIT_JOIN;
-        row.job = job->job.id;
-        row.rank = wait->rank;
-        row.pid = (int32_t)wait->pid;
+        SET(row, job, job->job.id);
+        SET(row, rank, wait->rank);
+        SET_IF(row, pid, wait->kind != WAIT_JOIN, (int32_t)wait->pid);
         row.process_state = (char *)wait->process_state;
-        row.plan = wait->plan;
-        row.bucket = wait->bucket;
+        SET(row, plan, wait->plan);
+        SET(row, bucket, wait->bucket);
         row.parameter = (char *)wait->parameter;
-        row.since_ms = now > wait->since ? (now - wait->since) / USEC_PER_MSEC : 0;
+        SET(row, since_ms, now > wait->since ? (now - wait->since) / USEC_PER_MSEC : 0);
         row.what = (char *)wait_names[wait->kind];
-        row.step = wait->step;
+        SET(row, step, wait->step);
         status_send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
 }
 
@@ -428,8 +389,7 @@ int on_status(struct session *session, struct request *request, const ProtobufCM
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
 
         found.looks = all_looks;
-        end.has_found = true;
-        end.found = status_describe(&answer, status->job);
+        SET(end, found, status_describe(&answer, status->job));
         status_send_reply(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
         return 0;
 }

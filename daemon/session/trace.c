@@ -65,12 +65,11 @@ static void trace_name_record(struct piece *piece, const struct record *record, 
         if (piece->named == record)
                 return;
         piece->named = record;
-        message->has_uid = message->has_incarnation = message->has_ended_job = message->has_now_us = true;
         message->name = (char *)(uintptr_t)record->name;
-        message->uid = record->uid;
-        message->incarnation = record->incarnation;
-        message->ended_job = record->ended;
-        message->now_us = piece->now;
+        SET(*message, uid, record->uid);
+        SET(*message, incarnation, record->incarnation);
+        SET(*message, ended_job, record->ended);
+        SET(*message, now_us, piece->now);
         message->n_pid = record->world;
         message->pid = frame->pid;
         for (uint32_t rank = 0; rank < record->world; rank++)
@@ -84,17 +83,15 @@ static void trace_begin_frame(struct piece *piece, const struct record *record,
         wire__trace_step__init(message);
         frame->used = 0;
         trace_name_record(piece, record, frame);
-        message->has_record = message->has_generation = message->has_plan = message->has_step = true;
-        message->has_opened_us = message->has_buckets = true;
-        message->has_outcome = message->has_ended_us = step->ended != 0;
-        message->record = record->job;
-        message->generation = step->generation;
-        message->plan = step->plan;
-        message->step = step->number;
-        message->outcome = step->committed ? WIRE__OUTCOME__COMMITTED : WIRE__OUTCOME__VOID;
-        message->opened_us = step->opened;
-        message->ended_us = step->ended;
-        message->buckets = step->buckets;
+        SET(*message, record, record->job);
+        SET(*message, generation, step->generation);
+        SET(*message, plan, step->plan);
+        SET(*message, step, step->number);
+        SET_IF(*message, outcome, step->ended != 0,
+               step->committed ? WIRE__OUTCOME__COMMITTED : WIRE__OUTCOME__VOID);
+        SET(*message, opened_us, step->opened);
+        SET_IF(*message, ended_us, step->ended != 0, step->ended);
+        SET(*message, buckets, step->buckets);
         message->bucket = frame->buckets;
 }
 
@@ -124,12 +121,10 @@ static void trace_add_bucket(struct step_frame *frame, const struct record_step 
 
         frame->buckets[frame->message.n_bucket++] = bucket;
         wire__trace_bucket__init(bucket);
-        bucket->has_bucket = bucket->has_start = bucket->has_end = true;
-        bucket->has_sum_squares = from->end != 0;
-        bucket->bucket = index;
-        bucket->start = from->start;
-        bucket->end = from->end;
-        bucket->sum_squares = from->sum_squares;
+        SET(*bucket, bucket, index);
+        SET(*bucket, start, from->start);
+        SET(*bucket, end, from->end);
+        SET_IF(*bucket, sum_squares, from->end != 0, from->sum_squares);
         bucket->n_ready = step->world;
         bucket->ready = trace_by_rank(frame, step, record_ready_times(step, index));
         if (trace_any(counts, step->n_local)) {
@@ -187,18 +182,16 @@ int on_trace(struct session *session, struct request *request, const ProtobufCMe
         if (trace->job == NULL || trace->job[0] == '\0')
                 return refuse(&request->refusal, WIRE__CODE__INVALID,
                               "TRACE names no job; say which one: NAME or UID/NAME");
-        end.has_found = end.has_now_us = true;
-        end.now_us = piece.now;
+        SET(end, now_us, piece.now);
         piece.until = trace->has_until_us ? trace->until_us : piece.now;
-        end.found = trace_job_exists(&piece);
+        SET(end, found, trace_job_exists(&piece));
         while ((record = trace_find_record(&piece, from)) != NULL) {
                 end.found = true;
                 if (record->job != from)
                         after = 0;
                 if (!trace_send_record(&piece, record, &after)) {
-                        end.has_record = end.has_after = true;
-                        end.record = record->job;
-                        end.after = after;
+                        SET(end, record, record->job);
+                        SET(end, after, after);
                         break;
                 }
                 if (record->job == UINT32_MAX)

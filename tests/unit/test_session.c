@@ -52,7 +52,6 @@ struct fixture {
 };
 
 /* proto2: a field travels only if it is said to be there. */
-#define SET(message, field, value) ((message).field = (value), (message).has_##field = true)
 
 static struct fixture *fixture;
 

@@ -192,10 +192,9 @@ static enum talk_result talk_greet(struct talk *talk) {
         Wire__Hello hello = WIRE__HELLO__INIT;
         const ProtobufCMessage *reply;
 
-        hello.has_minor = hello.has_admin = hello.has_pid = true;
-        hello.minor = FRAME_MINOR;
-        hello.admin = true;
-        hello.pid = getpid();
+        SET(hello, minor, FRAME_MINOR);
+        SET(hello, admin, true);
+        SET(hello, pid, getpid());
         hello.program = (char *)"gradsyncctl";
         hello.library = (char *)"gradsyncctl " GRADSYNC_RELEASE;
         enum talk_result r = talk_ask(talk, WIRE__MESSAGE_TYPE__HELLO, &hello.base,

@@ -77,11 +77,9 @@ static enum talk_result cmd_control_give(struct talk *talk, const struct order *
         if (talk->minor < FRAME_MINOR_1)
                 return talk_fail(talk, TALK_REFUSED, "gradsyncd %s takes no orders yet; it is too old",
                                  talk->version);
-        control.has_verb = true;
-        control.verb = order->verb;
+        SET(control, verb, order->verb);
         control.job = (char *)order->job;
-        control.has_rank = order->verb == WIRE__VERB__EVICT;
-        control.rank = (uint32_t)order->rank;
+        SET_IF(control, rank, order->verb == WIRE__VERB__EVICT, (uint32_t)order->rank);
         control.token = order->job && order->token && *order->token ? (char *)order->token : NULL;
         enum talk_result r = talk_ask(talk, WIRE__MESSAGE_TYPE__CONTROL, &control.base,
                                       WIRE__MESSAGE_TYPE__CONTROL_DONE, "an order", &reply);

@@ -79,10 +79,9 @@ static enum talk_result cmd_trace_fetch(struct talk *talk, const char *path, con
                         return r;
                 *ret_found = *ret_found || end.found;
                 if (!request.has_until_us)
-                        request.until_us = end.now_us;
-                request.has_until_us = request.has_record = request.has_after = true;
-                request.record = end.record;
-                request.after = end.after;
+                        SET(request, until_us, end.now_us);
+                SET(request, record, end.record);
+                SET(request, after, end.after);
         } while (end.has_record);
         return TALK_OK;
 }

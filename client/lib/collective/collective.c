@@ -157,14 +157,12 @@ static int collective_operate(struct gradsync_job *job, uint64_t stride) {
         if (c->kind != WIRE__OPERATION_KIND__BARRIER) {
                 SET(operation, bytes, stride);
                 SET(operation, total, c->bytes);
-                operation.has_input = true;
+                SET(operation, input, 0);
                 SET(operation, output, collective_output_offset(job, stride));
         }
-        operation.has_dtype = operation.has_reduce = c->reduce != 0;
-        operation.dtype = (Wire__Dtype)c->dtype;
-        operation.reduce = (Wire__Reduce)c->reduce;
-        operation.has_root = c->kind == WIRE__OPERATION_KIND__BROADCAST;
-        operation.root = c->root;
+        SET_IF(operation, dtype, c->reduce != 0, (Wire__Dtype)c->dtype);
+        SET_IF(operation, reduce, c->reduce != 0, (Wire__Reduce)c->reduce);
+        SET_IF(operation, root, c->kind == WIRE__OPERATION_KIND__BROADCAST, c->root);
         return request_call(job->gs, &c->request, WIRE__MESSAGE_TYPE__OPERATION, &operation.base, -1,
                             WIRE__MESSAGE_TYPE__OPERATION_DONE, NULL, NEVER);
 }

@@ -97,21 +97,18 @@ static int join_ask(struct gradsync *gs, struct gradsync_job *job, const struct 
         join.job = job->name;
         SET(join, min_world, wish->min_world);
         SET(join, max_world, wish->max_world);
-        join.has_rank = wish->rank >= 0;
-        join.rank = (uint32_t)(wish->rank >= 0 ? wish->rank : 0);
-        join.has_slot = wish->local_rank >= 0;
-        join.slot = (uint32_t)(wish->local_rank >= 0 ? wish->local_rank : 0);
+        SET_IF(join, rank, wish->rank >= 0, (uint32_t)wish->rank);
+        SET_IF(join, slot, wish->local_rank >= 0, (uint32_t)wish->local_rank);
         SET(join, incarnation, (uint64_t)wish->incarnation);
         SET(join, timeout_ms, wish->join_ms);
         SET(join, last_call_ms, wish->last_call_ms);
-        join.has_spare = join.spare = wish->spare;
+        SET_IF(join, spare, wish->spare, true);
         /* The members come back when they have computed. */
         if (wish->spare && job->asked)
                 join.last_call_ms = rejoin_wait_ms(gs);
-        join.has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0 && gs->minor >= FRAME_MINOR_1;
-        join.rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
-        join.has_instance = wish->instance >= 0 && gs->minor >= FRAME_MINOR_1;
-        join.instance = (uint64_t)(wish->instance >= 0 ? wish->instance : 0);
+        SET_IF(join, rejoin_grace_ms, wish->rejoin_grace_ms >= 0 && gs->minor >= FRAME_MINOR_1,
+               (uint64_t)wish->rejoin_grace_ms);
+        SET_IF(join, instance, wish->instance >= 0 && gs->minor >= FRAME_MINOR_1, (uint64_t)wish->instance);
         if (wish->token[0] != '\0')
                 join.token = (char *)wish->token;
         return request_call(gs, &job->request, WIRE__MESSAGE_TYPE__JOIN, &join.base, -1,

@@ -112,26 +112,23 @@ static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
         SET(*rejoin, member, job->member);
         SET(*rejoin, min_world, wish->min_world);
         SET(*rejoin, max_world, wish->max_world);
-        rejoin->has_asked_rank = rejoin->asked_rank = wish->rank >= 0;
-        rejoin->has_asked_slot = rejoin->asked_slot = wish->local_rank >= 0;
-        rejoin->has_rejoin_grace_ms = wish->rejoin_grace_ms >= 0;
-        rejoin->rejoin_grace_ms = (uint64_t)(wish->rejoin_grace_ms >= 0 ? wish->rejoin_grace_ms : 0);
-        rejoin->has_instance = wish->instance >= 0;
-        rejoin->instance = (uint64_t)(wish->instance >= 0 ? wish->instance : 0);
+        SET_IF(*rejoin, asked_rank, wish->rank >= 0, true);
+        SET_IF(*rejoin, asked_slot, wish->local_rank >= 0, true);
+        SET_IF(*rejoin, rejoin_grace_ms, wish->rejoin_grace_ms >= 0, (uint64_t)wish->rejoin_grace_ms);
+        SET_IF(*rejoin, instance, wish->instance >= 0, (uint64_t)wish->instance);
         SET(*rejoin, wait_ms, rejoin_wait_ms(job->gs));
         SET(*rejoin, operations, collective_operations(job->collective, &failed));
-        rejoin->has_operation_failed = rejoin->operation_failed = failed;
+        SET_IF(*rejoin, operation_failed, failed, true);
         SET(*rejoin, next_plan,
             job->plans->making != NULL && job->plans->making->phase != PLAN_AGREED
                     ? job->plans->making->ordinal
                     : job->plans->next);
-        rejoin->has_ended = rejoin->ended = standing->state == STANDING_CHANGING;
-        rejoin->has_lost_rank = rejoin->ended && standing->loss.pid != 0;
-        rejoin->lost_rank = standing->loss.rank;
-        rejoin->has_orderly = rejoin->orderly = job->rejoin.orderly;
-        rejoin->has_resumed = rejoin->resumed = standing->resumed == standing->generation;
-        rejoin->has_history = rejoin->history =
-                (standing->claims & STANDING_HISTORY) != 0 || standing->tag.generation != 0;
+        SET_IF(*rejoin, ended, standing->state == STANDING_CHANGING, true);
+        SET_IF(*rejoin, lost_rank, rejoin->ended && standing->loss.pid != 0, standing->loss.rank);
+        SET_IF(*rejoin, orderly, job->rejoin.orderly, true);
+        SET_IF(*rejoin, resumed, standing->resumed == standing->generation, true);
+        SET_IF(*rejoin, history, (standing->claims & STANDING_HISTORY) != 0 || standing->tag.generation != 0,
+               true);
 }
 
 /* A daemon of minor version 1 looks for the diagnosis pages in the arena, where these plans have none. */

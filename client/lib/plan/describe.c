@@ -84,8 +84,7 @@ static int describe_buckets(struct gradsync_plan *plan, uint32_t request) {
                 SET(*next, offset, bucket->offset);
                 SET(*next, bytes, bucket->bytes);
                 SET(*next, payload, bucket->payload);
-                next->has_memory = bucket->memory != NULL;
-                next->memory = bucket->memory != NULL ? bucket->memory->handle : 0;
+                SET_IF(*next, memory, bucket->memory != NULL, bucket->memory->handle);
                 list[chunk.n_bucket++] = next;
         }
         r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BUCKETS, request, &chunk.base, -1);

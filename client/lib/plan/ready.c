@@ -39,8 +39,7 @@ static int ready_send_bucket(struct gradsync_plan *plan, uint32_t b) {
                 ready.absent.len = ready_map_absent(plan, &plan->layout.bucket[b]);
                 ready.absent.data = plan->ready.absent_map;
         }
-        ready.has_divisor = plan->step.divisor > 0;
-        ready.divisor = plan->step.divisor;
+        SET_IF(ready, divisor, plan->step.divisor > 0, plan->step.divisor);
         return link_send(&job->gs->link, WIRE__MESSAGE_TYPE__READY, 0, &ready.base, -1);
 }
 

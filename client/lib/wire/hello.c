@@ -38,7 +38,7 @@ int hello_send(struct gradsync *gs, request_answer_fn answer) {
 
         SET(hello, minor, FRAME_MINOR);
         hello.program = gs->program;
-        hello.has_returns = hello.returns = gs->reconnect_ms > 0;
+        SET_IF(hello, returns, gs->reconnect_ms > 0, true);
         hello.library = (char *)"libgradsync " GRADSYNC_RELEASE;
         SET(hello, pid, (int32_t)getpid());
         request_open(gs, &gs->hello, WIRE__MESSAGE_TYPE__WELCOME, answer);

@@ -17,9 +17,6 @@
 #include "proto/codec.h"
 #include "proto/fdpass.h"
 
-/* A field of a message that is there. */
-#define SET(message, field, value) ((message).has_##field = true, (message).field = (value))
-
 /* Packets received with one system call. */
 #define LINK_BATCH 4u
 #define LINK_TEXT 2048u
