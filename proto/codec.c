@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * protobuf-c with bounds. Unpacking takes memory from one fixed block per codec (a bump allocator that
- * forgets everything at the next unpack); each allocation is preceded by its size, which is how a NUL inside
- * a string is found: protobuf-c copies it like any byte, and a reader of the C string would see a shorter one
- * than was sent.
+ * protobuf-c with bounds. Unpacking takes memory from one fixed block per codec, which forgets everything at
+ * the next unpack. The size of each allocation is known (scratch.h), which is how a NUL inside a string is
+ * found: protobuf-c copies it like any byte, and a reader of the C string would see a shorter one than was
+ * sent.
  */
 #include "proto/codec.h"
 
@@ -15,7 +15,6 @@
 
 #include "proto/names.h"
 
-#define ALIGN 16u
 #define LIMIT_BYTES (LIMIT_BUCKET_PARAMS / 8u) /* of a `bytes` field */
 
 static const ProtobufCMessageDescriptor *const descriptors[] = {
@@ -97,39 +96,15 @@ static const struct {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static void *codec_bump_alloc(void *data, size_t size) {
-        struct codec *codec = data;
-        size_t need = (size + 2 * ALIGN - 1) & ~(size_t)(ALIGN - 1);
-        uint8_t *at;
-
-        if (need < size || codec->used > CODEC_SCRATCH || need > CODEC_SCRATCH - codec->used) {
-                codec->used = CODEC_SCRATCH + 1; /* exhausted: nothing fits until the next unpack */
-                return NULL;
-        }
-        at = codec->buffer + codec->used;
-        codec->used += need;
-        memcpy(at, &size, sizeof(size));
-        return at + ALIGN;
-}
-
-static void codec_bump_free(void *data, void *pointer) {}
-
-static size_t codec_bump_size(const void *pointer) {
-        size_t size;
-
-        memcpy(&size, (const uint8_t *)pointer - ALIGN, sizeof(size));
-        return size;
-}
-
 int codec_init(struct codec *codec) {
-        *codec = (struct codec){ .allocator = { .alloc = codec_bump_alloc, .free = codec_bump_free } };
-        codec->buffer = aligned_alloc(ALIGN, CODEC_SCRATCH);
-        return codec->buffer ? 0 : -ENOMEM;
+        codec->scratch = (struct scratch){ .buffer = aligned_alloc(SCRATCH_ALIGN, CODEC_SCRATCH),
+                                           .size = CODEC_SCRATCH };
+        return codec->scratch.buffer ? 0 : -ENOMEM;
 }
 
 void codec_deinit(struct codec *codec) {
-        free(codec->buffer);
-        codec->buffer = NULL;
+        free(codec->scratch.buffer);
+        codec->scratch.buffer = NULL;
 }
 
 const ProtobufCMessageDescriptor *codec_descriptor(uint16_t type) {
@@ -161,7 +136,7 @@ static const char *codec_check_string(const char *text) {
 
         if (!text)
                 return NULL;
-        size = codec_bump_size(text);
+        size = scratch_size(text);
         if (size - 1 > LIMIT_TEXT)
                 return "a string is too long";
         if (memchr(text, 0, size - 1))
@@ -222,12 +197,10 @@ static const ProtobufCMessage *codec_try_unpack(struct codec *codec, uint16_t ty
                                                 : NULL;
         if (*ret_why)
                 return NULL;
-        codec->used = 0;
-        codec->allocator.allocator_data = codec;
-        message = protobuf_c_message_unpack(descriptor, &codec->allocator, length, payload);
+        message = protobuf_c_message_unpack(descriptor, scratch_begin(&codec->scratch), length, payload);
         if (!message)
-                *ret_why = codec->used > CODEC_SCRATCH ? "the payload is too complex"
-                                                       : "the payload is malformed";
+                *ret_why = scratch_exhausted(&codec->scratch) ? "the payload is too complex"
+                                                              : "the payload is malformed";
         else
                 *ret_why = codec_check_message(message);
         return *ret_why ? NULL : message;

@@ -15,6 +15,7 @@
 
 #include "frame.h"
 #include "gradsync.pb-c.h"
+#include "scratch.h"
 
 #define CODEC_SCRATCH (256u * 1024u) /* enough for any legal frame */
 
@@ -28,9 +29,7 @@
         } while (0)
 
 struct codec {
-        ProtobufCAllocator allocator;
-        uint8_t *buffer; /* CODEC_SCRATCH bytes, owned */
-        size_t used;
+        struct scratch scratch; /* CODEC_SCRATCH bytes, owned */
 };
 
 /* 0 or -ENOMEM. */

@@ -62,7 +62,8 @@ bool message_valid(const struct message *message) {
         if ((unsigned)message->end >= N_JOB_ENDS || (unsigned)message->origin >= N_ORIGINS)
                 return false;
         if (message->kind >= LEASE_ASK)
-                return message->term > 0 && message->n_members == 0 &&
+                /* Who has promised nothing yet denies in term 0. */
+                return (message->term > 0 || message->kind == LEASE_DENY) && message->n_members == 0 &&
                        (message->from < LIMIT_CANDIDATES && message->to < LIMIT_CANDIDATES);
         if ((message->kind == ORDER_REFUSE || message->kind == ORDER_PLACES) && message->n_members > 0)
                 return false; /* it has something else there */

@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         ssize_t packed;
         uint16_t type;
 
-        if (size < 2 || (!codec.buffer && codec_init(&codec) < 0))
+        if (size < 2 || (!codec.scratch.buffer && codec_init(&codec) < 0))
                 return 0;
         type = (uint16_t)(data[0] | data[1] << 8);
         message = codec_unpack(&codec, type, data + 2, size - 2, &why);

@@ -105,6 +105,49 @@ def names():
         write("names", f"numbers-{dtype}", struct.pack("<II", 1 + dtype % 5, dtype))
 
 
+def peer():
+    peer_pb = wire.generate("daemon/rendezvous", "peer")
+    # Numbers of enum message_kind: the orders, the answers, the leases.
+    refuse, places, first_answer, first_lease, kinds = 11, 12, 13, 21, 24
+    for kind in range(kinds):
+        message = peer_pb.Message(
+            major=1, kind=kind, to=1, instance=5, term=256, round=3, stamp=1000, generation_term=256,
+            generation_number=1, generation_nonce=7, comm_term=256, comm_number=1, comm_nonce=7, set=b"\x03",
+            seq=[2, 0, 1], world=2, loss_member=9, loss_cause=2, history_term=256, history_step=4,
+            mark=[1, 300])
+        if first_answer <= kind < first_lease:
+            message.committed.extend([1, 299])
+            message.prepared.extend([1, 300])
+            message.links = b"\x02"
+        if first_lease <= kind:
+            del message.mark[:]
+        if kind == refuse:
+            message.refusal.code = 3
+            message.refusal.text = "job 'j' is full \u20ac".encode()
+        elif kind == places:
+            message.places.grace = 1000
+            message.places.vacant = b"\x05"
+            message.places.waiting.extend([7, 1 << 40])
+        elif kind < first_lease:
+            for rank in range(2):
+                message.member_of.add(member=rank + 1, pid=100 + rank, min_world=1, max_world=4, adapts=True,
+                                      rank=rank, id=rank + 1, tag_step=4, **{"in": True})
+            message.gone.add(member=9, cause=2)
+        data = message.SerializeToString()
+        write("peer", f"kind-{kind}", data)
+        write("peer", f"kind-{kind}-newer", data + wire.unknown_fields())
+        write("peer", f"kind-{kind}-cut", data[:len(data) * 2 // 3])
+    write("peer", "empty", b"")
+    bad = {
+        "other-major": peer_pb.Message(major=2, kind=13, stamp=1),
+        "too-many-members": peer_pb.Message(
+            major=1, kind=13, stamp=1, member_of=[peer_pb.Member(member=1)] * 258),
+        "set-too-long": peer_pb.Message(major=1, kind=13, stamp=1, set=bytes(512) + b"\x01"),
+    }
+    for name, message in bad.items():
+        write("peer", name, message.SerializeToString())
+
+
 def config():
     full = """# every kind of value
 [daemon]
@@ -150,4 +193,5 @@ if __name__ == "__main__":
     frame()
     codec()
     names()
+    peer()
     config()

@@ -35,21 +35,21 @@ DEADLINE = float(os.environ.get("GRADSYNC_TEST_DEADLINE", "60"))
 Header = collections.namedtuple("Header", "magic major flags type fds length request")
 
 
-def _generate():
-    """The Python classes of proto/gradsync.proto, generated into a directory that is gone afterwards."""
-    source = pathlib.Path(__file__).resolve().parents[2] / "proto"
+def generate(folder, schema):
+    """The Python classes of a schema, generated into a directory that is gone afterwards."""
+    source = pathlib.Path(__file__).resolve().parents[2] / folder
     with tempfile.TemporaryDirectory(prefix="gs-wire-") as directory:
-        subprocess.run(["protoc", f"--proto_path={source}", f"--python_out={directory}", "gradsync.proto"], check=True)
+        subprocess.run(["protoc", f"--proto_path={source}", f"--python_out={directory}", f"{schema}.proto"], check=True)
         sys.path.insert(0, directory)
         writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
         try:
-            return importlib.import_module("gradsync_pb2")
+            return importlib.import_module(f"{schema}_pb2")
         finally:
             sys.dont_write_bytecode = writes
             sys.path.remove(directory)
 
 
-pb = _generate()
+pb = generate("proto", "gradsync")
 
 
 def number(kind):

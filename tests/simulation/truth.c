@@ -300,8 +300,6 @@ void truth_outcome(uint32_t proc, const struct action *action) {
 }
 
 void truth_serving(uint32_t proc) {
-        if (!counts_agree(&w.proc[proc].coordinator))
-                violate(RULE_COUNTS, "coordinator %u has not counted right what it was told", proc);
         const struct proc *p = &w.proc[proc];
 
         for (uint32_t i = 0; i < n_served; i++)
@@ -338,6 +336,9 @@ void truth_before(uint32_t proc, const struct message *m) {
 
 void truth_after(uint32_t proc, const struct message *m) {
         const struct node *node = &w.proc[proc].node, *was = &before;
+
+        if (m->kind >= ANSWER_REPORT && !counts_agree(&w.proc[proc].coordinator))
+                violate(RULE_COUNTS, "coordinator %u has not counted right what it was told", proc);
 
         if (!compare || node->suspended != was->suspended || node->phase == NODE_LEAVING)
                 return; /* or time has come for what it does of itself */

@@ -5,30 +5,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rendezvous/peer.h"
 #include "sim.h"
 
 #define MAX_EVENTS 8192u
 #define MAX_SLOTS 1024u
-#define SLOT_MEMBERS 6u
-#define SLOT_GONE 32u
-#define SLOT_TEXT 24u /* enough to see that there is one */
+#define SLOT_BYTES 2048u
 
 struct world w;
 
 static struct event heap[MAX_EVENTS];
 static uint32_t n_events;
 
-/* A message in flight, without the room for what it does not have. */
+/* A message in flight: its bytes. */
 struct slot {
-        _Alignas(16) char head[offsetof(struct message, mark)];
-        uint64_t mark[TRACKS], committed[TRACKS], prepared[TRACKS];
-        uint64_t set, links;
-        struct message_member member_of[SLOT_MEMBERS];
-        struct message_gone gone[SLOT_GONE];
-        char text[SLOT_TEXT];
-        uint32_t code;
+        ssize_t bytes;
+        uint8_t byte[SLOT_BYTES];
 };
+static _Alignas(SCRATCH_ALIGN) uint8_t scratch_bytes[PEER_SCRATCH];
 static struct slot slot[MAX_SLOTS];
+static struct scratch scratch = { .buffer = scratch_bytes, .size = PEER_SCRATCH };
 static uint32_t free_slot[MAX_SLOTS], n_free;
 
 uint32_t rnd(uint32_t below) {
@@ -112,48 +108,19 @@ bool reaches(uint32_t from, uint32_t to) {
         return (w.cut_off[from] >> to & 1) == 0;
 }
 
-static void pack(struct slot *s, const struct message *message) {
-        memcpy(s->head, message, sizeof(s->head));
-        memcpy(s->mark, message->mark, message->n_tracks * sizeof(s->mark[0]));
-        memcpy(s->committed, message->committed, message->n_tracks * sizeof(s->mark[0]));
-        memcpy(s->prepared, message->prepared, message->n_tracks * sizeof(s->mark[0]));
-        s->set = message->set[0];
-        s->links = message->links[0];
-        memcpy(s->member_of, message->member_of, message->n_members * sizeof(s->member_of[0]));
-        memcpy(s->gone, message->gone, message->n_gone * sizeof(s->gone[0]));
-        if (message->kind != ORDER_REFUSE)
-                return;
-        s->code = message->refusal.code;
-        memcpy(s->text, message->refusal.text, sizeof(s->text) - 1);
-}
-
-static void unpack(const struct slot *s, struct message *message) {
-        memcpy(message, s->head, sizeof(s->head));
-        memcpy(message->mark, s->mark, message->n_tracks * sizeof(s->mark[0]));
-        memcpy(message->committed, s->committed, message->n_tracks * sizeof(s->mark[0]));
-        memcpy(message->prepared, s->prepared, message->n_tracks * sizeof(s->mark[0]));
-        message->set[0] = s->set;
-        message->links[0] = s->links;
-        memcpy(message->member_of, s->member_of, message->n_members * sizeof(s->member_of[0]));
-        memcpy(message->gone, s->gone, message->n_gone * sizeof(s->gone[0]));
-        if (message->kind != ORDER_REFUSE)
-                return;
-        message->refusal.code = s->code;
-        memcpy(message->refusal.text, s->text, sizeof(s->text));
-}
-
 static void put_on_wire(const struct message *message, uint64_t delay) {
+        static uint8_t bytes[PEER_MAX];
         struct slot *s;
         uint32_t index;
 
-        if (n_free == 0 || message->n_members > SLOT_MEMBERS || message->n_gone > SLOT_GONE ||
-            message->n_tracks > TRACKS) {
+        index = n_free > 0 ? free_slot[--n_free] : MAX_SLOTS;
+        s = &slot[index % MAX_SLOTS];
+        s->bytes = peer_encode(&scratch, message, bytes);
+        if (index == MAX_SLOTS || s->bytes < 0 || s->bytes > (ssize_t)sizeof(s->byte)) {
                 fprintf(stderr, "seed %llu: network is full\n", (unsigned long long)w.seed);
                 abort();
         }
-        index = free_slot[--n_free];
-        s = &slot[index];
-        pack(s, message);
+        memcpy(s->byte, bytes, (size_t)s->bytes);
         at(delay, EVENT_MESSAGE, message->to, index, message->from, 0);
 }
 
@@ -190,10 +157,14 @@ void net_free(uint32_t index) {
 
 void net_deliver(uint32_t index) {
         static struct message message;
+        const char *why;
         struct proc *proc;
 
-        unpack(&slot[index], &message);
         net_free(index);
+        if (!peer_decode(&scratch, slot[index].byte, (size_t)slot[index].bytes, &message, &why)) {
+                fprintf(stderr, "seed %llu: a message is refused: %s\n", (unsigned long long)w.seed, why);
+                abort();
+        }
         proc = &w.proc[message.to];
         truth_before(message.to, &message);
         if (message.kind < ANSWER_REPORT)

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages between daemons as bytes: whatever is valid comes back as it was, whatever is not is refused, and
+ * no bytes do harm.
+ */
+#include "unit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "peer.pb-c.h"
+#include "rendezvous/peer.h"
+
+static _Alignas(SCRATCH_ALIGN) uint8_t memory[PEER_SCRATCH];
+static struct scratch scratch = { .buffer = memory, .size = PEER_SCRATCH };
+static uint8_t bytes[PEER_MAX], again[PEER_MAX];
+static struct message in, out;
+static const char *why;
+static uint64_t seed = 1;
+
+static uint64_t noise(void) {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        return seed * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+/* Small numbers, large ones and all between. */
+static uint64_t any(void) {
+        return noise() >> noise() % 64;
+}
+
+static uint32_t below(uint32_t n) {
+        return (uint32_t)((noise() >> 32) * n >> 32);
+}
+
+static struct generation any_generation(void) {
+        return (struct generation){ any(), 1 + (uint32_t)any() / 2, (uint32_t)any() };
+}
+
+static struct tag any_tag(void) {
+        return (struct tag){ any(), any(), (uint32_t)any(), any(), below(2), any() };
+}
+
+static struct message_member any_member(const struct message *m) {
+        uint32_t most = 1 + below(LIMIT_WORLD);
+        bool inside = m->world > 0 && below(2) == 0;
+
+        return (struct message_member){
+                .request = { .member = any() | 1,
+                             .pid = (int32_t)any(),
+                             .min_world = 1 + below(most),
+                             .max_world = most,
+                             .has_rank = below(2),
+                             .has_slot = below(2),
+                             .rank = below(LIMIT_WORLD),
+                             .slot = below(LIMIT_WORLD),
+                             .spare = below(2),
+                             .returns = below(2),
+                             .incarnation = any(),
+                             .timeout = any(),
+                             .last_call = any(),
+                             .grace = any(),
+                             .adapts = below(2),
+                             .host = m->host,
+                             .device = m->device,
+                             .identity = any(),
+                             .instance = any(),
+                             .node = m->from },
+                .tag = any_tag(),
+                .rank = inside ? below(m->world) : (uint32_t)any(),
+                .slot = below(LIMIT_WORLD),
+                .id = any(),
+                .in = inside,
+                .behind = below(2),
+                .leaving = below(2),
+        };
+}
+
+/* Of 0 to `most`, often none and often all. */
+static uint32_t some(uint32_t most) {
+        uint32_t kind = below(4);
+
+        return kind == 0 ? 0 : kind == 1 ? most : kind == 2 ? below(9) % (most + 1) : below(most + 1);
+}
+
+static void fill_arrays(struct message *m) {
+        m->n_tracks = some(LIMIT_TRACKS);
+        for (uint32_t i = 0; i < m->n_tracks; i++) {
+                m->mark[i] = any();
+                m->committed[i] = m->kind < ANSWER_REPORT ? 0 : any() / 2;
+                m->prepared[i] = m->kind < ANSWER_REPORT ? 0 : m->committed[i] + below(2);
+        }
+        m->n_words = some(NODESET_WORDS);
+        for (uint32_t i = 0; i < m->n_words; i++) {
+                m->set[i] = below(2) == 0 ? any() : UINT64_MAX;
+                m->links[i] = below(2) == 0 ? 0 : any();
+        }
+}
+
+static void fill_tail(struct message *m) {
+        if (m->kind == ORDER_REFUSE) {
+                m->refusal =
+                        (struct refusal){ (uint32_t)any(), "", below(2), (uint32_t)any(), (int32_t)any() };
+                memset(m->refusal.text, 't', some(sizeof(m->refusal.text) - 1));
+                return;
+        }
+        if (m->kind == ORDER_PLACES) {
+                m->places = (struct message_places){ .places.grace = any(), .n_waiting = some(LIMIT_SEATS) };
+                for (uint32_t i = 0; i < LIMIT_VACANT / 64; i++)
+                        m->places.places.vacant[i] = any();
+                for (uint32_t i = 0; i < m->places.n_waiting; i++)
+                        m->places.waiting[i] = any();
+                return;
+        }
+        m->n_members = m->kind >= LEASE_ASK ? 0 : some(LIMIT_SEATS);
+        for (uint32_t i = 0; i < m->n_members; i++)
+                m->member_of[i] = any_member(m);
+        m->n_gone = some(LIMIT_LOCAL);
+        for (uint32_t i = 0; i < m->n_gone; i++)
+                m->gone[i] = (struct message_gone){ any(), (uint32_t)any() };
+}
+
+/* A valid one of that kind, with something in every field. What it does not say is 0. */
+static void make(struct message *m, enum message_kind kind) {
+        uint32_t node = below(64);
+
+        memset(m, 0, sizeof(*m));
+        m->kind = kind;
+        m->from = kind >= ANSWER_REPORT && kind < LEASE_ASK ? node : below(LIMIT_CANDIDATES);
+        m->to = kind < ANSWER_REPORT ? node : below(LIMIT_CANDIDATES);
+        m->instance = any();
+        m->term = any() | 1;
+        m->round = any();
+        m->stamp = any() | 1;
+        m->generation = any_generation();
+        m->comm = any_generation();
+        for (uint32_t lane = some(LIMIT_LANES); lane-- > 0;)
+                m->seq[lane] = any();
+        m->history = any_tag();
+        m->host = (uint32_t)any();
+        m->device = (uint32_t)any();
+        m->origin = below(N_ORIGINS);
+        m->running = below(2);
+        m->wait = below(2);
+        m->cause = (uint32_t)any();
+        m->world = 1 + below(LIMIT_WORLD);
+        m->source = below(m->world);
+        m->end = below(N_JOB_ENDS);
+        m->loss = (struct membership_loss){ any(), (uint32_t)any(), (int32_t)any(), (uint32_t)any() };
+        m->member = any();
+        fill_arrays(m);
+        m->n_words += m->n_words == 0;
+        m->set[0] |= UINT64_C(1) << node;
+        fill_tail(m);
+        assert_true(message_valid(m));
+}
+
+/* As far as both say something; words of nodes at the end that name none do not. */
+static void assert_same(struct message *a, struct message *b) {
+        assert_true(b->n_words <= a->n_words);
+        assert_int_equal(nodeset_length(message_set(a)) > nodeset_length(message_links(a))
+                                 ? nodeset_length(message_set(a))
+                                 : nodeset_length(message_links(a)),
+                         b->n_words);
+        b->n_words = a->n_words;
+        assert_memory_equal(a, b, sizeof(*a));
+}
+
+static void each_message_comes_back_as_it_was(void **state) {
+        for (unsigned round = 0; round < 200; round++)
+                for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++) {
+                        ssize_t n, m;
+
+                        make(&in, kind);
+                        n = peer_encode(&scratch, &in, bytes);
+                        assert_true(n > 0);
+                        memset(&out, 0, sizeof(out));
+                        assert_true(peer_decode(&scratch, bytes, (size_t)n, &out, &why));
+                        assert_null(why);
+                        m = peer_encode(&scratch, &out, again);
+                        assert_int_equal(m, n);
+                        assert_memory_equal(bytes, again, (size_t)n);
+                        assert_same(&in, &out);
+                }
+}
+
+/* Every number as large as it can be. */
+static void the_largest_message_fits(void **state) {
+        make(&in, ANSWER_REPORT);
+        in.n_members = LIMIT_SEATS;
+        in.n_gone = LIMIT_LOCAL;
+        in.n_tracks = LIMIT_TRACKS;
+        in.n_words = NODESET_WORDS;
+        memset(in.set, 0xff, sizeof(in.set));
+        memset(in.links, 0xff, sizeof(in.links));
+        memset(in.gone, 0xff, sizeof(in.gone));
+        memset(in.mark, 0xff, sizeof(in.mark));
+        memset(in.committed, 0xff, sizeof(in.committed));
+        memset(in.prepared, 0xff, sizeof(in.prepared));
+        in.world = LIMIT_WORLD;
+        in.generation = in.comm = (struct generation){ UINT64_MAX, UINT32_MAX, UINT32_MAX };
+        for (uint32_t i = 0; i < LIMIT_SEATS; i++) {
+                struct message_member *member = &in.member_of[i];
+
+                memset(&member->tag, 0xff, sizeof(member->tag));
+                member->tag.checkpoint = true;
+                member->request = (struct membership_request){
+                        UINT64_MAX, INT32_MIN,       LIMIT_WORLD,     LIMIT_WORLD, true,
+                        true,       LIMIT_WORLD - 1, LIMIT_WORLD - 1, true,        true,
+                        UINT64_MAX, UINT64_MAX,      UINT64_MAX,      UINT64_MAX,  true,
+                        in.host,    in.device,       UINT64_MAX,      UINT64_MAX,  in.from
+                };
+                member->rank = member->slot = LIMIT_WORLD - 1;
+                member->id = UINT64_MAX;
+                member->in = member->behind = member->leaving = true;
+        }
+        assert_true(peer_encode(&scratch, &in, bytes) > 0);
+        assert_true(peer_encode(&scratch, &in, bytes) < (ssize_t)PEER_MAX);
+        peer_decode(&scratch, bytes, (size_t)peer_encode(&scratch, &in, bytes), &out, &why);
+        assert_null(why);
+        assert_int_equal(out.n_members, LIMIT_SEATS);
+}
+
+/* What is said to form a job with few members on each of many nodes, and to change it. */
+static void an_ordinary_message_is_small(void **state) {
+        for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++) {
+                make(&in, kind);
+                if (kind == ORDER_REFUSE || kind == ORDER_PLACES)
+                        continue;
+                in.n_members = kind >= LEASE_ASK ? 0 : 8;
+                in.n_gone = kind == ORDER_FREEZE || kind >= LEASE_ASK ? 0 : 8;
+                in.n_tracks = 3;
+                memset(in.mark, 0, sizeof(in.mark));
+                memset(in.committed, 0, sizeof(in.committed));
+                memset(in.prepared, 0, sizeof(in.prepared));
+                for (uint32_t i = 0; i < in.n_members; i++)
+                        in.member_of[i] = any_member(&in);
+                in.n_words = NODESET_WORDS;
+                memset(in.set, 0xff, sizeof(in.set));
+                memset(in.links, 0, sizeof(in.links));
+                assert_true(peer_encode(&scratch, &in, bytes) <=
+                            (kind == ORDER_NEWGEN || kind >= ANSWER_REPORT ? 4096 : 2048 + 8 * 192));
+                in.n_members = 0;
+                assert_true(peer_encode(&scratch, &in, bytes) <= 2048);
+        }
+}
+
+/* Whatever is cut off or turned over: refused, or a valid message, which is all that a machine asks for. */
+static void damage_does_no_harm(void **state) {
+        for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++)
+                for (unsigned round = 0; round < 4; round++) {
+                        size_t n;
+
+                        make(&in, kind);
+                        in.n_members = in.n_members > 3 ? 3 : in.n_members;
+                        in.n_gone = in.n_gone > 3 ? 3 : in.n_gone;
+                        n = (size_t)peer_encode(&scratch, &in, bytes);
+                        for (size_t length = 0; length < n; length++) {
+                                uint8_t *part = malloc(length + 1); /* a sanitizer sees a read beyond it */
+
+                                assert_non_null(part);
+                                memcpy(part, bytes, length);
+                                if (peer_decode(&scratch, part, length, &out, &why))
+                                        assert_true(message_valid(&out));
+                                else
+                                        assert_non_null(why);
+                                free(part);
+                        }
+                        for (size_t bit = 0; bit < n * 8; bit += 1 + below(7)) {
+                                bytes[bit / 8] ^= 1u << bit % 8;
+                                if (peer_decode(&scratch, bytes, n, &out, &why))
+                                        assert_true(message_valid(&out));
+                                bytes[bit / 8] ^= 1u << bit % 8;
+                        }
+                }
+}
+
+static void a_newer_minor_version_is_understood(void **state) {
+        /* field 1000, a number; field 1001, bytes */
+        static const uint8_t newer[] = { 0xc0, 0x3e, 0x07, 0xca, 0x3e, 0x02, 0x01, 0x02 };
+        size_t n;
+
+        make(&in, ANSWER_FROZEN);
+        n = (size_t)peer_encode(&scratch, &in, bytes);
+        memcpy(bytes + n, newer, sizeof(newer));
+        memset(&out, 0, sizeof(out));
+        assert_true(peer_decode(&scratch, bytes, n + sizeof(newer), &out, &why));
+        assert_same(&in, &out);
+}
+
+static bool decodes(Peer__Message *message) {
+        size_t n = peer__message__pack(message, bytes);
+
+        return peer_decode(&scratch, bytes, n, &out, &why);
+}
+
+static void what_breaks_a_limit_is_refused(void **state) {
+        static uint64_t numbers[LIMIT_SEATS + 1];
+        static uint8_t wide[NODESET_WORDS * 8 + 1];
+        Peer__Member member = PEER__MEMBER__INIT, *members[LIMIT_SEATS + 1];
+        Peer__Message good = PEER__MESSAGE__INIT, bad;
+        Peer__Refusal refusal = PEER__REFUSAL__INIT;
+        Peer__Places places = PEER__PLACES__INIT;
+
+        member.member = member.min_world = member.max_world = 1;
+        for (unsigned i = 0; i < LIMIT_SEATS + 1; i++)
+                members[i] = &member;
+        good.major = PEER_MAJOR;
+        good.kind = ANSWER_REPORT;
+        good.stamp = 1;
+        assert_true(decodes(&good));
+#define BAD(...) (bad = good, __VA_ARGS__, assert_false(decodes(&bad)), assert_non_null(why))
+        BAD(bad.major = PEER_MAJOR + 1);
+        BAD(bad.major = 0);
+        BAD(bad.kind = N_MESSAGE_KINDS);
+        BAD(bad.stamp = 0);
+        BAD(bad.from = LIMIT_NODES);
+        BAD(bad.n_seq = LIMIT_LANES + 1, bad.seq = numbers);
+        BAD(bad.n_mark = bad.n_committed = bad.n_prepared = LIMIT_TRACKS + 1,
+            bad.mark = bad.committed = bad.prepared = numbers);
+        BAD(bad.n_mark = bad.n_committed = 2, bad.n_prepared = 1,
+            bad.mark = bad.committed = bad.prepared = numbers);
+        BAD(bad.n_member_of = LIMIT_SEATS + 1, bad.member_of = members);
+        BAD(bad.set.data = wide, bad.set.len = sizeof(wide));
+        BAD(bad.links.data = wide, bad.links.len = sizeof(wide));
+        good.kind = ORDER_REFUSE;
+        good.term = 1;
+        good.refusal = &refusal;
+        assert_true(decodes(&good));
+        BAD(bad.n_member_of = 1, bad.member_of = members);
+        refusal.text = (ProtobufCBinaryData){ 3, (uint8_t *)"a\0b" };
+        BAD(bad.member = 1);
+        refusal.text = (ProtobufCBinaryData){ 2, (uint8_t *)"\xc3\x28" };
+        BAD(bad.member = 1);
+        good.kind = ORDER_PLACES;
+        good.places = &places;
+        assert_true(decodes(&good));
+        places.n_waiting = LIMIT_SEATS + 1;
+        places.waiting = numbers;
+        BAD(bad.member = 1);
+#undef BAD
+}
+
+static void what_is_not_valid_is_not_said(void **state) {
+        make(&in, ORDER_NEWGEN);
+        in.source = in.world;
+        assert_int_equal(peer_encode(&scratch, &in, bytes), -EINVAL);
+}
+
+static void little_scratch_is_no_harm(void **state) {
+        struct scratch little = { .buffer = memory };
+        ssize_t n;
+
+        make(&in, ANSWER_REPORT);
+        in.n_members = LIMIT_SEATS;
+        for (uint32_t i = 0; i < LIMIT_SEATS; i++)
+                in.member_of[i] = any_member(&in);
+        n = peer_encode(&scratch, &in, bytes);
+        assert_true(n > 0);
+        for (little.size = 0; little.size < 20000; little.size += 97) {
+                assert_int_equal(peer_encode(&little, &in, again), -EMSGSIZE);
+                assert_false(peer_decode(&little, bytes, (size_t)n, &out, &why));
+                assert_string_equal(why, "it is too complex");
+        }
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test(each_message_comes_back_as_it_was),
+                cmocka_unit_test(the_largest_message_fits),
+                cmocka_unit_test(an_ordinary_message_is_small),
+                cmocka_unit_test(damage_does_no_harm),
+                cmocka_unit_test(a_newer_minor_version_is_understood),
+                cmocka_unit_test(what_breaks_a_limit_is_refused),
+                cmocka_unit_test(what_is_not_valid_is_not_said),
+                cmocka_unit_test(little_scratch_is_no_harm),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
