@@ -87,34 +87,11 @@ static void free_lost(struct job *job) {
                         member_free(member);
 }
 
-static void insert(uint32_t *list, uint32_t n, uint32_t ordinal) {
-        while (n > 0 && list[n - 1] > ordinal) {
-                list[n] = list[n - 1];
-                n--;
-        }
-        list[n] = ordinal;
-}
-
-uint32_t job_list_plans(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next) {
-        const struct member *member;
-        const struct plan *plan;
-        uint32_t n = 0;
-
-        list_for_each(plan, &job->plans, link)
-                if (!plan->dropped && !plan->failed && plan_is_held(plan) && n < LIMIT_PLANS)
-                        insert(list, n++, plan->ordinal);
-        *ret_next = 0;
-        list_for_each(member, &job->members, link)
-                if (member->state == MEMBER_ACTIVE && member->next_plan > *ret_next)
-                        *ret_next = member->next_plan;
-        return n;
-}
-
 /* Who comes later counts on from here. */
 static uint32_t first_plan(const struct job *job) {
         uint32_t list[LIMIT_PLANS], next;
 
-        return job_list_plans(job, list, &next) > 0 ? list[0] : next;
+        return plan_list(job, list, &next) > 0 ? list[0] : next;
 }
 
 /* Nothing is void after a restart of the daemon: the sequence of operations goes on, too. */

@@ -23,7 +23,7 @@ static void events_joined(struct member *member) {
         SET(message, member, member->stable);
         SET(message, incarnation, member->job->incarnation);
         SET_IF(message, first_plan, member->next_plan > 0, member->next_plan);
-        n = job_list_plans(member->job, list, &next);
+        n = plan_list(member->job, list, &next);
         if (n > 0 && next != list[0] + n) {
                 message.n_plan = n;
                 message.plan = list;

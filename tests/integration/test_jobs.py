@@ -533,7 +533,7 @@ def test_a_plan_that_not_all_have_freed_goes_its_own_way(serve):
     """One member has freed it, another one has not: a plan that is agreed on meanwhile counts its steps for
     itself.
 
-    Planted: the track of a plan that some members have freed is given to the next plan (plan.c).
+    Planted: the track of a plan that some members have freed is given to the next plan (plan_provide.c).
     """
     served = serve()
     crew = served.crew("tracks", 2)

@@ -224,3 +224,26 @@ bool plan_is_held(const struct plan *plan) {
                         return true;
         return false;
 }
+
+static void plan_insert(uint32_t *list, uint32_t n, uint32_t ordinal) {
+        while (n > 0 && list[n - 1] > ordinal) {
+                list[n] = list[n - 1];
+                n--;
+        }
+        list[n] = ordinal;
+}
+
+uint32_t plan_list(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next) {
+        const struct member *member;
+        const struct plan *plan;
+        uint32_t n = 0;
+
+        list_for_each(plan, &job->plans, link)
+                if (!plan->dropped && !plan->failed && plan_is_held(plan) && n < LIMIT_PLANS)
+                        plan_insert(list, n++, plan->ordinal);
+        *ret_next = 0;
+        list_for_each(member, &job->members, link)
+                if (member->state == MEMBER_ACTIVE && member->next_plan > *ret_next)
+                        *ret_next = member->next_plan;
+        return n;
+}

@@ -161,4 +161,4 @@ bool plan_is_held(const struct plan *plan);
 struct plan *plan_free(struct plan *plan);
 /* The plans of a job that its members still have, by ascending ordinals, and the ordinal of their next one.
  * How many there are. */
-uint32_t job_list_plans(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next);
+uint32_t plan_list(const struct job *job, uint32_t list[LIMIT_PLANS], uint32_t *ret_next);
