@@ -44,8 +44,8 @@ static bool grows(const struct coordinator *c) {
 }
 
 static void advance_running(struct coordinator *c, uint64_t now) {
-        if (loss_found(c) || (planted(PLANTED_RESTLESS) && c->membership.loss.member != 0 &&
-                              c->current.number < 9 && now > c->since + 2 * c->config.times.heartbeat)) {
+        if (loss_found(c) || (planted(PLANTED_RESTLESS) && c->current.number > 1 && c->current.number < 9 &&
+                              now > c->since + 2 * c->config.times.heartbeat)) {
                 loss_begin(c, now);
         } else if (planted(PLANTED_GROWS_ANYWHERE) && membership_fitting(&c->membership) > 0) {
                 loss_begin(c, now);
@@ -96,8 +96,6 @@ static void coordinator_advance(struct coordinator *c, uint64_t now) {
                 round = c->round;
                 if (c->ending != JOB_END_NONE && !collecting && c->order != ORDER_END)
                         form_break(c, now);
-                if (c->order != ORDER_END)
-                        coordinator_note_loss(c);
                 advance_order(c, now);
         } while (round != c->round || collecting != c->collecting || settled != c->settled ||
                  recording != c->recording);

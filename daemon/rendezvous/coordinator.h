@@ -88,8 +88,7 @@ struct coordinator {
         uint64_t empty_since; /* a node of the generation has no member: since when; 0: none */
         uint64_t number;      /* the highest number of a generation heard of */
         uint64_t cut[LIMIT_LANES];
-        uint32_t n_tracks;           /* in use anywhere */
-        struct membership_loss loss; /* whom the generation has lost first; all 0: nobody */
+        uint32_t n_tracks;  /* in use anywhere */
         struct tag history; /* the largest tag of anybody in the generation: without it there is no state */
         enum job_end end;
         enum job_end ending; /* asked for by a node's daemon, and carried out after a verdict, */

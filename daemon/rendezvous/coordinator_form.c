@@ -17,7 +17,7 @@ void form_break(struct coordinator *c, uint64_t now) {
         if (membership_end(&c->membership, c->cause))
                 return;
         if (c->membership.state == MEMBERSHIP_FORMING) {
-                c->loss = (struct membership_loss){ .cause = c->cause };
+                c->membership.loss = (struct membership_loss){ .cause = c->cause };
                 form_end(c, now, c->ending);
         }
 }

@@ -42,7 +42,9 @@ void coordinator_say_to(struct coordinator *c, uint32_t node) {
         order.history = c->history;
         order.end = end_of(c, order.kind);
         if (tells_loss(order.kind))
-                order.loss = c->loss;
+                order.loss = c->membership.loss;
+        if (planted(PLANTED_BLAMES_ANYBODY) && order.loss.member != 0)
+                order.loss.member = c->membership.seat[c->membership.n - 1].request.member;
         message_name_nodes(&order, c->set, order.kind == ORDER_END ? c->links : (struct nodeset){ 0 });
         memcpy(order.seq, c->cut, sizeof(order.seq));
         order.n_tracks = c->n_tracks;
@@ -51,17 +53,6 @@ void coordinator_say_to(struct coordinator *c, uint32_t node) {
         if (order.kind == ORDER_NEWGEN)
                 source_fill_order(c, &order);
         effects_send(&c->out, &order);
-}
-
-/* Whom the generation has lost first. Without a member it is a daemon or a link, or the one that coordinated
- * before. */
-void coordinator_note_loss(struct coordinator *c) {
-        bool lost = c->membership.state == MEMBERSHIP_REPLACING || c->membership.state == MEMBERSHIP_BROKEN;
-
-        if (lost && c->membership.loss.cause != 0 && c->loss.member == 0)
-                c->loss = c->membership.loss;
-        if (planted(PLANTED_BLAMES_ANYBODY) && c->loss.member != 0 && c->membership.n > 0)
-                c->loss.member = c->membership.seat[c->membership.n - 1].request.member;
 }
 
 void coordinator_say(struct coordinator *c, uint64_t now) {
@@ -95,8 +86,7 @@ static void tally_anew(struct coordinator *c) {
 void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order) {
         c->order = order;
         if (order == ORDER_RUN || order == ORDER_COLLECT)
-                c->loss = (struct membership_loss){ 0 };
-        coordinator_note_loss(c);
+                c->membership.loss = (struct membership_loss){ 0 };
         c->since = now;
         c->round++;
         tally_anew(c);

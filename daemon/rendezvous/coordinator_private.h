@@ -38,7 +38,6 @@ void coordinator_count(struct coordinator *c, uint32_t node, uint32_t sign);
 void coordinator_set_nodes(struct coordinator *c, struct nodeset nodes);
 /* One of them is lost to it. */
 void coordinator_lose_node(struct coordinator *c, uint32_t node);
-void coordinator_note_loss(struct coordinator *c);
 
 /* coordinator_places.c: tells nodes of vacant places, and of members that wait, if that has changed; and one
  * of them in any case. */

@@ -20,7 +20,6 @@ void take_over(struct coordinator *c, uint64_t now) {
         c->begun = c->since = now;
         c->order = ORDER_COLLECT;
         c->growing = c->abort = c->settled = c->recording = false;
-        c->loss = (struct membership_loss){ 0 };
         c->current = c->comm = (struct generation){ 0 };
         c->empty_since = 0;
         nodeset_clear(c->links);
@@ -185,7 +184,7 @@ void take_advance(struct coordinator *c, uint64_t now) {
                 form_end(c, now, JOB_END_NO_STATE);
         } else if (any_awaited(c) && c->ending != JOB_END_NONE) {
                 c->collecting = false; /* whatever they would say */
-                c->loss = (struct membership_loss){ .cause = c->cause };
+                c->membership.loss = (struct membership_loss){ .cause = c->cause };
                 form_end(c, now, c->ending);
         } else if (any_awaited(c) && !late) {
                 /* What they will say may be all that there is. */

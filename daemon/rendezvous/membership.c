@@ -51,6 +51,11 @@ void membership_disperse(struct membership *m) {
         m->n_others = n;
 }
 
+void membership_note_loss(struct membership *m, struct membership_loss loss) {
+        if (m->loss.member == 0)
+                m->loss = loss;
+}
+
 void membership_set_state(struct membership *m, enum membership_state state) {
         assert(m->state != MEMBERSHIP_BROKEN && state != MEMBERSHIP_FORMING);
         m->state = state;
@@ -189,7 +194,6 @@ static enum membership_event replace(struct membership *m, uint64_t now) {
 static enum membership_event grow(struct membership *m) {
         if (!m->boundary || membership_fitting(m) == 0)
                 return MEMBERSHIP_NOTHING;
-        m->loss = (struct membership_loss){ 0 };
         return regenerate(m);
 }
 
@@ -322,9 +326,10 @@ static void keep_place(struct membership *m, struct seat *seat, uint32_t cause, 
 
 /* A member of the running generation is gone. */
 static void lose(struct membership *m, struct seat *seat, uint32_t cause, uint64_t now) {
-        m->loss = (struct membership_loss){
-                .member = seat->request.member, .rank = seat->rank, .pid = seat->request.pid, .cause = cause
-        };
+        membership_note_loss(m, (struct membership_loss){ .member = seat->request.member,
+                                                          .rank = seat->rank,
+                                                          .pid = seat->request.pid,
+                                                          .cause = cause });
         keep_place(m, seat, cause, now);
         m->busy = true;
         membership_set_state(m, places_all_adapt(m) && any_survivor(m) && can_go_on(m, now)
@@ -354,6 +359,6 @@ bool membership_end(struct membership *m, uint32_t cause) {
         if (m->state != MEMBERSHIP_FORMED && m->state != MEMBERSHIP_REPLACING)
                 return false;
         membership_set_state(m, MEMBERSHIP_BROKEN);
-        m->loss = (struct membership_loss){ .cause = cause };
+        membership_note_loss(m, (struct membership_loss){ .cause = cause });
         return true;
 }

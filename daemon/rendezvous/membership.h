@@ -102,7 +102,9 @@ struct membership {
         struct seat *seat;  /* most + 1; places in order of arrival while forming, by rank afterwards */
         uint64_t last_call; /* when forming ends with spares, or fewer than max_world; UINT64_MAX: not called
                                yet */
-        struct membership_loss loss; /* REPLACING and BROKEN: the first one lost */
+        struct membership_loss
+                loss;    /* that the generation has come to its end for: the first member's. All 0:
+                                        none, which the caller says when the next one is under way */
         uint64_t fenced; /* the member whom the last join has fenced, a newer instance of the same identity;
                             0: nobody */
 };
@@ -145,6 +147,8 @@ uint64_t membership_deadline(const struct membership *m); /* UINT64_MAX: none */
  * the same generation gives false; it may still break what was to follow, which membership_tick() tells. */
 bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, uint64_t now);
 
+/* What the generation ends for, unless it has lost a member before. */
+void membership_note_loss(struct membership *m, struct membership_loss loss);
 /* The whole generation ends, through no member's fault (SUPERSEDED, SHUTDOWN). True if that broke it. */
 bool membership_end(struct membership *m, uint32_t cause);
 
