@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "base/user.h"
 #include "core/exporter.h"
+#include "core/identity.h"
 #include "core/notify.h"
 #include "rendezvous/coordinators.h"
 #include "socket/listener.h"
@@ -41,6 +42,11 @@ struct server {
         enum phase phase;
         uint64_t drain_deadline;
         struct loop *loop;
+        struct identity *identity; /* NULL: it has none, because: */
+        struct sessions_identity shown;
+        char no_identity[512];
+        char node[2 * IDENTITY_NODE + 1];
+        uint64_t term; /* without an identity: the last one given */
         struct users *users;
         struct closer *closer;
         struct pair backends;
@@ -92,6 +98,41 @@ static int server_watch_backends(struct server *server) {
         return r;
 }
 
+/* Without one this daemon coordinates nothing beyond its own host, where nobody outlives it. */
+static int server_open_identity(struct server *server, char *error, size_t size) {
+        _cleanup_(freep) char *directory = NULL, *name = NULL;
+        int r = identity_place(getenv("STATE_DIRECTORY"), server->config.socket, &directory, &name);
+
+        if (r < 0)
+                return server_fail(r, "cannot start", error, size);
+        r = identity_open(directory, name, &server->identity, error, size);
+        if (r > 0)
+                snprintf(server->no_identity, sizeof(server->no_identity), "%s", error);
+        if (r != 0)
+                return r < 0 ? r : 0;
+        for (size_t i = 0; i < IDENTITY_NODE; i++)
+                sprintf(&server->node[2 * i], "%02x", identity_node(server->identity)[i]);
+        server->shown.starts = server->jobs->config.instance = identity_instance(server->identity);
+        return 0;
+}
+
+/* If the disk takes no more, the daemon goes on as without an identity. */
+static uint64_t server_take_term(void *data) {
+        struct server *server = data;
+        uint64_t term;
+        int r = server->identity != NULL ? identity_take_term(server->identity, &term) : -ENOENT;
+
+        if (r == 0)
+                return server->term = term;
+        if (server->identity != NULL && server->no_identity[0] == '\0') {
+                snprintf(server->no_identity, sizeof(server->no_identity),
+                         "its identity cannot be written: %s", strerror(-r));
+                log_warning("%s: this gradsyncd coordinates nothing beyond its own host from now on",
+                            server->no_identity);
+        }
+        return ++server->term;
+}
+
 static void server_on_coordinating(void *data) {
         struct server *server = data;
 
@@ -106,10 +147,16 @@ static void server_coordinate_at(void *data, uint64_t when) {
 }
 
 static int server_open_coordinators(struct server *server, char *error, size_t size) {
-        struct coordinators_config config = {
-                .accounts = server->users, .clock = clock_now, .due = server_coordinate_at, .data = server
-        };
-        int r = loop_timer_new(server->loop, server_on_coordinating, server, &server->coordinating);
+        struct coordinators_config config = { .accounts = server->users,
+                                              .clock = clock_now,
+                                              .term = server_take_term,
+                                              .due = server_coordinate_at,
+                                              .data = server };
+        int r;
+
+        if (getrandom(&config.nonce, sizeof(config.nonce), 0) != sizeof(config.nonce))
+                return server_fail(-errno, "cannot draw a number", error, size);
+        r = loop_timer_new(server->loop, server_on_coordinating, server, &server->coordinating);
 
         if (r == 0)
                 r = coordinators_new(&config, &server->coordinators);
@@ -127,6 +174,7 @@ static int server_open_backend(struct server *server, char *error, size_t size) 
         struct jobs_config jobs = {
                 .loop = server->loop,
                 .hub = coordinators_hub(server->coordinators),
+                .instance = 1,
                 .accounts = server->users,
                 .step_deadline = server->config.step_deadline,
                 .stall_notice = server->config.stall_notice,
@@ -196,6 +244,7 @@ static int server_open_sessions(struct server *server, char *error, size_t size)
                 .jobs = server->jobs,
                 .device = server->config.device,
                 .socket = server->config.socket,
+                .identity = &server->shown,
                 .handshake_timeout = server->config.handshake_timeout,
                 .staging_bytes = server->config.staging_bytes,
         };
@@ -404,6 +453,8 @@ static int server_start(struct server *server, char *error, size_t size) {
                 r = server_open_sessions(server, error, size);
         if (r == 0)
                 r = server_open_listener(server, error, size);
+        if (r == 0) /* which has made the socket's directory */
+                r = server_open_identity(server, error, size);
         if (r == 0)
                 r = server_open_exporter(server, error, size);
         if (r < 0)
@@ -422,6 +473,8 @@ int server_new(struct config *config, const struct config_source *source, struct
         server->config = *config;
         *config = (struct config){ 0 };
         server->source = source;
+        server->shown =
+                (struct sessions_identity){ .node = server->node, .no_identity = server->no_identity };
         server_raise_file_limit();
         r = server_start(server, error, size);
         if (r < 0) {
@@ -439,6 +492,9 @@ int server_run(struct server *server) {
         log_info("gradsyncd %s serves device %s on %s: %u worker threads, %s", GRADSYNC_RELEASE,
                  server->config.device, server->config.socket, device->ops->workers(device),
                  device->ops->simd(device));
+        if (server->no_identity[0] != '\0')
+                log_warning("%s: this gradsyncd coordinates nothing beyond its own host",
+                            server->no_identity);
         notify_ready("no clients");
         r = loop_run(server->loop);
         if (r < 0)
@@ -465,6 +521,7 @@ struct server *server_free(struct server *server) {
         loop_timer_free(server->watchdog);
         loop_timer_free(server->status);
         closer_free(server->closer);
+        identity_close(server->identity);
         flood_end();
         users_free(server->users);
         loop_free(server->loop);

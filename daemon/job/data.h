@@ -196,6 +196,7 @@ struct job {
 struct jobs_config {
         struct loop *loop;
         struct hub *hub;         /* with the jobs' coordinators */
+        uint64_t instance;       /* of the daemon: grows with each start */
         struct backend *backend; /* of the device: for plans */
         struct backend *staging; /* for operations outside steps; may be the same */
         struct engine *engine;   /* between nodes; NULL: none */

@@ -90,11 +90,12 @@ static int coordination_allocate(struct coordination *coordination, const struct
         return *ret != NULL ? 0 : -ENOMEM;
 }
 
-static void coordination_begin(struct coordination *coordination, const struct coordinator_config *config) {
+static void coordination_begin(struct coordination *coordination, struct coordinator_config config) {
         struct coordinators *table = coordination->table;
         struct outlet outlet = { .effects = &table->effects, .owner = coordination };
 
-        coordinator_init(&coordination->coordinator, config, table->config.clock(), &outlet);
+        config.floor = table->config.term(table->config.data) - 1;
+        coordinator_init(&coordination->coordinator, &config, table->config.clock(), &outlet);
 }
 
 static int coordination_new(struct coordinators *table, const struct hub_job *job, struct coordination **ret,
@@ -103,7 +104,7 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
         struct coordination *coordination = calloc(1, size);
         struct coordinator_config config = {
                 .candidates = 1,
-                .nonce = 1,
+                .nonce = table->config.nonce,
                 .incarnation = job->incarnation,
                 .alone = true,
                 .times = times,
@@ -129,7 +130,7 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
                 return r;
         }
         config.room.memory = coordination->memory;
-        coordination_begin(coordination, &config);
+        coordination_begin(coordination, config);
         list_append(&table->list, &coordination->link);
         *ret = coordination;
         return 0;
@@ -234,10 +235,9 @@ static int coordinators_reserve(struct attachment *attachment, uint32_t members,
 /* A coordinator that knows nobody else begins anew as well. */
 static void coordinators_renew(struct attachment *attachment) {
         struct coordination *coordination = attachment->coordination;
-        const struct coordinator_config config = coordination->coordinator.config;
 
         if (coordination->nodes.next == coordination->nodes.prev)
-                coordination_begin(coordination, &config);
+                coordination_begin(coordination, coordination->coordinator.config);
         else
                 coordinator_lose(&coordination->coordinator, coordination->table->config.clock(),
                                  attachment->address);

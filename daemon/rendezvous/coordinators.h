@@ -17,6 +17,8 @@ struct coordinators;
 struct coordinators_config {
         struct users *accounts;
         uint64_t (*clock)(void);
+        uint64_t (*term)(void *data); /* a counter of terms that no coordinator has had, in any run */
+        uint32_t nonce;               /* of this run */
         void (*due)(void *data, uint64_t when); /* the next tick is due at that time; UINT64_MAX: none is */
         void *data;
 };

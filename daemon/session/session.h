@@ -37,12 +37,19 @@ struct session_peer {
         bool in_admin_group;
 };
 
+struct sessions_identity {
+        const char *node;        /* id of the daemon over all of its runs; "": it has none */
+        uint64_t starts;         /* how many runs there have been */
+        const char *no_identity; /* why it coordinates nothing beyond its own host; "": it may */
+};
+
 struct sessions_config {
         struct loop *loop;
         struct backend *backend;
         struct users *accounts;
         struct jobs *jobs; /* what happens there comes here from then on */
         const char *device, *socket;
+        const struct sessions_identity *identity; /* what is shown of it; NULL: nothing */
         uint64_t instance;
         uint64_t handshake_timeout;
         uint64_t staging_bytes;

@@ -88,6 +88,16 @@ static void status_add_process(Wire__StatusDaemon *row) {
         SET(*row, process_max_fds, usage.max_fds);
 }
 
+static void status_add_identity(const struct sessions_identity *identity, Wire__StatusDaemon *row) {
+        if (identity == NULL)
+                return;
+        SET_IF(*row, starts, identity->node[0] != '\0', identity->starts);
+        if (row->has_starts)
+                row->node = (char *)identity->node;
+        if (identity->no_identity[0] != '\0')
+                row->no_identity = (char *)identity->no_identity;
+}
+
 static void status_send_daemon(const struct answer *answer) {
         const struct sessions_config *config = &answer->sessions->config;
         const struct backend_ops *ops = config->backend->ops;
@@ -109,6 +119,7 @@ static void status_send_daemon(const struct answer *answer) {
         SET(row, loop_cpu_us, clock_thread_cpu());
         SET(row, worker_cpu_us, ops->cpu_us(config->backend));
         SET(row, process_start_time, answer->sessions->start_time);
+        status_add_identity(config->identity, &row);
         status_add_process(&row);
         SET(row, complete, session_sees_all(answer->viewer));
         if (row.complete)

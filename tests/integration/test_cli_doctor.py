@@ -86,7 +86,7 @@ def test_everything_is_fine(doctor, daemon):
     served = daemon()
     doctor.socket = served.socket
     found = doctor()
-    assert list(found) == ["socket", "permissions", "version", "library", "open files", "locked memory", "memory", "shared memory",
+    assert list(found) == ["socket", "permissions", "version", "identity", "library", "open files", "locked memory", "memory", "shared memory",
                            "environment", "leftovers"]
     assert not [finding for findings in found.values() for finding in findings if finding["result"] == "fail"]
     assert served.socket in found["socket"][0]["text"] and "cpu" in found["socket"][0]["text"]
@@ -113,7 +113,7 @@ def test_text_has_one_line_a_check(doctor, daemon, program):
     made = program(harness.CTL, "doctor", socket=doctor.socket, env={"TMPDIR": doctor.tmp, "GRADSYNC_RANK": "7"})
     assert made.wait() == 1
     lines = made.out.splitlines()
-    assert len(lines) == 11 and all(line.split()[0] in ("ok", "warn", "fail") for line in lines)
+    assert len(lines) == 12 and all(line.split()[0] in ("ok", "warn", "fail") for line in lines)
     wrong, = [line for line in lines if "GRADSYNC_WORLD_SIZE" in line and line.startswith("fail  environment ")]
     assert " -- " in wrong
 

@@ -185,7 +185,7 @@ KEYS = {
     "status": "schema_version daemon jobs clients daemons",
     "each": "daemon jobs clients",
     "daemon": "device version pid uid uptime_ms socket clients jobs workers simd arenas arena_bytes "
-              "loop_cpu_us worker_cpu_us complete draining",
+              "loop_cpu_us worker_cpu_us complete draining node starts no_identity",
     "client": "pid uid gid device program library connected_ms jobs",
     "job": "name uid device state text generation incarnation world_size step buckets bytes bytes_reduced "
            "step_rate exposed norm nonfinite nonfinite_steps nonfinite_first void_steps recoveries last_loss "
@@ -299,7 +299,7 @@ class Outspoken(FakeDaemon):
     said = wire.pb.StatusDaemon(
         device="cpu:x", version="9.8.7", pid=1001, uid=1002, uptime_ms=1003, socket="/elsewhere",
         clients=1004, jobs=1005, workers=1006, simd="avx9", arenas=1007, arena_bytes=1008, loop_cpu_us=1009,
-        worker_cpu_us=1010, complete=True, draining=False)
+        worker_cpu_us=1010, complete=True, draining=False, node="ab12", starts=1011, no_identity="because")
 
     def _send(self, client, head, kind, message):
         super()._send(client, head, kind, self.said if kind == "STATUS_DAEMON" else message)
@@ -335,7 +335,7 @@ SHOWN = {
     "daemon": {"device": "cpu:x", "version": "9.8.7", "pid": 1001, "uid": 1002, "uptime_ms": 1003,
                "clients": 1004, "jobs": 1005, "workers": 1006, "simd": "avx9", "arenas": 1007,
                "arena_bytes": 1008, "loop_cpu_us": 1009, "worker_cpu_us": 1010, "complete": True,
-               "draining": False},
+               "draining": False, "node": "ab12", "starts": 1011, "no_identity": "because"},
     "clients": [{"pid": 2001, "uid": 2002, "gid": 2003, "device": "cpu:x", "program": "p", "library": "l",
                  "connected_ms": 2004, "jobs": 2005}],
     "jobs": [{

@@ -72,6 +72,7 @@ def test_hardening_leaves_what_the_daemon_needs(units):
     assert not service.keys() & {"RuntimeDirectory"}, "it would take the socket's folder away when the service stops"
     assert service["Type"] == ["notify"] and "WatchdogSec" in service and service["ExecReload"] == ["kill -HUP $MAINPID"]
     assert service["LimitMEMLOCK"] == ["infinity"]
+    assert service["StateDirectory"] == ["gradsync/%i"] and service["StateDirectoryMode"] == ["0700"]
     assert set(service["RestrictAddressFamilies"][0].split()) == {"AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"}
     devices = {value.split()[0] for value in service["DeviceAllow"]}
     assert {"char-nvidia-frontend", "char-nvidia", "char-nvidiactl", "char-nvidia-uvm", "char-infiniband_verbs"} <= devices

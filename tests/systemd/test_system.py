@@ -86,6 +86,20 @@ def test_restart(machine):
     machine.run(*HELLO, user="alice")
 
 
+def test_the_identity_lies_in_the_state_directory(machine):
+    """Of each instance in its own; it stays over restarts and crashes."""
+    for service, kept in ((SERVICE, "cpu"), ("gradsyncd@cpu:left.service", "cpu:left")):
+        machine.systemctl("start", service)
+        assert machine.stat(f"/var/lib/gradsync/{kept}", f"/var/lib/gradsync/{kept}/identity") == [
+            "700 gradsync:gradsync directory", "600 gradsync:gradsync regular file"]
+    machine.systemctl("stop", "gradsyncd@cpu:left.service", "gradsyncd@cpu:left.socket")
+    before = status(machine, "--socket", PATH)["daemon"]
+    assert before["no_identity"] is None
+    machine.systemctl("restart", SERVICE)
+    after = status(machine, "--socket", PATH)["daemon"]
+    assert (after["node"], after["starts"]) == (before["node"], before["starts"] + 1)
+
+
 def test_reload(machine, trainers):
     def third():
         return machine.run("gradsyncctl", "status", user="alice", check=False).returncode == 0

@@ -26,11 +26,19 @@ static inline void coordinating_due(void *data, uint64_t when) {
         assert_int_equal(loop_timer_arm(c->timer, when > now ? when - now : 0), 0);
 }
 
+static inline uint64_t coordinating_term(void *data) {
+        static uint64_t last;
+
+        return ++last;
+}
+
 static inline struct hub *coordinating_begin(struct coordinating *c, struct loop *loop,
                                              struct users *accounts) {
-        struct coordinators_config config = {
-                .accounts = accounts, .clock = clock_now, .due = coordinating_due, .data = c
-        };
+        struct coordinators_config config = { .accounts = accounts,
+                                              .clock = clock_now,
+                                              .term = coordinating_term,
+                                              .due = coordinating_due,
+                                              .data = c };
 
         assert_int_equal(loop_timer_new(loop, coordinating_tick, c, &c->timer), 0);
         assert_int_equal(coordinators_new(&config, &c->table), 0);

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/user.h"
+#include "coordinating.h"
 #include "fake_engine.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
@@ -557,6 +558,7 @@ static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
         users_new(limits, &cluster->accounts);
         assert_int_equal(coordinators_new(&(struct coordinators_config){ .accounts = cluster->accounts,
                                                                          .clock = clock_now,
+                                                                         .term = coordinating_term,
                                                                          .due = post_due },
                                           &cluster->coordinators),
                          0);

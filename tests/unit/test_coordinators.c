@@ -32,10 +32,14 @@ struct daemon { /* the part of one that drives a node */
 static struct users *accounts;
 static struct coordinators *table;
 static struct daemon daemons[NODES];
-static uint64_t now, due;
+static uint64_t now, due, last_term;
 
 static uint64_t clock_stands(void) {
         return now;
+}
+
+static uint64_t next_term(void *data) {
+        return ++last_term;
 }
 
 static void note_due(void *data, uint64_t when) {
@@ -132,7 +136,9 @@ static void limit(uint64_t bytes) {
 
 static int setup(void **state) {
         static const uint64_t limits[ACCOUNT_SLOTS] = { 10, 4, 8, UINT64_C(1) << 30, 100 };
-        struct coordinators_config config = { .clock = clock_stands, .due = note_due };
+        struct coordinators_config config = {
+                .clock = clock_stands, .term = next_term, .nonce = 9, .due = note_due
+        };
         struct room room = { .members = 8, .tracks = 2, .nodes = HUB_NODES };
 
         now = UINT64_C(1) << 40;
@@ -268,6 +274,9 @@ static void one_at_its_end_takes_no_further_node(void **state) {
         assert_int_equal(daemons[1].attachment.address, 0);
         join(&daemons[1], 2, 1, 1);
         assert_int_equal(daemons[1].entered, 1);
+        assert_int_equal(daemons[0].node.generation.nonce, 9);
+        assert_true(daemons[1].node.generation.term > daemons[0].node.generation.term);
+        assert_int_equal(daemons[1].node.generation.term >> 8, last_term);
 }
 
 static void what_does_not_fit_is_refused(void **state) {

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <pwd.h>
 #include <string.h>
@@ -229,9 +230,27 @@ static void doctor_daemon_library(const struct checkup *checkup, struct findings
                 dlclose(library);
 }
 
+/* Of a daemon that says so; an older one has none. */
+static void doctor_daemon_identity(const struct checkup *checkup, struct findings *findings) {
+        const Wire__StatusDaemon *daemon = checkup->snapshot.daemon;
+        const char *why = daemon ? daemon->no_identity : NULL;
+
+        if (why && *why)
+                findings_add(findings, "identity", VERDICT_WARN,
+                             format_new("the daemon coordinates nothing beyond its own host: %s", why),
+                             format_new("give it a directory that it can write to: StateDirectory= in its "
+                                        "unit, or that of its socket"));
+        else if (daemon && daemon->node && daemon->has_starts)
+                findings_add(findings, "identity", VERDICT_OK,
+                             format_new("node %s, started %" PRIu64 " time%s", daemon->node, daemon->starts,
+                                        format_plural((size_t)daemon->starts)),
+                             NULL);
+}
+
 void doctor_daemon(const struct checkup *checkup, struct findings *findings) {
         doctor_daemon_socket(checkup, findings);
         doctor_daemon_permissions(checkup, findings);
         doctor_daemon_version(checkup, findings);
+        doctor_daemon_identity(checkup, findings);
         doctor_daemon_library(checkup, findings);
 }

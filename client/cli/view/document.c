@@ -21,7 +21,7 @@ static json_t *document_daemon(const struct snapshot *snapshot) {
                       AS("socket", value_text(snapshot->path)), WHOLE(d, clients), WHOLE(d, jobs),
                       WHOLE(d, workers), TEXT(d, simd), WHOLE(d, arenas), WHOLE(d, arena_bytes),
                       WHOLE(d, loop_cpu_us), WHOLE(d, worker_cpu_us), BOOLEAN(d, complete),
-                      BOOLEAN(d, draining));
+                      BOOLEAN(d, draining), TEXT(d, node), WHOLE(d, starts), TEXT(d, no_identity));
 }
 
 static json_t *document_client(const struct snapshot *snapshot, const Wire__StatusClient *c) {

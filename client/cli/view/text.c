@@ -19,6 +19,7 @@ static void text_daemon_head(const struct snapshot *from, bool color, FILE *to) 
         const Wire__StatusDaemon *d = from->daemon;
         _cleanup_(freep) char *device = escape_text(d->device), *version = escape_text(d->version);
         _cleanup_(freep) char *simd = escape_text(d->simd), *path = escape_text(from->path);
+        _cleanup_(freep) char *no_identity = escape_text(d->no_identity);
         char up[FORMAT_SIZE], bytes[FORMAT_SIZE];
 
         paint_printf(to, color, PAINT_BOLD, "gradsyncd %s on %s", text_or_empty(version),
@@ -33,6 +34,9 @@ static void text_daemon_head(const struct snapshot *from, bool color, FILE *to) 
                 fprintf(to, ", %s in %u arena%s", format_bytes(bytes, d->arena_bytes), d->arenas,
                         format_plural(d->arenas));
         fprintf(to, "%s\n", paint_off(color, PAINT_DIM));
+        if (no_identity && *no_identity)
+                paint_printf(to, color, PAINT_DIM, "coordinates nothing beyond its own host: %s\n",
+                             no_identity);
         if (d->draining)
                 paint_line(to, "", color, PAINT_WARN,
                            "draining: no new jobs, members or steps until gradsyncctl resume");

@@ -108,7 +108,7 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
         struct node_config config = {
                 .candidates = 1,
-                .instance = 1,
+                .instance = job->table->config.instance,
                 .name = job->name,
                 .n_lanes = job->table->config.engine != NULL ? LIMIT_LANES : 1,
                 .window = COMM_WINDOW,

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file is the struct below, in this machine's byte order. Beside it stands NAME.lock, which is only there
+ * to be locked: the file itself is another one after each replacement. */
+#include "core/identity.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define MAGIC "gradsync"
+#define VERSION 1u
+#define TERMS 4096u /* that are reserved at once, so that not each of them waits for the disk */
+
+struct saved {
+        char magic[8];
+        uint32_t version, unused;
+        uint8_t node[IDENTITY_NODE], key[IDENTITY_KEY];
+        uint64_t instance;
+        uint64_t terms; /* those up to here may have been used */
+        uint64_t check;
+};
+
+struct identity {
+        struct saved saved;
+        uint64_t term; /* used last */
+        int directory, lock;
+        char *fresh; /* name of the file that is being written; the others are its beginning */
+        char name[];
+};
+
+int identity_place(const char *state_directory, const char *socket, char **ret_directory, char **ret_name) {
+        const char *slash = strrchr(socket, '/');
+        int length = slash == socket ? 1 : slash != NULL ? (int)(slash - socket) : 1;
+
+        *ret_name = NULL;
+        if (state_directory != NULL && state_directory[0] != '\0') {
+                *ret_directory = strdup(state_directory); /* the unit has one; a device may have a colon */
+                *ret_name = strdup("identity");
+        } else {
+                *ret_directory = strndup(slash != NULL ? socket : ".", (size_t)length);
+                if (asprintf(ret_name, "%s.identity", slash != NULL ? slash + 1 : socket) < 0)
+                        *ret_name = NULL;
+        }
+        if (*ret_directory != NULL && *ret_name != NULL)
+                return 0;
+        free(*ret_directory);
+        free(*ret_name);
+        return -ENOMEM;
+}
+
+/* FNV-1a: against torn and foreign contents, not against an enemy. */
+static uint64_t saved_check(const struct saved *saved) {
+        const unsigned char *byte = (const unsigned char *)saved;
+        uint64_t sum = UINT64_C(0xcbf29ce484222325);
+
+        for (size_t i = 0; i < offsetof(struct saved, check); i++)
+                sum = (sum ^ byte[i]) * UINT64_C(0x100000001b3);
+        return sum;
+}
+
+/* There is no place for the file: not the daemon's fault, and nothing is lost by it yet. */
+static bool is_no_place(int error) {
+        return error == ENOENT || error == ENOTDIR || error == EACCES || error == EPERM || error == EROFS ||
+               error == ENOSPC || error == EDQUOT || error == EIO;
+}
+
+static int identity_fail(int error, const char *directory, const char *name, const char *what, char *text,
+                         size_t size) {
+        snprintf(text, size, "%s/%s cannot be %s: %s", directory, name, what, strerror(error));
+        return is_no_place(error) ? 1 : -error;
+}
+
+static int write_all(int fd, const struct saved *saved) {
+        ssize_t n = write(fd, saved, sizeof(*saved));
+
+        if (n < 0)
+                return -errno;
+        if ((size_t)n < sizeof(*saved))
+                return -ENOSPC;
+        return fsync(fd) < 0 ? -errno : 0;
+}
+
+/* Whatever happens meanwhile, the file is the old one or the new one, and the new one when this returns 0. */
+static int identity_save(struct identity *identity, const struct saved *saved) {
+        _cleanup_(closep) int fd = -1;
+        int r;
+
+        if (unlinkat(identity->directory, identity->fresh, 0) < 0 && errno != ENOENT)
+                return -errno;
+        fd = openat(identity->directory, identity->fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0)
+                return -errno;
+        r = write_all(fd, saved);
+        if (r == 0 && renameat(identity->directory, identity->fresh, identity->directory, identity->name) < 0)
+                r = -errno;
+        if (r == 0 && fsync(identity->directory) < 0)
+                r = -errno;
+        if (r < 0) {
+                unlinkat(identity->directory, identity->fresh, 0);
+                return r;
+        }
+        identity->saved = *saved;
+        return 0;
+}
+
+/* Why it is not to be relied upon; NULL: it is. */
+static const char *saved_fault(int fd, struct saved *saved) {
+        struct stat info;
+
+        if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode))
+                return "is no file";
+        if (info.st_uid != geteuid())
+                return "belongs to another user";
+        if ((info.st_mode & 07777) != 0600)
+                return "may be read or written by others, its mode is not 0600";
+        if (info.st_size != sizeof(*saved) || read(fd, saved, sizeof(*saved)) != sizeof(*saved))
+                return "has not the size that it should have";
+        if (memcmp(saved->magic, MAGIC, sizeof(saved->magic)) != 0 || saved->version != VERSION)
+                return "is of another version, or something else";
+        if (saved->check != saved_check(saved))
+                return "is damaged";
+        return NULL;
+}
+
+static int saved_begin(struct saved *ret) {
+        struct saved saved = { .magic = MAGIC, .version = VERSION };
+
+        if (getrandom(saved.node, sizeof(saved.node), 0) != sizeof(saved.node) ||
+            getrandom(saved.key, sizeof(saved.key), 0) != sizeof(saved.key))
+                return -errno;
+        *ret = saved;
+        return 0;
+}
+
+static int identity_load(struct identity *identity, const char *directory, struct saved *ret, char *error,
+                         size_t size) {
+        _cleanup_(closep) int fd =
+                openat(identity->directory, identity->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        const char *fault = fd >= 0 || errno == ELOOP ? "is no file" : NULL;
+        int r = fd < 0 ? -errno : 0;
+
+        if (r == -ENOENT)
+                return saved_begin(ret);
+        if (fd >= 0)
+                fault = saved_fault(fd, ret);
+        if (fault == NULL)
+                return r < 0 ? identity_fail(-r, directory, identity->name, "read", error, size) : 0;
+        snprintf(error, size,
+                 "%s/%s %s. It counts this daemon's starts, and they must not begin anew while others "
+                 "remember them: restore it, or stop all jobs of this daemon on other hosts and remove it",
+                 directory, identity->name, fault);
+        return -EBADMSG;
+}
+
+static int identity_lock(struct identity *identity, const char *directory, char *error, size_t size) {
+        _cleanup_(freep) char *name = NULL;
+
+        if (asprintf(&name, "%s.lock", identity->name) < 0)
+                return -ENOMEM;
+        identity->lock = openat(identity->directory, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (identity->lock < 0)
+                return identity_fail(errno, directory, name, "written", error, size);
+        if (flock(identity->lock, LOCK_EX | LOCK_NB) == 0)
+                return 0;
+        snprintf(error, size,
+                 "%s/%s belongs to another gradsyncd that runs: give each a directory of its own", directory,
+                 identity->name);
+        return -EWOULDBLOCK;
+}
+
+/* Counts this start. What a former run may have used of its terms is not used again. */
+static int identity_start(struct identity *identity, const char *directory, char *error, size_t size) {
+        struct saved saved;
+        int r = identity_load(identity, directory, &saved, error, size);
+
+        if (r != 0)
+                return r;
+        identity->term = saved.terms;
+        saved.instance++;
+        saved.terms += TERMS;
+        saved.check = saved_check(&saved);
+        r = identity_save(identity, &saved);
+        return r < 0 ? identity_fail(-r, directory, identity->name, "written", error, size) : 0;
+}
+
+int identity_open(const char *directory, const char *name, struct identity **ret, char *error, size_t size) {
+        size_t length = strlen(name) + 1;
+        struct identity *identity = calloc(1, sizeof(*identity) + 2 * length + strlen(".new"));
+        int r;
+
+        if (identity == NULL)
+                return identity_fail(ENOMEM, directory, name, "read", error, size);
+        strcpy(identity->name, name);
+        identity->fresh = identity->name + length;
+        sprintf(identity->fresh, "%s.new", name);
+        identity->lock = -1;
+        identity->directory = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        r = identity->directory < 0 ? identity_fail(errno, directory, name, "written", error, size)
+                                    : identity_lock(identity, directory, error, size);
+        if (r == 0)
+                r = identity_start(identity, directory, error, size);
+        if (r != 0) {
+                identity_close(identity);
+                return r;
+        }
+        *ret = identity;
+        return 0;
+}
+
+struct identity *identity_close(struct identity *identity) {
+        if (identity == NULL)
+                return NULL;
+        closep(&identity->lock);
+        closep(&identity->directory);
+        explicit_bzero(&identity->saved, sizeof(identity->saved));
+        free(identity);
+        return NULL;
+}
+
+const uint8_t *identity_node(const struct identity *identity) {
+        return identity->saved.node;
+}
+
+const uint8_t *identity_key(const struct identity *identity) {
+        return identity->saved.key;
+}
+
+uint64_t identity_instance(const struct identity *identity) {
+        return identity->saved.instance;
+}
+
+int identity_take_term(struct identity *identity, uint64_t *ret) {
+        struct saved saved = identity->saved;
+        int r;
+
+        if (identity->term == saved.terms) {
+                saved.terms += TERMS;
+                saved.check = saved_check(&saved);
+                r = identity_save(identity, &saved);
+                if (r < 0)
+                        return r;
+        }
+        *ret = ++identity->term;
+        return 0;
+}

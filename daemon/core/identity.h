@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a daemon has to remember from one run to the next, so that no other daemon takes an old message for a
+ * new one, whatever the clock says: who it is, how often it has started, which terms it has used, and the key
+ * with which it proves itself. It lies in one file of the daemon's own, which is replaced as a whole and is
+ * on the disk before anything in it is used. As long as the object lives no other daemon can have that file.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define IDENTITY_NODE 16u /* bytes */
+#define IDENTITY_KEY 32u
+
+struct identity;
+
+/* Where the file is, and its name: in the service manager's state directory, or else beside the socket.
+ * *ret_directory and *ret_name are for free(). 0 or -ENOMEM. */
+int identity_place(const char *state_directory, const char *socket, char **ret_directory, char **ret_name);
+
+/* Counts this start. 0 and *ret; 1 and a sentence in `error` if there is no place where the file can be
+ * written: the daemon has no identity then; or a negative errno and a sentence, if another daemon has the
+ * file, or what is there cannot be relied upon. */
+int identity_open(const char *directory, const char *name, struct identity **ret, char *error, size_t size);
+struct identity *identity_close(struct identity *identity);
+
+const uint8_t *identity_node(const struct identity *identity);
+const uint8_t *identity_key(const struct identity *identity);
+uint64_t identity_instance(const struct identity *identity); /* 1 in the first run */
+/* A counter of terms that no call in any run has given: 0 and *ret, or a negative errno if that could not be
+ * put on the disk. */
+int identity_take_term(struct identity *identity, uint64_t *ret);

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a daemon remembers over its runs: that nothing comes twice, and what is said of a file, or of a place,
+ * that cannot be relied upon. */
+#include "unit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/identity.h"
+
+static char directory[] = "/tmp/gradsync-identity-XXXXXX", path[64], error[512];
+static int fail_fsync, fail_rename; /* the call from now on that fails; 0: none */
+static unsigned synced, renamed;
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __real_renameat(int from, const char *old, int to, const char *new);
+int __wrap_renameat(int from, const char *old, int to, const char *new);
+
+int __wrap_fsync(int fd) {
+        synced++;
+        if (fail_fsync > 0 && --fail_fsync == 0) {
+                errno = EIO;
+                return -1;
+        }
+        return __real_fsync(fd);
+}
+
+int __wrap_renameat(int from, const char *old, int to, const char *new) {
+        assert_int_equal(synced, 2 * renamed + 1); /* what is new is on the disk, and not only begun */
+        renamed++;
+        if (fail_rename > 0 && --fail_rename == 0) {
+                errno = EROFS;
+                return -1;
+        }
+        return __real_renameat(from, old, to, new);
+}
+
+static int setup(void **state) {
+        strcpy(directory + strlen(directory) - 6, "XXXXXX");
+        assert_non_null(mkdtemp(directory));
+        snprintf(path, sizeof(path), "%s/id", directory);
+        error[0] = '\0';
+        fail_fsync = fail_rename = 0;
+        synced = renamed = 0;
+        return 0;
+}
+
+static int teardown(void **state) {
+        static const char *const names[] = { "id", "id.lock", "id.new" };
+        char name[64];
+
+        for (unsigned i = 0; i < 3; i++) {
+                snprintf(name, sizeof(name), "%s/%s", directory, names[i]);
+                unlink(name);
+                rmdir(name);
+        }
+        return rmdir(directory);
+}
+
+static int open_id(struct identity **ret) {
+        *ret = NULL;
+        return identity_open(directory, "id", ret, error, sizeof(error));
+}
+
+static struct identity *start(void) {
+        struct identity *identity;
+
+        assert_int_equal(open_id(&identity), 0);
+        return identity;
+}
+
+static void assert_says(const char *what) {
+        assert_non_null(strstr(error, path));
+        assert_non_null(strstr(error, what));
+}
+
+static void assert_unreliable(const char *what) {
+        struct identity *identity;
+
+        assert_int_equal(open_id(&identity), -EBADMSG);
+        assert_null(identity);
+        assert_says(what);
+        assert_non_null(strstr(error, "restore it, or"));
+}
+
+static void starts_are_counted_and_the_rest_stays(void **state) {
+        uint8_t node[IDENTITY_NODE], key[IDENTITY_KEY];
+        struct identity *identity = start();
+        struct stat info;
+
+        assert_int_equal(identity_instance(identity), 1);
+        memcpy(node, identity_node(identity), sizeof(node));
+        memcpy(key, identity_key(identity), sizeof(key));
+        identity_close(identity);
+        assert_int_equal(stat(path, &info), 0);
+        assert_int_equal(info.st_mode & 07777, 0600);
+        for (unsigned run = 2; run < 5; run++) {
+                identity = start();
+                assert_int_equal(identity_instance(identity), run);
+                assert_memory_equal(identity_node(identity), node, sizeof(node));
+                assert_memory_equal(identity_key(identity), key, sizeof(key));
+                identity_close(identity);
+        }
+        unlink(path);
+        identity = start();
+        assert_memory_not_equal(identity_node(identity), node, sizeof(node));
+        assert_memory_not_equal(identity_key(identity), key, sizeof(key));
+        identity_close(identity);
+}
+
+/* However a run ends, and however many terms it has used. */
+static void no_term_comes_twice(void **state) {
+        uint64_t last = 0, term;
+
+        for (unsigned run = 0; run < 4; run++) {
+                struct identity *identity = start();
+
+                for (unsigned i = 0; i < 3000u * run; i++) {
+                        assert_int_equal(identity_take_term(identity, &term), 0);
+                        assert_true(term > last);
+                        assert_true(i == 0 || term == last + 1);
+                        last = term;
+                }
+                identity_close(identity);
+        }
+        assert_true(renamed < 4 + 8); /* the disk is not asked for each of them */
+        assert_int_equal(synced, 2 * renamed);
+}
+
+static void two_daemons_never_share_it(void **state) {
+        struct identity *first = start(), *second;
+
+        assert_int_equal(open_id(&second), -EWOULDBLOCK);
+        assert_null(second);
+        assert_says("belongs to another gradsyncd");
+        identity_close(first);
+        second = start();
+        assert_int_equal(identity_instance(second), 2);
+        identity_close(second);
+}
+
+static void damaged_files_are_refused(void **state) {
+        unsigned char bytes[256];
+        ssize_t size;
+        int fd;
+
+        identity_close(start());
+        fd = open(path, O_RDWR);
+        size = read(fd, bytes, sizeof(bytes));
+        assert_true(size > 64 && size < 256);
+        for (ssize_t i = 0; i < size; i++) {
+                unsigned char other = bytes[i] ^ 0x10;
+
+                assert_int_equal(pwrite(fd, &other, 1, i), 1);
+                assert_unreliable(i < 12 ? "is of another version" : "is damaged");
+                assert_int_equal(pwrite(fd, &bytes[i], 1, i), 1);
+        }
+        for (ssize_t shorter = 0; shorter < size; shorter++) {
+                assert_int_equal(ftruncate(fd, shorter), 0);
+                assert_unreliable("has not the size");
+        }
+        assert_int_equal(pwrite(fd, bytes, (size_t)size, 0), size);
+        assert_int_equal(pwrite(fd, bytes, 1, size), 1);
+        assert_unreliable("has not the size");
+        memset(bytes, 0, sizeof(bytes));
+        assert_int_equal(ftruncate(fd, 0), 0);
+        assert_int_equal(pwrite(fd, bytes, (size_t)size, 0), size); /* a crash before its data was written */
+        assert_unreliable("is of another version");
+        close(fd);
+}
+
+static void files_that_others_can_touch_are_refused(void **state) {
+        static const mode_t modes[] = { 0644, 0660, 0400, 0602, 04600 };
+
+        identity_close(start());
+        for (unsigned i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+                assert_int_equal(chmod(path, modes[i]), 0);
+                if (geteuid() == 0 || modes[i] != 0400)
+                        assert_unreliable("mode is not 0600");
+        }
+        assert_int_equal(chmod(path, 0600), 0);
+        if (geteuid() == 0) {
+                assert_int_equal(chown(path, 4711, (gid_t)-1), 0);
+                assert_unreliable("belongs to another user");
+        }
+}
+
+static void what_is_no_file_is_refused(void **state) {
+        char other[80];
+
+        identity_close(start());
+        snprintf(other, sizeof(other), "%s.new", path);
+        assert_int_equal(rename(path, other), 0);
+        assert_int_equal(symlink(other, path), 0);
+        assert_unreliable("is no file");
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(mkfifo(path, 0600), 0);
+        assert_unreliable("is no file");
+        assert_int_equal(unlink(path), 0);
+        assert_int_equal(mkdir(path, 0700), 0);
+        assert_unreliable("is no file");
+}
+
+/* Nothing that a former run has left half done counts. */
+static void what_was_not_finished_is_nothing(void **state) {
+        char other[80];
+        int fd;
+
+        identity_close(start());
+        snprintf(other, sizeof(other), "%s.new", path);
+        fd = open(other, O_WRONLY | O_CREAT, 0644);
+        assert_int_equal(write(fd, "half", 4), 4);
+        close(fd);
+        identity_close(start());
+        assert_int_equal(access(other, F_OK), -1);
+}
+
+static void without_a_place_there_is_no_identity(void **state) {
+        struct identity *identity = NULL;
+        char lock[80];
+
+        assert_int_equal(identity_open("/nowhere/at/all", "id", &identity, error, sizeof(error)), 1);
+        assert_non_null(strstr(error, "/nowhere/at/all/id cannot be written: No such file"));
+        assert_int_equal(identity_open("/dev/null", "id", &identity, error, sizeof(error)), 1);
+        assert_int_equal(identity_open("/proc/self", "id", &identity, error, sizeof(error)), 1);
+        assert_null(identity);
+        snprintf(lock, sizeof(lock), "%s.lock", path);
+        assert_int_equal(symlink("/nowhere/at/all", lock), 0); /* somebody else's doing */
+        assert_true(open_id(&identity) < 0);
+}
+
+/* The file is the old one or the new one, and what could not be put on the disk is not used. */
+static void a_disk_that_fails_costs_the_identity_and_no_more(void **state) {
+        struct identity *identity;
+        uint64_t term, last = 0;
+
+        for (fail_fsync = 1; fail_fsync < 3; fail_fsync++) {
+                int which = fail_fsync;
+
+                synced = renamed = 0;
+                assert_int_equal(open_id(&identity), 1);
+                assert_null(identity);
+                assert_says("cannot be written: Input/output error");
+                fail_fsync = which;
+        }
+        fail_fsync = 0;
+        synced = renamed = 0;
+        fail_rename = 1;
+        assert_int_equal(open_id(&identity), 1);
+        assert_says("cannot be written: Read-only file system");
+        synced = renamed = 0;
+        identity = start();
+        for (fail_rename = 1; identity_take_term(identity, &term) == 0; last = term)
+                ;
+        assert_int_equal(fail_rename, 0);
+        synced = renamed = 0;
+        assert_int_equal(identity_take_term(identity, &term), 0); /* the disk has recovered */
+        assert_int_equal(term, last + 1);
+        identity_close(identity);
+        synced = renamed = 0;
+        identity = start();
+        assert_int_equal(identity_take_term(identity, &term), 0);
+        assert_true(term > last + 1);
+        identity_close(identity);
+}
+
+static void assert_place(const char *state_directory, const char *socket, const char *where,
+                         const char *what) {
+        char *in, *name;
+
+        assert_int_equal(identity_place(state_directory, socket, &in, &name), 0);
+        assert_string_equal(in, where);
+        assert_string_equal(name, what);
+        free(in);
+        free(name);
+}
+
+static void it_lies_in_the_state_directory_or_beside_the_socket(void **state) {
+        assert_place("/var/lib/gradsync/cpu", "/run/gradsync/cpu/socket", "/var/lib/gradsync/cpu",
+                     "identity");
+        assert_place("/var/lib/gradsync/cpu:left", "s", "/var/lib/gradsync/cpu:left", "identity");
+        assert_place(NULL, "/run/user/1/s", "/run/user/1", "s.identity");
+        assert_place("", "/s", "/", "s.identity");
+        assert_place(NULL, "s", ".", "s.identity");
+        assert_place(NULL, "a/s", "a", "s.identity");
+}
+
+int main(void) {
+        const struct CMUnitTest tests[] = {
+                cmocka_unit_test_setup_teardown(starts_are_counted_and_the_rest_stays, setup, teardown),
+                cmocka_unit_test_setup_teardown(no_term_comes_twice, setup, teardown),
+                cmocka_unit_test_setup_teardown(two_daemons_never_share_it, setup, teardown),
+                cmocka_unit_test_setup_teardown(damaged_files_are_refused, setup, teardown),
+                cmocka_unit_test_setup_teardown(files_that_others_can_touch_are_refused, setup, teardown),
+                cmocka_unit_test_setup_teardown(what_is_no_file_is_refused, setup, teardown),
+                cmocka_unit_test_setup_teardown(what_was_not_finished_is_nothing, setup, teardown),
+                cmocka_unit_test_setup_teardown(without_a_place_there_is_no_identity, setup, teardown),
+                cmocka_unit_test_setup_teardown(a_disk_that_fails_costs_the_identity_and_no_more, setup,
+                                                teardown),
+                cmocka_unit_test(it_lies_in_the_state_directory_or_beside_the_socket),
+        };
+
+        return cmocka_run_group_tests(tests, NULL, NULL);
+}
