@@ -280,7 +280,8 @@ static int fake_submit(struct backend *backend, const struct backend_task *task,
         kept->cancelled = false;
         kept->withdrawn = 0;
         memcpy(kept->input, task->inputs, task->n_inputs * sizeof(*task->inputs));
-        memcpy(kept->output, task->outputs, task->n_outputs * sizeof(*task->outputs));
+        if (task->n_outputs > 0)
+                memcpy(kept->output, task->outputs, task->n_outputs * sizeof(*task->outputs));
         for (unsigned i = 0; i < task->n_inputs; i++)
                 fake_live(kept->input[i].memory)->tasks++;
         for (unsigned i = 0; i < task->n_outputs; i++)
