@@ -95,8 +95,9 @@ struct backend_result {
  * and lets go of all memory that there is.
  */
 enum memory_kind {
-        MEMORY_SHARED,   /* of `bytes`, for a member to map; not attached, and no page of it touched */
-        MEMORY_OWN,      /* of `bytes`, for the daemon itself, as what an engine carries; attached */
+        MEMORY_SHARED, /* of `bytes`, for a member to map; not attached, and no page of it touched */
+        /* of `bytes`, for the daemon itself, as what an engine carries; attached, and done at once */
+        MEMORY_OWN,
         MEMORY_OFFERED,  /* what a member has made: `bytes` from `offset` of it; attached */
         MEMORY_RETURNED, /* what a former daemon had made, the whole of it, `bytes`; attached */
         /* Checks that the member has touched all of it (memory cgroups charge whoever touches a page first,

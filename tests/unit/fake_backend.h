@@ -180,7 +180,7 @@ static int fake_request(struct backend *backend, const struct memory_request *re
         }
         for (unsigned i = 0; i < fake->n_requests; i++)
                 assert(fake->request[i].request.id != request->id);
-        if (fake->late && r == 0) {
+        if (fake->late && r == 0 && request->kind != MEMORY_OWN) {
                 assert(fake->n_requests < 64);
                 fake->request[fake->n_requests++] = (struct fake_request){ .request = *request, .fd = fd };
                 return 0;

@@ -10,6 +10,7 @@
 
 #include "job/rejoin.h"
 #include "job/restart/takeover.h"
+#include "job/watch/plan_waits.h"
 
 #define PAGES 4096u
 
@@ -338,6 +339,7 @@ static void memory_on_its_way_is_not_there(void **state) {
 /* Nobody is blamed for what the daemon has not done yet. */
 static void a_plan_whose_memory_is_late_names_the_daemon(void **state) {
         struct fixture *f = *state;
+        struct job_wait waits[2];
         struct plan *plan;
 
         form(f);
@@ -346,8 +348,10 @@ static void a_plan_whose_memory_is_late_names_the_daemon(void **state) {
         f->fake.late = true;
         assert_int_equal(plan_mapped(f->member[0], 0, 9, &f->refusal), 0);
         assert_int_equal(plan_mapped(f->member[1], 0, 10, &f->refusal), 0);
-        fake_end_request(&f->fake, 0, 0);
         plan = plan_find(f->member[0]->job, 0);
+        assert_int_equal(plan_waits(plan, waits, 2), 0);
+        fake_end_request(&f->fake, 0, 0);
+        assert_int_equal(plan_waits(plan, waits, 2), 0); /* rank 0 waits for the daemon alone */
         plan->part[0].deadline = 1;
         plan_expire(plan, clock_now());
         assert_heard("refused 0 9 3;refused 1 10 3;");

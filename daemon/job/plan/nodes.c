@@ -17,7 +17,8 @@ int nodes_check(const struct job *job, struct refusal *refusal) {
 struct shared_config nodes_shared(struct job *job, struct backend *backend) {
         const struct jobs_config *config = &job->table->config;
 
-        return (struct shared_config){ .backend = backend,
+        return (struct shared_config){ .job = job,
+                                       .backend = backend,
                                        .engine = config->engine,
                                        .id = ++job->table->last_shared,
                                        .accounts = config->accounts,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job/plan/shared.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "gradsync.pb-c.h"
@@ -19,16 +20,20 @@ static const uint64_t neutral_bits[DTYPES][3] = {
         [WIRE__DTYPE__U8] = { 0xff, 0, 1 },
 };
 
-static int shared_allocate(struct shared *shared) {
-        struct backend *backend = shared->config.backend;
-        struct memory_request request = { .id = shared->config.id,
-                                          .kind = MEMORY_OWN,
-                                          .bytes = shared->bytes };
-        struct memory_result result;
+/* Memory of the daemon's own comes at once, see MEMORY_OWN: nobody has to be told later. */
+static int shared_allocate(struct shared *shared, struct refusal *refusal) {
+        const struct shared_config *config = &shared->config;
+        struct holding_cost cost = holding_cost(config->backend, shared->bytes);
+        struct memory_request what = { .kind = MEMORY_OWN, .bytes = shared->bytes };
+        int r = holding_new(config->job, NULL, 0, config->backend, &cost, NULL, &shared->holding, refusal);
 
-        backend->memory->request(backend, &request, &result);
-        shared->memory = result.memory;
-        return result.error;
+        if (r == 0)
+                r = holding_ask(shared->holding, config->job, &what, refusal);
+        if (r != 0)
+                return r;
+        assert(!holding_is_busy(shared->holding));
+        shared->memory = shared->holding->memory;
+        return 0;
 }
 
 static int shared_tell(const struct shared *shared) {
@@ -49,9 +54,7 @@ int shared_init(struct shared *shared, const struct shared_config *config, uint6
 
         *shared = (struct shared){ .config = *config };
         shared->bytes = (bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE;
-        r = charges_take(&shared->charges, config->accounts, config->uid, 1, shared->bytes, 1, refusal);
-        if (r == 0)
-                r = shared_allocate(shared);
+        r = shared_allocate(shared, refusal);
         if (r == 0)
                 r = shared_tell(shared);
         shared->known = r == 0;
@@ -60,24 +63,12 @@ int shared_init(struct shared *shared, const struct shared_config *config, uint6
         return r;
 }
 
-static void shared_let_go(const struct shared *shared) {
-        struct backend *backend = shared->config.backend;
-        struct memory_request request = { .id = shared->config.id,
-                                          .kind = MEMORY_FREE,
-                                          .memory = shared->memory };
-        struct memory_result result;
-
-        backend->memory->request(backend, &request, &result);
-}
-
 void shared_deinit(struct shared *shared) {
         const struct shared_config *config = &shared->config;
 
         if (shared->known)
                 config->engine->ops->unshare(config->engine, config->id);
-        if (shared->memory != NULL)
-                shared_let_go(shared);
-        charges_release(&shared->charges);
+        holding_free(shared->holding);
         *shared = (struct shared){ 0 };
 }
 

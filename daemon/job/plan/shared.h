@@ -6,8 +6,10 @@
 #include "backend/backend.h"
 #include "base/account.h"
 #include "engine/engine.h"
+#include "job/plan/holding.h"
 
 struct shared_config {
+        struct job *job;
         struct backend *backend;
         struct engine *engine;
         uint64_t id; /* for the engine: no other memory of it has the same */
@@ -17,10 +19,10 @@ struct shared_config {
 
 struct shared { /* all zero: none */
         struct shared_config config;
-        struct backend_memory *memory;
+        struct holding *holding;
+        struct backend_memory *memory; /* the holding's */
         uint64_t bytes;
         bool known; /* to the engine */
-        struct charges charges;
 };
 
 /* Zeros. 0; QUOTA with *refusal; or a negative errno. */

@@ -23,12 +23,13 @@ static unsigned agreement_waits(struct plan *plan, struct job_wait *waits, unsig
         unsigned n = 0;
 
         for (uint32_t local = 0; local < plan->job->n_local; local++)
-                if (plan->part[local].request != 0 && plan->part[local].mapped < since)
+                if (plan->part[local].request != 0 && plan->part[local].state == PART_MAPPED &&
+                    plan->part[local].mapped < since)
                         since = plan->part[local].mapped;
         if (since == UINT64_MAX)
                 return 0;
         for (uint32_t local = 0; local < plan->job->n_local && n < max; local++)
-                if (plan->part[local].state < PART_MAPPED) {
+                if (part_is_awaited(&plan->part[local])) {
                         waits[n] = wait_for(plan->job->local[local], WAIT_PLAN, since);
                         waits[n++].plan = plan->ordinal;
                 }
