@@ -47,6 +47,8 @@ void job_act(struct job *job, const struct action *action) {
         case ACTION_VOID:
         case ACTION_UNBEGUN:
         case ACTION_MISMATCH:
+                if (action->behind)
+                        job_cut_off(job);
                 act_on_unit(job, action);
                 carry_follow(job);
                 break;
@@ -62,6 +64,6 @@ void job_act(struct job *job, const struct action *action) {
         case ACTION_DROP:
         case ACTION_ABORT:
         case ACTION_LAUNCH: carry_act(job, action); break;
-        case ACTION_OUT: break; /* of the network: its members wait to be taken again */
+        case ACTION_OUT: job_cut_off(job); break;
         }
 }

@@ -299,12 +299,30 @@ static void release_full(struct job *job) {
                         step_release(plan);
 }
 
+void job_cut_off(struct job *job) {
+        if (job->state != JOB_RUNNING || job->passed_on)
+                return;
+        snprintf(job->loss_text, sizeof(job->loss_text),
+                 "job '%s': the way between its nodes broke after step %" PRIu64
+                 ", and it goes on when they reach each other again",
+                 job->name, job->last_step);
+        job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
+        job->interrupted = clock_now();
+        recovery_begin(&job->recovery, &job->loss, job->generation, job->last_step, job->interrupted);
+        job_log_loss(job);
+        job_set_state(job, JOB_REPLACING);
+}
+
 void job_interrupted(struct job *job, const struct membership_loss *loss, enum job_end end) {
         const struct member *member = member_of_id(job, loss->member);
 
         release_full(job);
-        if (loss->member == 0)
+        if (loss->member == 0 && machine_is_alone(job))
                 return; /* the daemon ends the job, and has said why */
+        if (loss->member == 0) {
+                job_cut_off(job);
+                return;
+        }
         job->loss = *loss;
         job->interrupted = clock_now();
         job_tell_gone(job);

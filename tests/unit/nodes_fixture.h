@@ -139,6 +139,8 @@ static void on_outcome(struct plan *plan, uint64_t step, const struct membership
                 station->voided++;
         else
                 station->committed++;
+        if (loss != NULL)
+                snprintf(station->text, sizeof(station->text), "%s", text);
         for (uint32_t local = 0; local < plan->job->n_local && loss == NULL; local++)
                 cluster->trainer[plan->job->local[local]->rank].step = step + 1;
 }

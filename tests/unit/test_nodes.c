@@ -196,16 +196,47 @@ static void a_lost_node_costs_the_communicator(void **state) {
         member_gone(gone.member, WIRE__CAUSE__EXITED);
 }
 
-static void a_link_that_breaks_costs_a_node(void **state) {
+static void a_way_that_breaks_costs_a_communicator(void **state) {
         form();
         step_of(ALL, 1);
         cluster->fabric->node[2].launch_error = -EIO;
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
         until(cluster->node[0].voided == 1 && cluster->node[1].voided == 1 && cluster->node[2].voided == 1);
+        for (uint32_t n = 0; n < 3; n++)
+                assert_non_null(
+                        strstr(cluster->node[n].text, "the way between its nodes broke after step 1"));
         cluster->fabric->node[2].launch_error = 0;
-        lose(3);
-        replace(3, 1);
+        until(job_on(0)->generation == 2 && job_on(1)->generation == 2 && job_on(2)->generation == 2);
+        step_of(ALL, 2);
+        assert_int_equal(cluster->fabric->n_comms, 2);
+}
+
+/* The others have gone on without it, and it hears so. */
+static void a_fenced_node_tells_its_members(void **state) {
+        const struct node *node;
+        struct message fence;
+
+        form();
+        step_of(ALL, 1);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                ready(rank, 0);
+        ready(3, 0);
+        settle();
+        node = &job_on(2)->machine.node;
+        message_clear(&fence);
+        fence.kind = ORDER_FENCE;
+        fence.to = 2;
+        fence.instance = node->config.instance;
+        fence.term = node->term;
+        fence.round = node->round;
+        fence.stamp = node->stamp;
+        fence.generation = node->generation;
+        post(postman_of(&job_on(2)->machine.attachment), false, &fence);
+        until(cluster->node[2].voided == 1);
+        assert_non_null(strstr(cluster->node[2].text, "the way between its nodes broke after step 1"));
+        assert_int_equal(member_check(cluster->trainer[3].member, &cluster->refusal), WIRE__CODE__VOID_RETRY);
+        until(job_on(2)->generation == 2 && cluster->node[0].voided == 1); /* it is taken again */
         step_of(ALL, 2);
 }
 
@@ -437,7 +468,8 @@ int main(void) {
                 test_on(a_loss_at_any_moment_leaves_no_difference, two_nodes_avg),
                 test_on(a_loss_at_any_moment_leaves_no_difference, three_nodes_sum),
                 test_on(a_lost_node_costs_the_communicator, three_nodes_avg),
-                test_on(a_link_that_breaks_costs_a_node, three_nodes_avg),
+                test_on(a_way_that_breaks_costs_a_communicator, three_nodes_avg),
+                test_on(a_fenced_node_tells_its_members, three_nodes_avg),
                 test_on(what_hangs_is_aborted, two_nodes_avg),
                 test_on(operations_go_between_nodes, one_node_avg),
                 test_on(operations_go_between_nodes, two_nodes_avg),
