@@ -175,9 +175,9 @@ static bool carry_tell(struct job *job, const struct comm_item *item, const uint
                 return true;
         }
         same = comm_unpack(value, &words);
-        if (open && !item->filler && step)
+        if (open && !item->filler && step && value[0] != 0) /* else it is frozen: others have filled up */
                 step_compared(plan_on_track(job, item->track), same);
-        else if (open && !item->filler)
+        else if (open && !item->filler && !step)
                 r = operation_compared(job, same, &words);
         if (r < 0)
                 carry_cut_off(job, "be given what this node has for an operation", r);

@@ -510,7 +510,7 @@ static void operation_differs(struct job *job) {
 }
 
 int operation_compared(struct job *job, bool same, const struct comm_words *words) {
-        if (!same && job->n_local > 0)
+        if (!same && job->n_local > 0 && job->machine.node.phase == NODE_RUNNING) /* else it is only void */
                 operation_differs(job);
         return spread_compared(job, same, words);
 }

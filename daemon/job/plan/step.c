@@ -22,6 +22,7 @@ static struct exchange *step_exchange(const struct plan *plan) {
 static bool open_step(struct plan *plan, uint64_t now) {
         assert(plan_unit(plan) == UNIT_IDLE);
         plan->n_full = plan->n_done = 0;
+        plan->divisor = 0;
         if (plan->exchange != NULL)
                 exchange_reset(plan->exchange);
         if (!machine_open(plan->job, plan->track, 1 + plan->reference->n_buckets))
@@ -29,7 +30,6 @@ static bool open_step(struct plan *plan, uint64_t now) {
         plan->opened = now;
         plan->stall_told = false;
         plan->gate = plan->job->table->gate == GATE_HELD ? GATE_HELD : GATE_OPEN;
-        plan->divisor = 0;
         plan->sum_squares = 0;
         plan->nonfinite = 0;
         state_open(plan->kept, plan->step + 1);
