@@ -162,7 +162,6 @@ struct job {
         struct membership_loss
                 loss;        /* the first one of this generation, or of the one before; all 0: it has grown */
         bool catching_up;    /* no step of this generation has been complete yet */
-        uint64_t last_id;    /* of its members, and of those that it had elsewhere: the highest */
         struct list members; /* in order of arrival */
         uint32_t n_local;    /* its members on this node, once formed */
         struct member **local; /* … in rank order: what "local index" means. The machine's memory */

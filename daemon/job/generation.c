@@ -47,8 +47,6 @@ static void take_places(struct job *job) {
                 member->has_rank = true;
                 member->local_rank = member->next.slot;
                 member->stable = member->next.stable;
-                if (member->stable > job->last_id)
-                        job->last_id = member->stable;
                 member_set_state(member, MEMBER_ACTIVE);
                 member->next.told = false;
                 member->local = member->next.local;

@@ -83,12 +83,10 @@ struct job *job_free(struct job *job) {
         return NULL;
 }
 
-/* What members bring from a former daemon counts in their own job only: others are none of their business. */
 uint64_t job_next_id(struct job *job) {
-        uint64_t id = ++job->table->last_id;
+        const struct node_config *node = &job->machine.node.config;
 
-        job->last_id = job->last_id < id ? id : job->last_id + 1;
-        return job->last_id;
+        return member_id(node->address, node->instance, ++job->table->last_id);
 }
 
 int job_add(struct job *job, const struct job_join *join, struct refusal *refusal) {

@@ -252,8 +252,6 @@ static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) 
         struct member *member = job->local[wish->rank];
         struct returned *part = &takeover->part[wish->rank];
 
-        if (rejoin->stable > job->last_id)
-                job->last_id = rejoin->stable;
         member_set_state(member, MEMBER_ACTIVE);
         member->stable = rejoin->stable;
         member->local_rank = wish->slot;

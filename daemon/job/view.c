@@ -127,7 +127,7 @@ static struct member_view view_member(const struct member *member, const struct 
         return (struct member_view){
                 .rank = member->rank,
                 .local_rank = member->local_rank,
-                .id = member->stable > 0 ? member->stable : member->id,
+                .id = member->stable > 0 ? member->stable : member_id_count(member->id),
                 .client = member->client,
                 .step = member->last_step,
                 .pid = member->pid,

@@ -23,7 +23,7 @@ enum membership_state {
 };
 
 struct membership_request {
-        uint64_t member; /* stable id, chosen by the caller, never reused */
+        uint64_t member; /* chosen by its node: see member_id() */
         int32_t pid;     /* for people */
         uint32_t min_world, max_world;
         bool has_rank, has_slot;
@@ -89,6 +89,7 @@ struct membership {
         enum membership_state state;
         const char *name;    /* of the job, for refusals; the caller's */
         uint32_t generation; /* 0 while forming for the first time */
+        uint64_t last_id;    /* of a place: the highest so far */
         uint64_t incarnation;
         uint32_t min_world, max_world;
         uint64_t grace;

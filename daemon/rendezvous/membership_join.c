@@ -109,7 +109,7 @@ static void join_seat(struct seat *seat, const struct seat *newcomer, uint64_t n
         const struct membership_request *request = &newcomer->request;
 
         *seat = *newcomer;
-        seat->id = request->member;
+        seat->id = 0; /* until it belongs to a generation */
         seat->deadline = request->timeout > 0 ? now + request->timeout : UINT64_MAX;
         seat_set_state(seat, state);
 }

@@ -157,8 +157,6 @@ static void close_ranks(struct membership *m) {
                 if (m->seat[i].state == SEAT_LOST)
                         continue;
                 m->seat[n] = m->seat[i];
-                if (m->seat[n].id == 0) /* restored, and its holder was lost before it could tell */
-                        m->seat[n].id = m->seat[n].request.member;
                 m->seat[n].rank = n;
                 seat_set_state(&m->seat[n++], SEAT_HELD);
         }
@@ -180,29 +178,14 @@ static void take_waiting(struct membership *m) {
         m->n_waiting -= fitting;
 }
 
-static bool has_id(const struct membership *m, uint32_t except, uint64_t id) {
+/* Small numbers, for people and for files: a place keeps the one that it has got. */
+static void give_ids(struct membership *m) {
         for (uint32_t i = 0; i < m->n; i++)
-                if (i != except && m->seat[i].id == id)
-                        return true;
-        return false;
-}
-
-/* Who came while a former daemon's members were on their way may have got a number that one of them then had
- * brought as its id. Nobody has been told of it yet. */
-static void tell_apart(struct membership *m) {
-        uint64_t highest = 0;
-
-        for (uint32_t i = 0; i < m->n + m->n_waiting; i++) {
-                const struct seat *member = &m->seat[i];
-
-                if (member->id > highest)
-                        highest = member->id;
-                if (member->request.member > highest)
-                        highest = member->request.member;
-        }
+                if (m->seat[i].id > m->last_id)
+                        m->last_id = m->seat[i].id;
         for (uint32_t i = 0; i < m->n; i++)
-                if (m->seat[i].id == m->seat[i].request.member && has_id(m, i, m->seat[i].id))
-                        m->seat[i].id = ++highest;
+                if (m->seat[i].id == 0)
+                        m->seat[i].id = ++m->last_id;
 }
 
 /* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they
@@ -215,11 +198,12 @@ void places_regenerate(struct membership *m) {
                 take_waiting(m);
                 order(m);
         }
-        tell_apart(m);
+        give_ids(m);
 }
 
 /* Ranks and local ranks of a job that forms. */
 void places_assign(struct membership *m) {
         assign_ranks(m);
         assign_slots(m);
+        give_ids(m);
 }

@@ -172,6 +172,14 @@ struct message {
         struct message_gone gone[LIMIT_LOCAL];
 };
 
+/* Unique in a job, on all its nodes and over restarts of each: `count` is one of that run of its daemon. */
+static inline uint64_t member_id(uint32_t address, uint64_t instance, uint64_t count) {
+        return (uint64_t)address << 52 | (instance & 0xfffff) << 32 | (uint32_t)count;
+}
+static inline uint32_t member_id_count(uint64_t member) {
+        return (uint32_t)member;
+}
+
 /* What the protocol wants done. The engine and the arenas are the caller's. */
 enum action_kind {
         ACTION_BUILD,  /* a communicator of `set`, named `comm` → node_built(); the older one stays */

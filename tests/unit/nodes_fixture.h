@@ -582,7 +582,6 @@ static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
                 users_new(limits, &station->accounts);
                 config.accounts = station->accounts;
                 assert_int_equal(jobs_new(&config, &station->jobs), 0);
-                station->jobs->last_id = 1000 * (n + 1);
                 backend.owner = station->jobs;
                 assert_int_equal(backend_host.open(&backend, &station->backend), 0);
                 station->jobs->config.backend = station->jobs->config.staging = station->backend;

@@ -206,6 +206,31 @@ static void what_has_no_room_is_forgotten(void **state) {
         assert_int_equal(membership_find(&small, 4)->rank, 1);
 }
 
+/* Nodes count their members each for itself, and anew in each run. */
+static void ids_of_members_differ_and_those_of_places_are_small(void **state) {
+        const uint64_t a = member_id(0, 1, 7), b = member_id(1, 1, 7), again = member_id(1, 2, 7);
+
+        assert_true(a != b && a != again && b != again);
+        assert_true(member_id_count(a) == 7 && member_id_count(b) == 7 && member_id_count(again) == 7);
+        assert_true(member_id(LIMIT_NODES - 1, 1, 1) != member_id(LIMIT_NODES - 2, 1, 1));
+        membership_init(&m, "j", 0);
+        assert_int_equal(join(on(a, 0, 0), 0), 0);
+        assert_int_equal(join(on(b, 1, 0), 0), 0);
+        assert_int_equal(tick(0), MEMBERSHIP_HAS_FORMED);
+        assert_int_equal(membership_find(&m, a)->id, 1);
+        assert_int_equal(membership_find(&m, b)->id, 2);
+        assert_true(membership_remove(&m, b, WIRE__CAUSE__RESTARTED, 1));
+        m.busy = false;
+        assert_int_equal(join(on(again, 1, 0), 2), 0);
+        assert_int_equal(tick(2), MEMBERSHIP_HAS_FORMED);
+        assert_int_equal(membership_find(&m, again)->id, 2);
+        assert_int_equal(join(on(b, 2, 0), 3), 0);
+        m.boundary = true;
+        assert_int_equal(tick(3), MEMBERSHIP_HAS_FORMED);
+        m.boundary = false;
+        assert_int_equal(membership_find(&m, b)->id, 3);
+}
+
 /* Three daemons that hand messages to each other at once, as far as they are not cut off. */
 static struct tenure tenure[3];
 static uint64_t words[3][TENURE_SETS];
@@ -328,6 +353,7 @@ int main(void) {
                 cmocka_unit_test(a_newer_process_takes_the_rank_and_fences_the_older),
                 cmocka_unit_test(while_forming_the_newer_one_just_comes_instead),
                 cmocka_unit_test(who_comes_back_gets_its_own_place),
+                cmocka_unit_test(ids_of_members_differ_and_those_of_places_are_small),
                 cmocka_unit_test(a_membership_is_restored_from_reports),
                 cmocka_unit_test(the_others_still_ask),
                 cmocka_unit_test(what_has_no_room_is_forgotten),
