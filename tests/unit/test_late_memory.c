@@ -56,12 +56,16 @@ static uint32_t request_of(enum phase phase, uint32_t rank) {
         return 20 + 2 * phase + rank;
 }
 
-static int sealed(void) {
+static int sealed_of(off_t bytes) {
         int fd = memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-        assert_int_equal(ftruncate(fd, 2 * PAGES), 0);
+        assert_int_equal(ftruncate(fd, bytes), 0);
         assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
         return fd;
+}
+
+static int sealed(void) {
+        return sealed_of(2 * PAGES);
 }
 
 static void come_back(struct fixture *f, uint32_t rank) {
@@ -303,6 +307,68 @@ static void charges_stay_with_the_memory(void **state) {
         f->fake.late = false;
 }
 
+/* All that a member brings back is one request: it hears once that it does not come back. */
+static void refuse_return_of(unsigned first) {
+        void *state = NULL;
+        struct fixture *f;
+        int fd = sealed_of(65536);
+
+        setup(&state);
+        f = state;
+        come_back(f, 0);
+        come_back(f, 1);
+        f->fake.late = true;
+        for (uint32_t plan = 0; plan < 2; plan++) {
+                struct plan_word word = { .plan = plan };
+                int arena = sealed();
+
+                describe_named(f, f->member[0], plan, "a");
+                assert_int_equal(takeover_plan(f->member[0], &word, 40, &arena, 1, &f->refusal), 0);
+        }
+        assert_int_equal(takeover_staging(f->member[0], 65536, 40, &fd, 1, &f->refusal), 0);
+        fake_end_request(&f->fake, first, -EIO);
+        while (f->fake.n_requests > 0)
+                fake_end_request(&f->fake, 0, -EIO);
+        assert_int_equal(f->answered[40], 1);
+        f->fake.late = false;
+        teardown(&state);
+}
+
+static void a_return_is_refused_once(void **state) {
+        for (unsigned first = 0; first < 3; first++)
+                refuse_return_of(first);
+}
+
+/* A member has gone, and what it has is kept until a task has ended: an answer that comes by then is for
+ * nobody. */
+static void nobody_hears_for_a_member_that_has_gone(void **state) {
+        struct fixture *f = *state;
+        int fd = sealed();
+
+        form(f);
+        agree(f, 2, 0);
+        assert_int_equal(ready(f, 0, 0, 1), 0);
+        assert_int_equal(ready(f, 1, 0, 1), 0);
+        f->fake.late = true;
+        describe_named(f, f->member[0], 1, "a");
+        assert_int_equal(plan_commit(f->member[0], 1, 30, &f->refusal), 0);
+        assert_int_equal(staging_ask(f->member[0], 31, &f->refusal), 0);
+        assert_int_equal(memory_register(f->member[0], 32, &fd, 1, 0, 2 * PAGES, &f->refusal), 0);
+        member_gone(f->member[0], WIRE__CAUSE__EXITED);
+        pass(f);
+        assert_int_equal(f->fake.n_requests, 3);
+        for (unsigned i = 0; i < 3; i++)
+                fake_end_request(&f->fake, 0, i == 1 ? -EIO : 0);
+        fake_end_one(&f->fake);
+        pass(f);
+        while (f->fake.n_requests > 0)
+                fake_end_request(&f->fake, 0, 0);
+        for (uint32_t request = 30; request <= 32; request++)
+                assert_int_equal(f->answered[request], 0);
+        assert_int_equal(f->fake.n_arenas, 1);
+        f->fake.late = false;
+}
+
 /* Plans are compared when they are offered, not when their memory is there. */
 static void plans_are_compared_before_their_memory_is_there(void **state) {
         struct fixture *f = *state;
@@ -365,8 +431,12 @@ static void a_plan_whose_memory_is_late_names_the_daemon(void **state) {
 
 int main(void) {
         const struct CMUnitTest tests[] = {
-                cmocka_unit_test(every_request_has_its_end),           TEST(charges_stay_with_the_memory),
-                TEST(plans_are_compared_before_their_memory_is_there), TEST(memory_on_its_way_is_not_there),
+                cmocka_unit_test(every_request_has_its_end),
+                TEST(charges_stay_with_the_memory),
+                cmocka_unit_test(a_return_is_refused_once),
+                TEST(nobody_hears_for_a_member_that_has_gone),
+                TEST(plans_are_compared_before_their_memory_is_there),
+                TEST(memory_on_its_way_is_not_there),
                 TEST(a_plan_whose_memory_is_late_names_the_daemon),
         };
 
