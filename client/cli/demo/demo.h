@@ -32,7 +32,6 @@ struct demo_stop {
         uint64_t step; /* the open one */
         uint32_t bucket;
         char *parameter, *text;
-        uint64_t since_ms;
         double named_ms;   /* from SIGSTOP to the answer that named it */
         double told_ms;    /* from SIGSTOP to the last of the other trainers' own messages */
         double resumed_ms; /* from SIGCONT to the answer with the step committed */

@@ -111,7 +111,6 @@ static int demo_train_hear_name(struct demo *demo, const struct snapshot_job *jo
         stop->named_ms = demo_train_ms_since(demo->acted_us);
         stop->step = wait->step;
         stop->bucket = wait->bucket;
-        stop->since_ms = wait->since_ms;
         stop->parameter = strdup(wait->parameter ? wait->parameter : "");
         stop->text = text_wait(wait);
         if (!stop->parameter || !stop->text)
