@@ -9,12 +9,9 @@
 #include "session/private.h"
 
 static void events_joined(struct member *member) {
-        struct session *session = member->owner;
         Wire__Joined message = WIRE__JOINED__INIT;
         uint32_t list[LIMIT_PLANS], next, n;
 
-        if (session == NULL)
-                return;
         SET(message, job, member->job->id);
         SET(message, generation, member->job->generation);
         SET(message, rank, member->rank);
@@ -30,7 +27,7 @@ static void events_joined(struct member *member) {
                 SET(message, next_plan, next);
         }
         SET_IF(message, history, member->job->last_step > 0 || member->job->history, true);
-        session_send(session, WIRE__MESSAGE_TYPE__JOINED, member->join_request, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__JOINED, member->join_request, -1, &message.base);
 }
 
 static void events_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
@@ -42,8 +39,6 @@ static void events_plan_arena(struct member *member, uint32_t request, const str
                               const struct plan_memory *memory) {
         Wire__PlanArena message = WIRE__PLAN_ARENA__INIT;
 
-        if (member->owner == NULL)
-                return;
         SET(message, job, member->job->id);
         SET(message, plan, plan->ordinal);
         SET(message, bytes, memory->bytes);
@@ -63,8 +58,6 @@ static void events_staging(struct member *member, uint32_t request, const int *f
                            uint64_t bytes) {
         Wire__StagingArena message = WIRE__STAGING_ARENA__INIT;
 
-        if (member->owner == NULL)
-                return;
         SET(message, job, member->job->id);
         SET(message, bytes, bytes);
         session_send_fds(member->owner, WIRE__MESSAGE_TYPE__STAGING_ARENA, request, fds, n_fds,
@@ -97,8 +90,6 @@ static void events_unregistered(struct member *member, uint32_t request, uint32_
 static void events_plan_agreed(struct member *member, uint32_t request, const struct plan *plan) {
         Wire__PlanAgreed message = WIRE__PLAN_AGREED__INIT;
 
-        if (member->owner == NULL)
-                return;
         SET(message, job, member->job->id);
         SET(message, generation, member->job->generation);
         SET(message, plan, plan->ordinal);
@@ -109,8 +100,6 @@ static void events_plan_agreed(struct member *member, uint32_t request, const st
 static void events_operation_done(struct member *member, uint32_t request, uint64_t sequence) {
         Wire__OperationDone message = WIRE__OPERATION_DONE__INIT;
 
-        if (member->owner == NULL)
-                return;
         SET(message, job, member->job->id);
         SET(message, sequence, sequence);
         session_send(member->owner, WIRE__MESSAGE_TYPE__OPERATION_DONE, request, -1, &message.base);
@@ -137,8 +126,7 @@ static void events_flush(struct job *job) {
 static void events_send_members(const struct job *job, uint16_t type, const ProtobufCMessage *message) {
         report_flush(&events_sessions(job)->report); /* outcomes come before what follows them */
         for (uint32_t local = 0; local < job->n_local; local++)
-                if (job->local[local]->owner != NULL)
-                        session_send(job->local[local]->owner, type, 0, -1, message);
+                session_send(job->local[local]->owner, type, 0, -1, message);
 }
 
 static void events_lost(struct job *job, const struct membership_loss *loss, const char *text) {
@@ -155,11 +143,8 @@ static void events_lost(struct job *job, const struct membership_loss *loss, con
 
 static void events_regenerated(struct member *member, const struct membership_loss *loss, const char *text) {
         const struct job *job = member->job;
-        struct session *session = member->owner;
         Wire__Newgen message = WIRE__NEWGEN__INIT;
 
-        if (session == NULL)
-                return;
         SET(message, job, job->id);
         SET(message, generation, job->generation);
         SET(message, rank, member->rank);
@@ -174,15 +159,13 @@ static void events_regenerated(struct member *member, const struct membership_lo
                 SET(message, operations, job->takeover->operations);
                 message.has_operation_failed = message.operation_failed = job->takeover->operation_failed;
         }
-        session_send(session, WIRE__MESSAGE_TYPE__NEWGEN, 0, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__NEWGEN, 0, -1, &message.base);
 }
 
 static void events_resumed(struct member *member) {
         const struct takeover *takeover = member->job->takeover;
         Wire__Resumed message = WIRE__RESUMED__INIT;
 
-        if (member->owner == NULL)
-                return;
         SET(message, job, member->job->id);
         SET(message, generation, member->job->generation);
         SET(message, operations, takeover->operations);
@@ -193,8 +176,6 @@ static void events_resumed(struct member *member) {
 static void events_plan_step(struct member *member, const struct plan *plan) {
         Wire__PlanStep message = WIRE__PLAN_STEP__INIT;
 
-        if (member->owner == NULL)
-                return;
         SET(message, job, member->job->id);
         SET(message, plan, plan->ordinal);
         SET(message, step, plan->step);
@@ -218,8 +199,6 @@ static void events_past_result(struct member *member, const struct plan *plan, u
         Wire__Step message = events_past_step(member, plan);
         Wire__BucketResult result = WIRE__BUCKET_RESULT__INIT, *list = &result;
 
-        if (member->owner == NULL)
-                return;
         SET(result, bucket, bucket);
         SET(result, sum_squares, from->sum_squares);
         result.n_rank_sum_squares = result.n_rank_nonfinite = from->n_inputs;
@@ -236,8 +215,6 @@ static void events_past_result(struct member *member, const struct plan *plan, u
 static void events_past_commit(struct member *member, const struct plan *plan) {
         Wire__Step message = events_past_step(member, plan);
 
-        if (member->owner == NULL)
-                return;
         SET(message, outcome, WIRE__OUTCOME__COMMITTED);
         session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, -1, &message.base);
 }

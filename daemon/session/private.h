@@ -61,7 +61,7 @@ struct request {
         struct refusal refusal;
 };
 
-/* fd -1: none. It stays the caller's. */
+/* fd -1: none. It stays the caller's. To a member that is gone, whose session is NULL, nothing is sent. */
 void session_send(struct session *session, uint16_t type, uint32_t request, int fd,
                   const ProtobufCMessage *message);
 void session_send_fds(struct session *session, uint16_t type, uint32_t request, const int *fds,

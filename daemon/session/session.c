@@ -200,17 +200,16 @@ void session_send(struct session *session, uint16_t type, uint32_t request, int 
 
 void session_send_fds(struct session *session, uint16_t type, uint32_t request, const int *fds,
                       unsigned n_fds, const ProtobufCMessage *message) {
-        struct sessions *sessions = session->sessions;
         ssize_t size;
 
-        if (session->state == SESSION_ENDING)
+        if (session == NULL || session->state == SESSION_ENDING)
                 return;
-        size = codec_pack(sessions->frame, type, request, n_fds, message);
+        size = codec_pack(session->sessions->frame, type, request, n_fds, message);
         if (size < 0)
                 log_error("a %s for pid %d does not fit a frame", codec_type_name(type),
                           (int)session->peer.pid);
         else
-                session->ops->send(session->transport, sessions->frame, (size_t)size, fds, n_fds);
+                session->ops->send(session->transport, session->sessions->frame, (size_t)size, fds, n_fds);
 }
 
 void session_send_refused(struct session *session, uint32_t request, const struct refusal *refusal) {
