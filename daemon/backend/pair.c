@@ -8,9 +8,12 @@ static bool pair_is_one(const struct pair *pair) {
 
 int pair_open(const struct backend_ops *device, const struct backend_config *config, struct pair *ret) {
         struct pair pair = { 0 };
-        int r = device->open(config, &pair.device);
+        int r;
 
         *ret = (struct pair){ 0 };
+        if (device == NULL)
+                return 0;
+        r = device->open(config, &pair.device);
         if (r < 0)
                 return r;
         pair.staging = pair.device;
@@ -33,13 +36,13 @@ void pair_close(struct pair *pair) {
 }
 
 unsigned pair_ping(const struct pair *pair) {
-        unsigned silent = pair->device->ops->ping(pair->device);
+        unsigned silent = pair->device != NULL ? pair->device->ops->ping(pair->device) : 0;
 
         return pair_is_one(pair) ? silent : silent + pair->staging->ops->ping(pair->staging);
 }
 
 unsigned pair_workers(const struct pair *pair) {
-        unsigned workers = pair->device->ops->workers(pair->device);
+        unsigned workers = pair->device != NULL ? pair->device->ops->workers(pair->device) : 0;
 
         return pair_is_one(pair) ? workers : workers + pair->staging->ops->workers(pair->staging);
 }

@@ -12,7 +12,7 @@ struct pair {
         struct backend *device, *staging;
 };
 
-/* -ENOTSUP and other errors of open(); *ret is empty then. */
+/* NULL: there is none, and the pair stays empty. -ENOTSUP and other errors of open(); *ret is empty then. */
 int pair_open(const struct backend_ops *device, const struct backend_config *config, struct pair *ret);
 /* All memories and tasks must be gone. */
 void pair_close(struct pair *pair);

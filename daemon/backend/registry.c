@@ -15,13 +15,13 @@
 
 static const struct registry_row {
         const char *device;
-        const char *forms;             /* as users are shown them; NULL: not shown */
-        const struct backend_ops *ops; /* NULL: known, but not served yet */
+        const char *forms;             /* as users are shown them */
+        const struct backend_ops *ops; /* NULL: it has none */
         bool labels;
 } registry_rows[] = {
-        { "cpu", "cpu, or cpu:LABEL with up to 32 letters, digits, dots, dashes or underscores",
+        { "cpu", "cpu, or cpu:LABEL with up to 32 letters, digits, dots, dashes or underscores,",
           &backend_host, .labels = true },
-        { "none", NULL, NULL, .labels = false },
+        { "none", "or none, for a daemon that coordinates only", NULL, .labels = false },
 };
 
 /* Whether the row names the device, `rest` being what stands after the row's name. */
@@ -49,17 +49,12 @@ int registry_find(const char *device, const struct backend_ops **ret, char *erro
         const struct registry_row *row = registry_row_of(device);
         int used;
 
-        if (row != NULL && row->ops != NULL) {
+        if (row != NULL) {
                 *ret = row->ops;
                 return 0;
         }
-        if (row != NULL) {
-                snprintf(error, size, "a daemon for device '%s' is not supported yet", device);
-                return -EINVAL;
-        }
         used = snprintf(error, size, "'%.128s' is not a device:", device);
         for (size_t i = 0; i < array_size(registry_rows) && (size_t)used < size; i++)
-                if (registry_rows[i].forms != NULL)
-                        used += snprintf(error + used, size - (size_t)used, " %s", registry_rows[i].forms);
+                used += snprintf(error + used, size - (size_t)used, " %s", registry_rows[i].forms);
         return -EINVAL;
 }

@@ -319,7 +319,7 @@ static int option_set_group(const struct option_row *row, void *field, const cha
 #define LIMIT(slot) .reloads = true, FIELD(limits[slot])
 
 const struct option_row option_rows[] = {
-        { "daemon", "device", "DEVICE", "what to serve: cpu, or cpu:LABEL to tell several apart", "cpu",
+        { "daemon", "device", "DEVICE", "what to serve: cpu, cpu:LABEL to tell several apart, or none", "cpu",
           .set = option_set_device, .format = option_format_text, OWNED(device) },
         { "daemon", "socket", "PATH",
           "socket to listen on (default: by device, below /run/gradsync or $XDG_RUNTIME_DIR)", "",

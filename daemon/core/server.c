@@ -92,7 +92,7 @@ static int server_watch_backends(struct server *server) {
         int r = 0;
 
         for (size_t i = 0; i < array_size(backend) && r == 0; i++)
-                if (i == 0 || backend[i] != backend[0])
+                if (backend[i] != NULL && (i == 0 || backend[i] != backend[0]))
                         r = loop_io_new(server->loop, backend[i]->ops->fd(backend[i]), LOOP_READ,
                                         server_on_backend, backend[i], &server->backend_io[i]);
         return r;
@@ -489,9 +489,13 @@ int server_run(struct server *server) {
         struct backend *device = server->backends.device;
         int r;
 
-        log_info("gradsyncd %s serves device %s on %s: %u worker threads, %s", GRADSYNC_RELEASE,
-                 server->config.device, server->config.socket, device->ops->workers(device),
-                 device->ops->simd(device));
+        if (device != NULL)
+                log_info("gradsyncd %s serves device %s on %s: %u worker threads, %s", GRADSYNC_RELEASE,
+                         server->config.device, server->config.socket, device->ops->workers(device),
+                         device->ops->simd(device));
+        else
+                log_info("gradsyncd %s coordinates only, on %s: it has no device", GRADSYNC_RELEASE,
+                         server->config.socket);
         if (server->no_identity[0] != '\0')
                 log_warning("%s: this gradsyncd coordinates nothing beyond its own host",
                             server->no_identity);

@@ -30,6 +30,11 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         struct job *job;
         int r;
 
+        if (jobs->config.backend == NULL)
+                return refuse(refusal, WIRE__CODE__UNSUPPORTED,
+                              "job '%s': this gradsyncd coordinates only, it has no device (device = none); "
+                              "name a gradsyncd that has one: GRADSYNC_SOCKET, or GRADSYNC_DEVICE",
+                              join->name);
         job = calloc(1, size);
         if (job == NULL)
                 return -ENOMEM;

@@ -100,24 +100,24 @@ static void status_add_identity(const struct sessions_identity *identity, Wire__
 
 static void status_send_daemon(const struct answer *answer) {
         const struct sessions_config *config = &answer->sessions->config;
-        const struct backend_ops *ops = config->backend->ops;
+        const struct backend_ops *ops = config->backend != NULL ? config->backend->ops : NULL;
         Wire__StatusDaemon row = WIRE__STATUS_DAEMON__INIT;
 
         row.device = (char *)config->device;
         row.version = (char *)GRADSYNC_RELEASE;
         row.socket = (char *)config->socket;
-        row.simd = (char *)ops->simd(config->backend);
+        row.simd = ops != NULL ? (char *)ops->simd(config->backend) : NULL;
         SET(row, pid, (int32_t)getpid());
         SET(row, uid, geteuid());
         SET(row, uptime_ms, (answer->now - answer->sessions->started) / USEC_PER_MSEC);
         SET(row, instance, config->instance);
         SET(row, clients, status_visible_clients(answer));
         SET(row, jobs, status_visible_jobs(answer));
-        SET(row, workers, ops->workers(config->backend));
+        SET(row, workers, ops != NULL ? ops->workers(config->backend) : 0);
         SET(row, arenas, (uint32_t)accounts_total(config->accounts, ACCOUNT_ARENAS));
         SET(row, arena_bytes, accounts_total(config->accounts, ACCOUNT_BYTES));
         SET(row, loop_cpu_us, clock_thread_cpu());
-        SET(row, worker_cpu_us, ops->cpu_us(config->backend));
+        SET(row, worker_cpu_us, ops != NULL ? ops->cpu_us(config->backend) : 0);
         SET(row, process_start_time, answer->sessions->start_time);
         status_add_identity(config->identity, &row);
         status_add_process(&row);

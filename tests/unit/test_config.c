@@ -146,7 +146,7 @@ static void wrong_lines_are_named(void **state) {
                 { "[daemon]\nstaging_bytes = 1Kx\n", "is not a size" },
                 { "[daemon]\nstaging_bytes = 18014398509481985K\n", "is not a size" },
                 { "[daemon]\ndevice = gpu\n", "device: 'gpu' is not a device" },
-                { "[daemon]\ndevice = none\n", "device: a daemon for device 'none' is not supported yet" },
+                { "[daemon]\ndevice = none:x\n", "device: 'none:x' is not a device" },
                 { "[daemon]\ndevice = cpu:\n", "is not a device" },
                 { "[daemon]\ndevice = cpu:../x\n", "is not a device" },
                 { "[limits]\nclients_per_uid = 0\n", "'0' is out of range, 1 to 1000000 are accepted" },

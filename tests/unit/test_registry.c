@@ -14,7 +14,7 @@ static const struct backend_ops *find(const char *device) {
         const struct backend_ops *ops = NULL;
         int r = registry_find(device, &ops, error, sizeof(error));
 
-        assert_int_equal(r, ops ? 0 : -EINVAL);
+        assert_int_equal(r, ops != NULL ? 0 : -EINVAL);
         return ops;
 }
 
@@ -40,16 +40,25 @@ static void an_unknown_device_is_told_which_there_are(void **state) {
         assert_null(find("gpu"));
         assert_string_equal(error,
                             "'gpu' is not a device: cpu, or cpu:LABEL with up to 32 letters, digits, dots, "
-                            "dashes or underscores");
+                            "dashes or underscores, or none, for a daemon that coordinates only");
         assert_null(find(""));
         assert_non_null(strstr(error, "'' is not a device: cpu, or cpu:LABEL"));
 }
 
-static void a_daemon_without_a_device_is_refused_by_name(void **state) {
-        assert_null(find("none"));
-        assert_string_equal(error, "a daemon for device 'none' is not supported yet");
+static void a_daemon_without_a_device_has_no_backend(void **state) {
+        const struct backend_ops *ops = &backend_host;
+        struct pair pair = { 0 };
+
+        assert_int_equal(registry_find("none", &ops, error, sizeof(error)), 0);
+        assert_null(ops);
         assert_null(find("none:x"));
         assert_non_null(strstr(error, "'none:x' is not a device"));
+        assert_int_equal(pair_open(NULL, &(struct backend_config){ .workers = 2 }, &pair), 0);
+        assert_null(pair.device);
+        assert_null(pair.staging);
+        assert_int_equal(pair_ping(&pair), 0);
+        assert_int_equal(pair_workers(&pair), 0);
+        pair_close(&pair);
 }
 
 /* A device of which no more is asked than to be opened and looked after. */
@@ -126,7 +135,7 @@ int main(void) {
                 cmocka_unit_test(cpus_are_served_by_the_host_backend),
                 cmocka_unit_test(labels_are_checked),
                 cmocka_unit_test(an_unknown_device_is_told_which_there_are),
-                cmocka_unit_test(a_daemon_without_a_device_is_refused_by_name),
+                cmocka_unit_test(a_daemon_without_a_device_has_no_backend),
                 cmocka_unit_test(cpus_need_no_second_backend),
                 cmocka_unit_test(another_device_has_the_host_beside_it),
                 cmocka_unit_test(a_pair_is_opened_whole_or_not_at_all),
