@@ -6,6 +6,6 @@
 
 #include "backend/backend.h"
 
-/* The backend of `device`: 0 and *ret, which is NULL for a device that has none, or -EINVAL with a sentence for people in `error` that lists the
- * devices that are known. */
+/* The backend of `device`: 0 and *ret, which is NULL for a device that has none, or -EINVAL with a sentence
+ * for people in `error` that lists the devices that are known. */
 int registry_find(const char *device, const struct backend_ops **ret, char *error, size_t size);
