@@ -49,56 +49,52 @@ static void advance_running(struct coordinator *c, uint64_t now) {
                 loss_begin(c, now);
         } else if (planted(PLANTED_GROWS_ANYWHERE) && membership_fitting(&c->membership) > 0) {
                 loss_begin(c, now);
-        } else if (c->order == ORDER_RUN && c->n_waits == 0 && (grows(c) || empty_for_long(c, now))) {
-                coordinator_give(c, now, ORDER_HOLD);
-        } else if ((c->order == ORDER_HOLD || c->order == ORDER_STOP) && !grows(c) &&
+        } else if (c->stage == STAGE_RUNNING && c->n_waits == 0 && (grows(c) || empty_for_long(c, now))) {
+                coordinator_give(c, now, STAGE_HOLDING);
+        } else if ((c->stage == STAGE_HOLDING || c->stage == STAGE_STOPPING) && !grows(c) &&
                    !empty_for_long(c, now)) {
-                coordinator_give(c, now, ORDER_RUN); /* whoever waited has gone */
-        } else if (c->order == ORDER_HOLD && coordinator_all(c, ANSWER_HELD)) {
+                coordinator_give(c, now, STAGE_RUNNING); /* whoever waited has gone */
+        } else if (c->stage == STAGE_HOLDING && coordinator_all(c, ANSWER_HELD)) {
                 memset(c->highest, 0, c->n_tracks * sizeof(*c->highest));
                 for (uint32_t node = 0; node < c->top; node++)
                         coordinator_note_opened(c, node);
                 raise_stop(c);
-                coordinator_give(c, now, ORDER_STOP);
-        } else if (c->order == ORDER_STOP && coordinator_all(c, ANSWER_PAUSED)) {
+                coordinator_give(c, now, STAGE_STOPPING);
+        } else if (c->stage == STAGE_STOPPING && coordinator_all(c, ANSWER_PAUSED)) {
                 c->abort = false;
                 c->growing = true;
-                coordinator_give(c, now, ORDER_FREEZE);
-        } else if (c->order == ORDER_STOP && !planted(PLANTED_STOPS_ONCE) && raise_stop(c)) {
-                coordinator_give(c, now, ORDER_STOP);
+                coordinator_give(c, now, STAGE_FREEZING);
+        } else if (c->stage == STAGE_STOPPING && !planted(PLANTED_STOPS_ONCE) && raise_stop(c)) {
+                coordinator_give(c, now, STAGE_STOPPING);
         } else {
                 member_tick(c, now);
         }
 }
 
 static void advance_order(struct coordinator *c, uint64_t now) {
-        if (c->collecting)
+        if (c->stage == STAGE_HEARING)
                 take_advance(c, now);
-        else if (c->order == ORDER_RUN || c->order == ORDER_HOLD || c->order == ORDER_STOP)
+        else if (c->stage == STAGE_RUNNING || c->stage == STAGE_HOLDING || c->stage == STAGE_STOPPING)
                 advance_running(c, now);
-        else if (c->order == ORDER_COLLECT || (c->order == ORDER_VERDICT && c->settled) ||
-                 c->order == ORDER_NEWGEN)
-                form_advance(c, now);
-        else if (c->order != ORDER_END)
+        else if (c->stage >= STAGE_FREEZING && c->stage <= STAGE_DECIDED)
                 loss_advance(c, now);
+        else if (c->stage != STAGE_ENDED)
+                form_advance(c, now);
 }
 
 static void coordinator_advance(struct coordinator *c, uint64_t now) {
-        bool collecting, settled, recording;
+        enum coordinator_stage stage;
         uint64_t round;
 
         /* An order may have been carried out before it was given, by everybody: at most all of them in a row.
          */
         do {
-                collecting = c->collecting;
-                settled = c->settled;
-                recording = c->recording;
+                stage = c->stage;
                 round = c->round;
-                if (c->ending != JOB_END_NONE && !collecting && c->order != ORDER_END)
+                if (c->ending != JOB_END_NONE && stage != STAGE_HEARING && c->stage != STAGE_ENDED)
                         form_break(c, now);
                 advance_order(c, now);
-        } while (round != c->round || collecting != c->collecting || settled != c->settled ||
-                 recording != c->recording);
+        } while (round != c->round || stage != c->stage);
 }
 
 static void note_wait(struct coordinator *c, uint32_t node, bool wait) {
@@ -140,11 +136,11 @@ static uint64_t coordinator_look(struct coordinator *c, uint64_t now) {
 /* Sees whether this one may serve. False: there is nothing to do. */
 static bool coordinator_wake(struct coordinator *c, uint64_t now) {
         tenure_tick(&c->tenure, now);
-        if (c->serving && (!c->tenure.serving || c->tenure.term != c->term))
-                c->serving = false;
-        if (!c->serving && c->tenure.serving)
+        if (c->stage != STAGE_NONE && (!c->tenure.serving || c->tenure.term != c->term))
+                coordinator_set_stage(c, STAGE_NONE);
+        if (c->stage == STAGE_NONE && c->tenure.serving)
                 take_over(c, now);
-        return c->serving;
+        return c->stage != STAGE_NONE;
 }
 
 static void note_tracks(struct coordinator *c, const struct message *report) {
@@ -215,14 +211,15 @@ static bool fresh(struct coordinator *c, uint64_t now, const struct message *rep
 /* A node of the generation that has left it by itself is lost to it, though it lives. Into one with another
  * communicator nodes also come from outside. */
 static bool has_left(const struct coordinator *c, const struct message *report) {
-        bool comes = (c->order == ORDER_NEWGEN || c->recording) && generation_equal(c->comm, c->current);
+        bool comes = (c->stage == STAGE_ENTERING || c->stage == STAGE_RECORDING) &&
+                     generation_equal(c->comm, c->current);
 
         return coordinator_survives(c, report->from) && report->world == 0 && !comes &&
-               c->order != ORDER_COLLECT;
+               c->stage > STAGE_FOUNDING;
 }
 
 static bool coordinator_is_ending(const struct coordinator *c) {
-        return c->ending != JOB_END_NONE || c->order == ORDER_END;
+        return c->ending != JOB_END_NONE || c->end != JOB_END_NONE;
 }
 
 static void receive_report(struct coordinator *c, uint64_t now, const struct message *report) {
@@ -230,14 +227,15 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
 
         if (report->term > c->term) {
                 tenure_exceeded(&c->tenure, report->term, now);
-                c->serving = c->tenure.serving;
+                if (!c->tenure.serving)
+                        coordinator_set_stage(c, STAGE_NONE);
                 return;
         }
         if (!fresh(c, now, report))
                 return;
         first = !c->node[report->from].known || c->node[report->from].term != c->term;
         note_report(c, now, report);
-        if (has_left(c, report) && !c->collecting)
+        if (has_left(c, report))
                 loss_node(c, now, report->from);
         member_report(c, now, report);
         if (report->cause != 0 && !coordinator_is_ending(c)) {
@@ -265,7 +263,7 @@ void coordinator_receive(struct coordinator *c, uint64_t now, const struct messa
                 return;
         if (message->kind < LEASE_ASK)
                 receive_report(c, now, message);
-        if (!c->serving)
+        if (c->stage == STAGE_NONE)
                 return;
         coordinator_advance(c, now);
         places_tell(c, false);
@@ -305,7 +303,7 @@ void coordinator_tick(struct coordinator *c, uint64_t now) {
                 return;
         judge(c, now);
         coordinator_advance(c, now);
-        if (!c->serving)
+        if (c->stage == STAGE_NONE)
                 return;
         if (now >= c->said + c->config.times.heartbeat)
                 coordinator_say(c, now);

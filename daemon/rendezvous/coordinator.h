@@ -67,22 +67,38 @@ struct coordinator_refusal {
         struct refusal refusal;
 };
 
+/* What is waited for, and beside it the order that all nodes of the generation have been given meanwhile. */
+enum coordinator_stage {
+        STAGE_NONE,      /* this one does not serve */
+        STAGE_HEARING,   /* COLLECT: it has just begun, and learns who is there */
+        STAGE_FORMING,   /* COLLECT: members, until they are enough */
+        STAGE_FOUNDING,  /* COLLECT: the first generation is being put on record */
+        STAGE_ENTERING,  /* NEWGEN */
+        STAGE_RUNNING,   /* RUN: nothing */
+        STAGE_HOLDING,   /* HOLD */
+        STAGE_STOPPING,  /* STOP */
+        STAGE_FREEZING,  /* FREEZE */
+        STAGE_CUTTING,   /* CUT */
+        STAGE_ABORTING,  /* ABORT */
+        STAGE_DECIDED,   /* VERDICT: all have settled */
+        STAGE_SETTLED,   /* VERDICT: the membership, for another generation */
+        STAGE_RECORDING, /* VERDICT: that generation is being put on record */
+        STAGE_ENDED,     /* END */
+        N_STAGES,
+};
+
 struct coordinator {
         struct coordinator_config config;
         struct outlet out;
         struct tenure tenure;
-        bool serving;
-        bool collecting; /* has just begun, and learns who is there */
+        enum coordinator_stage stage;
         uint64_t term, round;
-        uint64_t begun;          /* when this tenure began */
-        enum message_kind order; /* what all nodes of the generation are told now, */
-        uint64_t since;          /* since when */
+        uint64_t begun; /* when this tenure began */
+        uint64_t since; /* since when */
         struct own_time time;
-        uint64_t said;  /* when the order was said last */
-        bool growing;   /* FREEZE to VERDICT: nobody was lost when it began */
-        bool abort;     /* the engine cannot be drained */
-        bool settled;   /* VERDICT: everybody has; waits for the membership */
-        bool recording; /* VERDICT: the next generation is being put on record */
+        uint64_t said; /* when the order was said last */
+        bool growing;  /* FREEZE to VERDICT: nobody was lost when it began */
+        bool abort;    /* the engine cannot be drained */
         struct generation current, comm;
         struct coordinator_tally tally;
         uint64_t empty_since; /* a node of the generation has no member: since when; 0: none */
@@ -119,6 +135,7 @@ uint32_t coordinator_members(const struct coordinator *c, uint32_t node, uint32_
 void coordinator_init(struct coordinator *c, const struct coordinator_config *config, uint64_t now,
                       const struct outlet *out);
 void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message);
+enum message_kind coordinator_order(const struct coordinator *c);
 void coordinator_tick(struct coordinator *c, uint64_t now); /* at least twice in each heartbeat */
 uint64_t coordinator_deadline(const struct coordinator *c); /* when it has to be called at the latest */
 /* That node will say nothing any more. */

@@ -9,7 +9,7 @@
 
 void form_end(struct coordinator *c, uint64_t now, enum job_end end) {
         c->end = end;
-        coordinator_give(c, now, ORDER_END);
+        coordinator_give(c, now, STAGE_ENDED);
 }
 
 /* What is open gets its verdict first. */
@@ -84,7 +84,9 @@ static void make(struct coordinator *c, uint64_t now) {
         coordinator_set_nodes(c, wanted);
         c->abort = c->growing = false;
         c->empty_since = 0;
-        c->recording = true; /* which a single candidate has done at once */
+        coordinator_set_stage(c, c->stage == STAGE_FORMING
+                                         ? STAGE_FOUNDING
+                                         : STAGE_RECORDING); /* which a single candidate has done at once */
         tenure_put(&c->tenure, c->current, c->set, now);
 }
 
@@ -111,20 +113,17 @@ static void advance_settled(struct coordinator *c, uint64_t now) {
 /* A loss before the first node has heard of the generation: there is none. */
 static void advance_recording(struct coordinator *c, uint64_t now) {
         if (c->membership.state != MEMBERSHIP_FORMED) {
-                c->recording = false;
-                if (c->order == ORDER_COLLECT)
+                if (c->stage == STAGE_FOUNDING)
                         coordinator_set_nodes(c, (struct nodeset){ 0 });
                 loss_begin(c, now);
         } else if (tenure_has_put(&c->tenure)) {
-                c->recording = false;
-                coordinator_give(c, now, ORDER_NEWGEN);
+                coordinator_give(c, now, STAGE_ENTERING);
         }
 }
 
 static void advance_entering(struct coordinator *c, uint64_t now) {
         if (coordinator_all(c, ANSWER_ACK)) {
-                c->settled = false;
-                coordinator_give(c, now, ORDER_RUN);
+                coordinator_give(c, now, STAGE_RUNNING);
         } else if (c->membership.state != MEMBERSHIP_FORMED || c->tally.lost > 0) {
                 loss_begin(c, now);
         } else if (now > c->since + c->config.times.build || c->tally.tried == c->tally.survivors) {
@@ -133,11 +132,11 @@ static void advance_entering(struct coordinator *c, uint64_t now) {
 }
 
 void form_advance(struct coordinator *c, uint64_t now) {
-        if (c->recording) {
+        if (c->stage == STAGE_FOUNDING || c->stage == STAGE_RECORDING) {
                 advance_recording(c, now);
-        } else if (c->order == ORDER_NEWGEN) {
+        } else if (c->stage == STAGE_ENTERING) {
                 advance_entering(c, now);
-        } else if (c->order == ORDER_VERDICT) {
+        } else if (c->stage == STAGE_SETTLED) {
                 advance_settled(c, now);
         } else if (member_tick(c, now) == MEMBERSHIP_HAS_FORMED) {
                 make(c, now);

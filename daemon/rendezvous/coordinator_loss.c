@@ -15,20 +15,20 @@ bool loss_found(const struct coordinator *c) {
 }
 
 void loss_begin(struct coordinator *c, uint64_t now) {
-        c->settled = c->recording = c->growing = false;
+        c->growing = false;
         if (c->membership.loss.cause == 0) /* no member: a daemon or a link, or the coordinator before */
                 c->membership.loss.cause = c->tally.lost > 0 ? WIRE__CAUSE__EXITED : WIRE__CAUSE__RESTARTED;
         if (c->tally.survivors == 0)
                 member_begin_anew(c, now);
         else
-                coordinator_give(c, now, ORDER_FREEZE);
+                coordinator_give(c, now, STAGE_FREEZING);
 }
 
 void loss_node(struct coordinator *c, uint64_t now, uint32_t node) {
         coordinator_lose_node(c, node);
         c->abort = true;
         member_forget(c, now, node);
-        if (c->order != ORDER_END)
+        if (c->stage != STAGE_ENDED)
                 loss_begin(c, now);
 }
 
@@ -128,27 +128,27 @@ static void advance_freeze(struct coordinator *c, uint64_t now) {
                 return;
         find_verdict(c);
         c->abort = !can_drain(c);
-        coordinator_give(c, now, c->abort ? ORDER_ABORT : ORDER_CUT);
+        coordinator_give(c, now, c->abort ? STAGE_ABORTING : STAGE_CUTTING);
 }
 
 void loss_advance(struct coordinator *c, uint64_t now) {
-        if (c->order == ORDER_FREEZE) {
+        if (c->stage == STAGE_FREEZING) {
                 advance_freeze(c, now);
-        } else if (c->order == ORDER_CUT) {
+        } else if (c->stage == STAGE_CUTTING) {
                 if (coordinator_all(c, ANSWER_DRAINED)) {
-                        coordinator_give(c, now, ORDER_VERDICT);
+                        coordinator_give(c, now, STAGE_DECIDED);
                 } else if (now > c->since + c->config.times.drain || !can_drain(c)) {
                         c->abort = true;
-                        coordinator_give(c, now, ORDER_ABORT);
+                        coordinator_give(c, now, STAGE_ABORTING);
                 }
-        } else if (c->order == ORDER_ABORT) {
+        } else if (c->stage == STAGE_ABORTING) {
                 if (coordinator_all(c, ANSWER_ABORTED))
-                        coordinator_give(c, now, ORDER_VERDICT);
+                        coordinator_give(c, now, STAGE_DECIDED);
                 else if (now > c->since + c->config.times.build)
                         loss_expel(c, now, ANSWER_ABORTED);
-        } else if (c->order == ORDER_VERDICT) {
+        } else if (c->stage == STAGE_DECIDED) {
                 if (coordinator_all(c, ANSWER_SETTLED))
-                        c->settled = true;
+                        coordinator_set_stage(c, STAGE_SETTLED);
                 else if (now > c->since + c->config.times.build)
                         loss_expel(c, now, ANSWER_SETTLED);
         }

@@ -87,7 +87,7 @@ static void member_admit(struct coordinator *c, uint64_t now, const struct seat 
 /* Where the node is not one of those that go on, its members are not taken before it is out: what they belong
  * to is over. */
 static bool admissible(const struct coordinator *c, const struct seat *seat) {
-        return seat->state == SEAT_ASKS && !c->collecting &&
+        return seat->state == SEAT_ASKS && c->stage != STAGE_HEARING &&
                (c->node[seat->request.node].world == 0 || coordinator_survives(c, seat->request.node));
 }
 
@@ -131,7 +131,7 @@ static void note_member(struct coordinator *c, uint64_t now, const struct messag
                 return;
         }
         seat->tag = reported->tag;
-        if (c->collecting)
+        if (c->stage == STAGE_HEARING)
                 note_claim(seat, reported);
         if (admissible(c, seat))
                 member_admit(c, now, seat);
@@ -194,9 +194,8 @@ void member_forget(struct coordinator *c, uint64_t now, uint32_t node) {
 void member_begin_anew(struct coordinator *c, uint64_t now) {
         membership_disperse(&c->membership);
         coordinator_set_nodes(c, (struct nodeset){ 0 });
-        c->settled = c->recording = false;
         c->comm = (struct generation){ 0 };
-        coordinator_give(c, now, ORDER_COLLECT);
+        coordinator_give(c, now, STAGE_FORMING);
         member_admit_all(c, now);
 }
 

@@ -1,16 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order that all nodes are given, said again and again, and which of them have answered it. */
+#include <assert.h>
 #include <string.h>
 
 #include "rendezvous/coordinator_private.h"
 
+#define AT(stage) (1u << (stage))
+/* A generation is there, or on record. */
+#define IN_GENERATION (AT(STAGE_RECORDING + 1) - AT(STAGE_FOUNDING))
+
+void coordinator_set_stage(struct coordinator *c, enum coordinator_stage stage) {
+        static const unsigned before[N_STAGES] = {
+                [STAGE_NONE] = AT(N_STAGES) - 1,
+                [STAGE_HEARING] = AT(STAGE_NONE),
+                [STAGE_FORMING] = AT(STAGE_HEARING) | IN_GENERATION,
+                [STAGE_FOUNDING] = AT(STAGE_FORMING),
+                [STAGE_ENTERING] = AT(STAGE_FOUNDING) | AT(STAGE_RECORDING),
+                [STAGE_RUNNING] =
+                        AT(STAGE_HEARING) | AT(STAGE_ENTERING) | AT(STAGE_HOLDING) | AT(STAGE_STOPPING),
+                [STAGE_HOLDING] = AT(STAGE_RUNNING),
+                [STAGE_STOPPING] = AT(STAGE_HOLDING) | AT(STAGE_STOPPING),
+                [STAGE_FREEZING] = AT(STAGE_HEARING) | IN_GENERATION,
+                [STAGE_CUTTING] = AT(STAGE_FREEZING),
+                [STAGE_ABORTING] = AT(STAGE_FREEZING) | AT(STAGE_CUTTING),
+                [STAGE_DECIDED] = AT(STAGE_CUTTING) | AT(STAGE_ABORTING),
+                [STAGE_SETTLED] = AT(STAGE_DECIDED),
+                [STAGE_RECORDING] = AT(STAGE_SETTLED),
+                [STAGE_ENDED] = AT(STAGE_HEARING) | AT(STAGE_FORMING) | AT(STAGE_SETTLED),
+        };
+
+        assert(before[stage] & AT(c->stage));
+        c->stage = stage;
+}
+
+enum message_kind coordinator_order(const struct coordinator *c) {
+        static const enum message_kind order[N_STAGES] = {
+                [STAGE_NONE] = ORDER_COLLECT,    [STAGE_HEARING] = ORDER_COLLECT,
+                [STAGE_FORMING] = ORDER_COLLECT, [STAGE_FOUNDING] = ORDER_COLLECT,
+                [STAGE_ENTERING] = ORDER_NEWGEN, [STAGE_RUNNING] = ORDER_RUN,
+                [STAGE_HOLDING] = ORDER_HOLD,    [STAGE_STOPPING] = ORDER_STOP,
+                [STAGE_FREEZING] = ORDER_FREEZE, [STAGE_CUTTING] = ORDER_CUT,
+                [STAGE_ABORTING] = ORDER_ABORT,  [STAGE_DECIDED] = ORDER_VERDICT,
+                [STAGE_SETTLED] = ORDER_VERDICT, [STAGE_RECORDING] = ORDER_VERDICT,
+                [STAGE_ENDED] = ORDER_END,
+        };
+
+        return order[c->stage];
+}
+
 /* What one node is told now. Who is outside is heard; who wrongly takes himself for inside is fenced. */
 static enum message_kind order_for(const struct coordinator *c, uint32_t node) {
-        if (c->order == ORDER_END)
-                return ORDER_END;
-        if (coordinator_survives(c, node))
-                return c->order;
-        return c->node[node].world > 0 && !c->collecting ? ORDER_FENCE : ORDER_COLLECT;
+        if (c->stage == STAGE_ENDED || coordinator_survives(c, node))
+                return coordinator_order(c);
+        return c->node[node].world > 0 && c->stage != STAGE_HEARING ? ORDER_FENCE : ORDER_COLLECT;
 }
 
 /* From the loss on, and no longer than until all have entered the next generation. */
@@ -83,9 +125,9 @@ static void tally_anew(struct coordinator *c) {
                         coordinator_count(c, node, 1);
 }
 
-void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order) {
-        c->order = order;
-        if (order == ORDER_RUN || order == ORDER_COLLECT)
+void coordinator_give(struct coordinator *c, uint64_t now, enum coordinator_stage stage) {
+        coordinator_set_stage(c, stage);
+        if (stage == STAGE_RUNNING || stage == STAGE_FORMING)
                 c->membership.loss = (struct membership_loss){ 0 };
         c->since = now;
         c->round++;

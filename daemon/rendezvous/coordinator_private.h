@@ -27,7 +27,9 @@ uint32_t source_find(const struct coordinator *c, struct tag *ret);
 void source_fill_order(const struct coordinator *c, struct message *order); /* NEWGEN, for one node */
 
 /* coordinator_order.c */
-void coordinator_give(struct coordinator *c, uint64_t now, enum message_kind order); /* from now on, to all */
+/* The only writer of the stage; the other one gives its order too, to all nodes, from now on. */
+void coordinator_set_stage(struct coordinator *c, enum coordinator_stage stage);
+void coordinator_give(struct coordinator *c, uint64_t now, enum coordinator_stage stage);
 void coordinator_say(struct coordinator *c, uint64_t now);
 void coordinator_say_to(struct coordinator *c, uint32_t node);
 bool coordinator_all(const struct coordinator *c,

@@ -13,13 +13,11 @@ void take_over(struct coordinator *c, uint64_t now) {
 
         coordinator_hear_anew(c);
         membership_init(&c->membership, c->config.name, c->config.incarnation);
-        c->serving = true;
-        c->collecting = true;
+        coordinator_set_stage(c, STAGE_HEARING);
         c->term = c->tenure.term;
         c->round = 1;
         c->begun = c->since = now;
-        c->order = ORDER_COLLECT;
-        c->growing = c->abort = c->settled = c->recording = false;
+        c->growing = c->abort = false;
         c->current = c->comm = (struct generation){ 0 };
         c->empty_since = 0;
         nodeset_clear(c->links);
@@ -124,7 +122,7 @@ static bool unknown(const struct coordinator *c) {
         return c->tenure.record.number > 0;
 }
 
-/* The members of the generation, with their ranks; the others ask for a place like anybody who comes. */
+/* The members of the generation, with their ranks; the others will ask for a place like any that comes. */
 static void take_restore(struct coordinator *c, uint64_t now, uint32_t world) {
         for (uint32_t i = 0; i < membership_all(&c->membership); i++) {
                 struct seat *seat = &c->membership.seat[i];
@@ -140,7 +138,6 @@ static void take_restore(struct coordinator *c, uint64_t now, uint32_t world) {
                 if (coordinator_survives(c, node) && tag_compare(&c->node[node].history, &c->history) > 0)
                         c->history = c->node[node].history;
         membership_restore(&c->membership, c->current.number, world, now);
-        member_admit_all(c, now);
 }
 
 static bool everybody_runs(const struct coordinator *c) {
@@ -159,7 +156,6 @@ static void take_adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
         const struct reporter *speaker = &c->node[latest];
         struct nodeset nodes = NODESET_SCRATCH;
 
-        c->collecting = false;
         c->current = speaker->generation;
         c->comm = speaker->comm;
         find_nodes(c, latest, nodes);
@@ -169,9 +165,10 @@ static void take_adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
                         coordinator_lose_node(c, node);
         take_restore(c, now, speaker->world);
         if (everybody_runs(c))
-                coordinator_give(c, now, ORDER_RUN);
+                coordinator_give(c, now, STAGE_RUNNING);
         else
                 loss_begin(c, now);
+        member_admit_all(c, now);
 }
 
 /* Once everybody whom it could concern has been heard, or is as good as dead. */
@@ -180,18 +177,16 @@ void take_advance(struct coordinator *c, uint64_t now) {
         bool late = now > c->begun + c->config.times.death || planted(PLANTED_HASTY);
 
         if (late && unknown(c)) {
-                c->collecting = false;
                 form_end(c, now, JOB_END_NO_STATE);
         } else if (any_awaited(c) && c->ending != JOB_END_NONE) {
-                c->collecting = false; /* whatever they would say */
-                c->membership.loss = (struct membership_loss){ .cause = c->cause };
+                c->membership.loss =
+                        (struct membership_loss){ .cause = c->cause }; /* whatever they would say */
                 form_end(c, now, c->ending);
         } else if (any_awaited(c) && !late) {
                 /* What they will say may be all that there is. */
         } else if (latest < LIMIT_NODES && !superseded(c, latest) && (late || all_are_heard(c, latest))) {
                 take_adopt(c, now, latest);
         } else if (late || (c->config.alone && any_known(c) && latest == LIMIT_NODES)) {
-                c->collecting = false;
                 member_begin_anew(c, now);
         }
 }

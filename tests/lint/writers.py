@@ -17,6 +17,7 @@ import csource
 
 # (structure, member) -> how the name of its writer ends.
 OTHERS = {
+    ("coordinator", "stage"): "_set_stage",
     ("node", "phase"): "_set_phase",
     ("server", "phase"): "_set_phase",
 }

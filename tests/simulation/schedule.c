@@ -112,7 +112,7 @@ struct coordinator *serving(uint32_t *ret_proc) {
         for (uint32_t i = 0; i < w.n_candidates; i++) {
                 struct coordinator *c = &w.proc[i].coordinator;
 
-                if (w.proc[i].alive && !w.proc[i].stopped && c->serving &&
+                if (w.proc[i].alive && !w.proc[i].stopped && c->stage != STAGE_NONE &&
                     (found == NULL || c->term > found->term)) {
                         found = c;
                         *ret_proc = i;
@@ -138,9 +138,9 @@ static enum phase phase_of_steps(void) {
 }
 
 static enum phase phase_of(const struct coordinator *c) {
-        if (c->collecting)
+        if (c->stage == STAGE_HEARING)
                 return PHASE_TAKE;
-        switch (c->order) {
+        switch (coordinator_order(c)) {
         case ORDER_COLLECT: return PHASE_FORM;
         case ORDER_HOLD: return PHASE_HOLD;
         case ORDER_STOP: return PHASE_STOP;
@@ -361,13 +361,13 @@ void schedule_look(void) {
 
                         if (term > w.proc[i].terms)
                                 w.proc[i].terms = term;
-                        if (w.proc[i].coordinator.serving)
+                        if (w.proc[i].coordinator.stage != STAGE_NONE)
                                 truth_serving(i);
                 }
         if (w.n_done >= w.n_faults || fault->armed)
                 return;
         c = serving(&proc);
-        if (w.now > GIVE_UP && c != NULL && c->order == ORDER_END)
+        if (w.now > GIVE_UP && c != NULL && c->stage == STAGE_ENDED)
                 w.n_faults = w.n_done;
         if (w.now < fault->at || c == NULL)
                 return;
@@ -547,7 +547,7 @@ static void make_procs(void) {
                 p->epoch = 0;
                 p->terms = 0;
                 p->candidate = i < w.n_candidates;
-                p->coordinator.serving = false;
+                p->coordinator.stage = STAGE_NONE;
                 proc_start(i);
                 for (uint32_t k = 0; k < MAX_TRAINERS; k++)
                         p->trainer[k] = (struct trainer){ .state = TRAINER_NONE };

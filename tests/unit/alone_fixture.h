@@ -210,7 +210,7 @@ static inline void form(uint32_t n, uint32_t least, uint32_t most) {
         }
         build();
         assert_int_equal(node.phase, NODE_RUNNING);
-        assert_int_equal(coordinator.order, ORDER_RUN);
+        assert_int_equal(coordinator_order(&coordinator), ORDER_RUN);
         assert_int_equal(count(ACTION_GENERATION), n);
         forget();
 }

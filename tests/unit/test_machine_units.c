@@ -26,7 +26,7 @@ static void the_world_grows_when_all_is_quiet(void **state) {
         form(1, 1, 2);
         open_unit(TRACK_STEP);
         join(request(2, 1, 2));
-        assert_int_equal(coordinator.order, ORDER_STOP);
+        assert_int_equal(coordinator_order(&coordinator), ORDER_STOP);
         open_unit(TRACK_STEP + 1);
         assert_int_equal(latest(ACTION_OPEN)->track, TRACK_STEP + 1);
         assert_int_equal(coordinator.stop[TRACK_STEP + 1], 1);
@@ -144,7 +144,7 @@ static void expect(uint32_t world, bool opened) {
         node_wait(&node, now, true);
         node_expect(&node, now);
         pump();
-        assert_true(coordinator.collecting);
+        assert_int_equal(coordinator.stage, STAGE_HEARING);
         message_clear(&words);
         words.generation.number = 41;
         words.world = world;
@@ -250,7 +250,7 @@ static void a_newcomer_waits_for_those_on_their_way(void **state) {
 
         expect(2, false);
         join(request(5, 1, 2));
-        assert_true(coordinator.collecting);
+        assert_int_equal(coordinator.stage, STAGE_HEARING);
         come_back(1, 1, 9);
         restore();
         let_go();
@@ -374,7 +374,7 @@ static void whatever_happens_comes_to_an_end(void **state) {
                 coordinator_tick(&coordinator, now);
                 pump();
                 build();
-                if (coordinator.order ==
+                if (coordinator_order(&coordinator) ==
                     ORDER_END) { /* nobody is left who was there before, or has the state */
                         assert_true(coordinator.end == JOB_END_TOO_FEW ||
                                     coordinator.end == JOB_END_NO_STATE);
@@ -383,7 +383,7 @@ static void whatever_happens_comes_to_an_end(void **state) {
                         continue;
                 }
                 assert_int_equal(node.phase, NODE_RUNNING);
-                assert_int_equal(coordinator.order, ORDER_RUN);
+                assert_int_equal(coordinator_order(&coordinator), ORDER_RUN);
                 assert_int_equal(coordinator.membership.n, node.n);
                 assert_int_equal(coordinator.membership.n_waiting, 0);
         }
