@@ -122,6 +122,8 @@ static void on_staging_ready(struct member *member, uint32_t request) {}
 
 static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {}
 
+static void on_dropped(struct member *member, uint32_t request, uint32_t ordinal) {}
+
 static void on_operation(struct member *member, uint32_t request, uint64_t sequence) {
         station_of(member)->operations++;
 }
@@ -177,6 +179,7 @@ static const struct jobs_events events = {
         .plan_arena = on_plan_arena,
         .staging = on_staging,
         .staging_ready = on_staging_ready,
+        .plan_dropped = on_dropped,
         .plan_agreed = on_agreed,
         .operation_done = on_operation,
         .result = on_result,

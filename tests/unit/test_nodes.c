@@ -214,9 +214,21 @@ static void a_way_that_breaks_costs_a_communicator(void **state) {
         assert_int_equal(cluster->fabric->n_comms, 2);
 }
 
+static void fence_of(const struct job *job, struct message *ret) {
+        const struct node *node = &job->machine.node;
+
+        message_clear(ret);
+        ret->kind = ORDER_FENCE;
+        ret->to = node->config.address;
+        ret->instance = node->config.instance;
+        ret->term = node->term;
+        ret->round = node->round;
+        ret->stamp = node->stamp;
+        ret->generation = node->generation;
+}
+
 /* The others have gone on without it, and it hears so. */
 static void a_fenced_node_tells_its_members(void **state) {
-        const struct node *node;
         struct message fence;
 
         form();
@@ -225,21 +237,53 @@ static void a_fenced_node_tells_its_members(void **state) {
                 ready(rank, 0);
         ready(3, 0);
         settle();
-        node = &job_on(2)->machine.node;
-        message_clear(&fence);
-        fence.kind = ORDER_FENCE;
-        fence.to = 2;
-        fence.instance = node->config.instance;
-        fence.term = node->term;
-        fence.round = node->round;
-        fence.stamp = node->stamp;
-        fence.generation = node->generation;
+        fence_of(job_on(2), &fence);
         post(postman_of(&job_on(2)->machine.attachment), false, &fence);
         until(cluster->node[2].voided == 1);
         assert_non_null(strstr(cluster->node[2].text, "the way between its nodes broke after step 1"));
         assert_int_equal(member_check(cluster->trainer[3].member, &cluster->refusal), WIRE__CODE__VOID_RETRY);
         until(job_on(2)->generation == 2 && cluster->node[0].voided == 1); /* it is taken again */
         step_of(ALL, 2);
+}
+
+/* What the others fill up is no other plan. */
+static void whoever_has_begun_alone_is_not_blamed(void **state) {
+        form();
+        give(0);
+        give(1);
+        settle();
+        lose(3);
+        until(cluster->node[0].voided == 1);
+        assert_int_equal(cluster->fabric->node[1].n_fillers, 1);
+        assert_false(cluster->trainer[0].evicted);
+        replace(3, 1);
+        step_of(ALL, 1);
+}
+
+/* The engine is still at it when the last member frees the plan. */
+static void staging_outlives_its_plan(void **state) {
+        struct message fence;
+        struct job *job;
+
+        form();
+        job = job_on(2);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                give(rank);
+        ready(3, 1);
+        until(plan_of(2)->exchange->compared);
+        cluster->fabric->hangs = true;
+        ready(3, 0);
+        assert_int_equal(cluster->fabric->node[2].n_payloads, 2);
+        settle();
+        cluster->fabric->node[2].held = true;
+        fence_of(job, &fence);
+        post(postman_of(&job->machine.attachment), false, &fence);
+        until(cluster->node[2].voided == 1);
+        assert_int_equal(plan_drop(cluster->trainer[3].member, 0, 12, &cluster->refusal), 0);
+        assert_null(plan_of(2));
+        assert_false(list_empty(&job->exchanges));
+        cluster->fabric->node[2].held = false;
+        until(list_empty(&job->exchanges));
 }
 
 static void what_hangs_is_aborted(void **state) {
@@ -475,6 +519,8 @@ int main(void) {
                 test_on(a_lost_node_costs_the_communicator, three_nodes_avg),
                 test_on(a_way_that_breaks_costs_a_communicator, three_nodes_avg),
                 test_on(a_fenced_node_tells_its_members, three_nodes_avg),
+                test_on(whoever_has_begun_alone_is_not_blamed, two_nodes_avg),
+                test_on(staging_outlives_its_plan, three_nodes_avg),
                 test_on(what_hangs_is_aborted, two_nodes_avg),
                 test_on(operations_go_between_nodes, one_node_avg),
                 test_on(operations_go_between_nodes, two_nodes_avg),
