@@ -8,6 +8,14 @@
 #include "job/private.h"
 #include "job/restart/verdict.h"
 
+/* One that has been given up meanwhile needs none. */
+static void act_on_plan(struct job *job, const struct action *action) {
+        struct plan *plan = plan_find(job, (uint32_t)action->number);
+
+        if (plan != NULL)
+                plan_take_track(plan, action->track);
+}
+
 /* Nothing is told of a step of the former daemon, and one that is left to the next daemon stays as it is. */
 static void act_on_step(struct plan *plan, enum action_kind kind) {
         bool restart = plan->job->takeover != NULL;
@@ -52,6 +60,7 @@ void job_act(struct job *job, const struct action *action) {
                 act_on_unit(job, action);
                 carry_follow(job);
                 break;
+        case ACTION_TRACK: act_on_plan(job, action); break;
         case ACTION_INTERRUPTED: job_interrupted(job, &action->loss, action->end); break;
         case ACTION_GENERATION: job_place(job, action); break;
         case ACTION_ENTERED:

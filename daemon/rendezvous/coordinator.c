@@ -43,12 +43,22 @@ static bool grows(const struct coordinator *c) {
                (planted(PLANTED_HOLDS_FOR_SPARES) && c->membership.n_waiting > 0);
 }
 
+/* A node without members cannot learn what a plan is that the others have agreed on meanwhile. */
+static uint32_t find_ignorant(const struct coordinator *c) {
+        struct nodeset full = NODESET_SCRATCH;
+
+        member_add_nodes(c, full);
+        return tracks_find_ignorant(c, full);
+}
+
 static void advance_running(struct coordinator *c, uint64_t now) {
         if (loss_found(c) || (planted(PLANTED_RESTLESS) && c->current.number > 1 && c->current.number < 9 &&
                               now > c->since + 2 * c->config.times.heartbeat)) {
                 loss_begin(c, now);
         } else if (planted(PLANTED_GROWS_ANYWHERE) && membership_fitting(&c->membership) > 0) {
                 loss_begin(c, now);
+        } else if (find_ignorant(c) != LIMIT_NODES) {
+                loss_node(c, now, find_ignorant(c));
         } else if (c->stage == STAGE_RUNNING && c->n_waits == 0 && (grows(c) || empty_for_long(c, now))) {
                 coordinator_give(c, now, STAGE_HOLDING);
         } else if ((c->stage == STAGE_HOLDING || c->stage == STAGE_STOPPING) && !grows(c) &&
@@ -223,7 +233,7 @@ static bool coordinator_is_ending(const struct coordinator *c) {
 }
 
 static void receive_report(struct coordinator *c, uint64_t now, const struct message *report) {
-        bool first;
+        bool first, plans;
 
         if (report->term > c->term) {
                 tenure_exceeded(&c->tenure, report->term, now);
@@ -235,6 +245,7 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
                 return;
         first = !c->node[report->from].known || c->node[report->from].term != c->term;
         note_report(c, now, report);
+        plans = tracks_note(c, report);
         if (has_left(c, report))
                 loss_node(c, now, report->from);
         member_report(c, now, report);
@@ -242,6 +253,8 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
                 c->ending = JOB_END_ENDED;
                 c->cause = report->cause;
         }
+        if (plans && c->stage != STAGE_HEARING && tracks_assign(c))
+                coordinator_say(c, now);
         if (first) {
                 coordinator_say_to(c, report->from);
                 places_say_to(c, report->from);

@@ -33,6 +33,7 @@ struct reporter {
         uint32_t world;
         enum origin origin;
         bool running, wait;
+        uint32_t n_plans; /* see coordinator_plans() */
 };
 
 /* What the latest reports of the survivors come to: the nodes of the generation that are not lost. */
@@ -48,6 +49,14 @@ struct coordinator_tally {
 /* What it says of a track. */
 struct track_report {
         uint64_t mark, committed, prepared;
+};
+
+/* The plan whose steps a track has. */
+struct track_owner {
+        uint64_t digest;
+        uint32_t ordinal;
+        bool held; /* by some node; or else nobody's */
+        bool open; /* in this generation */
 };
 
 struct coordinator_config {
@@ -123,6 +132,8 @@ struct coordinator {
         struct coordinator_refusal *refused;
         struct reporter *node; /* by address; see coordinator_track() */
         struct track_report *track;
+        struct track_owner *owner; /* by track */
+        struct message_plan *plan; /* what nodes say of theirs */
 };
 
 /* How much memory what is configured takes. */

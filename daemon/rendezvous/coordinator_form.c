@@ -84,6 +84,7 @@ static void make(struct coordinator *c, uint64_t now) {
         coordinator_set_nodes(c, wanted);
         c->abort = c->growing = false;
         c->empty_since = 0;
+        tracks_begin(c);
         coordinator_set_stage(c, c->stage == STAGE_FORMING
                                          ? STAGE_FOUNDING
                                          : STAGE_RECORDING); /* which a single candidate has done at once */

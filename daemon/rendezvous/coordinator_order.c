@@ -92,6 +92,7 @@ void coordinator_say_to(struct coordinator *c, uint32_t node) {
         order.n_tracks = c->n_tracks;
         memcpy(order.mark, order.kind == ORDER_STOP ? c->stop : c->verdict,
                c->n_tracks * sizeof(order.mark[0]));
+        tracks_fill_order(c, &order);
         if (order.kind == ORDER_NEWGEN)
                 source_fill_order(c, &order);
         effects_send(&c->out, &order);

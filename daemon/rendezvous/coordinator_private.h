@@ -11,6 +11,10 @@ static inline struct track_report *coordinator_track(const struct coordinator *c
                                                      uint32_t track) {
         return &c->track[node * c->config.room.tracks + track];
 }
+/* The plans that it has. */
+static inline struct message_plan *coordinator_plans(const struct coordinator *c, uint32_t node) {
+        return &c->plan[(size_t)node * c->config.room.tracks];
+}
 /* The nodes of its generation, as that node says; and those that it cannot reach. */
 static inline struct nodeset coordinator_set_of(const struct coordinator *c, uint32_t node) {
         return (struct nodeset){ c->nodes + 2 * (size_t)node * c->set.words, c->set.words };
@@ -25,6 +29,15 @@ static inline bool coordinator_survives(const struct coordinator *c, uint32_t no
 /* coordinator_source.c: the rank whose state the others take, and its tag. */
 uint32_t source_find(const struct coordinator *c, struct tag *ret);
 void source_fill_order(const struct coordinator *c, struct message *order); /* NEWGEN, for one node */
+
+/* coordinator_track.c. A report may say something new of plans; then the orders perhaps do: */
+bool tracks_note(struct coordinator *c, const struct message *report);
+bool tracks_assign(struct coordinator *c);
+void tracks_begin(struct coordinator *c); /* a generation */
+void tracks_fill_order(const struct coordinator *c, struct message *order);
+/* The node that keeps a plan of the others closed, and is not among those that have members; LIMIT_NODES:
+ * none. */
+uint32_t tracks_find_ignorant(const struct coordinator *c, struct nodeset full);
 
 /* coordinator_order.c */
 /* The only writer of the stage; the other one gives its order too, to all nodes, from now on. */

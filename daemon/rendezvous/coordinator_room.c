@@ -10,7 +10,8 @@ size_t coordinator_bytes(const struct coordinator_config *config) {
 
         return (room->members + 1) * sizeof(struct seat) +
                config->n_texts * sizeof(struct coordinator_refusal) + room->nodes * sizeof(struct reporter) +
-               room->tracks * (room->nodes * sizeof(struct track_report) + 3 * sizeof(uint64_t)) +
+               room->tracks * (room->nodes * (sizeof(struct track_report) + sizeof(struct message_plan)) +
+                               sizeof(struct track_owner) + 3 * sizeof(uint64_t)) +
                nodeset_words(room->nodes) * (3 + TENURE_SETS + 2 * (size_t)room->nodes) * sizeof(uint64_t);
 }
 
@@ -22,7 +23,9 @@ static void coordinator_lay_out(struct coordinator *c, const struct room *room) 
         c->refused = (void *)(seat + room->members + 1);
         c->node = (void *)(c->refused + c->config.n_texts);
         c->track = (void *)(c->node + room->nodes);
-        c->stop = (void *)(c->track + room->nodes * room->tracks);
+        c->plan = (void *)(c->track + (size_t)room->nodes * room->tracks);
+        c->owner = (void *)(c->plan + (size_t)room->nodes * room->tracks);
+        c->stop = (void *)(c->owner + room->tracks);
         c->verdict = c->stop + room->tracks;
         c->highest = c->verdict + room->tracks;
         c->set = (struct nodeset){ c->highest + room->tracks, nodeset_words(room->nodes) };
@@ -47,11 +50,15 @@ void coordinator_move(struct coordinator *c, const struct room *room) {
         assert(before.n_tracks <= room->tracks && before.config.room.nodes <= room->nodes);
         coordinator_lay_out(c, room);
         coordinator_hear_anew(c);
+        memset(c->owner, 0, room->tracks * sizeof(*c->owner));
+        memcpy(c->owner, before.owner, before.n_tracks * sizeof(*c->owner));
         memcpy(c->refused, before.refused, c->config.n_texts * sizeof(*c->refused));
         memcpy(c->node, before.node, before.config.room.nodes * sizeof(*c->node));
         for (uint32_t node = 0; node < before.config.room.nodes; node++) {
                 memcpy(coordinator_track(c, node, 0), coordinator_track(&before, node, 0),
                        before.n_tracks * sizeof(*c->track));
+                memcpy(coordinator_plans(c, node), coordinator_plans(&before, node),
+                       before.node[node].n_plans * sizeof(*c->plan));
                 nodeset_copy(coordinator_set_of(c, node), coordinator_set_of(&before, node));
                 nodeset_copy(coordinator_links_of(c, node), coordinator_links_of(&before, node));
         }
@@ -78,6 +85,7 @@ void coordinator_init(struct coordinator *c, const struct coordinator_config *co
         c->config = *config;
         coordinator_lay_out(c, &config->room);
         coordinator_hear_anew(c);
+        memset(c->owner, 0, config->room.tracks * sizeof(*c->owner));
         memset(c->refused, 0, config->n_texts * sizeof(*c->refused));
         memset(c->stop, 0,
                3 * config->room.tracks * sizeof(*c->stop)); /* and the verdicts, and the highest */

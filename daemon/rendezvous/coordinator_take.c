@@ -26,6 +26,7 @@ void take_over(struct coordinator *c, uint64_t now) {
         c->history = (struct tag){ 0 };
         c->end = JOB_END_NONE;
         c->top = c->n_waits = 0;
+        memset(c->owner, 0, c->config.room.tracks * sizeof(*c->owner));
 }
 
 /* The node that speaks for the latest generation; LIMIT_NODES: nobody is in any. Of several, one that has
@@ -164,6 +165,7 @@ static void take_adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
                 if (nodeset_has(c->set, node) && (!has_answered(c, node) || c->node[node].world == 0))
                         coordinator_lose_node(c, node);
         take_restore(c, now, speaker->world);
+        tracks_assign(c);
         if (everybody_runs(c))
                 coordinator_give(c, now, STAGE_RUNNING);
         else

@@ -34,6 +34,20 @@ int tag_compare(const struct tag *a, const struct tag *b) {
         return a->plans < b->plans ? -1 : a->plans > b->plans;
 }
 
+/* No track is that of two plans. */
+static bool plans_valid(const struct message *message) {
+        bool used[LIMIT_TRACKS] = { false };
+
+        for (uint32_t i = 0; i < message->n_plans; i++) {
+                uint32_t track = message->plan[i].track;
+
+                if (track >= LIMIT_TRACKS || (track_is_step(track) && used[track]))
+                        return false;
+                used[track] = true;
+        }
+        return true;
+}
+
 static bool member_valid(const struct message *message, const struct message_member *member) {
         const struct membership_request *request = &member->request;
 
@@ -57,7 +71,7 @@ bool message_valid(const struct message *message) {
                 return false;
         if (message->n_members > LIMIT_SEATS || message->n_gone > LIMIT_LOCAL ||
             message->world > LIMIT_WORLD || message->n_tracks > LIMIT_TRACKS ||
-            message->n_words > NODESET_WORDS)
+            message->n_words > NODESET_WORDS || message->n_plans > LIMIT_PLANS || !plans_valid(message))
                 return false;
         if ((unsigned)message->end >= N_JOB_ENDS || (unsigned)message->origin >= N_ORIGINS)
                 return false;

@@ -28,7 +28,7 @@
 #define LIMIT_CANDIDATES 7u           /* daemons that may coordinate; they are the first ones by address */
 
 /* Operations outside steps, and the steps of each plan: every track has its own numbers and outcome, and
- * units of several may be open at the same time. The steps of the plan in slot n are track TRACK_STEP + n. */
+ * units of several may be open at the same time. The coordinator says which track is which plan's. */
 #define LIMIT_TRACKS (LIMIT_PLANS + 1)
 enum { TRACK_OPERATION = 0, TRACK_STEP = 1 };
 
@@ -129,6 +129,14 @@ struct message_gone {
         uint32_t cause; /* WIRE__CAUSE__… */
 };
 
+/* A plan, as one of its nodes has it, or as the coordinator wants all of them to have it. */
+struct message_plan {
+        uint64_t digest; /* of what the members have agreed on */
+        uint32_t ordinal;
+        uint32_t track; /* of its steps, the same on every node; TRACK_OPERATION: none yet */
+        bool open;      /* its steps may begin in the generation that the message names */
+};
+
 struct message {
         enum message_kind kind;
         uint32_t from, to; /* addresses: 0 … LIMIT_NODES - 1 */
@@ -152,16 +160,19 @@ struct message {
                                    generation, 0: the sender is outside */
         enum job_end end;       /* END and REFUSE; FREEZE: there will be no further generation */
         struct membership_loss
-                loss;       /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody */
-        uint64_t member;    /* REFUSE: whom */
-        uint32_t n_words;   /* of set[] and links[]: see message_name_nodes() */
-        uint32_t n_tracks;  /* in use; what is beyond counts as 0, in this message and everywhere else */
+                loss;      /* FREEZE to NEWGEN, END: whom the generation has lost first; all 0: nobody */
+        uint64_t member;   /* REFUSE: whom */
+        uint32_t n_words;  /* of set[] and links[]: see message_name_nodes() */
+        uint32_t n_tracks; /* in use; what is beyond counts as 0, in this message and everywhere else */
+        uint32_t n_plans; /* answers: that members of the node have agreed on, and not let go of; orders: that
+                               any node has, and that have a track */
         uint32_t n_members; /* answers: all of the node's; NEWGEN: those of the node who belong to it */
         uint32_t n_gone;    /* answers: members lost since the node entered its generation */
         /* Only so much of each array says something as the numbers above tell; the rest may be noise. */
         uint64_t mark[LIMIT_TRACKS]; /* answers: opened; STOP: up to where; VERDICT, NEWGEN: committed */
         uint64_t committed[LIMIT_TRACKS], prepared[LIMIT_TRACKS]; /* answers */
-        uint64_t set[NODESET_WORDS];                              /* nodes of that generation */
+        struct message_plan plan[LIMIT_PLANS];
+        uint64_t set[NODESET_WORDS];   /* nodes of that generation */
         uint64_t links[NODESET_WORDS]; /* answers: nodes that this one cannot reach, as its engine says; END:
                                           the ends of the links for whose sake the job has ended */
         union {
@@ -188,6 +199,8 @@ enum action_kind {
         ACTION_LAUNCH, /* collective `seq` of `lane`: number `index` of the track's open unit, or its vote
                           with `value`, or a filler → node_done() */
         ACTION_CANCEL, /* let go of the unit's arenas → node_quiet() */
+        ACTION_TRACK,  /* the steps of plan `number` are those of `track`, and may begin; TRACK_OPERATION: no
+                          longer */
         ACTION_OPEN,   /* from now on the unit's data may go to the engine, or into a reduction */
         /* to members: */
         ACTION_INTERRUPTED, /* the generation has lost somebody: nothing more is decided in it before all have
@@ -281,7 +294,8 @@ static inline struct nodeset message_links(const struct message *message) {
 }
 /* A machine with that room can take it in. */
 static inline bool message_fits(const struct message *message, const struct room *room) {
-        return message->n_tracks <= room->tracks && nodeset_below(message_set(message), room->nodes) &&
+        return message->n_tracks <= room->tracks && message->n_plans <= room->tracks &&
+               nodeset_below(message_set(message), room->nodes) &&
                nodeset_below(message_links(message), room->nodes);
 }
 /* In as few words as both need. */

@@ -44,6 +44,8 @@ void node_receive(struct node *node, uint64_t now, const struct message *order) 
                 return;
         if (node->suspended && now <= node->contact + node->config.times.patience)
                 node->suspended = false;
+        if (node_is_in(node) && generation_equal(order->generation, node->generation))
+                plan_hear(node, order);
         if (now > order->stamp + node->config.times.patience) {
                 /* It waited while this node slept, and may be about a world that is over. If not, it is said
                  * again. */

@@ -52,6 +52,16 @@ struct track {
         int vote;            /* its result, -1: none yet */
 };
 
+/* A plan on which the members of the node have agreed. */
+struct node_plan {
+        uint64_t digest;
+        uint64_t
+                asked; /* stamp of the first report that names it: orders that answer an older one do not know
+                           of it, or mean an earlier plan of that ordinal */
+        uint32_t ordinal, track;
+        bool open; /* in this generation */
+};
+
 struct node_lane {
         uint64_t launched, completed; /* on the communicator in use */
 };
@@ -97,8 +107,9 @@ struct node {
         struct tag history;
         enum job_end end;
         struct places places; /* as the coordinator has said */
-        uint32_t n, n_gone;
+        uint32_t n, n_gone, n_plans;
         /* In the room: */
+        struct node_plan *plan;
         uint64_t *stop;
         struct track *track;
         struct message_member *member;
@@ -131,6 +142,12 @@ void node_wait(struct node *node, uint64_t now, bool wait);
 void node_end(struct node *node, uint64_t now, uint32_t cause);
 /* The member has no place: it waits for somebody to be lost. */
 bool node_waits(struct node *node, uint64_t member);
+
+/* The members of this node have agreed on that plan. ACTION_TRACK says which track its steps have, once all
+ * nodes of the generation have it, perhaps before this returns. The room has a track for each plan. */
+void node_agree(struct node *node, uint64_t now, uint32_t ordinal, uint64_t digest);
+/* None of them has it any more, and no step of it is open. */
+void node_forget(struct node *node, uint64_t now, uint32_t ordinal);
 
 /* The first sign of a step or operation; `planned` payloads on each lane. ACTION_OPEN says when its data may
  * go on, perhaps before this returns. False: absorbed, its members begin it anew in the next generation. The
@@ -165,6 +182,7 @@ void node_unreachable(struct node *node, uint64_t now, struct generation comm, s
 void node_expect(struct node *node, uint64_t now);
 /* They have said what they know, or are not awaited any longer: from now on the node reports what `report`
  * says, an answer as the former run might have given it: generation, world, history, n_tracks with mark,
- * committed and prepared, and the members that belong to it. World 0: none has come back, the node is
+ * committed and prepared, the plans with their tracks, and the members that belong to it. World 0: none has
+ * come back, the node is
  * outside. */
 void node_restore(struct node *node, uint64_t now, const struct message *report);

@@ -7,7 +7,7 @@
 
 size_t node_bytes(const struct room *room) {
         return room->members * (sizeof(struct message_member) + sizeof(struct message_gone)) +
-               room->tracks * (sizeof(struct track) + sizeof(uint64_t)) +
+               room->tracks * (sizeof(struct track) + sizeof(struct node_plan) + sizeof(uint64_t)) +
                2 * nodeset_words(room->nodes) * sizeof(uint64_t);
 }
 
@@ -16,7 +16,8 @@ static void node_lay_out(struct node *node, const struct room *room) {
         node->member = room->memory;
         node->gone = (void *)(node->member + room->members);
         node->track = (void *)(node->gone + room->members);
-        node->stop = (void *)(node->track + room->tracks);
+        node->plan = (void *)(node->track + room->tracks);
+        node->stop = (void *)(node->plan + room->tracks);
         node->set = (struct nodeset){ node->stop + room->tracks, nodeset_words(room->nodes) };
         node->links = (struct nodeset){ node->set.word + node->set.words, node->set.words };
         for (uint32_t which = node->n_tracks; which < room->tracks; which++) {
@@ -34,6 +35,7 @@ void node_move(struct node *node, const struct room *room) {
         memcpy(node->member, before.member, before.n * sizeof(*node->member));
         memcpy(node->gone, before.gone, before.n_gone * sizeof(*node->gone));
         memcpy(node->track, before.track, before.n_tracks * sizeof(*node->track));
+        memcpy(node->plan, before.plan, before.n_plans * sizeof(*node->plan));
         memcpy(node->stop, before.stop, before.n_tracks * sizeof(*node->stop));
         nodeset_copy(node->set, before.set);
         nodeset_copy(node->links, before.links);

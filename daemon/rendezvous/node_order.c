@@ -137,6 +137,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
                 unit_reset(&node->track[which]);
         }
         report_enter(node, order);
+        plan_enter(node, order);
         if (!generation_equal(order->comm, node->comm)) {
                 build(node, order);
                 return;

@@ -18,6 +18,12 @@ void node_drop_older(struct node *node); /* communicator */
 uint64_t node_look(struct node *node, uint64_t now);
 void node_use_tracks(struct node *node, uint32_t n);
 
+/* node_plan.c: what the order says of plans; in the generation that it is about, and at its beginning, when
+ * another coordinator may have given the tracks before. */
+void plan_hear(struct node *node, const struct message *order);
+void plan_enter(struct node *node, const struct message *order);
+bool plan_is_closed(const struct node *node, uint32_t track);
+
 /* node_unit.c: launches and decides whatever can be. */
 void unit_progress(struct node *node);
 /* True if that is more than the coordinator knows to be needed. */

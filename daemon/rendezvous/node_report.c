@@ -26,6 +26,12 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
                 message->mark[which] = unit_opened(node, which);
         }
         message->n_tracks = node->n_tracks;
+        message->n_plans = node->n_plans;
+        for (uint32_t i = 0; i < node->n_plans; i++)
+                message->plan[i] = (struct message_plan){ .digest = node->plan[i].digest,
+                                                          .ordinal = node->plan[i].ordinal,
+                                                          .track = node->plan[i].track,
+                                                          .open = node->plan[i].open };
         message->history = node->history;
         message->host = node->config.host;
         message->device = node->config.device;

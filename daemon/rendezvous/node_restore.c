@@ -38,6 +38,10 @@ void node_restore(struct node *node, uint64_t now, const struct message *report)
                         unit_restore(&node->track[which], report->committed[which],
                                      report->mark[which] > report->committed[which],
                                      report->prepared[which] > report->committed[which]);
+                for (uint32_t i = 0; i < report->n_plans; i++)
+                        node->plan[node->n_plans++] = (struct node_plan){ .digest = report->plan[i].digest,
+                                                                          .ordinal = report->plan[i].ordinal,
+                                                                          .track = report->plan[i].track };
                 for (uint32_t i = 0; i < report->n_members && node->n < node->config.room.members; i++)
                         take_member(node, &report->member_of[i]);
                 node_set_phase(node, NODE_FROZEN, ANSWER_REPORT);

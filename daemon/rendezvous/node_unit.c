@@ -260,7 +260,7 @@ static bool waits_for_more(const struct node *node) {
 }
 
 static bool may_open(const struct node *node, uint32_t which) {
-        if (node->missing && !planted(PLANTED_IGNORES_MISSING))
+        if ((node->missing && !planted(PLANTED_IGNORES_MISSING)) || plan_is_closed(node, which))
                 return false;
         return !node->held || unit_ended(&node->track[which]) < node->stop[which] || waits_for_more(node);
 }

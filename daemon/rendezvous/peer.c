@@ -33,6 +33,7 @@
         X(request.last_call, last_call) X(request.grace, grace) X(request.adapts, adapts) \
         X(request.identity, identity) X(request.instance, instance) FIELDS_TAG(X, tag, tag)
 #define FIELDS_GONE(X) X(member, member) X(cause, cause)
+#define FIELDS_PLAN(X) X(digest, digest) X(ordinal, ordinal) X(track, track) X(open, open)
 #define FIELDS_REFUSAL(X) X(code, code) X(has_culprit, has_culprit) X(rank, rank) X(pid, pid)
 /* clang-format on */
 #define PUT(ours, theirs) to->theirs = from->ours;
@@ -42,7 +43,8 @@
 _Static_assert(sizeof(struct tag) == 48 && sizeof(struct generation) == 16, "carried as it is");
 _Static_assert(sizeof(struct membership_request) == 112 && sizeof(struct membership_loss) == 24, "likewise");
 _Static_assert(sizeof(struct message_member) == 184 && sizeof(struct message_gone) == 16, "likewise");
-_Static_assert(offsetof(struct message, mark) == 240 && sizeof(struct places) == 40, "likewise");
+_Static_assert(offsetof(struct message, mark) == 248 && sizeof(struct places) == 40, "likewise");
+_Static_assert(sizeof(struct message_plan) == 24, "likewise");
 
 /* Only answers say what a node has committed and is prepared for. */
 static bool peer_says_units(enum message_kind kind) {
@@ -113,6 +115,23 @@ static bool gone_put(struct scratch *scratch, Peer__Message *message, const stru
         return true;
 }
 
+static bool plans_put(struct scratch *scratch, Peer__Message *message, const struct message *said) {
+        Peer__Plan *plan = scratch_alloc(scratch, said->n_plans * sizeof(*plan));
+
+        message->n_plan = said->n_plans;
+        message->plan = scratch_alloc(scratch, said->n_plans * sizeof(plan));
+        if (message->plan == NULL)
+                return false;
+        for (uint32_t i = 0; i < said->n_plans; i++) {
+                const struct message_plan *from = &said->plan[i];
+                Peer__Plan *to = message->plan[i] = &plan[i];
+
+                peer__plan__init(to);
+                FIELDS_PLAN(PUT)
+        }
+        return true;
+}
+
 static void tracks_put(Peer__Message *to, const struct message *from) {
         to->n_seq = LIMIT_LANES;
         while (to->n_seq > 0 && from->seq[to->n_seq - 1] == 0)
@@ -143,7 +162,7 @@ ssize_t peer_encode(struct scratch *scratch, const struct message *from, uint8_t
                 return -EMSGSIZE;
         if (!set_put(scratch, &to->set, message_set(from)) ||
             !set_put(scratch, &to->links, message_links(from)) || !members_put(scratch, to, from) ||
-            !gone_put(scratch, to, from))
+            !gone_put(scratch, to, from) || !plans_put(scratch, to, from))
                 return -EMSGSIZE;
         return (ssize_t)peer__message__pack(to, out);
 }
@@ -244,6 +263,19 @@ static bool gone_take(struct message *message, const Peer__Message *said) {
         return true;
 }
 
+static bool plans_take(struct message *message, const Peer__Message *said) {
+        if (said->n_plan > LIMIT_PLANS)
+                return false;
+        message->n_plans = (uint32_t)said->n_plan;
+        for (uint32_t i = 0; i < message->n_plans; i++) {
+                const Peer__Plan *from = said->plan[i];
+                struct message_plan *to = &message->plan[i];
+
+                FIELDS_PLAN(TAKE)
+        }
+        return true;
+}
+
 /* What is wrong with it; NULL: nothing. */
 static const char *peer_take(struct message *to, const Peer__Message *from) {
         if (from->major != PEER_MAJOR)
@@ -260,6 +292,8 @@ static const char *peer_take(struct message *to, const Peer__Message *from) {
                 return "it is about too many lanes or tracks, or does not say all of each";
         if (!members_take(to, from) || !gone_take(to, from))
                 return "it names too many members";
+        if (!plans_take(to, from))
+                return "it names too many plans";
         return message_valid(to) ? NULL : "its fields contradict each other, or are out of range";
 }
 

@@ -32,6 +32,7 @@ enum planted {
         PLANTED_HEEDS_NO_WORD,     /* a coordinator does not wait for members on their way back */
         PLANTED_FORGETS_TERMS,     /* a candidate that starts anew counts its terms from 1 */
         PLANTED_TRUSTS_CLOCKS,     /* a machine takes its driver's clock for the time */
+        PLANTED_NUMBERS_ALONE,     /* a node gives its plans tracks of its own choice */
         PLANTED_FORGETS_COMMITS,   /* what only some members know to be committed is not */
         N_PLANTED,
 };

@@ -85,8 +85,9 @@ static void contribute(struct collective *c, const struct action *action, uint32
                 c->value = action->value;
         if (action->launch == LAUNCH_PAYLOAD) {
                 c->payload |= UINT64_C(1) << proc;
-                c->members += w.proc[proc].local[action->track].members;
-                c->serial[proc] = w.proc[proc].local[action->track].serial;
+                c->unit[proc] = unit_on(&w.proc[proc], action->track);
+                c->members += w.proc[proc].local[c->unit[proc]].members;
+                c->serial[proc] = w.proc[proc].local[c->unit[proc]].serial;
         }
         c->launched |= UINT64_C(1) << proc;
 }

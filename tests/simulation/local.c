@@ -36,7 +36,7 @@ bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
 
         if (local->active)
                 return !local->cancelled && generation_equal(local->generation, generation);
-        if (p->ending && track_is_step(track))
+        if (track_is_step(track) && (p->ending || p->track_of[track] == TRACK_OPERATION))
                 return false;
         for (uint32_t lane = 0; lane < N_LANES; lane++)
                 planned[lane] = w.planned[track][lane];
@@ -45,12 +45,12 @@ bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
                                  .serial = serial,
                                  .generation = generation,
                                  .members = members_in(p),
-                                 .number = p->node.track[track].committed + 1,
+                                 .number = track_on(p, track)->committed + 1,
                                  .opened = w.now };
-        local->active = node_open(&p->node, clock_of(p), generation, track, planned);
+        local->active = node_open(&p->node, clock_of(p), generation, p->track_of[track], planned);
         if (local->active)
                 restart_note_open(proc, track, local->number);
-        return local->active && p->node.track[track].state != UNIT_VOIDING;
+        return local->active && track_on(p, track)->state != UNIT_VOIDING;
 }
 
 /* Whoever has no members gives zeros, at once. */
@@ -65,9 +65,9 @@ void local_look(uint32_t proc) {
                         continue;
                 p->local[track].empty = true;
                 for (uint32_t item = 0; item < w.items[track]; item++)
-                        node_offer(&p->node, clock_of(p), p->node.generation, track,
+                        node_offer(&p->node, clock_of(p), p->node.generation, p->track_of[track],
                                    w.item_lane[track][item]);
-                node_landed(&p->node, clock_of(p), p->node.generation, track);
+                node_landed(&p->node, clock_of(p), p->node.generation, p->track_of[track]);
         }
 }
 
@@ -100,7 +100,7 @@ void local_spoil(uint32_t proc) {
                 if (!local->active || local->cancelled || !alone(p))
                         continue;
                 local->spoilt = true;
-                node_spoil(&p->node, clock_of(p), local->generation, track);
+                node_spoil(&p->node, clock_of(p), local->generation, p->track_of[track]);
         }
 }
 
@@ -135,12 +135,12 @@ void local_reduced(uint32_t proc, uint32_t track, uint32_t item) {
         }
         while ((item = item_of(track, lane, local->offered[lane])) < MAX_ITEMS && local->reduced[item]) {
                 local->offered[lane]++;
-                node_offer(&p->node, clock_of(p), local->generation, track, lane);
+                node_offer(&p->node, clock_of(p), local->generation, p->track_of[track], lane);
         }
 }
 
 void local_result(uint32_t proc, uint32_t lane, const struct collective *c) {
-        uint32_t track = lane == N_LANES - 1 ? TRACK_OPERATION : lane == 2 ? TRACK_STEP + 1 : TRACK_STEP;
+        uint32_t track = c->unit[proc];
         struct local *local = &w.proc[proc].local[track];
         uint32_t item;
 
@@ -167,7 +167,8 @@ void local_fanned(uint32_t proc, uint32_t track, uint32_t item) {
                 if (!local->fanned[i] || local->spoilt)
                         return;
         if (alone(&w.proc[proc]) ||
-            w.proc[proc].node.track[track].prepared > w.proc[proc].node.track[track].committed)
+            track_on(&w.proc[proc], track)->prepared > track_on(&w.proc[proc], track)->committed)
                 restart_note_done(proc, track); /* else fillers may have taken part */
-        node_landed(&w.proc[proc].node, clock_of(&w.proc[proc]), local->generation, track);
+        node_landed(&w.proc[proc].node, clock_of(&w.proc[proc]), local->generation,
+                    w.proc[proc].track_of[track]);
 }

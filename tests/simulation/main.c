@@ -54,6 +54,7 @@ static const struct {
         [PLANTED_HEEDS_NO_WORD] = { "heeds-no-word", RULE_ONE_FAULT },
         [PLANTED_FORGETS_TERMS] = { "forgets-terms", RULE_TERM },
         [PLANTED_TRUSTS_CLOCKS] = { "trusts-clocks", RULE_WAIT },
+        [PLANTED_NUMBERS_ALONE] = { "numbers-alone", RULE_TRACK },
         [PLANTED_FORGETS_COMMITS] = { "forgets-commits", RULE_SAME_STATE },
 };
 

@@ -37,8 +37,11 @@ static const struct {
 
 /* The next script depends on nothing but what is committed, so all members play the same one. */
 static uint32_t next_script(const struct node *node) {
-        return 1 + (uint32_t)((w.program + node->track[A].committed + 3 * node->track[B].committed) %
-                              (N_SCRIPTS - 1));
+        uint64_t steps = w.program;
+
+        for (uint32_t track = TRACK_STEP; track < TRACKS; track++)
+                steps += node->track[track].committed;
+        return 1 + (uint32_t)(steps % (N_SCRIPTS - 1));
 }
 
 static void later(uint32_t proc, uint32_t index) {
@@ -166,7 +169,7 @@ static bool differ(uint32_t proc, uint32_t track, uint32_t item, const struct tr
         if (track != TRACK_OPERATION || item > 0 || rnd(40) > 0)
                 return false;
         truth_differs(trainer->generation, w.proc[proc].local[track].number);
-        node_differ(&w.proc[proc].node, clock_of(&w.proc[proc]), trainer->generation, track);
+        node_differ(&w.proc[proc].node, clock_of(&w.proc[proc]), trainer->generation, TRACK_OPERATION);
         return true;
 }
 
@@ -180,8 +183,11 @@ static void synced(struct proc *p, struct trainer *trainer) {
 static bool give(uint32_t proc, struct trainer *trainer, uint32_t track) {
         struct proc *p = &w.proc[proc];
         struct local *local = &p->local[track];
-        uint32_t item = trainer->item[track]++;
+        uint32_t item = trainer->item[track];
 
+        if (track_is_step(track) && p->track_of[track] == TRACK_OPERATION)
+                return false;
+        trainer->item[track]++;
         if (!local_open(proc, trainer->generation, track))
                 return false;
         if (trainer->behind && trainer->script == SCRIPT_SYNC && item == 0) {
@@ -199,7 +205,7 @@ static bool give(uint32_t proc, struct trainer *trainer, uint32_t track) {
         if (local->open)
                 local_reduce(proc, track, item);
         if (local->n_ready == w.items[track])
-                node_full(&p->node, clock_of(p), trainer->generation, track);
+                node_full(&p->node, clock_of(p), trainer->generation, p->track_of[track]);
         return true;
 }
 
@@ -234,6 +240,13 @@ static void play(uint32_t proc, uint32_t index) {
 
 static void hear_news(uint32_t proc, uint32_t index);
 
+static bool node_has_members(const struct proc *proc) {
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
+                if (proc->trainer[i].state != TRAINER_NONE && proc->trainer[i].in)
+                        return true;
+        return false;
+}
+
 void member_event(const struct event *event) {
         struct proc *p = &w.proc[event->proc];
         struct trainer *trainer = &p->trainer[event->a % MAX_TRAINERS];
@@ -242,6 +255,9 @@ void member_event(const struct event *event) {
         if (event->kind == EVENT_TOLD) {
                 if (trainer->epoch == event->b)
                         hear_news(event->proc, event->a);
+        } else if (event->kind == EVENT_PLAN) {
+                if (node_has_members(p))
+                        node_agree(&p->node, clock_of(p), event->a, 7 * event->a);
         } else if (event->kind == EVENT_TRAINER) {
                 if (trainer->epoch != event->b || trainer->state != TRAINER_READYING)
                         return;
@@ -253,7 +269,7 @@ void member_event(const struct event *event) {
                         return;
                 local->active = false;
                 restart_note_void(event->proc, event->a);
-                node_quiet(&p->node, clock_of(p), local->generation, event->a);
+                node_quiet(&p->node, clock_of(p), local->generation, p->track_of[event->a]);
         } else if (local->serial != event->c) {
                 return;
         } else if (event->kind == EVENT_REDUCED) {
@@ -283,7 +299,7 @@ static void enter(uint32_t proc, const struct action *action) {
                 trainer->place = action->id;
                 trainer->orderly = trainer->ended = trainer->resumed = false;
                 for (uint32_t track = 0; track < TRACKS; track++)
-                        trainer->known[track] = w.proc[proc].node.track[track].committed;
+                        trainer->known[track] = track_on(&w.proc[proc], track)->committed;
                 trainer->epoch++;
                 trainer->generation = action->generation;
                 trainer->rank = action->rank;
@@ -303,6 +319,25 @@ static void entered(uint32_t proc) {
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 w.proc[proc].trainer[i].resumed = resumed;
                 w.proc[proc].trainer[i].returns = false;
+        }
+        for (uint32_t plan = TRACK_STEP; plan < TRACKS; plan++)
+                if (w.proc[proc].track_of[plan] == TRACK_OPERATION)
+                        at(rnd(10), EVENT_PLAN, proc, plan, 0, 0);
+}
+
+/* Its steps may begin: who has waited for that goes on. */
+static void track_given(uint32_t proc, uint32_t plan, uint32_t track) {
+        struct proc *p = &w.proc[proc];
+
+        p->track_of[plan] = track;
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
+                struct trainer *trainer = &p->trainer[i];
+
+                trainer->known[plan] = track_on(p, plan)->committed;
+                if (trainer->state == TRAINER_WAITING && trainer->in &&
+                    script[trainer->script][trainer->line].track == plan &&
+                    script[trainer->script][trainer->line].what != WAIT)
+                        later(proc, i);
         }
 }
 
@@ -353,15 +388,15 @@ static void hear_news(uint32_t proc, uint32_t index) {
 }
 
 /* All are told; each hears it a little later. */
-static void committed(uint32_t proc, const struct action *action) {
+static void committed(uint32_t proc, const struct action *action, uint32_t unit) {
         const struct node *node = &w.proc[proc].node;
 
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &w.proc[proc].trainer[i];
-                struct news *news = &trainer->news[action->track];
+                struct news *news = &trainer->news[unit];
 
                 if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_AWAY || !trainer->in ||
-                    (trainer->returns && trainer->known[action->track] >= action->number))
+                    (trainer->returns && trainer->known[unit] >= action->number))
                         continue;
                 *news = (struct news){ .come = true,
                                        .generation = action->generation,
@@ -424,7 +459,8 @@ static void refused(uint32_t proc, uint64_t member, enum job_end end) {
 }
 
 void member_act(uint32_t proc, const struct action *action) {
-        struct local *local = &w.proc[proc].local[action->track];
+        uint32_t unit = action->kind == ACTION_TRACK ? 0 : unit_on(&w.proc[proc], action->track);
+        struct local *local = &w.proc[proc].local[unit];
 
         if (w.trace && action->kind >= ACTION_CANCEL)
                 trace("%u: action %d track %d number %llu member %llu rank %u/%u source %u behind %d "
@@ -436,14 +472,18 @@ void member_act(uint32_t proc, const struct action *action) {
         switch (action->kind) {
         case ACTION_CANCEL:
                 local->cancelled = true;
-                local_quiet(proc, action->track);
+                local_quiet(proc, unit);
                 break;
         case ACTION_COMMITTED:
                 truth_outcome(proc, action);
                 local->active = false;
-                committed(proc, action);
+                committed(proc, action, unit);
                 break;
-        case ACTION_OPEN: local_opened(proc, action->track); break;
+        case ACTION_TRACK: track_given(proc, (uint32_t)action->number, action->track); break;
+        case ACTION_OPEN:
+                truth_opened(proc, action);
+                local_opened(proc, unit);
+                break;
         case ACTION_VOID:
                 truth_outcome(proc, action);
                 local->told = true;
@@ -452,7 +492,7 @@ void member_act(uint32_t proc, const struct action *action) {
         case ACTION_MISMATCH:
                 truth_outcome(proc, action);
                 local->told = true;
-                mismatched(proc, action->track);
+                mismatched(proc, unit);
                 break;
         case ACTION_GENERATION: enter(proc, action); break;
         case ACTION_ENTERED: entered(proc); break;

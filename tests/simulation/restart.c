@@ -57,6 +57,9 @@ void restart_down(uint32_t proc, bool orderly) {
         trace("%u is restarted%s", proc, orderly ? ", and has said so" : "");
         if (p->node.origin != ORIGIN_AWAITED) {
                 memcpy(p->past, p->trace, sizeof(p->past));
+                memcpy(p->past_track, p->track_of, sizeof(p->past_track));
+                for (uint32_t track = 0; track < TRACKS; track++)
+                        p->past_steps[track] = p->node.track[track].committed;
                 for (uint32_t track = 0; track < TRACKS; track++)
                         if (p->local[track].active || p->node.origin == ORIGIN_OWN)
                                 p->former[track] = p->local[track];
@@ -159,11 +162,23 @@ static void put_member(uint32_t proc, uint32_t index, struct message *report) {
 static void put_units(uint32_t proc, const struct words_unit unit[TRACKS], struct message *report) {
         struct proc *p = &w.proc[proc];
 
+        memcpy(p->track_of, p->past_track, sizeof(p->track_of));
         report->n_tracks = TRACKS;
+        for (uint32_t track = 0; track < TRACKS; track++)
+                report->committed[track] = report->mark[track] = report->prepared[track] =
+                        p->past_steps[track];
         for (uint32_t track = 0; track < TRACKS; track++) {
-                report->committed[track] = unit[track].committed;
-                report->mark[track] = unit[track].committed + unit[track].opened;
-                report->prepared[track] = unit[track].committed + unit[track].prepared;
+                uint32_t where = p->track_of[track];
+
+                if (track_is_step(track) && where == TRACK_OPERATION)
+                        continue;
+                if (track_is_step(track))
+                        report->plan[report->n_plans++] = (struct message_plan){ .digest = 7 * track,
+                                                                                 .ordinal = track,
+                                                                                 .track = where };
+                report->committed[where] = unit[track].committed;
+                report->mark[where] = unit[track].committed + unit[track].opened;
+                report->prepared[where] = unit[track].committed + unit[track].prepared;
                 if (!unit[track].opened)
                         continue;
                 p->former[track].serial = p->local[track].serial + 1;

@@ -81,6 +81,7 @@ void proc_start(uint32_t proc) {
         p->stopped = p->ending = false;
         p->epoch++;
         p->clock = SOME_BOOT + rnd(UINT32_MAX);
+        memset(p->track_of, 0, sizeof(p->track_of));
         for (uint32_t track = 0; track < TRACKS; track++)
                 p->local[track] = (struct local){ .serial = p->local[track].serial + 1 };
         room.memory = make_room(&node_memory[proc], node_bytes(&room));

@@ -17,7 +17,7 @@
 #define MAX_TRAINERS 3u
 #define MAX_ITEMS 4u
 #define MAX_COMMS 128u
-#define TRACKS 3u    /* operations, and the steps of two plans */
+#define TRACKS 3u    /* units of a node: operations, and the steps of two plans; each plan has a track */
 #define N_LANES 4u   /* two of the first plan, one of the second, one of operations */
 #define SPARES 1000u /* identities of spares begin here */
 #define RING 16u     /* collectives of a lane that are kept: more than any window */
@@ -70,6 +70,7 @@ enum rule {
         RULE_COUNTS,
         RULE_FENCED,
         RULE_LOSS,
+        RULE_TRACK,
         RULE_RESTART,
         RULE_NO_FAULT,
         RULE_ONE_FAULT,
@@ -86,6 +87,7 @@ enum event_kind {
         EVENT_REDUCED,
         EVENT_FANNED,
         EVENT_QUIET,
+        EVENT_PLAN,
         EVENT_TRAINER,
         EVENT_TOLD,
         EVENT_REJOIN,
@@ -168,6 +170,8 @@ struct proc {
         bool may_resume; /* nothing is void in the generation that follows, if all of them are in it */
         uint32_t former_world;
         struct trace trace[TRACKS], past[TRACKS]; /* left to the next run; by the former one */
+        uint32_t past_track[TRACKS];              /* … the tracks of its plans, */
+        uint64_t past_steps[TRACKS];              /* of tracks that are no plan's yet */
         struct local former[TRACKS];
         uint32_t epoch; /* counts starts */
         uint64_t wakes;
@@ -175,6 +179,7 @@ struct proc {
         uint64_t terms; /* kept on disk: the highest that it has asked for */
         struct trainer trainer[MAX_TRAINERS];
         struct local local[TRACKS];
+        uint32_t track_of[TRACKS]; /* of each plan, as the node has heard; TRACK_OPERATION: not yet */
         struct node node;
         struct coordinator coordinator;
 };
@@ -186,9 +191,9 @@ struct collective {
         enum launch_kind kind;
         uint32_t track;
         uint64_t index, value, payload; /* payload: nodes that have launched what they call a payload, */
-        uint32_t serial[MAX_PROCS];     /* … of which unit of theirs */
-        uint32_t members;               /* whose data is in it */
-        bool mixed;                     /* not the same thing on all nodes: no result that anybody may use */
+        uint32_t unit[MAX_PROCS], serial[MAX_PROCS]; /* … of which unit of theirs */
+        uint32_t members;                            /* whose data is in it */
+        bool mixed; /* not the same thing on all nodes: no result that anybody may use */
 };
 
 struct comm {
@@ -246,6 +251,22 @@ extern uint64_t hits[N_PHASES][N_FAULTS];
 extern const char *const rule_names[N_RULES];
 extern const char *const phase_names[N_PHASES];
 extern const char *const fault_names[N_FAULTS];
+
+/* What has become of that unit of the process. */
+static inline const struct track *track_on(const struct proc *proc, uint32_t unit) {
+        static const struct track none;
+
+        return unit > 0 && proc->track_of[unit] == TRACK_OPERATION ? &none
+                                                                   : &proc->node.track[proc->track_of[unit]];
+}
+
+static inline uint32_t unit_on(const struct proc *proc, uint32_t track) {
+        uint32_t unit = track == TRACK_OPERATION ? 0 : TRACKS - 1;
+
+        while (unit > 0 && proc->track_of[unit] != track)
+                unit--;
+        return unit;
+}
 
 static inline uint64_t clock_of(const struct proc *proc) {
         return w.now + proc->clock;
@@ -333,6 +354,7 @@ void truth_restarted(uint32_t proc);
 void truth_resumed(uint32_t proc, bool resumed);
 void truth_lost(uint32_t proc); /* its node is no survivor of its generation any more */
 void truth_serving(uint32_t proc);
+void truth_opened(uint32_t proc, const struct action *action); /* a unit: whose track it is */
 void truth_write(uint32_t proc, const struct local *local);
 void truth_before(uint32_t proc, const struct message *message);
 void truth_after(uint32_t proc, const struct message *message);

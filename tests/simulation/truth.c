@@ -23,6 +23,7 @@ struct fact {
         struct tag tag;
         struct generation before; /* where the survivors come from, and */
         uint64_t committed;       /* the last step that they were told there */
+        uint32_t plan[TRACKS];    /* whose track it is */
 };
 
 /* What the members of a process were told, as long as their node is a survivor of its generation. */
@@ -68,8 +69,8 @@ static struct track track_before[TRACKS];
 static bool compare;
 
 const char *const rule_names[N_RULES] = {
-        "none", "same-state", "true-sum", "arena", "rank",    "generation", "term",
-        "wait", "counts",     "fenced",   "loss",  "restart", "no-fault",   "one-fault",
+        "none",   "same-state", "true-sum", "arena", "rank",    "generation", "term",      "wait",
+        "counts", "fenced",     "loss",     "track", "restart", "no-fault",   "one-fault",
 };
 
 void truth_reset(void) {
@@ -188,7 +189,7 @@ static void compare_told(uint32_t proc, struct fact *f, const struct action *act
         heard[proc].generation = action->generation;
         heard[proc].committed = action->number;
         for (uint32_t track = 0; track < TRACKS; track++)
-                heard[proc].number[track] = w.proc[proc].node.track[track].committed;
+                heard[proc].number[track] = track_on(&w.proc[proc], track)->committed;
 }
 
 void truth_generation(uint32_t proc, struct trainer *trainer, const struct action *action) {
@@ -280,7 +281,8 @@ void truth_differs(struct generation generation, uint64_t number) {
 }
 
 void truth_outcome(uint32_t proc, const struct action *action) {
-        const struct local *local = &w.proc[proc].local[action->track];
+        uint32_t unit = unit_on(&w.proc[proc], action->track);
+        const struct local *local = &w.proc[proc].local[unit];
 
         if (action->kind == ACTION_MISMATCH && !is_different(action))
                 violate(RULE_TRUE_SUM, "an operation that is the same everywhere is called different");
@@ -291,9 +293,9 @@ void truth_outcome(uint32_t proc, const struct action *action) {
         look_for_two_worlds(proc, local, action);
         if (track_is_step(action->track)) {
                 heard[proc].committed++;
-                heard[proc].number[action->track] = action->number;
+                heard[proc].number[unit] = action->number;
         }
-        for (uint32_t item = 0; item < w.items[action->track]; item++)
+        for (uint32_t item = 0; item < w.items[unit]; item++)
                 if (!local->good[item] || !local->fanned[item])
                         violate(RULE_TRUE_SUM, "node %u commits %llu without the result of item %u", proc,
                                 (unsigned long long)action->number, item);
@@ -314,6 +316,18 @@ void truth_serving(uint32_t proc) {
                 served[n_served].proc = proc;
                 served[n_served++].epoch = p->epoch;
         }
+}
+
+void truth_opened(uint32_t proc, const struct action *action) {
+        struct fact *f = find(action->generation);
+        uint32_t unit = unit_on(&w.proc[proc], action->track);
+
+        if (f == NULL || !track_is_step(action->track))
+                return;
+        if (f->plan[action->track] != 0 && f->plan[action->track] != unit)
+                violate(RULE_TRACK, "node %u has plan %u on track %u, others have plan %u", proc, unit,
+                        action->track, f->plan[action->track]);
+        f->plan[action->track] = unit;
 }
 
 void truth_write(uint32_t proc, const struct local *local) {
@@ -395,7 +409,8 @@ void truth_loss(uint32_t proc, const struct action *action) {
                 interrupted[proc] = action->generation;
         }
         if (action->kind == ACTION_VOID && !action->behind && !known &&
-            !w.proc[proc].local[action->track].empty && w.proc[proc].node.phase != NODE_ENDED)
+            !w.proc[proc].local[unit_on(&w.proc[proc], action->track)].empty &&
+            w.proc[proc].node.phase != NODE_ENDED)
                 violate(RULE_LOSS, "node %u says void in generation %u, and has not said why", proc,
                         action->generation.number);
 }
@@ -472,7 +487,7 @@ void truth_restored(uint32_t proc, const struct word *word,
 void truth_resumed(uint32_t proc, bool resumed) {
         for (uint32_t track = TRACK_STEP; track < TRACKS; track++) {
                 const struct local *former = &w.proc[proc].former[track];
-                uint64_t committed = w.proc[proc].node.track[track].committed;
+                uint64_t committed = track_on(&w.proc[proc], track)->committed;
 
                 if (restored[proc].come && committed != restored[proc].step[track])
                         violate(RULE_RESTART, "node %u goes on after step %llu, the words say %llu", proc,

@@ -11,6 +11,7 @@ static void form(void) {
         until(cluster->trainer[0].member != NULL && cluster->trainer[3].member != NULL);
         for (uint32_t rank = 0; rank < 4; rank++)
                 bring(rank);
+        settle(); /* all nodes hear that it has a track */
 }
 
 static bool all_committed(unsigned steps) {
@@ -76,6 +77,7 @@ static void plans_are_compared_between_nodes(void **state) {
         until(cluster->trainer[3].member != NULL);
         for (uint32_t rank = 0; rank < 4; rank++)
                 bring_named(rank, rank < 2 ? "p" : "q");
+        settle();
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
         until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
@@ -102,6 +104,7 @@ static void replace(uint32_t rank, uint32_t node) {
         for (uint32_t n = 0; n < cluster->n; n++)
                 until(cluster->node[n].gone || job_on(n) == NULL || job_on(n)->state == JOB_RUNNING);
         bring(rank);
+        settle();
         cluster->trainer[rank].step = cluster->trainer[0].step;
 }
 

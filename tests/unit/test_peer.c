@@ -99,7 +99,17 @@ static void fill_arrays(struct message *m) {
         }
 }
 
+static void fill_plans(struct message *m) {
+        m->n_plans = some(LIMIT_PLANS);
+        for (uint32_t i = 0; i < m->n_plans; i++)
+                m->plan[i] = (struct message_plan){ .digest = any(),
+                                                    .ordinal = (uint32_t)any(),
+                                                    .track = below(2) ? TRACK_STEP + i : 0,
+                                                    .open = below(2) };
+}
+
 static void fill_tail(struct message *m) {
+        fill_plans(m);
         if (m->kind == ORDER_REFUSE) {
                 m->refusal =
                         (struct refusal){ (uint32_t)any(), "", below(2), (uint32_t)any(), (int32_t)any() };
@@ -192,6 +202,9 @@ static void the_largest_message_fits(void **state) {
         in.n_members = LIMIT_SEATS;
         in.n_gone = LIMIT_LOCAL;
         in.n_tracks = LIMIT_TRACKS;
+        in.n_plans = LIMIT_PLANS;
+        for (uint32_t i = 0; i < LIMIT_PLANS; i++)
+                in.plan[i] = (struct message_plan){ UINT64_MAX, UINT32_MAX, TRACK_STEP + i, true };
         in.n_words = NODESET_WORDS;
         memset(in.set, 0xff, sizeof(in.set));
         memset(in.links, 0xff, sizeof(in.links));

@@ -260,6 +260,20 @@ static uint32_t track_lane(const struct node *node, uint32_t track) {
         return track_is_step(track) && last > 0 ? (track - TRACK_STEP) % last : last;
 }
 
+bool machine_is_awaiting(const struct job *job) {
+        return job->machine.node.origin == ORIGIN_AWAITED;
+}
+
+void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest) {
+        node_agree(&job->machine.node, clock_now(), ordinal, digest);
+        machine_run(job);
+}
+
+void machine_forget(struct job *job, uint32_t ordinal) {
+        node_forget(&job->machine.node, clock_now(), ordinal);
+        machine_run(job);
+}
+
 bool machine_open(struct job *job, uint32_t track, uint64_t payloads) {
         struct node *node = &job->machine.node;
         uint64_t planned[LIMIT_LANES] = { 0 };

@@ -52,6 +52,14 @@ void machine_end(struct job *job, uint32_t cause);
  * has to be awaited. */
 void machine_settle(struct job *job, bool wait);
 
+/* The words of members that come back from a former daemon are not all there. */
+bool machine_is_awaiting(const struct job *job);
+
+/* The members here have agreed on that plan; its track comes as an action. Room for it has been reserved. */
+void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest);
+/* None of them has it any more. */
+void machine_forget(struct job *job, uint32_t ordinal);
+
 /* Steps and operations. On several nodes so many payloads are offered. False: the generation is over, it
  * begins anew in the next one. */
 bool machine_open(struct job *job, uint32_t track, uint64_t payloads);

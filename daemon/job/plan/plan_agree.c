@@ -10,6 +10,12 @@
 #include "job/plan/nodes.h"
 #include "job/plan/plan_private.h"
 
+/* While the job goes on. */
+static void plan_end(struct plan *plan) {
+        machine_forget(plan->job, plan->ordinal);
+        plan_free(plan);
+}
+
 #define MOST_STEPS (UINT64_C(1) << 62)
 
 static void refuse_part(struct plan *plan, uint32_t local, const struct refusal *refusal) {
@@ -36,7 +42,7 @@ static int answer_failed(struct plan *plan, uint32_t local, struct refusal *refu
         *refusal = plan->refusal;
         plan_release(plan, local);
         if (plan_over(plan))
-                plan_free(plan);
+                plan_end(plan);
         return (int)refusal->code;
 }
 
@@ -52,13 +58,13 @@ static int fail_for(struct plan *plan, struct member *member, const struct refus
                 part_set_state(&plan->part[member->local], PART_NONE);
                 plan->dropped = dropped;
                 if (plan_over(plan))
-                        plan_free(plan);
+                        plan_end(plan);
                 return (int)refusal->code;
         }
         plan_fail(plan, refusal);
         plan_release(plan, member->local);
         if (plan_over(plan))
-                plan_free(plan);
+                plan_end(plan);
         return (int)refusal->code;
 }
 
@@ -77,7 +83,7 @@ static int lose_part(struct plan *plan, struct member *member, const struct refu
         }
         plan_release(plan, member->local);
         if (plan_over(plan))
-                plan_free(plan);
+                plan_end(plan);
         return (int)why->code;
 }
 
@@ -268,6 +274,44 @@ static int refuse_return(struct plan *plan, const struct member *member, const s
         return (int)refusal->code;
 }
 
+static void answer_agreed(struct plan *plan, uint32_t local) {
+        struct plan_part *part = &plan->part[local];
+        uint32_t request = part->request;
+
+        part->request = 0;
+        part->deadline = UINT64_MAX;
+        plan->job->table->config.events->plan_agreed(plan_member(plan, local), request, plan);
+}
+
+void plan_take_track(struct plan *plan, uint32_t track) {
+        plan->track = track;
+        plan->agreed = track_is_step(track) && !plan->failed;
+        for (uint32_t local = 0; local < plan->job->n_local && plan->agreed; local++)
+                if (plan->part[local].state == PART_MAPPED && plan->part[local].request != 0)
+                        answer_agreed(plan, local);
+}
+
+/* What the daemon that has started anew will report: on one node any track will do that is nobody's. */
+static uint32_t free_track(const struct plan *plan) {
+        bool taken[LIMIT_TRACKS] = { false };
+        uint32_t track = TRACK_STEP;
+        struct plan *other;
+
+        list_for_each(other, &plan->job->plans, link)
+                taken[other->track] |= other->agreed;
+        while (taken[track])
+                track++;
+        return track;
+}
+
+/* Of a plan that comes back. */
+static void find_track(struct plan *plan) {
+        if (machine_is_awaiting(plan->job))
+                plan_take_track(plan, free_track(plan));
+        else
+                machine_agree(plan->job, plan->ordinal, description_digest(plan->reference));
+}
+
 static int plan_returned(struct plan *plan, struct member *member, int r, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->local];
 
@@ -275,7 +319,8 @@ static int plan_returned(struct plan *plan, struct member *member, int r, struct
                 plan_refuse_memory(plan, member, refusal);
         if (r == 0 && !plan->agreed) {
                 r = plan_prepare(plan, refusal);
-                plan->agreed = r == 0;
+                if (r == 0)
+                        find_track(plan);
         }
         if (r != 0)
                 return r > 0 ? refuse_return(plan, member, refusal) : r;
@@ -346,15 +391,6 @@ static bool all_mapped(const struct plan *plan) {
         return true;
 }
 
-static void answer_agreed(struct plan *plan, uint32_t local) {
-        struct plan_part *part = &plan->part[local];
-        uint32_t request = part->request;
-
-        part->request = 0;
-        part->deadline = UINT64_MAX;
-        plan->job->table->config.events->plan_agreed(plan_member(plan, local), request, plan);
-}
-
 static int agree(struct plan *plan, struct refusal *refusal) {
         int r = plan_prepare(plan, refusal);
 
@@ -366,9 +402,7 @@ static int agree(struct plan *plan, struct refusal *refusal) {
                               plan->ordinal, strerror(-r));
         if (r > 0)
                 return r;
-        plan->agreed = true;
-        for (uint32_t local = 0; local < plan->job->n_local; local++)
-                answer_agreed(plan, local);
+        machine_agree(plan->job, plan->ordinal, description_digest(plan->reference));
         return 0;
 }
 
@@ -517,7 +551,7 @@ void plan_resume(struct plan *plan) {
         struct refusal refusal;
 
         if (plan_over(plan) || (!plan->agreed && !plan->failed && !plan_is_held(plan))) {
-                plan_free(plan);
+                plan_end(plan);
                 return;
         }
         if (plan->agreed || plan->failed || plan->dropped || !all_mapped(plan))
@@ -525,5 +559,5 @@ void plan_resume(struct plan *plan) {
         if (agree(plan, &refusal) > 0)
                 plan_fail(plan, &refusal);
         if (plan_over(plan))
-                plan_free(plan);
+                plan_end(plan);
 }

@@ -98,23 +98,18 @@ static int prepare_record(struct job *job, struct refusal *refusal) {
 }
 
 /* Its steps have a track of their own. One that some members have freed already still counts. */
-static int take_track(struct plan *plan, struct refusal *refusal) {
-        bool taken[LIMIT_PLANS] = { false };
-        uint32_t slot = 0;
+static int reserve_track(const struct plan *plan, struct refusal *refusal) {
+        uint32_t n = 0;
         struct plan *other;
 
         list_for_each(other, &plan->job->plans, link)
-                if (other->agreed && other != plan)
-                        taken[other->track - TRACK_STEP] = true;
-        while (slot < LIMIT_PLANS && taken[slot])
-                slot++;
-        if (slot == LIMIT_PLANS)
+                n += other->agreed && other != plan;
+        if (n == LIMIT_PLANS)
                 return refuse(
                         refusal, WIRE__CODE__QUOTA,
                         "job '%s' has %u plans that not all of its members have freed; no more are possible",
                         plan->job->name, LIMIT_PLANS);
-        plan->track = TRACK_STEP + slot;
-        return machine_reserve(plan->job, 0, plan->track + 1, refusal);
+        return machine_reserve(plan->job, 0, TRACK_STEP + n + 1, refusal);
 }
 
 int plan_prepare(struct plan *plan, struct refusal *refusal) {
@@ -124,9 +119,11 @@ int plan_prepare(struct plan *plan, struct refusal *refusal) {
         uint64_t bytes = buckets_bytes(plan->reference, config->backend, most);
         int r;
 
+        if (plan->bucket != NULL)
+                return 0; /* in a generation before, and no track has come */
         r = prepare_record(plan->job, refusal);
         if (r == 0)
-                r = take_track(plan, refusal);
+                r = reserve_track(plan, refusal);
         if (r != 0)
                 return r;
         if (plan->job->table->state != NULL)

@@ -128,6 +128,9 @@ static void report_plan(struct plan *plan, const struct word *word, struct messa
                 report->mark[report->n_tracks] = report->committed[report->n_tracks] = 0;
                 report->prepared[report->n_tracks++] = 0;
         }
+        report->plan[report->n_plans++] = (struct message_plan){
+                .digest = description_digest(plan->reference), .ordinal = plan->ordinal, .track = plan->track
+        };
         report->committed[plan->track] = unit.committed;
         report->mark[plan->track] = unit.committed + unit.opened;
         report->prepared[plan->track] = unit.committed + unit.prepared;

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans and their tracks. Each plan that any node has keeps its track until no node has it any more, whatever
+ * becomes of generations and coordinators. Its steps may begin once all nodes of the generation have it.
+ */
+#include <string.h>
+
+#include "rendezvous/coordinator_private.h"
+
+static const struct message_plan *said_of(const struct coordinator *c, uint32_t node, uint32_t ordinal) {
+        for (uint32_t i = 0; i < c->node[node].n_plans && c->node[node].known; i++)
+                if (coordinator_plans(c, node)[i].ordinal == ordinal)
+                        return &coordinator_plans(c, node)[i];
+        return NULL;
+}
+
+static bool anybody_has(const struct coordinator *c, uint32_t ordinal) {
+        for (uint32_t node = 0; node < c->top; node++)
+                if (said_of(c, node, ordinal) != NULL)
+                        return true;
+        return false;
+}
+
+static struct track_owner *owner_find(const struct coordinator *c, uint32_t ordinal) {
+        for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++)
+                if (c->owner[track].held && c->owner[track].ordinal == ordinal)
+                        return &c->owner[track];
+        return NULL;
+}
+
+static void owner_take(struct coordinator *c, uint32_t track, const struct message_plan *plan) {
+        c->owner[track] = (struct track_owner){ plan->digest, plan->ordinal, .held = true };
+        for (; c->n_tracks <= track; c->n_tracks++)
+                c->stop[c->n_tracks] = c->verdict[c->n_tracks] = c->highest[c->n_tracks] = 0;
+}
+
+/* Another coordinator has given it; what the generation's nodes know of it comes first. */
+static void owner_learn(struct coordinator *c, bool of_survivors) {
+        for (uint32_t node = 0; node < c->top; node++)
+                for (uint32_t i = 0; i < c->node[node].n_plans && c->node[node].known &&
+                                     coordinator_survives(c, node) == of_survivors;
+                     i++) {
+                        const struct message_plan *plan = &coordinator_plans(c, node)[i];
+                        struct track_owner *owner = owner_find(c, plan->ordinal);
+
+                        if (owner == NULL && track_is_step(plan->track) &&
+                            plan->track < c->config.room.tracks && !c->owner[plan->track].held) {
+                                owner_take(c, plan->track, plan);
+                                owner = &c->owner[plan->track];
+                        }
+                        if (owner != NULL && of_survivors &&
+                            generation_equal(c->node[node].generation, c->current))
+                                owner->open |= plan->open;
+                }
+}
+
+static void owner_give(struct coordinator *c, const struct message_plan *plan) {
+        for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++)
+                if (!c->owner[track].held) {
+                        owner_take(c, track, plan);
+                        return;
+                }
+}
+
+static bool all_have(const struct coordinator *c, uint32_t ordinal) {
+        for (uint32_t node = 0; node < c->config.room.nodes; node++)
+                if (coordinator_survives(c, node) && said_of(c, node, ordinal) == NULL)
+                        return false;
+        return c->tally.survivors > 0;
+}
+
+bool tracks_assign(struct coordinator *c) {
+        bool opened = false;
+
+        for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++)
+                c->owner[track].held &= c->owner[track].held && anybody_has(c, c->owner[track].ordinal);
+        owner_learn(c, true);
+        owner_learn(c, false);
+        for (uint32_t node = 0; node < c->top; node++)
+                for (uint32_t i = 0; i < c->node[node].n_plans && c->node[node].known; i++)
+                        if (owner_find(c, coordinator_plans(c, node)[i].ordinal) == NULL)
+                                owner_give(c, &coordinator_plans(c, node)[i]);
+        for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++) {
+                struct track_owner *owner = &c->owner[track];
+
+                if (!owner->held || owner->open || !all_have(c, owner->ordinal))
+                        continue;
+                owner->open = opened = true;
+        }
+        return opened;
+}
+
+void tracks_begin(struct coordinator *c) {
+        for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++)
+                c->owner[track].open = false;
+        tracks_assign(c);
+}
+
+static bool plan_equal(const struct message_plan *a, const struct message_plan *b) {
+        return a->digest == b->digest && a->ordinal == b->ordinal && a->track == b->track &&
+               a->open == b->open;
+}
+
+bool tracks_note(struct coordinator *c, const struct message *report) {
+        struct reporter *reporter = &c->node[report->from];
+        struct message_plan *plans = coordinator_plans(c, report->from);
+        bool same = reporter->n_plans == report->n_plans;
+
+        for (uint32_t i = 0; i < report->n_plans && same; i++)
+                same = plan_equal(&plans[i], &report->plan[i]);
+        reporter->n_plans = report->n_plans;
+        memcpy(plans, report->plan, report->n_plans * sizeof(*plans));
+        return !same;
+}
+
+void tracks_fill_order(const struct coordinator *c, struct message *order) {
+        for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++)
+                if (c->owner[track].held)
+                        order->plan[order->n_plans++] =
+                                (struct message_plan){ .digest = c->owner[track].digest,
+                                                       .ordinal = c->owner[track].ordinal,
+                                                       .track = track,
+                                                       .open = c->owner[track].open };
+}
+
+/* One of those that lack it; LIMIT_NODES if one of them has members, which may bring it yet. */
+static uint32_t ignorant_of(const struct coordinator *c, uint32_t ordinal, struct nodeset full) {
+        uint32_t found = LIMIT_NODES;
+
+        for (uint32_t node = 0; node < c->config.room.nodes; node++) {
+                if (!coordinator_survives(c, node) || said_of(c, node, ordinal) != NULL)
+                        continue;
+                if (nodeset_has(full, node))
+                        return LIMIT_NODES;
+                found = node;
+        }
+        return found;
+}
+
+uint32_t tracks_find_ignorant(const struct coordinator *c, struct nodeset full) {
+        for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++) {
+                uint32_t node = LIMIT_NODES;
+
+                if (c->owner[track].held && !c->owner[track].open)
+                        node = ignorant_of(c, c->owner[track].ordinal, full);
+                if (node != LIMIT_NODES)
+                        return node;
+        }
+        return LIMIT_NODES;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the driver says of plans: that all members here have agreed on one, or that none has it any more. */
+#include <assert.h>
+
+#include "rendezvous/node_private.h"
+
+static struct node_plan *agreed_find(struct node *node, uint32_t ordinal) {
+        for (uint32_t i = 0; i < node->n_plans; i++)
+                if (node->plan[i].ordinal == ordinal)
+                        return &node->plan[i];
+        return NULL;
+}
+
+void node_agree(struct node *node, uint64_t now, uint32_t ordinal, uint64_t digest) {
+        struct node_plan *plan;
+
+        now = node_wake(node, now);
+        if (agreed_find(node, ordinal) != NULL)
+                return;
+        assert(node->n_plans + TRACK_STEP < node->config.room.tracks);
+        plan = &node->plan[node->n_plans++];
+        *plan = (struct node_plan){ .ordinal = ordinal, .digest = digest };
+        report_send(node, now);
+        plan->asked = node->stamp;
+}
+
+void node_forget(struct node *node, uint64_t now, uint32_t ordinal) {
+        struct node_plan *plan = agreed_find(node, ordinal);
+
+        now = node_wake(node, now);
+        if (plan == NULL)
+                return;
+        assert(!track_is_step(plan->track) || node->track[plan->track].state == UNIT_IDLE);
+        *plan = node->plan[--node->n_plans];
+        report_send(node, now);
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The plans of a node, and their tracks. The coordinator gives each plan a track, the same one on every node,
+ * and opens it in each generation all of whose nodes have it. So no node waits in the engine for one that
+ * does not know what a step is made of.
+ */
+#include "rendezvous/node_private.h"
+
+/* As the order has it; NULL: it does not know of the plan, or knows no track of it. */
+static const struct message_plan *agreed_in(const struct node *node, const struct message *order,
+                                            const struct node_plan *plan) {
+        for (uint32_t i = 0; i < order->n_plans && order->stamp >= plan->asked; i++)
+                if (order->plan[i].ordinal == plan->ordinal && track_is_step(order->plan[i].track) &&
+                    order->plan[i].track < node->config.room.tracks)
+                        return &order->plan[i];
+        return NULL;
+}
+
+static void agreed_set_track(struct node *node, struct node_plan *plan, uint32_t track) {
+        plan->track = track;
+        node_use_tracks(node, track + 1);
+        node_act(node, &(struct action){ .kind = ACTION_TRACK,
+                                         .track = track,
+                                         .number = plan->ordinal,
+                                         .generation = node->generation });
+}
+
+void plan_hear(struct node *node, const struct message *order) {
+        for (uint32_t i = 0; i < node->n_plans; i++) {
+                struct node_plan *plan = &node->plan[i];
+                const struct message_plan *said = agreed_in(node, order, plan);
+
+                if (plan->open || said == NULL || !said->open)
+                        continue;
+                plan->open = true;
+                if (!track_is_step(plan->track))
+                        agreed_set_track(node, plan,
+                                         planted(PLANTED_NUMBERS_ALONE) ? TRACK_STEP + i : said->track);
+        }
+}
+
+void plan_enter(struct node *node, const struct message *order) {
+        for (uint32_t i = 0; i < node->n_plans; i++) {
+                struct node_plan *plan = &node->plan[i];
+                const struct message_plan *said = agreed_in(node, order, plan);
+                uint32_t track = said != NULL ? said->track : (uint32_t)TRACK_OPERATION;
+
+                plan->open = said != NULL && said->open;
+                if (track != plan->track && (plan->open || track_is_step(plan->track)) &&
+                    !planted(PLANTED_NUMBERS_ALONE))
+                        agreed_set_track(node, plan, track);
+        }
+        plan_hear(node, order);
+}
+
+bool plan_is_closed(const struct node *node, uint32_t track) {
+        for (uint32_t i = 0; i < node->n_plans; i++)
+                if (node->plan[i].track == track)
+                        return !node->plan[i].open;
+        return false;
+}
