@@ -37,7 +37,7 @@ static void coordinator_note_opened(struct coordinator *c, uint32_t node) {
                         c->highest[track] = coordinator_track(c, node, track)->mark;
 }
 
-/* Somebody waits for whom the world has room. */
+/* A member waits for which the world has room. */
 static bool grows(const struct coordinator *c) {
         return membership_fitting(&c->membership) > 0 ||
                (planted(PLANTED_HOLDS_FOR_SPARES) && c->membership.n_waiting > 0);
@@ -63,7 +63,7 @@ static void advance_running(struct coordinator *c, uint64_t now) {
                 coordinator_give(c, now, STAGE_HOLDING);
         } else if ((c->stage == STAGE_HOLDING || c->stage == STAGE_STOPPING) && !grows(c) &&
                    !empty_for_long(c, now)) {
-                coordinator_give(c, now, STAGE_RUNNING); /* whoever waited has gone */
+                coordinator_give(c, now, STAGE_RUNNING); /* the member that waited has gone */
         } else if (c->stage == STAGE_HOLDING && coordinator_all(c, ANSWER_HELD)) {
                 memset(c->highest, 0, c->n_tracks * sizeof(*c->highest));
                 for (uint32_t node = 0; node < c->top; node++)
@@ -121,7 +121,7 @@ static void forget_node(struct coordinator *c, uint64_t now, uint32_t node) {
                 member_forget(c, now, node);
 }
 
-/* Whoever has not been heard for too long is lost; outside, it is forgotten. */
+/* A node that has not been heard for too long is lost; outside, it is forgotten. */
 static void judge(struct coordinator *c, uint64_t now) {
         for (uint32_t node = 0; node < c->top && !planted(PLANTED_FORGETS_A_NODE); node++)
                 if (c->node[node].known && now > c->node[node].heard + c->config.times.death)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who belongs to a job that spans nodes, and what becomes of it when somebody is lost. A pure state machine
- * beside membership (places, grace, ranks) and tenure (who may coordinate at all). Its state is soft: whoever
- * takes over learns everything from the nodes' reports.
+ * beside membership (places, grace, ranks) and tenure (who may coordinate at all). Its state is soft: a
+ * coordinator that takes over learns everything from the nodes' reports.
  *
  * It gives one order at a time to all nodes of the generation, and goes on when all of them have answered
- * that order. Any further loss begins anew with FREEZE. What everybody is told comes from the answers to
+ * that order. Any further loss begins anew with FREEZE. What everybody is shown comes from the answers to
  * that: a step is committed if every survivor is prepared, or else it is void.
  */
 #pragma once
@@ -122,12 +122,12 @@ struct coordinator {
         uint32_t n_refused;  /* members turned away, ever */
         uint64_t places;     /* what nodes were told last of places, in short */
         uint32_t top;        /* nodes known are below it */
-        struct membership membership; /* everybody whom a node reports has a seat there */
+        struct membership membership; /* every member that a node reports has a seat there */
         /* In the room: */
         uint64_t *stop, *verdict;
         uint64_t *highest;        /* STOP: what any node of the generation has opened on each track */
         struct nodeset set, lost; /* nodes of the generation, and those of them that are lost to it */
-        struct nodeset links;     /* the ends of the links that have cost somebody his place */
+        struct nodeset links;     /* the ends of the links that have cost a node its place */
         uint64_t *nodes;          /* what reports say of nodes: see coordinator_set_of() */
         struct coordinator_refusal *refused;
         struct reporter *node; /* by address; see coordinator_track() */

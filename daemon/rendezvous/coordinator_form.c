@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Making a generation: who belongs to it, on which nodes, whose state counts. It is put on record with those
- * who grant leases before the first node hears of it, and in force when all its nodes have entered it.
+ * that grant leases before the first node hears of it, and in force when all its nodes have entered it.
  */
 #include <string.h>
 

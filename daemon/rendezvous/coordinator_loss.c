@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From a loss to its verdict: freeze, then either fill all lanes up to the cut, or, where that cannot be
- * reached, abort the engine. Each wait has a deadline, behind which comes the next harder means: drain, abort
+ * reached, abort the engine. Each wait has a deadline, after which comes the next harder means: drain, abort
  * and rebuild, expel a node.
  */
 #include <string.h>
@@ -56,7 +56,7 @@ static uint32_t find_worst(struct coordinator *c) {
         return worst;
 }
 
-/* The last means. Without a failed link to blame, those who have not answered are taken for lost. */
+/* The last means. Without a failed link to blame, those that have not answered are taken for lost. */
 void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing) {
         uint32_t worst = find_worst(c);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The coordinator's list of members, as the nodes report them: who is new asks for a place, who is no longer
- * there is lost. Places, ranks and grace are the membership's business.
+ * The coordinator's list of members, as the nodes report them: one that is new asks for a place, one that is
+ * no longer there is lost. Places, ranks and grace are the membership's business.
  */
 #include <string.h>
 
@@ -190,7 +190,7 @@ void member_forget(struct coordinator *c, uint64_t now, uint32_t node) {
         member_lose(c, now, node, NULL);
 }
 
-/* The world begins anew, with those who are here; what they hold is told by their tags. */
+/* The world begins anew, with those that are here; their tags say what they hold. */
 void member_begin_anew(struct coordinator *c, uint64_t now) {
         membership_disperse(&c->membership);
         coordinator_set_nodes(c, (struct nodeset){ 0 });

@@ -48,7 +48,7 @@ enum message_kind coordinator_order(const struct coordinator *c) {
         return order[c->stage];
 }
 
-/* What one node is told now. Who is outside is heard; who wrongly takes himself for inside is fenced. */
+/* The order for one node. A node outside is heard; one that wrongly takes itself for inside is fenced. */
 static enum message_kind order_for(const struct coordinator *c, uint32_t node) {
         if (c->stage == STAGE_ENDED || coordinator_survives(c, node))
                 return coordinator_order(c);

@@ -24,7 +24,8 @@ static bool files_differ(const struct coordinator *c) {
         return differ;
 }
 
-/* Where files differ it is rank 0's that counts; who joins at that rank later does not change it. */
+/* Where files differ it is rank 0's that counts; a member that joins at that rank later does not change
+ * it. */
 static uint32_t find_chosen(const struct coordinator *c, struct tag *ret) {
         bool chosen = tag_compare(&c->history, &(struct tag){ 0 }) > 0 && !planted(PLANTED_STATE_OF_ANYBODY);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Taking over: a coordinator that has just begun knows nothing. It hears every node before it judges anybody,
- * and goes on from the latest generation of which it is told. If all of its nodes run, nobody notices;
+ * and goes on from the latest generation that is reported. If all of its nodes run, nobody notices;
  * otherwise it freezes them, and what any of them has already decided is decided.
  */
 #include <string.h>
@@ -103,7 +103,7 @@ static bool any_awaited(const struct coordinator *c) {
         return false;
 }
 
-/* Somebody was in a later generation than all who are in one now: what these hold is old. */
+/* A node was in a later generation than all that are in one now: what these hold is old. */
 static bool superseded(const struct coordinator *c, uint32_t latest) {
         for (uint32_t node = 0; node < c->top; node++)
                 if (c->node[node].known &&
@@ -112,7 +112,7 @@ static bool superseded(const struct coordinator *c, uint32_t latest) {
         return false;
 }
 
-/* A later generation than all who answer have been in is on record, and none of its nodes answers: what was
+/* A later generation than all that answer have been in is on record, and none of its nodes answers: what was
  * committed in it is not known here. If one of them answers without having been in it, nothing was. */
 static bool unknown(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++)
@@ -173,7 +173,7 @@ static void take_adopt(struct coordinator *c, uint64_t now, uint32_t latest) {
         member_admit_all(c, now);
 }
 
-/* Once everybody whom it could concern has been heard, or is as good as dead. */
+/* Once every node that it could concern has been heard, or is as good as dead. */
 void take_advance(struct coordinator *c, uint64_t now) {
         uint32_t latest = find_latest(c);
         bool late = now > c->begun + c->config.times.death || planted(PLANTED_HASTY);

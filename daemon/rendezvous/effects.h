@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What node and coordinator want done: messages to send and actions to carry out, in the order in which they
- * arose. A machine only appends. Whoever drives machines takes the effects out after each call and does them;
- * what that leads to may call the machines again, which append behind what is left.
+ * arose. A machine only appends. The driver of machines takes the effects out after each call and does them;
+ * what that leads to may call the machines again, which append after what is left.
  *
  * One queue can serve many machines: each effect names the owner of the machine that it comes from. The room
  * is allocated once; a queue that is emptied after each call never needs more than what one call appends.

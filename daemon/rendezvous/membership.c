@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The membership of one job. Ranks follow one rule: an explicit request is granted or refused and
- * fixes the size; everybody else is numbered by local rank (slot), then by arrival. A job forms when
- * max_world members are there, or when min_world were there and the last call, which is never extended, has
- * passed.
+ * The membership of one job. Ranks follow one rule: an explicit request is granted or refused and fixes the
+ * size; everybody else is numbered by local rank (slot), then by arrival. A job forms when max_world members
+ * are there, or when min_world were there and the last call, which is never extended, has passed.
  *
- * After a loss the place is kept for the grace, for whoever asks for its rank, or for none. When all places
- * are taken again, the next generation has the same ranks; when the grace is over, those who are left close
- * ranks, if they are enough and nobody has asked for a rank of his own. A member that leaves takes its place
+ * After a loss the place is kept for the grace, for a member that asks for its rank, or for none. When all
+ * places are taken again, the next generation has the same ranks; when the grace is over, those that are left
+ * close ranks, if they are enough and no member has asked for a rank. A member that leaves takes its place
  * with it. At least one member must have been in the generation before: fresh ones alone do not hold the
  * job's state.
  *
  * A process that comes with the identity of a present member and a newer instance fences it: the older one is
  * removed as if lost, and its place is the newer one's.
  *
- * A job that formed with fewer than max_world members grows between steps: who comes later waits for that, or
+ * A job that formed with fewer than max_world members grows between steps: a later member waits for that, or
  * for a place that becomes vacant.
  *
  * A spare waits for a vacant place also where the world cannot grow. While the job forms it is taken in when
- * the last call has passed: until then its place may still be asked for by one who waits for nothing else.
+ * the last call has passed: until then its place may still be asked for by one that waits for nothing else.
  */
 #include "rendezvous/membership_private.h"
 
@@ -134,7 +133,7 @@ static void name_missing(const struct membership *m, char *text, size_t size) {
                 snprintf(text + used, size - used, ", …");
 }
 
-/* Whether anybody is left who belonged to the generation that ended. */
+/* Whether a member is left that belonged to the generation that ended. */
 static bool any_survivor(const struct membership *m) {
         for (uint32_t i = 0; i < m->n; i++)
                 if (m->seat[i].state == SEAT_HELD)
@@ -153,7 +152,7 @@ static bool can_close_ranks(const struct membership *m) {
         return m->n - membership_vacant(m) >= m->min_world && !places_any_explicit(m);
 }
 
-/* The first who waits takes the place, if anybody does. */
+/* The first that waits takes the place, if there is one. */
 static void membership_fill(struct membership *m, struct seat *place) {
         if (m->n_waiting == 0)
                 return;
@@ -190,14 +189,14 @@ static enum membership_event replace(struct membership *m, uint64_t now) {
         return regenerate(m);
 }
 
-/* Between steps those who wait come in, if there is room. */
+/* Between steps those that wait come in, if there is room. */
 static enum membership_event grow(struct membership *m) {
         if (!m->boundary || membership_fitting(m) == 0)
                 return MEMBERSHIP_NOTHING;
         return regenerate(m);
 }
 
-/* Who waits for a place that there will never be: the job has formed with somebody who cannot go on in
+/* A member that waits for a place that there will never be: the job has formed with one that cannot go on in
  * another generation. */
 static bool in_vain(const struct membership *m, const struct seat *seat) {
         return m->state == MEMBERSHIP_FORMED && seat->state == SEAT_WAITING && !places_all_adapt(m);
@@ -248,7 +247,7 @@ static enum membership_event expire_fresh(struct membership *m, uint64_t now, ui
         return MEMBERSHIP_NOTHING;
 }
 
-/* The wait of one of those who come together has ended. */
+/* The wait of one of those that come together has ended. */
 static enum membership_event expire_forming(struct membership *m, uint64_t now, uint64_t *ret_member,
                                             struct refusal *refusal) {
         uint32_t all = m->n + m->n_waiting;

@@ -34,9 +34,9 @@ struct membership_request {
         uint64_t timeout;   /* us; 0: wait for ever */
         uint64_t last_call; /* us to wait for more members once min_world are there */
         uint64_t grace;     /* us that the place of a lost member is kept; the first member's counts */
-        bool adapts;        /* can go on in another generation; in a job with one who cannot there is none */
+        bool adapts;        /* can go on in another generation; in a job with one that cannot there is none */
         uint32_t host, device; /* where it lives; ranks go by host, device, slot. 0 in a job of one node */
-        uint64_t identity;     /* who it is across restarts of its process; 0: nobody in particular */
+        uint64_t identity;     /* the same across restarts of its process; 0: of nobody in particular */
         uint64_t instance;     /* of that identity: the newer one fences the older */
         uint32_t node;         /* the caller's; not looked at here */
 };
@@ -48,7 +48,7 @@ struct tag {
         uint32_t generation;
         uint64_t step;
         bool checkpoint; /* read from a file: counts only if all have the same, or else rank 0's state does */
-        uint64_t plans;  /* tells nodes apart that left a generation with steps of different plans; 0 on one
+        uint64_t plans;  /* tells apart nodes that left a generation with steps of different plans; 0 on one
                             node */
 };
 
@@ -106,7 +106,7 @@ struct membership {
         struct membership_loss
                 loss;    /* that the generation has come to its end for: the first member's. All 0:
                                         none, which the caller says when the next one is under way */
-        uint64_t fenced; /* the member whom the last join has fenced, a newer instance of the same identity;
+        uint64_t fenced; /* the member that the last join has fenced, a newer instance of the same identity;
                             0: nobody */
 };
 
@@ -119,7 +119,7 @@ enum membership_event {
 };
 
 /* The memory: most + 1 seats. The caller gives it before anything else, and may give more between two calls:
- * whoever is there stays. */
+ * the members that are there stay. */
 void membership_move(struct membership *m, struct seat *seat, uint32_t most);
 /* Begins anew, in the memory that it has. */
 void membership_init(struct membership *m, const char *name, uint64_t incarnation);
@@ -145,7 +145,7 @@ uint64_t membership_deadline(const struct membership *m); /* UINT64_MAX: none */
 
 /* The member has gone, whatever the cause. While forming it just makes room. In a formed job it ends the
  * generation: true then, `loss` is set, and the state says whether another one can follow. A later loss in
- * the same generation gives false; it may still break what was to follow, which membership_tick() tells. */
+ * the same generation gives false; it may still break what was to follow, which membership_tick() shows. */
 bool membership_remove(struct membership *m, uint64_t member, uint32_t cause, uint64_t now);
 
 /* What the generation ends for, unless it has lost a member before. */
@@ -153,7 +153,7 @@ void membership_note_loss(struct membership *m, struct membership_loss loss);
 /* The whole generation ends, through no member's fault (SUPERSEDED, SHUTDOWN). True if that broke it. */
 bool membership_end(struct membership *m, uint32_t cause);
 
-/* Everybody who is here has no place any more, and asks for one. */
+/* No member that is here has a place any more; each asks for one. */
 void membership_disperse(struct membership *m);
 /* A job that is known from its members' reports, to a coordinator that has just taken over: `world` places in
  * a generation that goes on. Members that claim a place (tag, id, rank and slot are set) have it; the other
@@ -162,7 +162,7 @@ void membership_restore(struct membership *m, uint32_t generation, uint32_t worl
 
 /* Places that are kept for lost members. */
 uint32_t membership_vacant(const struct membership *m);
-/* How many of those who wait a larger world has room for. The others wait for somebody to be lost. */
+/* How many of those that wait a larger world has room for. The others wait for a member to be lost. */
 uint32_t membership_fitting(const struct membership *m);
 
 /* The seat of a member that is here, however it stands; NULL: it has none. */

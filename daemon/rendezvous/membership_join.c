@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who asks for a place: a newcomer, the successor of somebody who is lost, a newer process, a spare. */
+/* Members that ask for a place: a newcomer, the successor of a lost one, a newer process, a spare. */
 #include "rendezvous/membership_private.h"
 
 #include <string.h>
@@ -159,7 +159,7 @@ static int join_vacant(struct membership *m, const struct seat *newcomer, uint64
         return 0;
 }
 
-/* Those who wait for nothing else come before the spares. */
+/* Those that wait for nothing else come before the spares. */
 static int join_first(struct membership *m, const struct seat *newcomer, uint64_t now,
                       struct refusal *refusal) {
         int r = check_size(m, &newcomer->request, refusal);
@@ -182,7 +182,8 @@ static int join_first(struct membership *m, const struct seat *newcomer, uint64_
         return 0;
 }
 
-/* The last call of who makes the world large enough; of a spare it may be longer: see gradsync_join(). */
+/* The last call of the member that makes the world large enough; of a spare it may be longer: see
+ * gradsync_join(). */
 static uint64_t longest_call(const struct membership *m, uint64_t longest) {
         for (uint32_t i = m->n; i < m->n + m->n_waiting; i++)
                 if (m->seat[i].request.last_call > longest)

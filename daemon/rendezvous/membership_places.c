@@ -133,7 +133,7 @@ static void assign_slots(struct membership *m) {
         }
 }
 
-/* Who comes later stands behind the others of its device. On one device nobody else's rank changes. */
+/* A later member stands after the others of its device. On one device no other rank changes. */
 static void order(struct membership *m) {
         for (uint32_t i = 1; i < m->n; i++) {
                 struct seat moving = m->seat[i];
@@ -149,7 +149,7 @@ static void order(struct membership *m) {
                 m->seat[i].rank = i;
 }
 
-/* Those who stay close ranks. What waits moves up behind them. */
+/* Those that stay close ranks. What waits moves up after them. */
 static void close_ranks(struct membership *m) {
         uint32_t n = 0;
 
@@ -188,7 +188,7 @@ static void give_ids(struct membership *m) {
                         m->seat[i].id = ++m->last_id;
 }
 
-/* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they
+/* The next generation: without those that are lost, with those that wait. Where ranks were asked for, they
  * stay. */
 void places_regenerate(struct membership *m) {
         uint32_t before = m->n;

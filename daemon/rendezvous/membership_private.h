@@ -14,7 +14,7 @@ void seats_close(struct membership *m, uint32_t at);
 void seats_turn_away(struct membership *m, struct seat gone, enum seat_state why);
 
 /* membership_places.c */
-/* Whether some member has asked for its rank, so that nobody's may change; and whether all who are there can
+/* Whether some member has asked for its rank, so that nobody's may change; and whether all that are there can
  * go on in another generation. */
 bool places_any_explicit(const struct membership *m);
 bool places_all_adapt(const struct membership *m);
@@ -24,7 +24,7 @@ uint32_t places_fitting(const struct membership *m);
 void places_assign(struct membership *m);
 /* The rank goes to the newcomer; the local rank too, on the same host. */
 void places_take(struct membership *m, struct seat *place, const struct seat *newcomer, uint64_t deadline);
-/* The next generation: without those who are lost, with those who wait. Where ranks were asked for, they
+/* The next generation: without those that are lost, with those that wait. Where ranks were asked for, they
  * stay. */
 void places_regenerate(struct membership *m);
 

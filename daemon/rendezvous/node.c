@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node carries out orders: the highest numbered one of the highest term. What it was told before is void
+ * A node carries out orders: the highest numbered one of the highest term. Earlier ones are void
  * then, what comes late is dropped. A node that hears of no coordinator holds still first, and leaves its
  * generation after a longer time; it never makes a smaller world of its own.
  */
@@ -10,7 +10,7 @@
 
 #include "rendezvous/node_private.h"
 
-/* Whether this comes from who coordinates now, and is meant for this run of this node. */
+/* Whether this comes from the coordinator that there is now, and is meant for this run of this node. */
 static bool accept(struct node *node, uint64_t now, const struct message *order) {
         if (!message_valid(order) || order->kind >= ANSWER_REPORT || order->to != node->config.address ||
             order->instance != node->config.instance || order->from >= node->config.candidates ||

@@ -17,13 +17,13 @@
 
 enum node_phase {
         NODE_OUT,      /* in no generation: its members wait to be taken */
-        NODE_BUILDING, /* was told of a generation, and waits for its communicator */
+        NODE_BUILDING, /* has heard of a generation, and waits for its communicator */
         NODE_RUNNING,
         NODE_FROZEN,  /* hands out nothing and decides nothing, until the verdict */
         NODE_FILLING, /* fills its lanes up to the cut, then waits until all of that is complete */
         NODE_ABORTING,
         NODE_ABORTED,
-        NODE_SETTLING, /* has the verdict; members are told once nothing touches their arenas any more */
+        NODE_SETTLING, /* has the verdict; members are shown it once nothing touches their arenas any more */
         NODE_SETTLED,  /* waits for the next generation */
         NODE_LEAVING,  /* fenced, or has given up: lets go of everything, then is out */
         NODE_ENDED,
@@ -33,8 +33,8 @@ enum unit_state {
         UNIT_IDLE,
         UNIT_WANTED, /* members have begun it, but the node holds still */
         UNIT_OPEN,
-        UNIT_COMMITTING, /* decided; told once its results are in the arenas */
-        UNIT_VOIDING,    /* decided; told once the last access to the arenas has ended */
+        UNIT_COMMITTING, /* decided; shown once its results are in the arenas */
+        UNIT_VOIDING,    /* decided; shown once the last access to the arenas has ended */
 };
 
 /* A step or an operation that is open, and the number of the last one that was committed. */

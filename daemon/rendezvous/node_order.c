@@ -11,7 +11,7 @@ static uint64_t mark_of(const struct message *order, uint32_t which) {
         return which < order->n_tracks ? order->mark[which] : 0;
 }
 
-/* This is for who is outside. Whoever is in a generation that others have left behind is, too. */
+/* This is for a node outside. One in a generation that others have left is outside, too. */
 static void order_collect(struct node *node, const struct message *order) {
         if (node_is_in(node) && generation_compare(order->generation, node->generation) > 0)
                 node_let_go(node, NODE_LEAVING, true);
@@ -154,7 +154,7 @@ static void order_end(struct node *node, const struct message *order) {
         order_note_loss(node, order);
         node_let_go(node, NODE_ENDED, false);
         if (node->world == 0)
-                node->world = 1; /* outside, and to be told all the same */
+                node->world = 1; /* outside, and to be shown it all the same */
 }
 
 void order_carry_out(struct node *node, uint64_t now, const struct message *order) {

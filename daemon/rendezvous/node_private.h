@@ -52,7 +52,7 @@ void unit_landed(struct node *node, uint32_t track);
 void unit_quiet(struct node *node, uint32_t track);
 void unit_done(struct node *node, uint32_t lane, uint64_t value);
 
-/* node_report.c: says everything to the coordinator, or to all who may be it. */
+/* node_report.c: says everything to the coordinator, or to all that may be it. */
 void report_send(struct node *node, uint64_t now);
 /* The members named by the order belong to the generation, the others of this node do not. */
 void report_enter(struct node *node, const struct message *order);

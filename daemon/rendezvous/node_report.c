@@ -39,8 +39,8 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
         message->running = node->phase == NODE_RUNNING && !node->held && !node->suspended;
         message->wait = node->said_wait = node->wait;
         message->cause = node->cause;
-        /* Who leaves is not out before its members have heard how the open step ended: their tags are not
-         * final. */
+        /* A node that leaves is not out before its members have heard how the open step ended: their tags
+         * are not final. */
         message->world = node_is_in(node) || node->phase == NODE_LEAVING ? node->world : 0;
         message->end = node->phase == NODE_ENDED ? node->end : JOB_END_NONE;
         message->n_members = node->n;
@@ -72,7 +72,7 @@ struct message_member *report_find(struct node *node, uint64_t member) {
         return NULL;
 }
 
-/* Whoever was lost before the order came, and is named by it, is missing in the generation that begins. */
+/* A member that was lost before the order came, and is named by it, is missing in the new generation. */
 static void keep_gone(struct node *node, const struct message *order) {
         uint32_t n = 0;
 

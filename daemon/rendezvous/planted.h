@@ -24,7 +24,7 @@ enum planted {
         PLANTED_STATE_OF_ANYBODY,  /* the source is rank 0, whatever it has */
         PLANTED_HOLDS_BACK,        /* a node that holds still opens nothing that an open unit needs */
         PLANTED_STOPS_ONCE,        /* the coordinator does not let others open what a node needed to open */
-        PLANTED_HOLDS_FOR_SPARES,  /* the world holds still for who waits and does not fit */
+        PLANTED_HOLDS_FOR_SPARES,  /* the world holds still for members that do not fit */
         PLANTED_BLAMES_ANYBODY,    /* the loss that members are told is not the one that was */
         PLANTED_PREPARES_BY_READY, /* after a restart a step of which all READYs were sent is called prepared
                                     */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory of a machine. Machines allocate nothing: whoever drives one says how much it is to keep, asks
+ * The memory of a machine. Machines allocate nothing: the driver of one says how much it is to keep, asks
  * how many bytes that takes, and gives them, and later more, before a call that needs more. What there is no
  * room for is refused, or, if a message brings it, dropped as if it had been lost.
  */

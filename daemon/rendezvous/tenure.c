@@ -6,7 +6,7 @@
 
 #include "rendezvous/planted.h"
 
-/* Candidates ask one behind the other, each after the answers to the one before: else all would promise
+/* Candidates ask one after the other, each after the answers to the one before: else all would promise
  * themselves. */
 static uint64_t turn(const struct tenure *tenure) {
         return tenure->n > 1 ? (tenure->self + 1) * 3 * tenure->times.heartbeat : 0;
@@ -185,8 +185,8 @@ void tenure_receive(struct tenure *tenure, uint64_t now, const struct message *m
         } else if (message->kind == LEASE_GRANT) {
                 receive_grant(tenure, now, message);
         } else if (message->kind == LEASE_DENY && tenure->serving) {
-                /* Who was cut off has promised himself a term that he cannot serve in: the others' leases
-                 * still count. */
+                /* A candidate that was cut off has promised itself a term that it cannot serve in: the
+                 * others' leases still count. */
                 if (message->term > tenure->seen)
                         tenure->seen = message->term;
         } else if (message->kind == LEASE_DENY) {

@@ -4,9 +4,9 @@
  * grants one lease at a time. A term names its candidate, so that two candidates never have the same one; and
  * a candidate that starts anew begins above all terms that it can have had before.
  *
- * Beside the lease the listed daemons keep the latest generation that a coordinator was about to make.
- * Whoever takes over learns of it from any majority, and does not go on from an older one that happened to
- * answer first.
+ * Beside the lease the listed daemons keep the latest generation that a coordinator was about to make. A
+ * candidate that takes over learns of it from any majority, and does not go on from an older one that
+ * happened to answer first.
  */
 #pragma once
 

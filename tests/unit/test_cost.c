@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "job/rejoin.h"
+#include "rendezvous/coordinator.h"
 
 #define SMALL 16384u /* bytes: more than a forming job of two members takes */
 #define SLACK 32u    /* what an allocator rounds up to, at most */
@@ -98,6 +99,16 @@ static void a_forming_job_of_two_is_small(void **state) {
         assert_int_equal(allocated, bytes);
         assert_int_equal(blocks, before_blocks);
         charge_release(&hold);
+}
+
+/* The coordinator keeps one seat of each member, and nothing else that grows with their number. */
+static void a_member_is_kept_once(void **state) {
+        struct coordinator_config one = { .room = { .members = 1, .tracks = TRACK_STEP + 1, .nodes = 1 } };
+        struct coordinator_config two = one;
+
+        two.room.members = 2;
+        assert_int_equal(coordinator_bytes(&two) - coordinator_bytes(&one), sizeof(struct seat));
+        assert_true(sizeof(struct seat) < 256);
 }
 
 /* The text names what is used, what is asked for, the limit and its key. */
@@ -262,6 +273,7 @@ static void so_is_one_to_a_small_job(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup_teardown(a_forming_job_of_two_is_small, setup_warm, teardown),
+                cmocka_unit_test(a_member_is_kept_once),
                 cmocka_unit_test_setup_teardown(each_join_is_refused_that_does_not_fit, setup_warm, teardown),
                 cmocka_unit_test_setup_teardown(each_plan_is_refused_that_does_not_fit, setup, teardown),
                 cmocka_unit_test_setup_teardown(a_return_is_refused_that_does_not_fit, setup_warm, teardown),
