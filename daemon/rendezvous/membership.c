@@ -110,13 +110,13 @@ static void take_out(struct membership *m, uint32_t index) {
 
 /* "1, 2 and 5": the ranks nobody asked for, where ranks were asked for; else how many are missing. */
 static void name_missing(const struct membership *m, char *text, size_t size) {
-        bool taken[LIMIT_LOCAL] = { false };
+        struct nodeset taken = RANKS_SCRATCH;
         size_t used = 0;
         unsigned listed = 0;
 
         for (uint32_t i = 0; i < m->n; i++)
                 if (m->seat[i].request.has_rank)
-                        taken[m->seat[i].request.rank] = true;
+                        nodeset_add(taken, m->seat[i].request.rank);
         if (!places_any_explicit(m)) {
                 snprintf(text, size, "%u missing",
                          m->n + m->n_waiting < m->max_world ? m->max_world - m->n - m->n_waiting : 0);
@@ -124,7 +124,7 @@ static void name_missing(const struct membership *m, char *text, size_t size) {
         }
         used = (size_t)snprintf(text, size, "missing ranks");
         for (uint32_t rank = 0; rank < m->max_world && used + 16 < size && listed < 16; rank++)
-                if (!taken[rank]) {
+                if (!nodeset_has(taken, rank)) {
                         used += (size_t)snprintf(text + used, size - used, "%s %u", listed > 0 ? "," : "",
                                                  rank);
                         listed++;

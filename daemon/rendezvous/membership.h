@@ -98,7 +98,7 @@ struct membership {
         bool boundary; /* FORMED: set by the caller while no step is open, so that the world may grow */
         uint32_t n;    /* places, those that are kept included */
         uint32_t n_waiting; /* after them in seat[], in order of arrival */
-        uint32_t most;      /* … both together; at most LIMIT_LOCAL */
+        uint32_t most;      /* … both together; at most LIMIT_WORLD */
         uint32_t n_others;  /* after those: members without a place, the latest first */
         struct seat *seat;  /* most + 1; places in order of arrival while forming, by rank afterwards */
         uint64_t last_call; /* when forming ends with spares, or fewer than max_world; UINT64_MAX: not called
@@ -131,7 +131,7 @@ int membership_check(const char *name, const struct membership_request *request,
 struct seat *membership_note(struct membership *m, const struct membership_request *request);
 
 /* 0: taken in (membership_tick() shows whether that completed the job). INVALID, RANK_TAKEN, JOB_FULL or
- * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_LOCAL. A member that was noted
+ * STALE otherwise. The caller has checked 1 <= min_world <= max_world <= LIMIT_WORLD. A member that was noted
  * keeps its seat if it is refused. Whatever becomes of the join: if `fenced` is set, that older process of
  * the same identity has been removed as if lost. */
 int membership_join(struct membership *m, const struct membership_request *request, uint64_t now,

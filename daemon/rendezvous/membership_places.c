@@ -32,13 +32,13 @@ uint32_t places_fitting(const struct membership *m) {
 
 /* The lowest local rank of a host that none of the first n members has. */
 static uint32_t free_slot(const struct membership *m, uint32_t n, uint32_t host) {
-        bool taken[LIMIT_LOCAL + 1] = { false };
+        struct nodeset taken = RANKS_SCRATCH;
         uint32_t slot = 0;
 
         for (uint32_t i = 0; i < n; i++)
-                if (m->seat[i].request.host == host && m->seat[i].slot <= LIMIT_LOCAL)
-                        taken[m->seat[i].slot] = true;
-        while (taken[slot])
+                if (m->seat[i].request.host == host && m->seat[i].slot <= LIMIT_WORLD)
+                        nodeset_add(taken, m->seat[i].slot);
+        while (nodeset_has(taken, slot))
                 slot++;
         return slot;
 }
@@ -86,12 +86,12 @@ static int by_rank(const void *left, const void *right) {
 }
 
 static void assign_ranks(struct membership *m) {
-        bool taken[LIMIT_LOCAL] = { false };
+        struct nodeset taken = RANKS_SCRATCH;
         uint32_t next = 0;
 
         for (uint32_t i = 0; i < m->n; i++)
                 if (m->seat[i].request.has_rank)
-                        taken[m->seat[i].request.rank] = true;
+                        nodeset_add(taken, m->seat[i].request.rank);
         qsort(m->seat, m->n, sizeof(m->seat[0]), by_slot);
         for (uint32_t i = 0; i < m->n; i++) {
                 struct seat *member = &m->seat[i];
@@ -100,7 +100,7 @@ static void assign_ranks(struct membership *m) {
                         member->rank = member->request.rank;
                         continue;
                 }
-                while (taken[next])
+                while (nodeset_has(taken, next))
                         next++;
                 member->rank = next++;
         }
@@ -109,18 +109,18 @@ static void assign_ranks(struct membership *m) {
 
 /* The lowest local rank of this member's host that nobody has asked for and no earlier member has. */
 static uint32_t assign_slot(const struct membership *m, uint32_t index) {
-        bool taken[LIMIT_LOCAL + 1] = { false };
+        struct nodeset taken = RANKS_SCRATCH;
         uint32_t slot = 0;
 
         for (uint32_t i = 0; i < m->n; i++) {
                 if (m->seat[i].request.host != m->seat[index].request.host)
                         continue;
                 if (m->seat[i].request.has_slot)
-                        taken[m->seat[i].request.slot] = true;
+                        nodeset_add(taken, m->seat[i].request.slot);
                 else if (i < index)
-                        taken[m->seat[i].slot] = true;
+                        nodeset_add(taken, m->seat[i].slot);
         }
-        while (taken[slot])
+        while (nodeset_has(taken, slot))
                 slot++;
         return slot;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "rendezvous/membership.h"
+#include "rendezvous/nodeset.h"
 
 /* membership_seats.c */
 /* Room for one more at that index of seat[]. The caller says what it is, and counts it. If there is none, the
@@ -14,6 +15,12 @@ void seats_close(struct membership *m, uint32_t at);
 void seats_turn_away(struct membership *m, struct seat gone, enum seat_state why);
 
 /* membership_places.c */
+/* Ranks, or local ranks, for the length of a function: a set like those of nodes. */
+#define RANKS_SCRATCH                                                                                        \
+        (struct nodeset) {                                                                                   \
+                (uint64_t[LIMIT_WORLD / 64 + 1]){ 0 }, LIMIT_WORLD / 64 + 1                                  \
+        }
+
 /* Whether some member has asked for its rank, so that nobody's may change; and whether all that are there can
  * go on in another generation. */
 bool places_any_explicit(const struct membership *m);

@@ -34,7 +34,7 @@ uint32_t membership_all(const struct membership *m) {
 void membership_move(struct membership *m, struct seat *seat, uint32_t most) {
         uint32_t all = membership_all(m);
 
-        assert(m->n + m->n_waiting <= most && all <= most + 1 && most <= LIMIT_LOCAL);
+        assert(m->n + m->n_waiting <= most && all <= most + 1 && most <= LIMIT_WORLD);
         if (all > 0)
                 memcpy(seat, m->seat, all * sizeof(*seat));
         m->seat = seat;

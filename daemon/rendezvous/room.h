@@ -9,8 +9,10 @@
 #include <stdint.h>
 
 struct room {
-        void *memory;     /* the driver's; aligned like what malloc() returns */
-        uint32_t members; /* at most LIMIT_SEATS; LIMIT_LOCAL of them can have a place, or wait for one */
-        uint32_t tracks;  /* TRACK_STEP + 1 to LIMIT_TRACKS */
-        uint32_t nodes;   /* addresses are below it: 1 to LIMIT_NODES */
+        void *memory; /* the driver's; aligned like what malloc() returns */
+        /* Of a node, at most LIMIT_SEATS. Of a coordinator's job: LIMIT_WORLD of them can have a place, or
+         * wait for one; LIMIT_LOCAL where all are on one node. */
+        uint32_t members;
+        uint32_t tracks; /* TRACK_STEP + 1 to LIMIT_TRACKS */
+        uint32_t nodes;  /* addresses are below it: 1 to LIMIT_NODES */
 };

@@ -206,6 +206,35 @@ static void what_has_no_room_is_forgotten(void **state) {
         assert_int_equal(membership_find(&small, 4)->rank, 1);
 }
 
+/* On 40 hosts, some of them named out of turn. */
+static void a_world_is_larger_than_what_one_daemon_serves(void **state) {
+        enum { WORLD = 40 * 25 };
+        static struct seat seats[WORLD + 1];
+        static struct membership large;
+
+        large = (struct membership){ .seat = seats, .most = WORLD };
+        membership_init(&large, "j", 0);
+        for (uint32_t i = 0; i < WORLD; i++) {
+                struct membership_request r = on(1 + i, i * 7 % 40, 0);
+
+                r.min_world = r.max_world = WORLD;
+                r.has_rank = true;
+                r.rank = (i * 13 + 5) % WORLD;
+                assert_int_equal(membership_join(&large, &r, 0, &refusal), 0);
+        }
+        assert_int_equal(membership_tick(&large, 0, &gone, &refusal), MEMBERSHIP_HAS_FORMED);
+        for (uint32_t i = 0; i < WORLD; i++) {
+                const struct seat *seat = membership_find(&large, 1 + i);
+
+                assert_int_equal(seat->rank, (i * 13 + 5) % WORLD);
+                assert_true(seat->slot < 25);
+                assert_ptr_equal(seat, &seats[seat->rank]);
+                assert_int_equal(seat->id, 1 + seat->rank);
+        }
+        assert_true(membership_remove(&large, 900, WIRE__CAUSE__EXITED, 1));
+        assert_int_equal(large.loss.rank, (899 * 13 + 5) % WORLD);
+}
+
 /* Nodes count their members each for itself, and anew in each run. */
 static void ids_of_members_differ_and_those_of_places_are_small(void **state) {
         const uint64_t a = member_id(0, 1, 7), b = member_id(1, 1, 7), again = member_id(1, 2, 7);
@@ -353,6 +382,7 @@ int main(void) {
                 cmocka_unit_test(a_newer_process_takes_the_rank_and_fences_the_older),
                 cmocka_unit_test(while_forming_the_newer_one_just_comes_instead),
                 cmocka_unit_test(who_comes_back_gets_its_own_place),
+                cmocka_unit_test(a_world_is_larger_than_what_one_daemon_serves),
                 cmocka_unit_test(ids_of_members_differ_and_those_of_places_are_small),
                 cmocka_unit_test(a_membership_is_restored_from_reports),
                 cmocka_unit_test(the_others_still_ask),

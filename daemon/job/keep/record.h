@@ -60,7 +60,8 @@ struct record {
         bool ended;
         char name[LIMIT_NAME + 1];
         uint32_t world;
-        pid_t pid[LIMIT_LOCAL]; /* by rank, as of the last plan that was agreed; 0: on another node */
+        pid_t pid[LIMIT_LOCAL]; /* by rank, as of the last plan that was agreed; 0: on another node.
+                                 Ranks from LIMIT_LOCAL on are not kept */
         struct record_totals totals;
         uint64_t sequence;         /* of the last step */
         uint32_t first, n;         /* steps in `at` */

@@ -77,10 +77,11 @@ int plan_provide(struct plan *plan, struct member *member, struct refusal *refus
 void plan_record_members(struct job *job) {
         if (job->record == NULL)
                 return;
-        job->record->world = job->world;
+        job->record->world = job->world < LIMIT_LOCAL ? job->world : LIMIT_LOCAL;
         memset(job->record->pid, 0, sizeof(job->record->pid));
         for (uint32_t local = 0; local < job->n_local; local++)
-                job->record->pid[job->local[local]->rank] = job->local[local]->pid;
+                if (job->local[local]->rank < LIMIT_LOCAL)
+                        job->record->pid[job->local[local]->rank] = job->local[local]->pid;
 }
 
 /* The job's record begins with its first plan; later ones may have other members. */
