@@ -245,7 +245,6 @@ bool machine_is_alone(const struct job *job) {
 
 uint32_t machine_node_rank(const struct job *job) {
         const struct node *node = &job->machine.node;
-
         uint32_t rank = 0;
 
         for (uint32_t other = 0; other < node->config.address; other++)
@@ -267,6 +266,15 @@ bool machine_is_awaiting(const struct job *job) {
 void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest) {
         node_agree(&job->machine.node, clock_now(), ordinal, digest);
         machine_run(job);
+}
+
+uint32_t machine_plans(const struct job *job, uint32_t ordinal) {
+        const struct node *node = &job->machine.node;
+        uint32_t n = 0;
+
+        for (uint32_t i = 0; i < node->n_plans; i++)
+                n += node->plan[i].ordinal != ordinal;
+        return n;
 }
 
 void machine_forget(struct job *job, uint32_t ordinal) {

@@ -57,6 +57,8 @@ bool machine_is_awaiting(const struct job *job);
 
 /* The members here have agreed on that plan; its track comes as an action. Room for it has been reserved. */
 void machine_agree(struct job *job, uint32_t ordinal, uint64_t digest);
+/* How many plans the members here have agreed on and not let go of, except that one. */
+uint32_t machine_plans(const struct job *job, uint32_t ordinal);
 /* None of them has it any more. */
 void machine_forget(struct job *job, uint32_t ordinal);
 

@@ -98,14 +98,16 @@ static int prepare_record(struct job *job, struct refusal *refusal) {
         return 0;
 }
 
-/* Its steps have a track of their own. One that some members have freed already still counts. */
+/* Its steps have a track of their own. One that some members have freed already still counts, and so does one
+ * that has failed after the node has said that it has it. */
 static int reserve_track(const struct plan *plan, struct refusal *refusal) {
-        uint32_t n = 0;
+        uint32_t agreed = 0, said = machine_plans(plan->job, plan->ordinal), n;
         struct plan *other;
 
         list_for_each(other, &plan->job->plans, link)
-                n += other->agreed && other != plan;
-        if (n == LIMIT_PLANS)
+                agreed += other->agreed && other != plan;
+        n = agreed > said ? agreed : said; /* while words are awaited, the node says nothing of plans */
+        if (n >= LIMIT_PLANS)
                 return refuse(
                         refusal, WIRE__CODE__QUOTA,
                         "job '%s' has %u plans that not all of its members have freed; no more are possible",
@@ -120,11 +122,10 @@ int plan_prepare(struct plan *plan, struct refusal *refusal) {
         uint64_t bytes = buckets_bytes(plan->reference, config->backend, most);
         int r;
 
-        if (plan->bucket != NULL)
-                return 0; /* in a generation before, and no track has come */
+        r = reserve_track(plan, refusal);
+        if (r != 0 || plan->bucket != NULL)
+                return r; /* it has buckets from a generation before, in which no track has come */
         r = prepare_record(plan->job, refusal);
-        if (r == 0)
-                r = reserve_track(plan, refusal);
         if (r != 0)
                 return r;
         if (plan->job->table->state != NULL)
