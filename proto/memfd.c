@@ -163,6 +163,19 @@ static int memfd_count_present(int fd, uint64_t *ret) {
         return 0;
 }
 
+int memfd_check_end(int fd, const struct memfd_file *file, char *text, size_t size) {
+        uint64_t present;
+        int r = memfd_count_present(fd, &present);
+
+        if (r < 0 || present <= memfd_round_up(file->size, SLACK))
+                return r;
+        snprintf(text, size,
+                 "the memory has %" PRIu64 " bytes, but pages for %" PRIu64
+                 ": make it without room behind its end",
+                 file->size, present);
+        return INVALID;
+}
+
 /* Pages after the end of the file, left from before it was sealed, could make up for holes before the end. So
  * the number of pages may exceed the size by less than a huge page. */
 int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_t size) {
@@ -171,23 +184,13 @@ int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_
 
         if (r < 0)
                 return r;
-        if (present < memfd_round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE))) {
-                snprintf(text, size,
-                         "the memory has %" PRIu64 " bytes, but only %" PRIu64
-                         " of them were touched: write to every "
-                         "page of the whole file, and leave no holes",
-                         file->size, present);
-                return INVALID;
-        }
-        if (present > memfd_round_up(file->size, SLACK)) {
-                snprintf(text, size,
-                         "the memory has %" PRIu64 " bytes, but pages for %" PRIu64
-                         ": make it without room behind its "
-                         "end",
-                         file->size, present);
-                return INVALID;
-        }
-        return 0;
+        if (present >= memfd_round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE)))
+                return memfd_check_end(fd, file, text, size);
+        snprintf(text, size,
+                 "the memory has %" PRIu64 " bytes, but only %" PRIu64
+                 " of them were touched: write to every page of the whole file, and leave no holes",
+                 file->size, present);
+        return INVALID;
 }
 
 /* Not compared with what was there at first: a huge page at the end may have been split since. */

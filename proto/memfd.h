@@ -36,6 +36,10 @@ int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret,
  * process can take the name away. */
 bool memfd_is_ours(int fd);
 
+/* Whether no more memory than a huge page lies behind the end of the file, where nobody would look for it. The
+ * same results. */
+int memfd_check_end(int fd, const struct memfd_file *file, char *text, size_t size);
+
 /*
  * Whether every page of the whole file is there, in memory or swapped out: only the number of a file's pages
  * is known without waiting for other users of the file. 0; WIRE__CODE__INVALID with `text`; or a negative

@@ -137,7 +137,9 @@ void job_settle_later(struct job *job) {
 static bool quiet(const struct job *job) {
         struct plan *plan;
 
-        if (job->operation.tasks > 0)
+        /* Between tasks an operation of several nodes is with the engine. */
+        if (job->operation.tasks > 0 ||
+            (!machine_is_alone(job) && machine_unit(job, TRACK_OPERATION) != UNIT_IDLE))
                 return false;
         list_for_each(plan, &job->plans, link)
                 if (plan_unit(plan) != UNIT_IDLE)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control memory of a plan: the diagnosis page in a memfd of its own, beside the arena."""
+import ctypes
 import fcntl
 import functools
 import os
@@ -8,7 +9,7 @@ import struct
 import pytest
 
 from harness import kill, wait_until
-from peer import PAGE, Own, Peer, Plan, Refused, punch, small_plan
+from peer import PAGE, Own, Peer, Plan, Refused, libc, punch, small_plan
 from returning import Returning, back, go
 
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -214,9 +215,12 @@ def test_it_is_no_memory_for_gradients(serve):
     assert refusal.code == "INVALID" and "has its use already" in refusal.text, refusal
 
 
-def offered(size, seals=SEALS):
+def offered(size, seals=SEALS, hidden=0):
+    """With so many bytes of pages behind its end, which no seal takes away."""
     fd = os.memfd_create("offered", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, size)
+    if hidden:
+        assert libc.fallocate(fd, 1, ctypes.c_long(size), ctypes.c_long(hidden)) == 0        # KEEP_SIZE
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
     return fd
 
@@ -258,6 +262,7 @@ def test_what_is_offered_after_a_restart(daemon, pair, peers, tmp_path):
     plan, arena = old[0].plans[0], old[0].memory[0]
     (tmp_path / "file").write_bytes(bytes(PAGE))
     offers = [(offered(PAGE, fcntl.F_SEAL_GROW), "F_SEAL_SHRINK"),
+              (offered(PAGE, hidden=64 << 20), "without room behind its end"),
               (offered(2 * PAGE), "8192 bytes instead of 4096"),
               (offered(0), "do not lie"),
               (os.open(tmp_path / "file", os.O_RDWR), "memfd"),

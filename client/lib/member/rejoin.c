@@ -135,7 +135,7 @@ static void rejoin_fill(const struct gradsync_job *job, Wire__Rejoin *rejoin) {
 static bool rejoin_is_understood(const struct gradsync_job *job) {
         const struct gradsync_plan *plan = job->plans->list;
 
-        while (plan != NULL && plan->layout.control_bytes == 0)
+        while (plan != NULL && (plan->drop || plan->layout.control_bytes == 0))
                 plan = plan->next;
         return plan == NULL || job->gs->minor >= FRAME_MINOR_2;
 }

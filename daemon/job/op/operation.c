@@ -324,9 +324,13 @@ static int operation_run(struct job *job) {
 
         if (!machine_is_alone(job)) {
                 r = take_owner(job);
+                if (r < 0) {
+                        job->operation.n_calls--;
+                        return r;
+                }
                 machine_full(job, TRACK_OPERATION);
                 machine_offer(job, TRACK_OPERATION);
-                return r;
+                return 0;
         }
         if (kind == WIRE__OPERATION_KIND__BARRIER) {
                 machine_full(job, TRACK_OPERATION);

@@ -26,6 +26,8 @@ int plan_control_adopt(struct plan_part *part, int *fd, uint64_t bytes, struct r
         char text[512];
         int r = memfd_check(*fd, 0, bytes, &file, text, sizeof(text));
 
+        if (r == 0)
+                r = memfd_check_end(*fd, &file, text, sizeof(text));
         if (r > 0)
                 return refuse(refusal, (uint32_t)r, "its control memory: %s", text);
         if (r == 0 && file.size != bytes)
