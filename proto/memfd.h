@@ -36,8 +36,8 @@ int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret,
  * process can take the name away. */
 bool memfd_is_ours(int fd);
 
-/* Whether no more memory than a huge page lies behind the end of the file, where nobody would look for it. The
- * same results. */
+/* Whether no more than a huge page lies after the end of the file, where nobody looks for memory. The same
+ * results. */
 int memfd_check_end(int fd, const struct memfd_file *file, char *text, size_t size);
 
 /*

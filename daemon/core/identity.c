@@ -18,7 +18,7 @@
 
 #define MAGIC "gradsync"
 #define VERSION 1u
-#define TERMS 4096u /* that are reserved at once, so that not each of them waits for the disk */
+#define TERMS (1u << 20) /* that are reserved at once: no run but a very long one waits for the disk again */
 
 struct saved {
         char magic[8];
@@ -70,7 +70,8 @@ static uint64_t saved_check(const struct saved *saved) {
 /* There is no place for the file: not the daemon's fault, and nothing is lost by it yet. */
 static bool is_no_place(int error) {
         return error == ENOENT || error == ENOTDIR || error == EACCES || error == EPERM || error == EROFS ||
-               error == ENOSPC || error == EDQUOT || error == EIO;
+               error == ENOSPC || error == EDQUOT || error == EIO || error == ENOLCK || error == ENOSYS ||
+               error == EOPNOTSUPP;
 }
 
 static int identity_fail(int error, const char *directory, const char *name, const char *what, char *text,
@@ -171,6 +172,8 @@ static int identity_lock(struct identity *identity, const char *directory, char 
                 return identity_fail(errno, directory, name, "written", error, size);
         if (flock(identity->lock, LOCK_EX | LOCK_NB) == 0)
                 return 0;
+        if (errno != EWOULDBLOCK)
+                return identity_fail(errno, directory, name, "locked", error, size);
         snprintf(error, size,
                  "%s/%s belongs to another gradsyncd that runs: give each a directory of its own", directory,
                  identity->name);

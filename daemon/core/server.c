@@ -116,20 +116,21 @@ static int server_open_identity(struct server *server, char *error, size_t size)
         return 0;
 }
 
-/* If the disk takes no more, the daemon goes on as without an identity. */
+/* If the disk takes no more, the daemon goes on as without an identity, and for good: no term comes twice. */
 static uint64_t server_take_term(void *data) {
         struct server *server = data;
         uint64_t term;
-        int r = server->identity != NULL ? identity_take_term(server->identity, &term) : -ENOENT;
+        int r;
 
+        if (server->identity == NULL || server->no_identity[0] != '\0')
+                return ++server->term;
+        r = identity_take_term(server->identity, &term);
         if (r == 0)
                 return server->term = term;
-        if (server->identity != NULL && server->no_identity[0] == '\0') {
-                snprintf(server->no_identity, sizeof(server->no_identity),
-                         "its identity cannot be written: %s", strerror(-r));
-                log_warning("%s: this gradsyncd coordinates nothing beyond its own host from now on",
-                            server->no_identity);
-        }
+        snprintf(server->no_identity, sizeof(server->no_identity), "its identity cannot be written: %s",
+                 strerror(-r));
+        log_warning("%s: this gradsyncd coordinates nothing beyond its own host from now on",
+                    server->no_identity);
         return ++server->term;
 }
 

@@ -78,8 +78,10 @@ static void keep_gone(struct node *node, const struct message *order) {
 
         for (uint32_t i = 0; i < node->n_gone; i++)
                 for (uint32_t k = 0; k < order->n_members; k++)
-                        if (order->member_of[k].request.member == node->gone[i].member)
+                        if (order->member_of[k].request.member == node->gone[i].member) {
                                 node->gone[n++] = node->gone[i];
+                                break;
+                        }
         node->n_gone = n;
 }
 

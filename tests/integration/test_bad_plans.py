@@ -612,3 +612,22 @@ def test_absent_in_a_plan_that_has_no_neutral_element(serve):
     reason = crew.peers[0].hangup()
     assert reason is not None and reason.code == "INVALID", reason
     served.go()
+
+
+def test_plans_that_wait_for_one_member_are_agreed_when_it_goes(serve):
+    """Several of them in the same moment."""
+    served = serve()
+    first, second, third = (served.peer(minor=1) for _ in range(3))
+    requests = [peer.send("JOIN", job="eager", min_world=2, max_world=3, last_call_ms=60000)
+                for peer in (first, second, third)]
+    for peer, request in zip((first, second, third), requests):
+        peer.joined(request)
+    mapped = {peer: [] for peer in (first, second)}
+    for peer, asked in mapped.items():
+        for plan in (small_plan(ordinal=ordinal) for ordinal in range(5)):
+            asked.append(peer.plan_arena(plan, peer.plan_send(plan)))
+    third.leave()
+    for peer, asked in mapped.items():
+        assert peer.expect("NEWGEN").world == 2
+        for request in asked:
+            peer.expect("PLAN_AGREED", request)

@@ -97,6 +97,7 @@ def test_a_daemon_of_a_user_differs_in_its_place_alone(units, build, tmp_path_fa
                 "RestrictAddressFamilies", "MemoryDenyWriteExecute"):
         assert theirs[key] == ours[key], key
     assert theirs.keys() <= ours.keys() and not theirs.keys() & {"User", "Group", "LimitMEMLOCK", "OOMScoreAdjust"}
+    assert theirs["StateDirectory"] == ["gradsync/%m/%i"], "machines may share the home directory"
     assert theirs["ExecStart"][0] == ours["ExecStart"][0].replace("/run/", "%t/")
     socket = keys(user_units / "gradsyncd@.socket")
     assert socket["ListenSequentialPacket"] == ["%t/gradsync/%i/socket"]

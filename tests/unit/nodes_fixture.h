@@ -68,14 +68,16 @@ struct cluster {
 };
 
 static struct cluster *cluster;
-static uint64_t test_clock = 1000 * USEC_PER_SEC;
+static _Atomic uint64_t test_clock = 1000 * USEC_PER_SEC; /* workers read it too */
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 
 /* Time goes on when the test lets it. */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
-        now->tv_sec = (time_t)(test_clock / USEC_PER_SEC);
-        now->tv_nsec = (long)(test_clock % USEC_PER_SEC) * 1000;
+        uint64_t at = test_clock;
+
+        now->tv_sec = (time_t)(at / USEC_PER_SEC);
+        now->tv_nsec = (long)(at % USEC_PER_SEC) * 1000;
         return 0;
 }
 

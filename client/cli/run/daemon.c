@@ -126,6 +126,7 @@ _Noreturn static void run_daemon_become(const struct run_daemon *daemon, const c
         unsetenv("WATCHDOG_PID");
         unsetenv("LISTEN_FDS");
         unsetenv("LISTEN_PID");
+        unsetenv("STATE_DIRECTORY");
         signal(SIGPIPE, SIG_DFL);
         sigprocmask(SIG_SETMASK, mask, NULL);
         execvp(program, argv);
