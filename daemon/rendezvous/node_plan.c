@@ -25,15 +25,26 @@ static void agreed_set_track(struct node *node, struct node_plan *plan, uint32_t
                                          .generation = node->generation });
 }
 
+static bool track_is_taken(const struct node *node, uint32_t track) {
+        for (uint32_t i = 0; i < node->n_plans; i++)
+                if (node->plan[i].track == track)
+                        return true;
+        return false;
+}
+
+/* A later coordinator that fences this node may not know which tracks the former one gave it, and have given
+ * them to other plans: such a plan waits for the next generation. */
 void plan_hear(struct node *node, const struct message *order) {
         for (uint32_t i = 0; i < node->n_plans; i++) {
                 struct node_plan *plan = &node->plan[i];
                 const struct message_plan *said = agreed_in(node, order, plan);
+                bool lacks_track = !track_is_step(plan->track);
 
-                if (plan->open || said == NULL || !said->open)
+                if (plan->open || said == NULL || !said->open ||
+                    (lacks_track && track_is_taken(node, said->track)))
                         continue;
                 plan->open = true;
-                if (!track_is_step(plan->track))
+                if (lacks_track)
                         agreed_set_track(node, plan,
                                          planted(PLANTED_NUMBERS_ALONE) ? TRACK_STEP + i : said->track);
         }

@@ -117,7 +117,9 @@ static void put_on_wire(const struct message *message, uint64_t delay) {
         s = &slot[index % MAX_SLOTS];
         s->bytes = peer_encode(&scratch, message, bytes);
         if (index == MAX_SLOTS || s->bytes < 0 || s->bytes > (ssize_t)sizeof(s->byte)) {
-                fprintf(stderr, "seed %llu: network is full\n", (unsigned long long)w.seed);
+                fprintf(stderr, "seed %llu: %s: %s of %zd bytes\n", (unsigned long long)w.seed,
+                        index == MAX_SLOTS ? "network is full" : "a message that cannot be sent",
+                        message_name(message->kind), s->bytes);
                 abort();
         }
         memcpy(s->byte, bytes, (size_t)s->bytes);

@@ -366,6 +366,35 @@ static void calls_of_another_generation_are_absorbed(void **state) {
         assert_int_equal(acted(1)->kind, ACTION_LAUNCH);
 }
 
+/* A later coordinator does not know which plan has the track here, and has given it to the other one. What
+ * the node says then of its plans must be a message that others take. */
+static void a_track_is_not_that_of_two_plans(void **state) {
+        struct message m = order(ORDER_RUN, 3);
+
+        start_node();
+        node_agree(&node, NOW, 2, 22);
+        m.stamp = node.stamp;
+        m.n_plans = 1;
+        m.plan[0] = (struct message_plan){ .digest = 22, .ordinal = 2, .track = TRACK_STEP, .open = true };
+        tell(m);
+        assert_int_equal(node.plan[0].track, TRACK_STEP);
+        node_agree(&node, NOW, 1, 11);
+        m = order(ORDER_FENCE, 1);
+        m.term = 512;
+        m.stamp = node.stamp;
+        m.n_plans = 1;
+        m.plan[0] = (struct message_plan){ .digest = 11, .ordinal = 1, .track = TRACK_STEP, .open = true };
+        tell(m);
+        assert_int_equal(node.term, 512);
+        assert_int_equal(node.plan[0].track, TRACK_STEP);
+        assert_int_equal(node.plan[1].track, TRACK_OPERATION);
+        assert_false(node.plan[1].open);
+        forget();
+        node_aborted(&node, NOW, first);
+        assert_int_equal(node.phase, NODE_OUT);
+        assert_true(n_sent() > 0 && message_valid(sent(n_sent() - 1)));
+}
+
 static unsigned launches(void) {
         unsigned n = 0;
 
@@ -601,6 +630,7 @@ int main(void) {
                 cmocka_unit_test(a_later_term_begins_anew),
                 cmocka_unit_test(a_verdict_beyond_what_is_prepared_is_refused),
                 cmocka_unit_test(calls_of_another_generation_are_absorbed),
+                cmocka_unit_test(a_track_is_not_that_of_two_plans),
                 cmocka_unit_test(a_lane_takes_no_more_than_its_window),
                 cmocka_unit_test(an_operation_that_differs_moves_no_payload),
                 cmocka_unit_test(an_operation_that_differs_here_is_voted_down),
