@@ -115,6 +115,9 @@ void coordinator_count(struct coordinator *c, uint32_t node, uint32_t sign) {
         c->tally.astray += !generation_equal(reporter->comm, c->comm) * sign;
         if (reporter->term != c->term || reporter->round != c->round || reporter->answer < ANSWER_REPORT)
                 return;
+        /* It has entered what a former coordinator told it. */
+        if (reporter->answer == ANSWER_ACK && !generation_equal(reporter->generation, c->current))
+                return;
         c->tally.answered[reporter->answer - ANSWER_REPORT] += sign;
         c->tally.tried += (reporter->answer == ANSWER_ACK || failing) * sign;
 }

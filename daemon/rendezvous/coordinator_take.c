@@ -88,10 +88,11 @@ static bool all_are_heard(const struct coordinator *c, uint32_t latest) {
         return c->config.alone || speaker->origin == ORIGIN_OWN || members >= speaker->world;
 }
 
-/* Where there is one node only, it has been heard once anybody has. */
-static bool any_known(const struct coordinator *c) {
+/* Where there is one node only, it has been heard once anybody has, in this term or before there was any.
+ * What it has said in a former one may be older than the last order of that term. */
+static bool any_has_said_all(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++)
-                if (c->node[node].known)
+                if (has_answered(c, node) || (c->node[node].known && c->node[node].term == 0))
                         return true;
         return false;
 }
@@ -188,7 +189,7 @@ void take_advance(struct coordinator *c, uint64_t now) {
                 /* What they will say may be all that there is. */
         } else if (latest < LIMIT_NODES && !superseded(c, latest) && (late || all_are_heard(c, latest))) {
                 take_adopt(c, now, latest);
-        } else if (late || (c->config.alone && any_known(c) && latest == LIMIT_NODES)) {
+        } else if (late || (c->config.alone && any_has_said_all(c) && latest == LIMIT_NODES)) {
                 member_begin_anew(c, now);
         }
 }

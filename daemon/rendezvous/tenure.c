@@ -36,6 +36,7 @@ void tenure_init(struct tenure *tenure, uint32_t self, uint32_t n, const struct 
         if (n == 1)
                 return;
         tenure->voter.until = now + times->lease; /* what an earlier run may have promised */
+        tenure->voter.term = floor << 8;
         tenure->retry = tenure->voter.until + turn(tenure);
 }
 

@@ -43,7 +43,8 @@ struct tenure {
 #define TENURE_SETS 2u
 void tenure_move(struct tenure *tenure, uint64_t *word, uint32_t nodes);
 /* Begins anew, in the memory that it has. `floor`: the largest counter of a term (term >> 8) that any earlier
- * run of this candidate has asked for. It comes from where it outlives the process, and from no clock. */
+ * run of this candidate has asked for or granted. It comes from where it outlives the process, and from no
+ * clock. */
 void tenure_init(struct tenure *tenure, uint32_t self, uint32_t n, const struct machine_times *times,
                  uint64_t floor, uint64_t now, const struct outlet *out);
 void tenure_tick(struct tenure *tenure, uint64_t now);

@@ -358,7 +358,9 @@ void schedule_look(void) {
 
         for (uint32_t i = 0; i < w.n_candidates; i++)
                 if (w.proc[i].alive) {
-                        uint64_t term = w.proc[i].coordinator.tenure.term >> 8;
+                        const struct tenure *tenure = &w.proc[i].coordinator.tenure;
+                        uint64_t granted = tenure->voter.term >> 8, asked = tenure->term >> 8,
+                                 term = asked > granted ? asked : granted;
 
                         if (term > w.proc[i].terms)
                                 w.proc[i].terms = term;

@@ -176,7 +176,7 @@ struct proc {
         uint32_t epoch; /* counts starts */
         uint64_t wakes;
         uint64_t clock; /* what its own is ahead of the world's */
-        uint64_t terms; /* kept on disk: the highest that it has asked for */
+        uint64_t terms; /* kept on disk: the highest that it has asked for, or granted */
         struct trainer trainer[MAX_TRAINERS];
         struct local local[TRACKS];
         uint32_t track_of[TRACKS]; /* of each plan, as the node has heard; TRACK_OPERATION: not yet */

@@ -13,7 +13,9 @@ static inline struct coordinator_tally recount(const struct coordinator *c) {
                 const struct reporter *reporter = &c->node[node];
                 bool failing = !nodeset_empty(coordinator_links_of(c, node));
                 bool answers = reporter->term == c->term && reporter->round == c->round &&
-                               reporter->answer >= ANSWER_REPORT;
+                               reporter->answer >= ANSWER_REPORT &&
+                               (reporter->answer != ANSWER_ACK ||
+                                generation_equal(reporter->generation, c->current));
 
                 tally.lost += nodeset_has(c->lost, node);
                 if (!coordinator_survives(c, node))
