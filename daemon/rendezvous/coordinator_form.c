@@ -119,6 +119,7 @@ static void advance_recording(struct coordinator *c, uint64_t now) {
                 loss_begin(c, now);
         } else if (tenure_has_put(&c->tenure)) {
                 coordinator_give(c, now, STAGE_ENTERING);
+                c->entering = c->round;
         }
 }
 

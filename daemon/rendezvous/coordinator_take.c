@@ -16,6 +16,7 @@ void take_over(struct coordinator *c, uint64_t now) {
         coordinator_set_stage(c, STAGE_HEARING);
         c->term = c->tenure.term;
         c->round = 1;
+        c->entering = 0;
         c->begun = c->since = now;
         c->growing = c->abort = false;
         c->current = c->comm = (struct generation){ 0 };
