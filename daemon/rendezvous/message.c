@@ -22,6 +22,30 @@ void message_name_nodes(struct message *message, struct nodeset set, struct node
         nodeset_copy(message_links(message), links);
 }
 
+void message_copy(struct message *to, const struct message *from) {
+        const size_t tracks = from->n_tracks * sizeof(from->mark[0]),
+                     words = from->n_words * sizeof(from->set[0]);
+
+        memcpy(to, from, offsetof(struct message, mark));
+        memcpy(to->mark, from->mark, tracks);
+        if (from->kind >= ANSWER_REPORT) {
+                memcpy(to->committed, from->committed, tracks);
+                memcpy(to->prepared, from->prepared, tracks);
+        }
+        memcpy(to->plan, from->plan, from->n_plans * sizeof(from->plan[0]));
+        memcpy(to->set, from->set, words);
+        memcpy(to->links, from->links, words);
+        if (from->kind == ORDER_REFUSE)
+                to->refusal = from->refusal;
+        else if (from->kind == ORDER_PLACES)
+                memcpy(&to->places, &from->places,
+                       offsetof(struct message_places, waiting) +
+                               from->places.n_waiting * sizeof(from->places.waiting[0]));
+        else
+                memcpy(to->member_of, from->member_of, from->n_members * sizeof(from->member_of[0]));
+        memcpy(to->gone, from->gone, from->n_gone * sizeof(from->gone[0]));
+}
+
 int tag_compare(const struct tag *a, const struct tag *b) {
         if (a->incarnation != b->incarnation)
                 return a->incarnation < b->incarnation ? -1 : 1;

@@ -29,6 +29,7 @@ const char *const fault_names[N_FAULTS] = { "member-kill",
 #define HEARTBEAT 20u
 #define GIVE_UP 900u /* by then a fault that waits for its phase strikes no more */
 #define GENTLE 40u   /* an absence that costs nobody his place: shorter than the grace */
+#define CODED 8u     /* each so-manieth world sends bytes: they cost more than everything else */
 #define SOME_BOOT (UINT64_C(1) << 32)
 #define TOO_LONG 6000u /* … and this long after the last repair everybody must have come on */
 
@@ -588,6 +589,7 @@ void schedule_make(uint64_t seed) {
         memset(w.spares, 0, sizeof(w.spares));
         w.crowded = w.upgraded = false;
         w.traced = rnd(4) != 0;
+        w.coded = rnd(CODED) == 0;
         memset(w.cut_off, 0, sizeof(w.cut_off));
         memset(w.bad_link, 0, sizeof(w.bad_link));
         memset(w.dropped, 0, sizeof(w.dropped));

@@ -17,10 +17,13 @@ struct world w;
 static struct event heap[MAX_EVENTS];
 static uint32_t n_events;
 
-/* A message in flight: its bytes. */
+/* A message in flight: its bytes, as between two daemons, or the struct, as inside of one. */
 struct slot {
-        ssize_t bytes;
-        uint8_t byte[SLOT_BYTES];
+        ssize_t bytes; /* 0: the struct */
+        union {
+                uint8_t byte[SLOT_BYTES];
+                struct message message;
+        };
 };
 static _Alignas(SCRATCH_ALIGN) uint8_t scratch_bytes[PEER_SCRATCH];
 static struct slot slot[MAX_SLOTS];
@@ -108,22 +111,34 @@ bool reaches(uint32_t from, uint32_t to) {
         return (w.cut_off[from] >> to & 1) == 0;
 }
 
-static void put_on_wire(const struct message *message, uint64_t delay) {
+static void encode(struct slot *s, const struct message *message) {
         static uint8_t bytes[PEER_MAX];
-        struct slot *s;
-        uint32_t index;
 
-        index = n_free > 0 ? free_slot[--n_free] : MAX_SLOTS;
-        s = &slot[index % MAX_SLOTS];
         s->bytes = peer_encode(&scratch, message, bytes);
-        if (index == MAX_SLOTS || s->bytes < 0 || s->bytes > (ssize_t)sizeof(s->byte)) {
-                fprintf(stderr, "seed %llu: %s: %s of %zd bytes\n", (unsigned long long)w.seed,
-                        index == MAX_SLOTS ? "network is full" : "a message that cannot be sent",
+        if (s->bytes < 0 || s->bytes > (ssize_t)sizeof(s->byte)) {
+                fprintf(stderr, "seed %llu: %s cannot be sent in %zd bytes\n", (unsigned long long)w.seed,
                         message_name(message->kind), s->bytes);
                 abort();
         }
         memcpy(s->byte, bytes, (size_t)s->bytes);
-        at(delay, EVENT_MESSAGE, message->to, index, message->from, 0);
+}
+
+static void put_on_wire(const struct message *message, uint64_t delay) {
+        struct slot *s;
+
+        if (n_free == 0 || !message_valid(message)) {
+                fprintf(stderr, "seed %llu: %s: %s\n", (unsigned long long)w.seed,
+                        n_free == 0 ? "network is full" : "a message that is none",
+                        message_name(message->kind));
+                abort();
+        }
+        s = &slot[free_slot[--n_free]];
+        s->bytes = 0;
+        if (w.coded)
+                encode(s, message);
+        else
+                message_copy(&s->message, message);
+        at(delay, EVENT_MESSAGE, message->to, free_slot[n_free], message->from, 0);
 }
 
 static uint64_t net_delay(void) {
@@ -157,21 +172,26 @@ void net_free(uint32_t index) {
         free_slot[n_free++] = index;
 }
 
-void net_deliver(uint32_t index) {
+static const struct message *decode(const struct slot *s) {
         static struct message message;
         const char *why;
-        struct proc *proc;
 
-        net_free(index);
-        if (!peer_decode(&scratch, slot[index].byte, (size_t)slot[index].bytes, &message, &why)) {
+        if (!peer_decode(&scratch, s->byte, (size_t)s->bytes, &message, &why)) {
                 fprintf(stderr, "seed %llu: a message is refused: %s\n", (unsigned long long)w.seed, why);
                 abort();
         }
-        proc = &w.proc[message.to];
-        truth_before(message.to, &message);
-        if (message.kind < ANSWER_REPORT)
-                node_receive(&proc->node, clock_of(proc), &message);
+        return &message;
+}
+
+void net_deliver(uint32_t index) {
+        const struct message *message = slot[index].bytes > 0 ? decode(&slot[index]) : &slot[index].message;
+        struct proc *proc = &w.proc[message->to];
+
+        truth_before(message->to, message);
+        if (message->kind < ANSWER_REPORT)
+                node_receive(&proc->node, clock_of(proc), message);
         else if (proc->candidate)
-                coordinator_receive(&proc->coordinator, clock_of(proc), &message);
-        truth_after(message.to, &message);
+                coordinator_receive(&proc->coordinator, clock_of(proc), message);
+        truth_after(message->to, message);
+        net_free(index);
 }

@@ -217,7 +217,7 @@ static void post(struct postman *postman, bool up, const struct message *message
 
         letter->postman = postman;
         letter->up = up;
-        memcpy(&letter->message, message, message_bytes(message));
+        message_copy(&letter->message, message);
         list_append(&cluster->letters, &letter->link);
 }
 
