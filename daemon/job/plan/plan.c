@@ -120,7 +120,7 @@ static void plan_retire_exchange(struct plan *plan) {
 struct plan *plan_free(struct plan *plan) {
         if (plan == NULL)
                 return NULL;
-        assert(plan->tasks == 0);
+        assert(plan->owner.tasks == 0);
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 plan_release(plan, local);
         tasks_give(&plan->job->table->tasks, &plan->owner);

@@ -190,9 +190,8 @@ static void step_fanned_out(struct plan *plan, uint32_t index, const struct back
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result) {
         struct plan *plan = container_of(owner, struct plan, owner);
 
-        plan->tasks--;
         if (plan_unit(plan) == UNIT_VOIDING) {
-                if (plan->tasks == 0)
+                if (plan->owner.tasks == 0)
                         machine_quiet(plan->job, plan->track);
                 return;
         }
@@ -220,19 +219,12 @@ static bool step_intact(struct plan *plan, const struct backend_range *range, ui
 static int step_submit(struct plan *plan, uint32_t index, struct backend_task *task,
                        struct backend_result *ret) {
         const struct description_bucket *place = &plan->reference->bucket[index];
-        struct backend *backend = plan->job->table->config.backend;
-        int r;
 
-        task->id = (uint64_t)plan->owner.slot << 32 | index;
-        task->turn = plan->job->id;
         task->dtype = place->dtype;
         task->elements = place->bytes / dtype_size(place->dtype);
         task->statistics = true;
         task->room = plan->bucket[index].room;
-        r = backend->compute->submit(backend, task, ret);
-        if (r == 0)
-                plan->tasks++;
-        return r;
+        return tasks_submit(&plan->owner, index, plan->job->table->config.backend, task, ret);
 }
 
 /* All members here are ready: hands the bucket to the backend, in rank order. 1 if that cannot be, because a
@@ -475,17 +467,15 @@ void step_opened(struct plan *plan) {
 }
 
 void step_cancel(struct plan *plan) {
-        struct backend *backend = plan->job->table->config.backend;
-
         if (plan->gate == GATE_LEFT)
                 return; /* it is the next daemon's as it is */
-        if (plan->tasks == 0) {
+        if (plan->owner.tasks == 0) {
                 machine_quiet(plan->job, plan->track);
                 return;
         }
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                 if (plan->bucket[b].state == BUCKET_REDUCING || plan->bucket[b].state == BUCKET_FANNING_OUT)
-                        backend->compute->cancel(backend, (uint64_t)plan->owner.slot << 32 | b);
+                        tasks_cancel(&plan->owner, b, plan->job->table->config.backend);
 }
 
 void step_follow(struct plan *plan) {
