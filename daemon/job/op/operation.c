@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
 #include "job/data.h"
-#include "job/plan/nodes.h"
 #include "job/plan/plan.h"
 #include "proto/names.h"
 
@@ -68,7 +67,7 @@ static int check_call(const struct member *member, const struct operation_reques
                 return refuse(refusal, WIRE__CODE__STATE,
                               "rank %u of job '%s': operation %" PRIu64 " came while %" PRIu64 " is the next",
                               member->rank, job, call->sequence, member->operation.next);
-        if (nodes_check(member->job, refusal) != 0)
+        if (shared_check(member->job, refusal) != 0)
                 return (int)refusal->code;
         if (call->kind == WIRE__OPERATION_KIND__BARRIER)
                 return 0;

@@ -7,7 +7,6 @@
 #include "base/cleanup.h"
 #include "gradsync.pb-c.h"
 #include "job/data.h"
-#include "job/plan/nodes.h"
 #include "proto/names.h"
 
 bool spread_reduces(unsigned kind) {
@@ -52,13 +51,12 @@ static void spread_done(struct task_owner *owner, uint32_t index, const struct b
 
 int spread_prepare(struct job *job, struct refusal *refusal) {
         struct operation *operation = &job->operation;
-        struct shared_config config;
         int r = tasks_take(&job->table->tasks, &operation->owner, job->id, spread_done);
 
-        if (r < 0 || operation->spread.memory.known || machine_is_alone(job))
+        if (r < 0 || operation->spread.memory.id != 0 || machine_is_alone(job))
                 return r;
-        config = nodes_shared(job, job->table->config.staging);
-        return shared_init(&operation->spread.memory, &config, 3 * spread_room(job), refusal);
+        return shared_init(&operation->spread.memory, job, job->table->config.staging, 3 * spread_room(job),
+                           refusal);
 }
 
 /* What is compared is what matters to the kind of call. The node of the root is found out beside it. */
@@ -96,7 +94,7 @@ struct combination {
 };
 
 static struct backend_range spread_range(const struct job *job, uint64_t offset) {
-        return (struct backend_range){ .memory = job->operation.spread.memory.memory, .offset = offset };
+        return shared_range(&job->operation.spread.memory, offset);
 }
 
 static struct backend_range spread_input(const struct job *job, uint32_t local) {
@@ -307,7 +305,7 @@ struct engine_piece spread_piece(const struct job *job, bool filler) {
         if (spread->bytes == 0)
                 return (struct engine_piece){ 0 };
         return (struct engine_piece){
-                .memory = spread->memory.config.id,
+                .memory = spread->memory.id,
                 .input = at,
                 .output = at,
                 .elements = spread_whole(job) / dtype_size(spread->dtype),

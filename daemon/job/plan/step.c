@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
 #include "job/data.h"
-#include "job/plan/nodes.h"
 #include "proto/names.h"
 
 /* Where buckets go between nodes; NULL: there is only this one. */
@@ -330,7 +329,7 @@ static int step_check_place(const struct plan *plan, const struct member *member
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s', rank %u: READY for plan %u, which another member has freed", job,
                               member->rank, ready->plan);
-        if (nodes_check(plan->job, refusal) != 0)
+        if (shared_check(plan->job, refusal) != 0)
                 return (int)refusal->code;
         if (ready->has_absent && !machine_is_alone(plan->job))
                 return refuse(refusal, WIRE__CODE__UNSUPPORTED,
