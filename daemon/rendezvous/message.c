@@ -60,14 +60,14 @@ int tag_compare(const struct tag *a, const struct tag *b) {
 
 /* No track is that of two plans. */
 static bool plans_valid(const struct message *message) {
-        bool used[LIMIT_TRACKS] = { false };
+        uint64_t used[(LIMIT_TRACKS + 63) / 64] = { 0 };
 
         for (uint32_t i = 0; i < message->n_plans; i++) {
                 uint32_t track = message->plan[i].track;
 
-                if (track >= LIMIT_TRACKS || (track_is_step(track) && used[track]))
+                if (track >= LIMIT_TRACKS || (track_is_step(track) && (used[track / 64] >> track % 64 & 1)))
                         return false;
-                used[track] = true;
+                used[track / 64] |= UINT64_C(1) << track % 64;
         }
         return true;
 }
