@@ -2,8 +2,10 @@
 /* A member of a job: made, found, refused, and freed with all that it has. */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "gradsync.pb-c.h"
 #include "job/private.h"
 
@@ -50,6 +52,17 @@ void member_free(struct member *member) {
         memories_release(member);
         charge_release(&member->self);
         free(member);
+}
+
+void member_take(struct member *member, const struct job_join *join) {
+        member->pid = join->pid;
+        member->joined = clock_now();
+        member->client = join->client;
+        member->join_request = join->request;
+        member->owner = join->owner;
+        member->returns = join->returns;
+        snprintf(member->program, sizeof(member->program), "%s", join->program);
+        list_append(join->owner_members, &member->owner_link);
 }
 
 struct member *member_of_id(const struct job *job, uint64_t id) {

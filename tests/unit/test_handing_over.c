@@ -119,11 +119,10 @@ static void who_is_too_few_then_hears_it(void **state) {
 static struct member *come_back(struct fixture *f, uint32_t rank, uint32_t max_world, bool history) {
         struct job_rejoin rejoin = {
                 .join = elastic(f),
-                .generation = 3,
+                .said = { .word.generation = 3, .history = history },
                 .world = 2,
                 .stable = 1 + rank,
                 .wait = 3600 * USEC_PER_SEC,
-                .history = history,
         };
         struct member *member;
 
@@ -198,7 +197,7 @@ static void nobody_has_a_state_any_more(void **state) {
 static void a_claimed_id_is_nothing_to_other_jobs(void **state) {
         struct fixture *f = *state;
         struct job_rejoin rejoin = { .join = elastic(f),
-                                     .generation = 3,
+                                     .said.word.generation = 3,
                                      .world = 2,
                                      .stable = (UINT64_C(1) << 48) - 1,
                                      .wait = 3600 * USEC_PER_SEC };

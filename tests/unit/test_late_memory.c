@@ -71,11 +71,10 @@ static int sealed(void) {
 static void come_back(struct fixture *f, uint32_t rank) {
         struct job_rejoin rejoin = {
                 .join = elastic(f),
-                .generation = 3,
+                .said = { .word.generation = 3, .history = true },
                 .world = 2,
                 .stable = 1 + rank,
                 .wait = 3600 * USEC_PER_SEC,
-                .history = true,
         };
 
         rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
