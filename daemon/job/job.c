@@ -106,7 +106,7 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
                 r = member_new(job, &member, refusal);
         if (r != 0)
                 return r;
-        r = machine_join(job, &request, refusal);
+        r = machine_join(job, &request, &(struct tag){ 0 }, refusal);
         if (r != 0) {
                 member_free(member);
                 return r;

@@ -242,7 +242,7 @@ static int rejoin_take_late(struct job *job, const struct job_rejoin *rejoin, st
         struct tag tag = takeover_tag(job, rejoin->said.history);
 
         request.returns = true;
-        return machine_return(job, &request, &tag, refusal);
+        return machine_join(job, &request, &tag, refusal);
 }
 
 static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) {

@@ -10,7 +10,7 @@
 
 #include "job/rejoin.h"
 #include "job/restart/takeover.h"
-#include "job/watch/plan_waits.h"
+#include "job/watch/waits.h"
 
 #define PAGES 4096u
 

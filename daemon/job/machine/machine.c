@@ -187,8 +187,8 @@ static int machine_reserve_for_all(struct job *job, uint32_t world, uint32_t n, 
         return machine_reserve(job, world + n, 0, refusal);
 }
 
-static int machine_ask(struct job *job, const struct membership_request *request, const struct tag *tag,
-                       struct refusal *refusal) {
+int machine_join(struct job *job, const struct membership_request *request, const struct tag *tag,
+                 struct refusal *refusal) {
         struct machine *machine = &job->machine;
         struct refusal why;
         uint32_t n = machine->node.n;
@@ -212,10 +212,6 @@ static int machine_ask(struct job *job, const struct membership_request *request
         if (refusal != NULL)
                 *refusal = why;
         return (int)why.code;
-}
-
-int machine_join(struct job *job, const struct membership_request *request, struct refusal *refusal) {
-        return machine_ask(job, request, &(struct tag){ 0 }, refusal);
 }
 
 void machine_gone(struct job *job, uint64_t member, uint32_t cause) {
@@ -354,41 +350,18 @@ static void note_up_to_date(struct job *job) {
 }
 
 void machine_full(struct job *job, uint32_t track) {
-        struct node *node = &job->machine.node;
-
         if (track_is_step(track) && job->catching_up) {
                 job->catching_up = false;
                 note_up_to_date(job);
         }
-        node_full(node, clock_now(), node->generation, track);
-        machine_run(job);
+        machine_say(job, track, node_full);
 }
 
-void machine_landed(struct job *job, uint32_t track) {
+void machine_say(struct job *job, uint32_t track,
+                 void (*say)(struct node *node, uint64_t now, struct generation generation, uint32_t track)) {
         struct node *node = &job->machine.node;
 
-        node_landed(node, clock_now(), node->generation, track);
-        machine_run(job);
-}
-
-void machine_spoil(struct job *job, uint32_t track) {
-        struct node *node = &job->machine.node;
-
-        node_spoil(node, clock_now(), node->generation, track);
-        machine_run(job);
-}
-
-void machine_differ(struct job *job, uint32_t track) {
-        struct node *node = &job->machine.node;
-
-        node_differ(node, clock_now(), node->generation, track);
-        machine_run(job);
-}
-
-void machine_quiet(struct job *job, uint32_t track) {
-        struct node *node = &job->machine.node;
-
-        node_quiet(node, clock_now(), node->generation, track);
+        say(node, clock_now(), node->generation, track);
         machine_run(job);
 }
 
@@ -418,9 +391,4 @@ int machine_expect(struct job *job, uint32_t world, struct refusal *refusal) {
 void machine_restore(struct job *job, const struct message *report) {
         node_restore(&job->machine.node, clock_now(), report);
         machine_run(job);
-}
-
-int machine_return(struct job *job, const struct membership_request *request, const struct tag *tag,
-                   struct refusal *refusal) {
-        return machine_ask(job, request, tag, refusal);
 }

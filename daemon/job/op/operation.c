@@ -155,7 +155,7 @@ static void mismatch(struct job *job, struct member *member, const struct operat
                    (int)other->pid, theirs);
         operation->dead = call->sequence + 1;
         operation->differs = true;
-        machine_differ(job, TRACK_OPERATION);
+        machine_say(job, TRACK_OPERATION, node_differ);
 }
 
 static void finish(struct job *job) {
@@ -293,7 +293,7 @@ void operation_opened(struct job *job) {
 /* Only on several nodes something of it may have been given to the backend. */
 void operation_cancel(struct job *job) {
         if (job->operation.owner.tasks == 0)
-                machine_quiet(job, TRACK_OPERATION);
+                machine_say(job, TRACK_OPERATION, node_quiet);
 }
 
 void operation_voided(struct job *job) {
