@@ -271,15 +271,13 @@ void job_tell_gone(struct job *job) {
 /* There will be no other generation. Whoever waits for others in this one is told now; what has been begun is
  * voided by the machine. */
 void job_break(struct job *job, enum job_end end) {
-        const struct membership_loss *loss = &job->loss;
         struct plan *plan, *spare;
         struct refusal refusal;
 
         job_set_state(job, JOB_LOST);
         job->open = false;
         generation_refuse_fresh(job, end);
-        refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
-                   "%s; leave the job and join it anew", job->loss_text);
+        operation_refuse_void(job, &refusal);
         list_for_each_safe(plan, spare, &job->plans, link) {
                 if (plan->gate == GATE_LEFT)
                         plan->gate = GATE_OPEN;

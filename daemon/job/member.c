@@ -116,7 +116,6 @@ void member_refused(struct job *job, uint64_t id, enum job_end end, const struct
 
 int member_check(const struct member *member, struct refusal *refusal) {
         const struct job *job = member->job;
-        const struct membership_loss *loss = &job->loss;
 
         if (job->state == JOB_FORMING)
                 return refuse(refusal, WIRE__CODE__STATE, "job '%s' has not formed yet", job->name);
@@ -124,11 +123,5 @@ int member_check(const struct member *member, struct refusal *refusal) {
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s': pid %d has no place in it yet; wait for the answer to its join",
                               job->name, (int)member->pid);
-        if (job->state == JOB_REPLACING)
-                return refuse_for(refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid,
-                                  "%s; call again in the next generation", job->loss_text);
-        if (job->state == JOB_LOST)
-                return refuse_for(refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
-                                  "%s; leave the job and join it anew", job->loss_text);
-        return 0;
+        return job->state == JOB_RUNNING ? 0 : operation_refuse_void(job, refusal);
 }

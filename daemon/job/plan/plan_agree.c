@@ -9,13 +9,27 @@
 #include "job/data.h"
 #include "job/plan/plan_private.h"
 
+#define MOST_STEPS (UINT64_C(1) << 62)
+
 /* While the job goes on. */
 static void plan_end(struct plan *plan) {
         machine_forget(plan->job, plan->ordinal);
         plan_free(plan);
 }
 
-#define MOST_STEPS (UINT64_C(1) << 62)
+static void plan_end_if_over(struct plan *plan) {
+        if (plan_over(plan))
+                plan_end(plan);
+}
+
+/* The member has no part of it any more, for that reason. Returns its code. */
+static int end_part(struct plan *plan, uint32_t local, const struct refusal *why) {
+        int code = (int)why->code;
+
+        plan_release(plan, local);
+        plan_end_if_over(plan);
+        return code;
+}
 
 static void refuse_part(struct plan *plan, uint32_t local, const struct refusal *refusal) {
         struct plan_part *part = &plan->part[local];
@@ -39,10 +53,7 @@ static void plan_fail(struct plan *plan, const struct refusal *refusal) {
 /* A member met a plan that has failed: it hears why, and its part is over. */
 static int answer_failed(struct plan *plan, uint32_t local, struct refusal *refusal) {
         *refusal = plan->refusal;
-        plan_release(plan, local);
-        if (plan_over(plan))
-                plan_end(plan);
-        return (int)refusal->code;
+        return end_part(plan, local, refusal);
 }
 
 /* Everybody else hears it as an answer to what they have open; the caller as the answer to this request.
@@ -56,15 +67,11 @@ static int fail_for(struct plan *plan, struct member *member, const struct refus
                 plan_release(plan, member->local);
                 part_set_state(&plan->part[member->local], PART_NONE);
                 plan->dropped = dropped;
-                if (plan_over(plan))
-                        plan_end(plan);
+                plan_end_if_over(plan);
                 return (int)refusal->code;
         }
         plan_fail(plan, refusal);
-        plan_release(plan, member->local);
-        if (plan_over(plan))
-                plan_end(plan);
-        return (int)refusal->code;
+        return end_part(plan, member->local, refusal);
 }
 
 /* The member cannot bring the plan, so nobody will have it: whoever waits for it hears why. */
@@ -80,10 +87,7 @@ static int lose_part(struct plan *plan, struct member *member, const struct refu
                            plan->job->name, member->rank, (int)member->pid, why->text);
                 plan_fail(plan, &refusal);
         }
-        plan_release(plan, member->local);
-        if (plan_over(plan))
-                plan_end(plan);
-        return (int)why->code;
+        return end_part(plan, member->local, why);
 }
 
 int plan_begin(struct member *member, const struct offer *begin, struct refusal *refusal) {
@@ -557,6 +561,5 @@ void plan_resume(struct plan *plan) {
                 return;
         if (agree(plan, &refusal) > 0)
                 plan_fail(plan, &refusal);
-        if (plan_over(plan))
-                plan_end(plan);
+        plan_end_if_over(plan);
 }
