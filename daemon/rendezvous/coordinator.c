@@ -264,6 +264,7 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
 void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message) {
         if (!message_valid(message) || message->to != c->config.address || message->kind < ANSWER_REPORT ||
             message->from >= c->config.room.nodes || !message_fits(message, &c->config.room) ||
+            message->n_tracks > c->config.room.tracks || message->n_plans > c->config.room.tracks ||
             message->world > c->membership.most)
                 return;
         now = coordinator_look(c, now);

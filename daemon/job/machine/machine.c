@@ -11,15 +11,32 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/flood.h"
+#include "base/log.h"
 #include "gradsync.pb-c.h"
 #include "job/data.h"
 
 #define NEVER (UINT64_C(1) << 60) /* in a time that is counted from now */
 #define FIRST_MEMBERS 4u          /* for which there is room from the beginning */
 
+/* Other nodes have more plans. Without room for their tracks this node enters no generation, and is lost to
+ * those that go on. */
+static void machine_make_room(struct job *job, uint32_t tracks) {
+        struct log_context context = LOG_CONTEXT_OF(job);
+        struct refusal refusal;
+        int r = 0;
+
+        if (tracks > job->machine.node.config.room.tracks)
+                r = machine_reserve(job, 0, tracks, &refusal);
+        if (r != 0 && flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                log_write(LOG_WARNING, &context, "job '%s': no room for the %u plans of its nodes: %s",
+                          job->name, tracks - TRACK_STEP, r > 0 ? refusal.text : strerror(-r));
+}
+
 /* What the coordinator makes of an answer before all has been said comes when the job settles. */
 static void deliver(struct job *job, const struct message *message) {
         if (message->kind < ANSWER_REPORT) {
+                machine_make_room(job, message->n_tracks);
                 node_receive(&job->machine.node, clock_now(), message);
                 return;
         }
