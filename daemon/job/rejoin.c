@@ -306,7 +306,8 @@ void rejoin_check(struct job *job, uint64_t now) {
         if (now < job->takeover->deadline)
                 return;
         for (uint32_t rank = 0; rank < job->world; rank++) {
-                if (!takeover_is_telling(job, rank) || job->takeover->part[rank].word.told)
+                if (!takeover_is_telling(job, rank) ||
+                    (job->takeover->part[rank].word.told && job->local[rank]->spurned == 0))
                         continue; /* the memory that it has brought is the backend's concern */
                 refuse_for(&refusal, WIRE__CODE__TIMEOUT, rank, (int32_t)job->local[rank]->pid,
                            "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not "

@@ -86,5 +86,5 @@ int on_rejoin_staging(struct session *session, struct request *request, const Pr
 }
 
 int on_rejoin_end(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        return takeover_told(request->member, &request->refusal);
+        return takeover_told(request->member, request->id, &request->refusal);
 }

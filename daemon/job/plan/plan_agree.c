@@ -31,14 +31,21 @@ static int end_part(struct plan *plan, uint32_t local, const struct refusal *why
         return code;
 }
 
+void plan_refuse(struct member *member, bool returning, uint32_t request, const struct refusal *refusal) {
+        if (member->owner == NULL || (returning && member->spurned == request))
+                return;
+        if (returning)
+                member->spurned = request;
+        member->job->table->config.events->refused(member, request, refusal);
+}
+
 static void refuse_part(struct plan *plan, uint32_t local, const struct refusal *refusal) {
-        struct plan_part *part = &plan->part[local];
-        struct member *member = plan_member(plan, local);
+        const struct plan_part *part = &plan->part[local];
+        bool returning = part->state == PART_RETURNING;
         uint32_t request = part->request;
 
         plan_release(plan, local);
-        if (request != 0 && member->owner != NULL)
-                plan->job->table->config.events->refused(member, request, refusal);
+        plan_refuse(plan_member(plan, local), returning, request, refusal);
 }
 
 /* The members that hold an unanswered request are told now, the others when they come. */
@@ -377,16 +384,6 @@ bool plan_is_returning(const struct job *job, uint32_t local) {
         return false;
 }
 
-void plan_refuse_no_more(struct member *member) {
-        struct plan *plan;
-
-        if (member->staging.returning)
-                member->staging.request = 0;
-        list_for_each(plan, &member->job->plans, link)
-                if (plan->part[member->local].state == PART_RETURNING)
-                        plan->part[member->local].request = 0;
-}
-
 static bool all_mapped(const struct plan *plan) {
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 if (plan->part[local].state != PART_MAPPED)
@@ -475,11 +472,8 @@ void plan_late(struct job *job, const struct holder *holder, const struct refusa
                        job->name, plan->ordinal, strerror(-r));
                 refuse_return(plan, member, &why);
         }
-        if (r == 0 || request == 0)
-                return;
-        if (returning)
-                plan_refuse_no_more(member);
-        job->table->config.events->refused(member, request, &why);
+        if (r != 0 && request != 0)
+                plan_refuse(member, returning, request, &why);
 }
 
 static void plan_gone(struct member *member, uint32_t request, uint32_t ordinal) {
