@@ -109,16 +109,6 @@ static struct sessions *events_sessions(const struct job *job) {
         return job_events_data(job);
 }
 
-static void events_result(struct plan *plan, uint32_t bucket, const struct backend_result *from,
-                          const uint8_t *unused, size_t unused_bytes) {
-        report_result(&events_sessions(plan->job)->report, plan, bucket, from, unused, unused_bytes);
-}
-
-static void events_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
-                           const char *text) {
-        report_outcome(&events_sessions(plan->job)->report, plan, step, loss, text);
-}
-
 static void events_flush(struct job *job) {
         report_flush(&events_sessions(job)->report);
 }
@@ -252,8 +242,8 @@ const struct jobs_events sessions_events = {
         .unregistered = events_unregistered,
         .plan_agreed = events_plan_agreed,
         .operation_done = events_operation_done,
-        .result = events_result,
-        .outcome = events_outcome,
+        .result = report_result,
+        .outcome = report_outcome,
         .lost = events_lost,
         .flush = events_flush,
         .regenerated = events_regenerated,

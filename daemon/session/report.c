@@ -99,8 +99,15 @@ static void *report_by_rank(const struct job *job, const void *values, void *by_
         return by_rank;
 }
 
-void report_result(struct report *report, const struct plan *plan, uint32_t bucket,
-                   const struct backend_result *result, const uint8_t *unused, size_t unused_bytes) {
+static struct report *report_of(const struct plan *plan) {
+        struct sessions *sessions = job_events_data(plan->job);
+
+        return &sessions->report;
+}
+
+void report_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                   const uint8_t *unused, size_t unused_bytes) {
+        struct report *report = report_of(plan);
         bool counts = report_any(result->input_nonfinite, result->n_inputs);
         uint32_t world = plan->job->world;
         uint32_t bytes =
@@ -134,8 +141,9 @@ void report_result(struct report *report, const struct plan *plan, uint32_t buck
         report->used_bytes += bytes;
 }
 
-void report_outcome(struct report *report, const struct plan *plan, uint64_t step,
-                    const struct membership_loss *loss, const char *text) {
+void report_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss, const char *text) {
+        struct report *report = report_of(plan);
+
         report_turn_to(report, plan, step);
         SET(report->step, outcome, loss != NULL ? WIRE__OUTCOME__VOID : WIRE__OUTCOME__COMMITTED);
         if (loss == NULL)

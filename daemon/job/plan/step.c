@@ -84,7 +84,7 @@ static void forget_ready(struct plan *plan) {
                                 plan->part[local].ready[b] = 0;
 }
 
-static void undo_step(struct plan *plan) {
+void step_unbegun(struct plan *plan) {
         nonfinite_void(plan);
         record_close(plan->job->record, plan->trace, false, plan->opened, clock_now());
         close_step(plan);
@@ -98,12 +98,8 @@ void step_voided(struct plan *plan) {
 
         job->void_steps++;
         recovery_void(&job->recovery);
-        undo_step(plan);
+        step_unbegun(plan);
         job->table->config.events->outcome(plan, plan->step + 1, &job->loss, job->loss_text);
-}
-
-void step_unbegun(struct plan *plan) {
-        undo_step(plan);
 }
 
 /* Bits of parameters that no member used, or NULL if each was used by somebody. */

@@ -183,14 +183,6 @@ void verdict_advance(struct job *job) {
                 verdict_restore(job);
 }
 
-void verdict_committed(struct plan *plan) {
-        plan->step++;
-}
-
-void verdict_voided(struct plan *plan) {
-        plan->job->takeover->voided = true;
-}
-
 static void resolve_operations(struct job *job, uint32_t before) {
         struct takeover *takeover = job->takeover;
 
