@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Carries out what a job's machine has decided: whom each of its actions concerns. */
+/* Carries out what a job's machine has decided: passes each of its actions to the code that it concerns. */
 #include <assert.h>
 
 #include "job/carry.h"
@@ -8,7 +8,7 @@
 #include "job/private.h"
 #include "job/restart/takeover.h"
 
-/* One that has been given up meanwhile needs none. */
+/* A plan that has been given up meanwhile needs no track. */
 static void act_on_plan(struct job *job, const struct action *action) {
         struct plan *plan = plan_find(job, (uint32_t)action->number);
 

@@ -36,7 +36,7 @@ static void log_formed(const struct job *job, const char *what) {
                 log_write(LOG_INFO, &context, "job %s with %u members", what, job->world);
 }
 
-/* Everybody takes the place that the machine has told. */
+/* Each member takes the place that the machine has given it. */
 static void take_places(struct job *job) {
         struct member *member;
 
@@ -54,7 +54,7 @@ static void take_places(struct job *job) {
         }
 }
 
-/* Ranks are final: tells everybody. */
+/* Ranks are final: all members are told. */
 static void formed(struct job *job) {
         job_set_state(job, JOB_RUNNING);
         take_places(job);
@@ -63,7 +63,7 @@ static void formed(struct job *job) {
                 job->table->config.events->joined(job->local[local]);
 }
 
-/* Where those who stay were: the plans follow them. */
+/* Parts of plans move with the members that stay. */
 static void move_plans(struct job *job, uint32_t before) {
         int64_t from[LIMIT_LOCAL];
         struct member *member;
@@ -85,14 +85,14 @@ static void free_lost(struct job *job) {
                         member_free(member);
 }
 
-/* Who comes later counts on from here. */
+/* The ordinal from which a new member counts its plans. */
 static uint32_t first_plan(const struct job *job) {
         uint32_t list[LIMIT_PLANS], next;
 
         return plan_list(job, list, &next) > 0 ? list[0] : next;
 }
 
-/* Nothing is void after a restart of the daemon: the sequence of operations goes on, too. */
+/* If nothing is void after a restart of the daemon, operations go on with their former numbers, too. */
 static bool resume(struct job *job) {
         if (job->takeover == NULL || !job->takeover->resumed)
                 return false;
@@ -101,8 +101,9 @@ static bool resume(struct job *job) {
         return true;
 }
 
-/* Ranks are final. Growth has no cause, and takes nobody's place. The rank of a loss that had its next
- * generation already is of an older world. */
+/* Called when ranks are final. A generation that begins because the job grows has no cause, and replaces no
+ * member. If the lost member's generation has been followed by another one already, its rank means nothing
+ * any more. */
 static void note_regenerated(struct job *job, uint32_t before, const bool *fresh) {
         const struct recovery *recovery = &job->recovery;
         const struct member *successor = member_of_rank(job, recovery->rank);
@@ -114,7 +115,7 @@ static void note_regenerated(struct job *job, uint32_t before, const bool *fresh
                              replaced ? (int32_t)successor->pid : 0, clock_now());
 }
 
-/* A new generation: those who stay hear of it, those who are new have joined. */
+/* A new generation: members that stay are told of it, for new ones it is the answer to their join. */
 static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
         const struct jobs_events *events = job->table->config.events;
         bool fresh[LIMIT_LOCAL];
@@ -168,7 +169,7 @@ void job_place(struct job *job, const struct action *action) {
         };
 }
 
-/* Local members count from 0, in the order of their ranks. */
+/* Local members are numbered from 0, in the order of their ranks. */
 static void number_places(struct job *job) {
         struct member *member, *other;
 
@@ -233,7 +234,7 @@ static const char *why_none(const struct member *member, enum job_end end) {
                "checkpoint";
 }
 
-/* Those who came for a place in a generation that there will not be. */
+/* Refuses the processes that have come for a place in the next generation: there will be none. */
 static void generation_refuse_fresh(struct job *job, enum job_end end) {
         struct member *member, *spare;
         struct refusal refusal;
@@ -268,8 +269,8 @@ void job_tell_gone(struct job *job) {
                          (int)loss->pid, step, why);
 }
 
-/* There will be no other generation. Whoever waits for others in this one is told now; what has been begun is
- * voided by the machine. */
+/* There will be no other generation. Members that wait for others in this one are told now; what has been
+ * begun is voided by the machine. */
 void job_break(struct job *job, enum job_end end) {
         struct plan *plan, *spare;
         struct refusal refusal;
@@ -285,8 +286,8 @@ void job_break(struct job *job, enum job_end end) {
         }
 }
 
-/* Steps that have begun and that everybody has given all of are to be committed, whichever operator holds
- * them back. */
+/* Open steps of which all members have given all buckets will be committed, even if an operator holds them
+ * back: their reductions start now. */
 static void release_full(struct job *job) {
         struct plan *plan;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One job, from its first member to the end of its last one. Who may come, with which rank, and what becomes
- * of the others when somebody goes is decided by its machine; generation.c carries that out.
+ * One job, from its first member to the end of its last one. Which process may join, with which rank, and
+ * what becomes of the other members when one goes is decided by its machine; generation.c carries that out.
  */
 #include "job/job.h"
 
@@ -140,7 +140,7 @@ static bool quiet(const struct job *job) {
         return true;
 }
 
-/* The backend has let go of everything: the memory of those who are gone is given back. */
+/* The backend has let go of everything: the memory of members that are gone is given back. */
 static void release_lost(struct job *job) {
         struct plan *plan;
 
@@ -154,7 +154,7 @@ static void release_lost(struct job *job) {
         }
 }
 
-/* … and the others hear of the loss. */
+/* Gives that memory back, and tells the other members of the loss. */
 static void settle_lost(struct job *job) {
         if (!quiet(job))
                 return;
@@ -197,7 +197,7 @@ void job_end(struct job *job, uint32_t cause) {
         struct refusal refusal;
 
         if (job->state == JOB_LOST)
-                return; /* of something else: that stays the reason */
+                return; /* it has ended for another reason, which stays */
         snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has ended after step %llu: %s", job->name,
                  (unsigned long long)job->last_step, cause_text(cause));
         job->open = false;

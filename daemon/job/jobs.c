@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of jobs: finding one by its owner and name, handing results of the backend to whom they belong,
- * and the clock tick. */
+/* The table of jobs: finding one by its owner and name, handing results of the backend to their owners, and
+ * the clock tick. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@
 
 #define WATCH (2 * USEC_PER_MSEC) /* of a tick for stalls: all members of a job hear of each */
 
-/* Jobs that stall together are told of it one after the other, so that nobody's results wait behind all of
- * them: with those for whom there was no time the next tick begins. */
+/* If many jobs stall at once, a tick looks at as many as it has time for, so that no job's results wait for
+ * all of that. The next tick begins with the jobs that are left. */
 static void watch_stalls(struct jobs *jobs, uint64_t now) {
         uint64_t began = clock_now();
         uint32_t first = jobs->unwatched;
@@ -148,7 +148,7 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
         if (job != NULL && join->membership.incarnation > job->incarnation) {
                 r = membership_check(join->name, &join->membership, refusal);
                 if (r != 0)
-                        return r; /* who could be in no job ends none */
+                        return r; /* a process that cannot join any job must not end one */
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 job = NULL;
         }
@@ -196,7 +196,7 @@ void jobs_end(struct jobs *jobs) {
                         job_end(job, WIRE__CAUSE__SHUTDOWN);
 }
 
-/* Those who would come back must not wait for the others then. */
+/* Members that would come back must not wait for the others then. */
 static bool some_return(const struct job *job) {
         const struct member *member;
 

@@ -107,7 +107,7 @@ void member_refused(struct job *job, uint64_t id, enum job_end end, const struct
         struct member *member = member_of_id(job, id);
 
         if (member == NULL || end == JOB_END_NONE)
-                return; /* who has left or is lost knows it */
+                return; /* a member that has left, or is lost, knows it */
         if (member->state == MEMBER_JOINING)
                 member_answer_join(member, refusal);
         else if (end == JOB_END_FENCED)

@@ -64,7 +64,7 @@ static unsigned held_by(const struct records *records, uid_t uid) {
         return n;
 }
 
-/* So that one uid with many short jobs costs the others nothing. */
+/* The oldest record of the uid that has most: a uid with many short jobs pushes out its own. */
 static struct record *to_push_out(const struct records *records) {
         struct record *record, *found = NULL;
 
@@ -100,8 +100,8 @@ static void push_out_oldest(struct record *record) {
         record->n--;
 }
 
-/* Room behind the youngest step, or at the start of the ring where there is not enough. The oldest steps
- * make way. */
+/* Room after the youngest step, or at the start of the ring if there is not enough. The oldest steps are
+ * pushed out. */
 static uint32_t make_room(struct record *record, uint32_t size) {
         uint32_t start = record->end;
 
@@ -188,7 +188,7 @@ void record_ready(struct record_step *step, uint32_t bucket, uint32_t local, uin
                 ready_of(step, bucket)[local] = since(step, now);
 }
 
-/* All members are ready: who has waited, and who came late, is known now. */
+/* All members are ready: how long each has waited, and how late each came, is known now. */
 void record_start(struct record *record, struct record_step *step, uint32_t bucket, uint64_t now) {
         const uint32_t *ready;
         uint32_t start, first;

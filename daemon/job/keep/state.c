@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A header, then slots of different sizes, one behind the other. The file grows with them; the mapping has
+ * A header, then slots of different sizes, one after the other. The file grows with them; the mapping has
  * its largest size from the start, so that slots stay where they are. A slot is used again by a plan that
  * fits; the last ones are given back.
  */
@@ -218,7 +218,7 @@ void state_drop(struct state *state, struct state_plan *plan) {
 void state_generation(struct state_plan *plan, uint32_t generation, uint32_t n_local) {
         if (plan == NULL)
                 return;
-        plan->check = 0; /* nobody believes it meanwhile */
+        plan->check = 0; /* not to be believed meanwhile */
         plan->step = 0;
         plan->generation = generation;
         plan->n_local = n_local;

@@ -172,7 +172,7 @@ int description_add_params(struct description *d, const struct offer_param *para
         return 0;
 }
 
-/* In the arena: behind what comes before it. */
+/* A bucket in the arena lies after the one before it. */
 static int check_arena(const struct description *d, uint32_t index, const struct offer_bucket *from,
                        struct refusal *refusal) {
         if (from->offset % ARENA_PAGE != 0 || from->offset < d->used)

@@ -127,7 +127,7 @@ int memory_register(struct member *member, uint32_t request, int *fds, unsigned 
         return 0;
 }
 
-/* What is still being taken over has no use yet. */
+/* A memory that is still being taken over cannot be used yet. */
 static bool memory_is_there(const struct memory *memory) {
         return memory != NULL && !holding_is_busy(memory->arena);
 }
@@ -238,7 +238,7 @@ static int by_bytes(const void *left, const void *right) {
         return a->end <= b->start ? -1 : a->start >= b->end;
 }
 
-/* The file may be another user's, too; whose plan it is, is told to its own uid only. */
+/* The other plan may be another user's: its name is shown only to members of its own uid. */
 static int refuse_overlap(const struct memory_span *span, const struct memory_span *taken,
                           struct refusal *refusal) {
         const struct member *member = span->claim->memory->member, *other = taken->claim->memory->member;

@@ -105,7 +105,7 @@ int plan_new(struct job *job, uint32_t ordinal, struct plan **ret, struct refusa
         return 0;
 }
 
-/* The engine may still write to it, after the plan has ended with its members. */
+/* The engine may still write to its memory after the plan has ended. */
 static void plan_retire_exchange(struct plan *plan) {
         struct job *job = plan->job;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gathering the descriptions of a plan, comparing them and agreeing on it; whom it fails for, and why. */
+/* Gathering the descriptions of a plan, comparing them and agreeing on it; for which members it fails, and
+ * why. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +49,7 @@ static void refuse_part(struct plan *plan, uint32_t local, const struct refusal 
         plan_refuse(plan_member(plan, local), returning, request, refusal);
 }
 
-/* The members that hold an unanswered request are told now, the others when they come. */
+/* Members with an unanswered request are told now, the others when they ask for it. */
 static void plan_fail(struct plan *plan, const struct refusal *refusal) {
         plan->failed = true;
         plan->refusal = *refusal;
@@ -63,9 +64,9 @@ static int answer_failed(struct plan *plan, uint32_t local, struct refusal *refu
         return end_part(plan, local, refusal);
 }
 
-/* Everybody else hears it as an answer to what they have open; the caller as the answer to this request.
- * Where the others agreed in a former generation, it concerns only the one who came later: his part is as if
- * never begun. */
+/* Everybody else hears it as an answer to what they have open; the caller as the answer to this request. If
+ * the others agreed on the plan in a former generation, only the member that joined later is concerned: its
+ * part is as if never begun. */
 static int fail_for(struct plan *plan, struct member *member, const struct refusal *refusal) {
         bool dropped = plan->dropped;
 
@@ -81,7 +82,7 @@ static int fail_for(struct plan *plan, struct member *member, const struct refus
         return end_part(plan, member->local, refusal);
 }
 
-/* The member cannot bring the plan, so nobody will have it: whoever waits for it hears why. */
+/* The member cannot bring the plan, so no member will have it: those that wait for it are told why. */
 static int lose_part(struct plan *plan, struct member *member, const struct refusal *why) {
         struct refusal refusal;
 
@@ -276,7 +277,7 @@ static int check_said(const struct plan *plan, const struct member *member, cons
                       plan->ordinal, plan->job->name, member->rank, said->launched, n, said->step);
 }
 
-/* What one member brings back does not concern the others. */
+/* A member brings back what cannot be used. The others keep their parts. */
 static int refuse_return(struct plan *plan, const struct member *member, const struct refusal *refusal) {
         plan_release(plan, member->local);
         part_set_state(&plan->part[member->local], PART_NONE);
@@ -501,7 +502,8 @@ int plan_drop(struct member *member, uint32_t ordinal, uint32_t request, struct 
         return 0;
 }
 
-/* Those who have not brought it; or, if all have, those whose memory the backend still works at. */
+/* Lists the members that have not brought the plan (`awaited`), or those whose memory the backend still makes
+ * ready. */
 static void plan_list_missing(const struct plan *plan, bool awaited, char *text, size_t size) {
         size_t used = 0;
 

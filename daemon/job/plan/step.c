@@ -76,7 +76,7 @@ void step_committed(struct plan *plan) {
                 loop_defer(job->table->config.loop, &job->settle);
 }
 
-/* So that the step can be tried again under its number. */
+/* The step can be tried again under the same number. */
 static void forget_ready(struct plan *plan) {
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 for (uint32_t b = 0; b < plan->reference->n_buckets && plan->part[local].ready != NULL; b++)
@@ -132,8 +132,8 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
                 machine_say(plan->job, plan->track, node_landed);
 }
 
-/* Whoever gave memory back meanwhile goes now, and not when he has done it again. Small buckets are looked at
- * together with the next ones. */
+/* A member that gave memory back to the kernel during the reduction is evicted now. Small buckets are looked
+ * at together with the next ones. */
 static void look_again(struct plan *plan, uint32_t index) {
         uint64_t bytes = plan->reference->bucket[index].bytes;
 
@@ -201,7 +201,8 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
                 step_reduced(plan, bucket, result);
 }
 
-/* Whether nobody has given back memory that is about to be used. Who has is evicted. */
+/* Whether the memory that is about to be used is all there. A member that has given some back to the kernel
+ * is evicted. */
 static bool step_intact(struct plan *plan, const struct backend_range *range, uint64_t bytes) {
         bool all = true;
 
@@ -443,7 +444,7 @@ void step_release(struct plan *plan) {
         }
 }
 
-/* A node without members, which takes part all the same. */
+/* A node without members takes part in the exchange, but has nothing to reduce. */
 static void step_give_nothing(struct plan *plan) {
         uint64_t now = clock_now();
 
@@ -485,7 +486,7 @@ bool step_words(const struct plan *plan, struct comm_words *ret) {
         return plan->job->n_local > 0;
 }
 
-/* Nobody can tell which node is wrong: each of them loses a member, and its text says why. */
+/* It is not known which node is wrong: each of them evicts a member, with a text that says why. */
 static void step_differs(struct plan *plan) {
         struct refusal refusal;
 

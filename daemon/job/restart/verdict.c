@@ -13,7 +13,7 @@
 #include "job/plan/plan.h"
 #include "job/restart/takeover.h"
 
-#define MOST_NUMBERS (1u << 17) /* of results that are told to one member at once: as many fit its queue */
+#define MOST_NUMBERS (1u << 17) /* in the results that one member is sent at once: so many fit its queue */
 
 static bool is_back(const struct job *job, uint32_t rank) {
         return takeover_is_back(job, rank) && job->takeover->part[rank].word.told;
@@ -148,12 +148,12 @@ static void report_member(const struct job *job, uint32_t rank, struct message *
                                          .in = true };
 }
 
-/* It has come back, and said goodbye: nobody waits for its place. */
+/* The member has come back and then left in good order: its place is not awaited. */
 static bool verdict_has_left(const struct job *job, uint32_t rank) {
         return job->takeover->part[rank].here && job->local[rank]->state == MEMBER_LEFT;
 }
 
-/* Everybody has told, or is not awaited any longer: what they know is the machine's from now on. */
+/* All members have told what they know, or are not awaited any longer: the machine gets their report. */
 static void verdict_restore(struct job *job) {
         struct word word[LIMIT_LOCAL];
         struct message report;
@@ -169,7 +169,7 @@ static void verdict_restore(struct job *job) {
         for (uint32_t rank = 0; rank < job->world; rank++)
                 if (word[rank].told || verdict_has_left(job, rank))
                         report_member(job, rank, &report);
-        report.history = takeover_tag(job, job->history); /* also of those who are gone again */
+        report.history = takeover_tag(job, job->history); /* also of members that are gone again */
         job->takeover->restored = true;
         machine_restore(job, &report);
         for (uint32_t rank = 0; rank < job->world; rank++)
