@@ -185,33 +185,25 @@ static const char *codec_check_message(const ProtobufCMessage *message) {
         return why;
 }
 
-static const ProtobufCMessage *codec_try_unpack(struct codec *codec, uint16_t type, const void *payload,
-                                                size_t length, const char **ret_why) {
-        const ProtobufCMessageDescriptor *descriptor = codec_descriptor(type);
-
-        *ret_why = !descriptor                  ? "the message type is unknown"
-                   : length > FRAME_PAYLOAD_MAX ? "the payload is larger than a frame may carry"
-                                                : NULL;
-        if (*ret_why)
-                return NULL;
-        const ProtobufCMessage *message =
-                protobuf_c_message_unpack(descriptor, scratch_begin(&codec->scratch), length, payload);
-        if (!message)
-                *ret_why = scratch_exhausted(&codec->scratch) ? "the payload is too complex"
-                                                              : "the payload is malformed";
-        else
-                *ret_why = codec_check_message(message);
-        return *ret_why ? NULL : message;
-}
-
 const ProtobufCMessage *codec_unpack(struct codec *codec, uint16_t type, const void *payload, size_t length,
                                      const char **ret_why) {
-        const char *why;
-        const ProtobufCMessage *message = codec_try_unpack(codec, type, payload, length, &why);
+        const ProtobufCMessageDescriptor *descriptor = codec_descriptor(type);
+        const ProtobufCMessage *message = NULL;
+        const char *why = !descriptor                  ? "the message type is unknown"
+                          : length > FRAME_PAYLOAD_MAX ? "the payload is larger than a frame may carry"
+                                                       : NULL;
 
-        if (!message && ret_why)
+        if (!why)
+                message = protobuf_c_message_unpack(descriptor, scratch_begin(&codec->scratch), length,
+                                                    payload);
+        if (message)
+                why = codec_check_message(message);
+        else if (!why)
+                why = scratch_exhausted(&codec->scratch) ? "the payload is too complex"
+                                                         : "the payload is malformed";
+        if (why && ret_why)
                 *ret_why = why;
-        return message;
+        return why ? NULL : message;
 }
 
 ssize_t codec_pack(uint8_t out[FRAME_MAX], uint16_t type, uint32_t request, unsigned fds,

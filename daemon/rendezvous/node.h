@@ -55,9 +55,9 @@ struct track {
 /* A plan on which the members of the node have agreed. */
 struct node_plan {
         uint64_t digest;
-        uint64_t
-                asked; /* stamp of the first report that names it: orders that answer an older one do not know
-                           of it, or mean an earlier plan of that ordinal */
+        /* Stamp of the first report that names it: orders that answer an older one do not know of it, or mean
+         * an earlier plan of that ordinal. */
+        uint64_t asked;
         uint32_t ordinal, track;
         bool open; /* in this generation */
 };

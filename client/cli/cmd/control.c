@@ -15,9 +15,20 @@
 #define NO_JOB "/"          /* asks a daemon for itself only */
 #define LOOK_AGAIN 50000000 /* ns between two looks at what is still open */
 
+static const struct order_kind {
+        const char *name, *done;
+        Wire__Verb verb;
+} orders[] = {
+        { "evict", "evicted", WIRE__VERB__EVICT },
+        { "pause", "paused", WIRE__VERB__PAUSE },
+        { "resume", "resumed", WIRE__VERB__RESUME },
+        { "drain", NULL, WIRE__VERB__DRAIN },
+};
+
 struct order {
         Wire__Verb verb;
-        const char *job; /* NULL: the daemon */
+        const char *done; /* what has happened to the job then */
+        const char *job;  /* NULL: the daemon */
         unsigned long rank;
         const char *token;
         bool no_wait;
@@ -100,16 +111,12 @@ static int cmd_control_wait_quiet(struct talk *talk, const char *path, unsigned 
 
 static int cmd_control_finish(struct talk *talk, const char *path, const struct order *order,
                               const Wire__ControlDone *done) {
-        static const char *const verbs[] = { [WIRE__VERB__EVICT] = "evicted",
-                                             [WIRE__VERB__PAUSE] = "paused",
-                                             [WIRE__VERB__RESUME] = "resumed" };
-
         if (order->verb == WIRE__VERB__DRAIN && !order->no_wait)
                 return cmd_control_wait_quiet(talk, path, done->open);
         if (order->verb == WIRE__VERB__DRAIN)
                 printf("draining: %u open\n", done->open);
         else
-                printf("%s\n", verbs[order->verb]);
+                printf("%s\n", order->done);
         return CLI_OK;
 }
 
@@ -178,25 +185,12 @@ static int cmd_control_carry_out(const struct cli *cli, const struct order *orde
         return code;
 }
 
-static int cmd_control(struct cli *cli, Wire__Verb verb, int argc, char **argv) {
-        struct order order = { .verb = verb };
+int cmd_control(struct cli *cli, int argc, char **argv) {
+        const struct order_kind *kind = orders;
+
+        while (strcmp(kind->name, cli->command->name) != 0)
+                kind++;
+        struct order order = { .verb = kind->verb, .done = kind->done };
         int r = cmd_control_parse(cli, &order, argc, argv);
-
         return r ? r - 1 : cmd_control_carry_out(cli, &order);
-}
-
-int cmd_evict(struct cli *cli, int argc, char **argv) {
-        return cmd_control(cli, WIRE__VERB__EVICT, argc, argv);
-}
-
-int cmd_pause(struct cli *cli, int argc, char **argv) {
-        return cmd_control(cli, WIRE__VERB__PAUSE, argc, argv);
-}
-
-int cmd_resume(struct cli *cli, int argc, char **argv) {
-        return cmd_control(cli, WIRE__VERB__RESUME, argc, argv);
-}
-
-int cmd_drain(struct cli *cli, int argc, char **argv) {
-        return cmd_control(cli, WIRE__VERB__DRAIN, argc, argv);
 }

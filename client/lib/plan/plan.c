@@ -283,10 +283,8 @@ static int plan_make(struct gradsync_job *job, const struct gradsync_plan_option
         if (plan == NULL) {
                 r = plan_create(job, options, &plan);
                 if (r != GRADSYNC_OK) {
-                        params_deinit(
-                                &job->plans
-                                         /* Else nothing would get them out of registered memory again. */
-                                         ->params);
+                        /* Else nothing would get them out of registered memory again. */
+                        params_deinit(&job->plans->params);
                         return r;
                 }
                 job->plans->making = plan;

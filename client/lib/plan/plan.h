@@ -37,9 +37,8 @@ struct gradsync_plan {
         unsigned reduce;
         /* Being freed. */
         bool drop;
-        uint64_t
-                /* The least number of the next step: others have gone on without this member. */
-                least;
+        /* The least number of the next step: others have gone on without this member. */
+        uint64_t least;
         /* The generation changed while a committed step was not finished. */
         bool renewed;
         bool accumulating;
