@@ -60,12 +60,6 @@ void membership_set_state(struct membership *m, enum membership_state state) {
         m->state = state;
 }
 
-bool membership_waits(const struct membership *m, uint64_t member) {
-        const struct seat *seat = membership_find(m, member);
-
-        return seat != NULL && seat->state == SEAT_WAITING;
-}
-
 uint32_t membership_vacant(const struct membership *m) {
         uint32_t n = 0;
 

@@ -167,8 +167,6 @@ uint32_t membership_fitting(const struct membership *m);
 
 /* The seat of a member that is here, however it stands; NULL: it has none. */
 struct seat *membership_find(const struct membership *m, uint64_t member);
-/* It waits for a place, after the others. */
-bool membership_waits(const struct membership *m, uint64_t member);
 uint32_t membership_all(const struct membership *m); /* seats */
 /* The only writer of that state. */
 void seat_set_state(struct seat *seat, enum seat_state state);

@@ -193,8 +193,7 @@ static int plan_take_agreed(struct request *request, const ProtobufCMessage *mes
 static int plan_say_mapped(struct gradsync_plan *plan) {
         Wire__PlanMapped mapped = WIRE__PLAN_MAPPED__INIT;
 
-        SET(mapped, job, plan->job->handle);
-        SET(mapped, plan, plan->ordinal);
+        SET_PLAN(mapped, plan);
         return request_call(plan->job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_MAPPED, &mapped.base, -1,
                             WIRE__MESSAGE_TYPE__PLAN_AGREED, plan_take_agreed, plan->deadline);
 }
@@ -206,8 +205,7 @@ static void plan_say_dropped(struct gradsync_plan *plan) {
         struct gradsync *gs = plan->job->gs;
         struct request unheard = { 0 };
 
-        SET(drop, job, plan->job->handle);
-        SET(drop, plan, plan->ordinal);
+        SET_PLAN(drop, plan);
         request_open(gs, &unheard, WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL);
         link_send(&gs->link, WIRE__MESSAGE_TYPE__PLAN_DROP, unheard.id, &drop.base, -1);
         request_close(gs, &unheard);
@@ -338,8 +336,7 @@ static int plan_ask_drop(struct gradsync_plan *plan) {
                 if (r != GRADSYNC_OK)
                         return r;
         }
-        SET(message, job, job->handle);
-        SET(message, plan, plan->ordinal);
+        SET_PLAN(message, plan);
         plan->drop = true;
         r = request_call(job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_DROP, &message.base, -1,
                          WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL, NEVER);

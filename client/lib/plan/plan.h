@@ -87,6 +87,13 @@ struct plans {
         struct gradsync_plan *making;
 };
 
+/* How a message names it. */
+#define SET_PLAN(message, named)                                                                             \
+        do {                                                                                                 \
+                SET(message, job, (named)->job->handle);                                                     \
+                SET(message, plan, (named)->ordinal);                                                        \
+        } while (0)
+
 /* Local: its job does not know it any more. */
 void plan_free(struct gradsync_plan *plan);
 /* Writes the fds that the daemon has for it to `ret`: as many as its layout asks for. */
