@@ -121,8 +121,6 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
         bool fresh[LIMIT_LOCAL];
         struct plan *plan, *spare;
         struct member *member;
-        uint32_t first;
-        bool resumed;
 
         if (job->takeover != NULL)
                 verdict_resolve(job, before);
@@ -141,10 +139,10 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
         take_places(job);
         note_regenerated(job, before, fresh);
         free_lost(job);
-        first = first_plan(job);
+        uint32_t first = first_plan(job);
         plan_record_members(job);
         operation_restart(job);
-        resumed = resume(job);
+        bool resumed = resume(job);
         job_set_state(job, JOB_RUNNING);
         log_formed(job, "goes on");
         for (uint32_t local = 0; local < job->n_local; local++)

@@ -27,15 +27,13 @@ static void settle(void *data);
 
 int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, struct refusal *refusal) {
         size_t size = sizeof(struct job) + strlen(join->name) + 1;
-        struct job *job;
-        int r;
 
         if (jobs->config.backend == NULL)
                 return refuse(refusal, WIRE__CODE__UNSUPPORTED,
                               "job '%s': this gradsyncd coordinates only, it has no device (device = none); "
                               "name a gradsyncd that has one: GRADSYNC_SOCKET, or GRADSYNC_DEVICE",
                               join->name);
-        job = calloc(1, size);
+        struct job *job = calloc(1, size);
         if (job == NULL)
                 return -ENOMEM;
         list_init(&job->members);
@@ -44,7 +42,7 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         job->table = jobs;
         job->uid = join->uid;
         job->name = strcpy((char *)(job + 1), join->name);
-        r = charge_take(&job->charge, jobs->config.accounts, job->uid, ACCOUNT_JOBS, 1, refusal);
+        int r = charge_take(&job->charge, jobs->config.accounts, job->uid, ACCOUNT_JOBS, 1, refusal);
         if (r == 0)
                 r = charge_take(&job->self, jobs->config.accounts, job->uid, ACCOUNT_BYTES, size, refusal);
         if (r == 0)
@@ -97,11 +95,10 @@ uint64_t job_next_id(struct job *job) {
 int job_add(struct job *job, const struct job_join *join, struct refusal *refusal) {
         struct membership_request request = join->membership;
         struct member *member;
-        int r;
 
         request.member = job_next_id(job);
         request.pid = (int32_t)join->pid;
-        r = takeover_is_awaiting(job) ? takeover_check_join(job, &request, refusal) : 0;
+        int r = takeover_is_awaiting(job) ? takeover_check_join(job, &request, refusal) : 0;
         if (r == 0)
                 r = member_new(job, &member, refusal);
         if (r != 0)

@@ -55,7 +55,6 @@ static void tick(void *data) {
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret) {
         struct jobs *jobs = calloc(1, sizeof(*jobs));
-        int r;
 
         if (jobs == NULL)
                 return -ENOMEM;
@@ -68,7 +67,7 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
         list_init(&jobs->list);
         list_init(&jobs->holdings.list);
         records_init(&jobs->ended);
-        r = effects_init(&jobs->effects, EFFECTS_ROOM);
+        int r = effects_init(&jobs->effects, EFFECTS_ROOM);
         if (r == 0)
                 r = loop_timer_new(config->loop, tick, jobs, &jobs->tick);
         if (r < 0) {
@@ -130,7 +129,6 @@ void jobs_made(void *jobs, const struct memory_result *result) {
 
 int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *refusal) {
         struct job *job = jobs_find(jobs, join->uid, join->name);
-        bool fresh;
         int r = 0;
 
         if (jobs->gate == GATE_STOPPING)
@@ -152,7 +150,7 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 job = NULL;
         }
-        fresh = job == NULL;
+        bool fresh = job == NULL;
         if (fresh) {
                 r = job_new(jobs, join, &job, refusal);
                 if (r != 0)

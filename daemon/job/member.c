@@ -28,12 +28,11 @@ void member_set_state(struct member *member, enum member_state state) {
 
 int member_new(struct job *job, struct member **ret, struct refusal *refusal) {
         struct member *member = calloc(1, sizeof(*member));
-        int r;
 
         if (member == NULL)
                 return -ENOMEM;
-        r = charge_take(&member->self, job->table->config.accounts, job->uid, ACCOUNT_BYTES, sizeof(*member),
-                        refusal);
+        int r = charge_take(&member->self, job->table->config.accounts, job->uid, ACCOUNT_BYTES,
+                            sizeof(*member), refusal);
         if (r != 0) {
                 free(member);
                 return r;

@@ -72,11 +72,10 @@ static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct
         uint64_t wait = rejoin->wait < MOST_WAIT ? rejoin->wait : MOST_WAIT, now = clock_now();
         size_t size = sizeof(struct takeover) + rejoin->world * sizeof(struct returned);
         struct takeover *takeover = calloc(1, size);
-        int r;
 
         if (takeover == NULL)
                 return -ENOMEM;
-        r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES, size, refusal);
+        int r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES, size, refusal);
         if (r == 0)
                 r = machine_reserve(job, rejoin->world + job->machine.node.n, 0, refusal);
         for (uint32_t rank = 0; rank < rejoin->world && r == 0; rank++)

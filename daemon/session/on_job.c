@@ -16,8 +16,6 @@
 
 /* Keeps the client's pidfd if the kernel gave none. A pidfd of another process is an attempt to deceive. */
 static int hello_take_pidfd(struct session *session, struct request *request) {
-        int r;
-
         if (request->n_fds == 0)
                 return 0;
         if (!proc_pidfd_is(request->fds[0], session->peer.pid))
@@ -27,8 +25,8 @@ static int hello_take_pidfd(struct session *session, struct request *request) {
                 request->fds[0] = fd_close(request->fds[0]); /* of a pidfd that takes no time */
                 return 0;
         }
-        r = charge_take(&session->pidfd_charge, session->sessions->config.accounts, session->peer.uid,
-                        ACCOUNT_FDS, 1, &request->refusal);
+        int r = charge_take(&session->pidfd_charge, session->sessions->config.accounts, session->peer.uid,
+                            ACCOUNT_FDS, 1, &request->refusal);
         if (r != 0)
                 return r;
         r = session_watch_pidfd(session, request->fds[0]);
@@ -57,9 +55,8 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
         const Wire__Hello *hello = CAST(Wire__Hello, message);
         const struct sessions_config *config = &session->sessions->config;
         Wire__Welcome welcome = WIRE__WELCOME__INIT;
-        int r;
+        int r = hello_take_pidfd(session, request);
 
-        r = hello_take_pidfd(session, request);
         if (r > 0)
                 session_evict(session, &request->refusal);
         if (r != 0)
@@ -82,18 +79,16 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
 
 int on_join(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Join *join = CAST(Wire__Join, message);
-        struct membership_request *wish;
         struct job_join what;
         struct token token;
-        int r;
 
         if (request->id == 0)
                 return refuse(&request->refusal, WIRE__CODE__INVALID, "JOIN needs a request number");
-        r = session_begin_join(session, request, join->job, join->min_world, join->max_world, join->token,
-                               &token, &what);
+        int r = session_begin_join(session, request, join->job, join->min_world, join->max_world, join->token,
+                                   &token, &what);
         if (r != 0)
                 return r;
-        wish = &what.membership;
+        struct membership_request *wish = &what.membership;
         wish->has_rank = join->has_rank;
         wish->has_slot = join->has_slot;
         wish->rank = join->rank;

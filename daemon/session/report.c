@@ -40,14 +40,13 @@ static struct job *report_find_job(const struct jobs *jobs, uint32_t id) {
 void report_flush(struct report *report) {
         struct sessions *sessions = report->sessions;
         struct job *job = report_find_job(sessions->config.jobs, report->job);
-        ssize_t size;
 
         if (report->job == 0)
                 return;
         report->job = 0;
         if (job == NULL)
                 return;
-        size = codec_pack(sessions->frame, WIRE__MESSAGE_TYPE__STEP, 0, 0, &report->step.base);
+        ssize_t size = codec_pack(sessions->frame, WIRE__MESSAGE_TYPE__STEP, 0, 0, &report->step.base);
         for (uint32_t local = 0; local < job->n_local; local++) {
                 struct session *session = job->local[local]->owner;
 
@@ -112,14 +111,13 @@ void report_result(struct plan *plan, uint32_t bucket, const struct backend_resu
         uint32_t world = plan->job->world;
         uint32_t bytes =
                 RESULT_BYTES + world * (counts ? 18 : 8) + (unused != NULL ? (uint32_t)unused_bytes : 0);
-        Wire__BucketResult *entry;
 
         report_turn_to(report, plan, plan->step + 1);
         if (!report_fits(report, world, unused != NULL ? unused_bytes : 0, bytes)) {
                 report_flush(report);
                 report_turn_to(report, plan, plan->step + 1);
         }
-        entry = report->results[report->step.n_result++];
+        Wire__BucketResult *entry = report->results[report->step.n_result++];
         wire__bucket_result__init(entry);
         SET(*entry, bucket, bucket);
         SET(*entry, sum_squares, result->sum_squares);

@@ -19,7 +19,6 @@
 
 int sessions_new(const struct sessions_config *config, struct sessions **ret) {
         struct sessions *sessions = calloc(1, sizeof(*sessions));
-        int r;
 
         if (sessions == NULL)
                 return -ENOMEM;
@@ -27,7 +26,7 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
         sessions->started = clock_now();
         sessions->start_time = clock_wall();
         list_init(&sessions->list);
-        r = codec_init(&sessions->codec);
+        int r = codec_init(&sessions->codec);
         if (r < 0) {
                 free(sessions);
                 return r;
@@ -200,11 +199,9 @@ void session_send(struct session *session, uint16_t type, uint32_t request, int 
 
 void session_send_fds(struct session *session, uint16_t type, uint32_t request, const int *fds,
                       unsigned n_fds, const ProtobufCMessage *message) {
-        ssize_t size;
-
         if (session == NULL || session->state == SESSION_ENDING)
                 return;
-        size = codec_pack(session->sessions->frame, type, request, n_fds, message);
+        ssize_t size = codec_pack(session->sessions->frame, type, request, n_fds, message);
         if (size < 0)
                 log_error("a %s for pid %d does not fit a frame", codec_type_name(type),
                           (int)session->peer.pid);

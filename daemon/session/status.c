@@ -146,11 +146,9 @@ static void status_send_client(const struct answer *answer, const struct session
 }
 
 static void status_add_totals(Wire__StatusJob *row, const struct record *record) {
-        const struct record_totals *totals;
-
         if (record == NULL)
                 return; /* there has been no plan yet */
-        totals = &record->totals;
+        const struct record_totals *totals = &record->totals;
         SET(*row, committed, totals->committed);
         SET(*row, step_us, totals->step_us);
         SET(*row, nonfinite_steps, totals->nonfinite_steps);

@@ -17,11 +17,10 @@ int record_new(struct users *accounts, uid_t uid, const char *name, struct recor
                struct refusal *refusal) {
         struct record *record =
                 mmap(NULL, sizeof(*record), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        int r;
 
         if (record == MAP_FAILED)
                 return -ENOMEM;
-        r = charge_take(&record->charge, accounts, uid, ACCOUNT_BYTES, sizeof(*record), refusal);
+        int r = charge_take(&record->charge, accounts, uid, ACCOUNT_BYTES, sizeof(*record), refusal);
         if (r != 0) {
                 munmap(record, sizeof(*record));
                 return r;
@@ -190,12 +189,11 @@ void record_ready(struct record_step *step, uint32_t bucket, uint32_t local, uin
 
 /* All members are ready: how long each has waited, and how late each came, is known now. */
 void record_start(struct record *record, struct record_step *step, uint32_t bucket, uint64_t now) {
-        const uint32_t *ready;
         uint32_t start, first;
 
         if (!is_kept(step, bucket))
                 return;
-        ready = ready_of(step, bucket);
+        const uint32_t *ready = ready_of(step, bucket);
         first = start = buckets_of(step)[bucket].start = since(step, now);
         for (uint32_t local = 0; local < step->n_local; local++)
                 first = ready[local] < first ? ready[local] : first;
@@ -209,7 +207,6 @@ void record_end(struct record *record, struct record_step *step, uint32_t bucket
                 uint64_t start, const struct backend_result *result) {
         uint64_t us = now - start;
         unsigned class = 0;
-        uint32_t *counts;
 
         while (class < RECORD_CLASSES && us > record_class_us[class])
                 class ++;
@@ -219,7 +216,7 @@ void record_end(struct record *record, struct record_step *step, uint32_t bucket
                 return;
         buckets_of(step)[bucket].end = since(step, now);
         buckets_of(step)[bucket].sum_squares = result->sum_squares;
-        counts = nonfinite_of(step, bucket);
+        uint32_t *counts = nonfinite_of(step, bucket);
         for (unsigned i = 0; i < result->n_inputs && i < step->n_local; i++)
                 counts[i] = result->input_nonfinite[i] < UINT32_MAX ? (uint32_t)result->input_nonfinite[i]
                                                                     : UINT32_MAX;

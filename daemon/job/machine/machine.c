@@ -135,9 +135,8 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
                 .room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1, .nodes = HUB_NODES },
         };
         struct machine *machine = &job->machine;
-        int r;
+        int r = machine_allocate(job, &config.room, &machine->charge, &machine->memory, refusal);
 
-        r = machine_allocate(job, &config.room, &machine->charge, &machine->memory, refusal);
         if (r != 0)
                 return r;
         machine->attachment.receive = machine_receive;
@@ -299,10 +298,9 @@ void machine_forget(struct job *job, uint32_t ordinal) {
 bool machine_open(struct job *job, uint32_t track, uint64_t payloads) {
         struct node *node = &job->machine.node;
         uint64_t planned[LIMIT_LANES] = { 0 };
-        bool open;
 
         planned[track_lane(node, track)] = payloads;
-        open = node_open(node, clock_now(), node->generation, track, planned);
+        bool open = node_open(node, clock_now(), node->generation, track, planned);
         machine_run(job);
         return open;
 }

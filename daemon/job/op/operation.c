@@ -241,9 +241,8 @@ int operation_call(struct member *member, uint32_t request, const struct operati
                    struct refusal *refusal) {
         struct job *job = member->job;
         struct operation *operation = &job->operation;
-        int r;
+        int r = check_call(member, call, refusal);
 
-        r = check_call(member, call, refusal);
         if (r == 0)
                 r = spread_prepare(job, refusal);
         if (r != 0)
@@ -316,11 +315,10 @@ void operation_restart(struct job *job) {
 
 int operation_follow(struct job *job) {
         struct refusal refusal;
-        int r;
 
         if (job->n_local > 0 || machine_is_alone(job) || machine_unit(job, TRACK_OPERATION) != UNIT_IDLE)
                 return 0;
-        r = spread_prepare(job, &refusal);
+        int r = spread_prepare(job, &refusal);
         if (r == 0)
                 operation_begin(job);
         return r > 0 ? -EDQUOT : r;

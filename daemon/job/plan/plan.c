@@ -80,13 +80,11 @@ static int check_room(const struct job *job, struct refusal *refusal) {
 
 int plan_new(struct job *job, uint32_t ordinal, struct plan **ret, struct refusal *refusal) {
         uint64_t parts = job->max_world * sizeof(struct plan_part); /* the world may grow so far */
-        struct plan *plan;
-        int r;
+        int r = check_room(job, refusal);
 
-        r = check_room(job, refusal);
         if (r != 0)
                 return r;
-        plan = calloc(1, sizeof(*plan));
+        struct plan *plan = calloc(1, sizeof(*plan));
         if (plan == NULL)
                 return -ENOMEM;
         r = charge_take(&plan->self, job->table->config.accounts, job->uid, ACCOUNT_BYTES,

@@ -101,7 +101,6 @@ static int lose_part(struct plan *plan, struct member *member, const struct refu
 int plan_begin(struct member *member, const struct offer *begin, struct refusal *refusal) {
         struct job *job = member->job;
         struct plan *plan = plan_find(job, begin->plan);
-        struct plan_part *part;
         int r;
 
         if (begin->generation == 0 || begin->generation > job->generation)
@@ -122,7 +121,7 @@ int plan_begin(struct member *member, const struct offer *begin, struct refusal 
                 if (r != 0)
                         return r;
         }
-        part = &plan->part[member->local];
+        struct plan_part *part = &plan->part[member->local];
         if (part->state != PART_NONE)
                 return refuse(refusal, WIRE__CODE__STATE, "plan %u of job '%s' exists on rank %u already",
                               begin->plan, job->name, member->rank);
@@ -150,22 +149,20 @@ static struct plan *describing(struct member *member, uint32_t ordinal, struct r
 int plan_params(struct member *member, uint32_t ordinal, const struct offer_param *param, size_t n,
                 struct refusal *refusal) {
         struct plan *plan = describing(member, ordinal, refusal);
-        int r;
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        r = description_add_params(plan->part[member->local].description, param, n, refusal);
+        int r = description_add_params(plan->part[member->local].description, param, n, refusal);
         return r > 0 ? lose_part(plan, member, refusal) : r;
 }
 
 int plan_buckets(struct member *member, uint32_t ordinal, const struct offer_bucket *bucket, size_t n,
                  struct refusal *refusal) {
         struct plan *plan = describing(member, ordinal, refusal);
-        int r;
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        r = description_add_buckets(plan->part[member->local].description, bucket, n, refusal);
+        int r = description_add_buckets(plan->part[member->local].description, bucket, n, refusal);
         return r > 0 ? lose_part(plan, member, refusal) : r;
 }
 
@@ -241,19 +238,16 @@ static int plan_allocated(struct plan *plan, struct member *member, int r, struc
 int plan_commit(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {
         struct plan *plan = describing(member, ordinal, refusal);
         struct memory_request what = { .kind = MEMORY_SHARED };
-        uint64_t bytes;
-        struct plan_part *part;
-        int r;
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        part = &plan->part[member->local];
-        r = description_complete(part->description, refusal);
+        struct plan_part *part = &plan->part[member->local];
+        int r = description_complete(part->description, refusal);
         if (r != 0)
                 return r > 0 ? lose_part(plan, member, refusal) : r;
         if (plan->failed)
                 return answer_failed(plan, member->local, refusal);
-        bytes = part->description->arena_bytes;
+        uint64_t bytes = part->description->arena_bytes;
         r = compare(plan, member, refusal);
         if (r == 0)
                 r = plan_provide(plan, member, refusal);
@@ -356,16 +350,13 @@ int plan_return(struct member *member, const struct plan_word *said, uint32_t re
                 unsigned n_fds, struct refusal *refusal) {
         struct plan *plan = describing(member, said->plan, refusal);
         struct memory_request what = { .kind = MEMORY_RETURNED, .fds = fds };
-        struct plan_part *part;
-        uint64_t bytes;
-        int r;
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        part = &plan->part[member->local];
-        bytes = part->description->arena_bytes;
+        struct plan_part *part = &plan->part[member->local];
+        uint64_t bytes = part->description->arena_bytes;
         what.n_fds = n_fds - (part->description->control_bytes > 0);
-        r = plan_take_back(plan, member, said, fds, n_fds, refusal);
+        int r = plan_take_back(plan, member, said, fds, n_fds, refusal);
         if (r != 0)
                 return r > 0 ? refuse_return(plan, member, refusal) : r;
         keep_reference(plan, member->local);
@@ -423,14 +414,13 @@ static int plan_attached(struct plan *plan, struct member *member, int r, struct
 
 int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {
         struct plan *plan = plan_find(member->job, ordinal);
-        struct plan_part *part;
         int r = 0;
 
         if (plan == NULL || plan->part[member->local].state != PART_COMPLETE)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "plan %u of job '%s' has no arena to map on rank %u", ordinal,
                               member->job->name, member->rank);
-        part = &plan->part[member->local];
+        struct plan_part *part = &plan->part[member->local];
         if (plan->failed)
                 return answer_failed(plan, member->local, refusal);
         part_set_state(part, PART_MAPPING);
@@ -461,13 +451,12 @@ void plan_late(struct job *job, const struct holder *holder, const struct refusa
         bool returning = part->state == PART_RETURNING;
         uint32_t request = part->request;
         struct refusal why = { 0 };
-        int r;
 
         if (member->owner == NULL)
                 return; /* its part goes with it */
         if (refusal != NULL)
                 why = *refusal;
-        r = plan_go_on(plan, member, refusal != NULL ? (int)why.code : 0, &why);
+        int r = plan_go_on(plan, member, refusal != NULL ? (int)why.code : 0, &why);
         if (r < 0) {
                 refuse(&why, WIRE__CODE__NO_MEMORY, "job '%s': gradsyncd has no memory for plan %u: %s",
                        job->name, plan->ordinal, strerror(-r));
@@ -484,7 +473,6 @@ static void plan_gone(struct member *member, uint32_t request, uint32_t ordinal)
 int plan_drop(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {
         struct plan *plan = plan_find(member->job, ordinal);
         struct plan_part *part = plan != NULL ? &plan->part[member->local] : NULL;
-        bool held;
 
         if (part == NULL || part->state == PART_NONE || part->state == PART_DROPPED)
                 return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no plan %u", member->rank,
@@ -493,7 +481,7 @@ int plan_drop(struct member *member, uint32_t ordinal, uint32_t request, struct 
                 return refuse(refusal, WIRE__CODE__STATE,
                               "plan %u of job '%s' has an open step; finish it before the plan is freed",
                               ordinal, member->job->name);
-        held = part->arena != NULL;
+        bool held = part->arena != NULL;
         if (held)
                 holding_answer(part->arena, request, plan_gone);
         lose_part(plan, member, &(struct refusal){ .text = "it gave the plan up" });
@@ -523,12 +511,11 @@ void plan_expire(struct plan *plan, uint64_t now) {
                 struct plan_part *part = &plan->part[local];
                 struct refusal refusal;
                 char missing[200];
-                bool awaited;
 
                 if (part->request == 0 || now < part->deadline)
                         continue;
                 plan_list_missing(plan, true, missing, sizeof(missing));
-                awaited = missing[0] != '\0';
+                bool awaited = missing[0] != '\0';
                 if (!awaited)
                         plan_list_missing(plan, false, missing, sizeof(missing));
                 refuse(&refusal, WIRE__CODE__TIMEOUT,

@@ -236,7 +236,6 @@ static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
                                      .outputs = range,
                                      .watch = true };
         struct backend_result result;
-        int r;
 
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 range[local] = plan_range(plan, local, index);
@@ -250,7 +249,7 @@ static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
         state_begin(plan->kept, index);
-        r = step_submit(plan, index, &task, &result);
+        int r = step_submit(plan, index, &task, &result);
         if (r > 0)
                 step_reduced(plan, index, &result);
         return r < 0 ? r : 0;
@@ -356,26 +355,21 @@ static int step_check_place(const struct plan *plan, const struct member *member
 
 int step_ready(struct member *member, const struct ready *ready, struct refusal *refusal) {
         struct job *job = member->job;
-        struct plan *plan;
-        struct plan_part *part;
-        struct bucket *bucket;
-        uint64_t now;
-        int r;
 
         if (ready->generation < job->generation || job->state != JOB_RUNNING)
                 return 0; /* absorbed: its step is void, or will be */
-        plan = plan_find(job, ready->plan);
-        r = step_check_place(plan, member, ready, refusal);
+        struct plan *plan = plan_find(job, ready->plan);
+        int r = step_check_place(plan, member, ready, refusal);
         if (r != 0)
                 return r;
         r = plan_prepare_exchange(plan, refusal);
         if (r != 0)
                 return r;
-        now = clock_now();
+        uint64_t now = clock_now();
         if (plan_unit(plan) == UNIT_IDLE && (job->table->gate == GATE_STOPPING || !open_step(plan, now)))
                 return 0;
-        part = &plan->part[member->local];
-        bucket = &plan->bucket[ready->bucket];
+        struct plan_part *part = &plan->part[member->local];
+        struct bucket *bucket = &plan->bucket[ready->bucket];
         r = note_divisor(plan, member, ready, refusal);
         if (r == 0 && ready->has_absent)
                 r = note_absent(plan, ready, refusal);

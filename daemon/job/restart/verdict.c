@@ -48,11 +48,9 @@ static void drop_parts(struct plan *plan, uint32_t before) {
 }
 
 static const struct state_plan *find_past(const struct plan *plan, uint32_t before) {
-        struct state_key key;
-
         if (plan->reference == NULL)
                 return NULL;
-        key = plan_key(plan);
+        struct state_key key = plan_key(plan);
         return past_find(plan->job->table->past, &key, plan->job->takeover->generation, before);
 }
 
@@ -114,14 +112,13 @@ static bool tell_last_step(struct plan *plan, uint32_t before, const struct word
 static void report_plan(struct plan *plan, const struct word *word, struct message *report) {
         const struct trace trace = past_trace(find_past(plan, plan->job->world));
         struct word_step about[LIMIT_LOCAL];
-        struct words_unit unit;
 
         drop_parts(plan, plan->job->world);
         if (!plan->agreed)
                 return;
         for (uint32_t rank = 0; rank < plan->job->world; rank++)
                 about[rank] = about_of(plan, rank);
-        unit = words_unit(word, about, plan->job->world, &trace);
+        struct words_unit unit = words_unit(word, about, plan->job->world, &trace);
         plan->step = unit.committed;
         plan->job->takeover->began |= unit.began;
         while (report->n_tracks <= plan->track) {
@@ -213,10 +210,9 @@ void verdict_resolve(struct job *job, uint32_t before) {
         struct takeover *takeover = job->takeover;
         struct word word[LIMIT_LOCAL];
         struct plan *plan;
-        bool resumed;
 
         list_words(job, before, word);
-        resumed = job->world == before && words_all_here(word, before) && !takeover->voided;
+        bool resumed = job->world == before && words_all_here(word, before) && !takeover->voided;
         list_for_each(plan, &job->plans, link) {
                 resumed = tell_last_step(plan, before, word) && resumed;
                 if (plan->step > job->last_step)

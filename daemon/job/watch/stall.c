@@ -113,13 +113,12 @@ static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told,
 static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
         uint64_t patience = hist_median(&job->steps) * 3;
         struct job_wait waits[NAMED];
-        unsigned n;
 
         if (patience < job->table->config.stall_notice)
                 patience = job->table->config.stall_notice;
         if (!plan_is_open(plan) || step_gate(plan) != GATE_OPEN || now - plan->opened < patience)
                 return;
-        n = plan_waits(plan, waits, NAMED);
+        unsigned n = plan_waits(plan, waits, NAMED);
         if (n > 0 && now - waits[0].since >= patience)
                 act(job, waits, n, &plan->stall_told, job->table->config.step_deadline, now);
 }
