@@ -83,7 +83,8 @@ static size_t log_append_escaped(char *buffer, size_t size, size_t used, const c
         return used;
 }
 
-/* Takes one part of a context: its journal name, its word on stderr (NULL: it is not shown there), its text. */
+/* Takes one part of a context: its name in the journal, its word on stderr (NULL: not shown there), its
+ * text. */
 typedef void (*log_part_fn)(void *data, const char *field, const char *word, const char *text);
 
 static void log_each_part(const struct log_context *context, log_part_fn take, void *data) {
