@@ -6,6 +6,7 @@
 #include "job/carry.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,7 +39,7 @@ static void carry_fail(struct job *job, const char *what, int error) {
 /* This node cannot give its part. */
 static void carry_cut_off(struct job *job, const char *what, int error) {
         carry_fail(job, what, error);
-        job->comm.broken = true;
+        comm_set_state(&job->comm, COMM_BROKEN);
         machine_unreachable(job, others_of(job, job->machine.node.set, NODESET_SCRATCH));
 }
 
@@ -109,18 +110,24 @@ static void carry_launch(struct job *job, const struct action *action) {
                 carry_start(job, action->lane, action->seq, action->value);
 }
 
-void carry_act(struct job *job, const struct action *action) {
-        struct engine *engine = engine_of(job);
-        uint64_t old = job->comm.old_id;
+static void carry_abort(struct job *job) {
+        if (job->comm.id != 0 && job->comm.state != COMM_ABORTING)
+                engine_of(job)->ops->abort(engine_of(job), job->comm.id);
+        comm_set_state(&job->comm, COMM_ABORTING);
+}
 
+static void carry_drop(struct job *job) {
+        if (job->comm.old_id != 0)
+                engine_of(job)->ops->drop(engine_of(job), job->comm.old_id);
+        job->comm.old_id = 0;
+}
+
+void carry_act(struct job *job, const struct action *action) {
         switch (action->kind) {
         case ACTION_BUILD: carry_build(job, action); break;
         case ACTION_LAUNCH: carry_launch(job, action); break;
-        case ACTION_ABORT: engine->ops->abort(engine, job->comm.id); break;
-        default:
-                job->comm.old_id = 0;
-                if (old != 0)
-                        engine->ops->drop(engine, old);
+        case ACTION_ABORT: carry_abort(job); break;
+        default: carry_drop(job);
         }
 }
 
@@ -218,6 +225,31 @@ const struct engine_events carry_events = {
         .unreachable = on_unreachable,
         .aborted = on_aborted,
 };
+
+static bool any_aborting(const struct jobs *jobs) {
+        struct job *job;
+
+        list_for_each(job, &jobs->list, link)
+                if (job->comm.id != 0)
+                        return true;
+        return false;
+}
+
+void carry_end(struct jobs *jobs) {
+        struct engine *engine = jobs->config.engine;
+        struct job *job;
+
+        list_for_each(job, &jobs->list, link) {
+                carry_abort(job);
+                carry_drop(job);
+        }
+        while (any_aborting(jobs)) {
+                struct pollfd fd = { .fd = engine->ops->fd(engine), .events = POLLIN };
+
+                if (poll(&fd, 1, -1) > 0)
+                        engine->ops->dispatch(engine);
+        }
+}
 
 void carry_follow(struct job *job) {
         struct plan *plan;

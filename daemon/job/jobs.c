@@ -84,6 +84,7 @@ struct jobs *jobs_free(struct jobs *jobs) {
 
         if (jobs == NULL)
                 return NULL;
+        carry_end(jobs);
         list_for_each_safe(job, spare, &jobs->list, link)
                 job_free(job);
         holdings_deinit(&jobs->holdings);

@@ -601,6 +601,7 @@ static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
 }
 
 static void free_station(struct station *station) {
+        cluster->fabric->node[station - cluster->node].held = false; /* or it would not end what it is at */
         jobs_free(station->jobs);
         station->backend->ops->close(station->backend);
         for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)

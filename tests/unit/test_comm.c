@@ -74,11 +74,24 @@ static void fillers_wait_for_the_comparison(void **state) {
         assert_true(comm_take(comm, &(struct action){ .launch = LAUNCH_FILLER, .seq = 6 }, 0));
 }
 
+/* What the engine refuses leaves a gap, and nothing goes behind it. */
+static void a_broken_communicator_launches_nothing_held(void **state) {
+        struct comm *comm = *state;
+
+        assert_true(take(comm, LAUNCH_PAYLOAD, 1, 0));
+        assert_false(comm_take(comm, &(struct action){ .launch = LAUNCH_FILLER, .seq = 2 }, 0));
+        comm_set_state(comm, COMM_BROKEN);
+        assert_int_equal(comm_next_held(comm, 0, 1), 0);
+        assert_int_equal(comm_next_held(comm, 0, 1), 0);
+        comm_begin(comm, 8);
+        assert_true(take(comm, LAUNCH_PAYLOAD, 1, 0));
+}
+
 static void another_communicator_begins_anew(void **state) {
         struct comm *comm = *state;
 
         assert_true(take(comm, LAUNCH_PAYLOAD, 1, 0));
-        comm->broken = true;
+        comm_set_state(comm, COMM_BROKEN);
         assert_false(take(comm, LAUNCH_PAYLOAD, 2, 1));
         comm_begin(comm, 8);
         assert_int_equal(comm->old_id, 7);
@@ -130,6 +143,7 @@ int main(void) {
                 cmocka_unit_test_setup(a_filler_stands_for_what_follows, setup),
                 cmocka_unit_test_setup(a_unit_that_has_ended_is_followed_by_a_comparison, setup),
                 cmocka_unit_test_setup(fillers_wait_for_the_comparison, setup),
+                cmocka_unit_test_setup(a_broken_communicator_launches_nothing_held, setup),
                 cmocka_unit_test_setup(another_communicator_begins_anew, setup),
                 cmocka_unit_test(words_are_equal_or_not),
                 cmocka_unit_test(a_filler_agrees_with_nobody),

@@ -304,6 +304,27 @@ static void staging_outlives_its_plan(void **state) {
         until(list_empty(&job->exchanges));
 }
 
+/* The daemon ends while the engine works: the engine's hands are off its memory first. */
+static void an_engine_at_work_is_ended_before_its_memory(void **state) {
+        struct station *last = &cluster->node[2];
+
+        form();
+        cluster->fabric->hangs = true;
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        settle();
+        assert_true(machine_engine_busy(job_on(2)));
+        cluster->trainer[3].member->returns = true;
+        jobs_drain(last->jobs);
+        jobs_suspend(last->jobs);
+        lose(3);
+        pass();
+        free_station(last);
+        cluster->n = 2;
+        cluster->fabric->hangs = false;
+        settle();
+}
+
 static void what_hangs_is_aborted(void **state) {
         form();
         cluster->fabric->hangs = true;
@@ -540,6 +561,7 @@ int main(void) {
                 test_on(a_fenced_node_tells_its_members, three_nodes_avg),
                 test_on(whoever_has_begun_alone_is_not_blamed, two_nodes_avg),
                 test_on(staging_outlives_its_plan, three_nodes_avg),
+                test_on(an_engine_at_work_is_ended_before_its_memory, three_nodes_avg),
                 test_on(what_hangs_is_aborted, two_nodes_avg),
                 test_on(operations_go_between_nodes, one_node_avg),
                 test_on(operations_go_between_nodes, two_nodes_avg),

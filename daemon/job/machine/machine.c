@@ -321,7 +321,7 @@ uint64_t machine_payloads(const struct job *job, uint32_t track) {
 bool machine_engine_busy(const struct job *job) {
         const struct node *node = &job->machine.node;
 
-        for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
+        for (uint32_t lane = 0; lane < node->config.n_lanes && job->comm.id != 0; lane++)
                 if (node->lane[lane].completed < node->lane[lane].launched)
                         return true;
         return false;
