@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/cleanup.h"
 #include "proto/names.h"
 
 #define LIMIT_BYTES (LIMIT_BUCKET_PARAMS / 8u) /* of a `bytes` field */
@@ -94,8 +95,6 @@ static const struct {
         { &wire__trace_bucket__descriptor, 6, LIMIT_LOCAL },           /* rank_nonfinite */
 };
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 int codec_init(struct codec *codec) {
         codec->scratch = (struct scratch){ .buffer = aligned_alloc(SCRATCH_ALIGN, CODEC_SCRATCH),
                                            .size = CODEC_SCRATCH };
@@ -108,7 +107,7 @@ void codec_deinit(struct codec *codec) {
 }
 
 const ProtobufCMessageDescriptor *codec_descriptor(uint16_t type) {
-        return type < COUNT(descriptors) ? descriptors[type] : NULL;
+        return type < array_size(descriptors) ? descriptors[type] : NULL;
 }
 
 const char *codec_type_name(uint16_t type) {
@@ -125,7 +124,7 @@ const char *codec_type_name(uint16_t type) {
 static const char *codec_check_message(const ProtobufCMessage *message);
 
 static size_t codec_repeat_limit(const ProtobufCMessageDescriptor *message, uint32_t field) {
-        for (size_t i = 0; i < COUNT(repeat_limits); i++)
+        for (size_t i = 0; i < array_size(repeat_limits); i++)
                 if (repeat_limits[i].message == message && repeat_limits[i].field == field)
                         return repeat_limits[i].limit;
         return 0;

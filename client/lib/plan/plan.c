@@ -8,12 +8,12 @@
 #include <stdlib.h>
 
 #include "client/lib/base/clock.h"
-#include "client/lib/base/descriptor.h"
 #include "client/lib/base/fail.h"
 #include "client/lib/base/options.h"
 #include "client/lib/memory/registered.h"
 #include "client/lib/plan/describe.h"
 #include "client/lib/plan/placement.h"
+#include "proto/cleanup.h"
 #include "proto/names.h"
 
 #define OLDEST_OPTIONS (offsetof(struct gradsync_plan_options, bucket_bytes) + sizeof(uint64_t))
@@ -30,8 +30,8 @@ unsigned plan_list_fds(const struct gradsync_plan *plan, int ret[FRAME_FDS_MAX])
 }
 
 void plan_close_fds(struct gradsync_plan *plan) {
-        plan->fd = descriptor_close(plan->fd);
-        plan->control_fd = descriptor_close(plan->control_fd);
+        plan->fd = fd_close(plan->fd);
+        plan->control_fd = fd_close(plan->control_fd);
 }
 
 static void plan_unmap(struct gradsync_plan *plan) {
