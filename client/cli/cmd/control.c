@@ -122,29 +122,28 @@ static int cmd_control_finish(struct talk *talk, const char *path, const struct 
 
 enum outcome { OUTCOME_UNHEARD, OUTCOME_FAILED, OUTCOME_UNKNOWN_JOB, OUTCOME_ENDED };
 
-static enum outcome cmd_control_try_daemon(const char *path, const struct order *order,
-                                           struct attempt *attempt, int *code) {
+static enum outcome cmd_control_try_daemon(struct attempt *at, const struct order *order, int *code) {
         Wire__ControlDone done = WIRE__CONTROL_DONE__INIT;
         enum outcome outcome = OUTCOME_ENDED;
         struct talk talk;
-        enum talk_result r = talk_open(&talk, path, TALK_TIMEOUT);
+        enum talk_result r = talk_open(&talk, at->path, TALK_TIMEOUT);
 
         /* A daemon that ends while it is asked is like one that had ended before. */
         if (r == TALK_ABSENT || r == TALK_DENIED || r == TALK_GONE) {
                 outcome = OUTCOME_UNHEARD;
         } else if (r) {
-                cli_complain("%s: %s", path, talk.error);
+                cli_complain("%s: %s", at->path, talk.error);
                 outcome = OUTCOME_FAILED;
         } else if (cmd_control_give(&talk, order, &done)) {
-                cli_complain("%s: %s", path, talk.error);
+                cli_complain("%s: %s", at->path, talk.error);
                 *code = CLI_ERROR;
         } else if (!done.found) {
                 outcome = OUTCOME_UNKNOWN_JOB;
         } else {
-                *code = cmd_control_finish(&talk, path, order, &done);
+                *code = cmd_control_finish(&talk, at->path, order, &done);
         }
-        attempt->result = r;
-        memcpy(attempt->error, talk.error, sizeof attempt->error);
+        at->result = r;
+        memcpy(at->error, talk.error, sizeof at->error);
         talk_close(&talk);
         return outcome;
 }
@@ -152,12 +151,12 @@ static enum outcome cmd_control_try_daemon(const char *path, const struct order 
 /* The job may be at any of these daemons, also at one after a daemon that is not for this user or does not
  * answer. */
 static int cmd_control_try_all(const struct cli *cli, const struct sockets *sockets,
-                               const struct order *order, struct attempt *attempts) {
+                               const struct order *order) {
         bool answered = false, failed = false;
         int code = CLI_OK;
 
         for (size_t i = 0; i < sockets->n; i++) {
-                enum outcome outcome = cmd_control_try_daemon(sockets->path[i], order, &attempts[i], &code);
+                enum outcome outcome = cmd_control_try_daemon(&sockets->at[i], order, &code);
 
                 if (outcome == OUTCOME_ENDED)
                         return code;
@@ -169,7 +168,7 @@ static int cmd_control_try_all(const struct cli *cli, const struct sockets *sock
         if (failed)
                 return CLI_ERROR;
         if (!answered)
-                return observe_nobody(cli, sockets, attempts,
+                return observe_nobody(cli, sockets,
                                       "no daemon takes orders from you; gradsyncctl doctor says more");
         return observe_no_job(order->job);
 }
@@ -179,8 +178,7 @@ static int cmd_control_carry_out(const struct cli *cli, const struct order *orde
 
         if ((order->job ? sockets_find_all(cli, &sockets) : sockets_find_one(cli, &sockets)) < 0)
                 return cli_out_of_memory();
-        _cleanup_(freep) struct attempt *attempts = calloc(sockets.n, sizeof *attempts);
-        int code = attempts ? cmd_control_try_all(cli, &sockets, order, attempts) : cli_out_of_memory();
+        int code = cmd_control_try_all(cli, &sockets, order);
         sockets_deinit(&sockets);
         return code;
 }

@@ -20,7 +20,7 @@ static bool cmd_doctor_tells_more(enum talk_result fresh, enum talk_result known
 static void cmd_doctor_examine(struct checkup *checkup) {
         for (size_t i = 0; i < checkup->sockets.n; i++) {
                 struct talk talk, other = checkup->talk;
-                const char *path = checkup->sockets.path[i];
+                const char *path = checkup->sockets.at[i].path;
                 enum talk_result r = talk_open(&talk, path, TALK_TIMEOUT);
                 if (!r)
                         r = snapshot_fetch(&talk, path, NULL, &checkup->snapshot);
