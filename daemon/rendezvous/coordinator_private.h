@@ -47,6 +47,8 @@ void source_fill_order(const struct coordinator *c, struct message *order); /* N
 bool tracks_note(struct coordinator *c, const struct message *report);
 bool tracks_assign(struct coordinator *c);
 void tracks_begin(struct coordinator *c); /* a generation */
+/* Units that share a lane get their turns once no node lacks anything of them. True if one has. */
+bool tracks_give_turns(struct coordinator *c, const struct message *report);
 void tracks_fill_order(const struct coordinator *c, struct message *order);
 /* The node that keeps a plan of the others closed, and is not among those that have members; LIMIT_NODES:
  * none. */

@@ -24,6 +24,7 @@ void take_over(struct coordinator *c, uint64_t now) {
         nodeset_clear(c->links);
         coordinator_set_nodes(c, (struct nodeset){ 0 });
         c->number = keep;
+        c->turn = 0;
         c->history = (struct tag){ 0 };
         c->end = JOB_END_NONE;
         c->top = c->n_waits = 0;

@@ -22,10 +22,12 @@
 #include "rendezvous/nodeset.h"
 #include "rendezvous/room.h"
 
-#define LIMIT_SEATS (LIMIT_LOCAL + 1) /* a full world, and the newer process of one of its members */
-#define LIMIT_LANES 4u                /* of steps and operations together */
-#define LIMIT_VACANT LIMIT_LOCAL      /* ranks of which nodes are told whether anybody has them */
-#define LIMIT_CANDIDATES 7u           /* daemons that may coordinate; they are the first ones by address */
+#define LIMIT_SEATS (LIMIT_LOCAL + 1)    /* a full world, and the newer process of one of its members */
+#define LIMIT_LANES 4u                   /* of steps and operations together */
+#define LIMIT_WINDOW 8u                  /* collectives ahead on a lane */
+#define LIMIT_NUMBER (UINT64_C(1) << 62) /* of a unit, of a turn */
+#define LIMIT_VACANT LIMIT_LOCAL         /* ranks of which nodes are told whether anybody has them */
+#define LIMIT_CANDIDATES 7u              /* daemons that may coordinate; they are the first ones by address */
 
 /* Operations outside steps, and the steps of each plan: every track has its own numbers and outcome, and
  * units of several may be open at the same time. The coordinator says which track is which plan's. */
@@ -132,6 +134,10 @@ struct message_gone {
 /* A plan, as one of its nodes has it, or as the coordinator wants all of them to have it. */
 struct message_plan {
         uint64_t digest; /* of what the members have agreed on */
+        /* Where its steps share a lane with those of other plans, and so take turns: */
+        uint64_t unit; /* answers: the open one, if its members there have given everything; orders: the
+                          latest one that has a turn; 0: none */
+        uint64_t turn; /* … its turn; 0: the sender knows of none yet */
         uint32_t ordinal;
         uint32_t track; /* of its steps, the same on every node; TRACK_OPERATION: none yet */
         bool open;      /* its steps may begin in the generation that the message names */
@@ -253,6 +259,11 @@ struct machine_times {
 
 static inline bool track_is_step(uint32_t track) {
         return track >= TRACK_STEP;
+}
+
+/* Each of the first plans has lanes of its own, all others share one. The last lane is that of operations. */
+static inline bool lane_is_shared(uint32_t n_lanes, uint32_t lane) {
+        return lane + 2 == n_lanes && n_lanes > 2;
 }
 
 static inline bool generation_equal(struct generation a, struct generation b) {

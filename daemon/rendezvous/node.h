@@ -48,6 +48,8 @@ struct track {
         bool landed;         /* every result is in the arenas */
         bool mismatch;       /* the operation is not the same everywhere */
         bool behind, silent; /* VOIDING: others may have it; nobody is told, it was never opened */
+        bool asked;          /* reported as full, where it takes turns */
+        uint64_t turn;       /* … of this unit; 0: none yet */
         bool voted;          /* the vote was launched; */
         int vote;            /* its result, -1: none yet */
 };
@@ -64,15 +66,17 @@ struct node_plan {
 
 struct node_lane {
         uint64_t launched, completed; /* on the communicator in use */
+        uint32_t track[LIMIT_WINDOW]; /* whose collective it was, by sequence number; LIMIT_TRACKS: a filler's
+                                       */
 };
 
 struct node_config {
         uint32_t address, candidates; /* own address; how many daemons may coordinate: 0 … candidates - 1 */
         uint64_t instance;            /* grows with each start of this daemon */
         uint32_t host, device;
-        uint32_t n_lanes;     /* the last one is that of operations. On several nodes steps that are open at
-                                 the same time have lanes of their own; the vote is on a step's lowest one */
-        uint64_t window;      /* collectives ahead on a lane */
+        uint32_t n_lanes;     /* the last one is that of operations; on a shared one (message.h) plans take
+                                 turns, each other one is one plan's. The vote is on a step's lowest one */
+        uint64_t window;      /* collectives ahead on a lane: at most LIMIT_WINDOW */
         uint64_t incarnation; /* of the job */
         const char *name;     /* … for refusals; the caller's */
         struct machine_times times;

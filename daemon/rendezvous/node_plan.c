@@ -40,6 +40,8 @@ void plan_hear(struct node *node, const struct message *order) {
                 const struct message_plan *said = agreed_in(node, order, plan);
                 bool lacks_track = !track_is_step(plan->track);
 
+                if (said != NULL && plan->open && plan->track == said->track)
+                        unit_take_turn(node, plan->track, said->unit, said->turn);
                 if (plan->open || said == NULL || !said->open ||
                     (lacks_track && track_is_taken(node, said->track)))
                         continue;

@@ -33,7 +33,8 @@
         X(request.last_call, last_call) X(request.grace, grace) X(request.adapts, adapts) \
         X(request.identity, identity) X(request.instance, instance) FIELDS_TAG(X, tag, tag)
 #define FIELDS_GONE(X) X(member, member) X(cause, cause)
-#define FIELDS_PLAN(X) X(digest, digest) X(ordinal, ordinal) X(track, track) X(open, open)
+#define FIELDS_PLAN(X) X(digest, digest) X(ordinal, ordinal) X(track, track) X(open, open) \
+        X(unit, unit) X(turn, turn)
 #define FIELDS_REFUSAL(X) X(code, code) X(has_culprit, has_culprit) X(rank, rank) X(pid, pid)
 /* clang-format on */
 #define PUT(ours, theirs) to->theirs = from->ours;
@@ -44,7 +45,7 @@ _Static_assert(sizeof(struct tag) == 48 && sizeof(struct generation) == 16, "car
 _Static_assert(sizeof(struct membership_request) == 112 && sizeof(struct membership_loss) == 24, "likewise");
 _Static_assert(sizeof(struct message_member) == 184 && sizeof(struct message_gone) == 16, "likewise");
 _Static_assert(offsetof(struct message, mark) == 248 && sizeof(struct places) == 40, "likewise");
-_Static_assert(sizeof(struct message_plan) == 24, "likewise");
+_Static_assert(sizeof(struct message_plan) == 40, "likewise");
 
 /* Only answers say what a node has committed and is prepared for. */
 static bool peer_says_units(enum message_kind kind) {

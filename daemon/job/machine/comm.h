@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "rendezvous/message.h"
 
-#define COMM_WINDOW 8u                       /* collectives ahead on a lane */
+#define COMM_WINDOW LIMIT_WINDOW             /* collectives ahead on a lane */
 #define COMM_WORDS ((ENGINE_VALUES - 2) / 2) /* of a comparison */
 
 /* What all nodes must have equal, and a number of which everybody hears the largest one. */

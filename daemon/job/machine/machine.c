@@ -265,11 +265,13 @@ uint32_t machine_node_rank(const struct job *job) {
         return rank;
 }
 
-/* The last lane is that of operations; plans take turns on the others. */
+/* The last lane is that of operations; the one before it is shared by plans that have none of their own. */
 static uint32_t track_lane(const struct node *node, uint32_t track) {
-        uint32_t last = node->config.n_lanes - 1;
+        uint32_t last = node->config.n_lanes - 1, own = track - TRACK_STEP;
 
-        return track_is_step(track) && last > 0 ? (track - TRACK_STEP) % last : last;
+        if (!track_is_step(track) || last == 0)
+                return last;
+        return own < last ? own : last - 1;
 }
 
 bool machine_is_awaiting(const struct job *job) {
