@@ -230,7 +230,8 @@ static void server_open_state(struct server *server) {
                 log_warning("nothing is kept for the next gradsyncd: %s", strerror(-r));
         else
                 notify_store(NOTIFY_STATE, state_fd(state));
-        jobs_set_state(server->jobs, state, past);
+        server->jobs->state = state;
+        server->jobs->past = past;
         server->past_until = clock_now() + PAST_KEPT;
 }
 
@@ -303,7 +304,7 @@ static void server_on_status(void *data) {
         users_sweep(server->users, clock_now());
         if (server->past_until != 0 && clock_now() >= server->past_until) {
                 server->past_until = 0;
-                jobs_forget_past(server->jobs);
+                server->jobs->past = past_free(server->jobs->past);
         }
         loop_timer_arm(server->status, STATUS_INTERVAL);
 }
@@ -381,8 +382,9 @@ static void server_stop(struct server *server, int signal) {
 static void server_apply(struct server *server) {
         log_set_priority(server->config.log_priority);
         accounts_set_limits(server->users, server->config.limits);
-        jobs_set_times(server->jobs, server->config.step_deadline, server->config.stall_notice,
-                       server->config.rejoin_grace);
+        server->jobs->config.step_deadline = server->config.step_deadline;
+        server->jobs->config.stall_notice = server->config.stall_notice;
+        server->jobs->config.rejoin_grace = server->config.rejoin_grace;
         sessions_set_handshake_timeout(server->sessions, server->config.handshake_timeout);
         server->conns.allow_nobody = server->config.allow_nobody;
         server->conns.connects_per_uid = server->config.connects_per_uid;

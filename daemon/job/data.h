@@ -223,8 +223,8 @@ struct jobs {
         uint32_t unwatched;     /* id of the job with which the next tick begins to look for stalls; 0: any */
         enum gate gate;         /* OPEN; HELD: no new job, member or step; or STOPPING */
         struct effects effects; /* of all jobs' machines */
-        struct state *state;    /* left to the next daemon, from the last one; NULL: none */
-        struct past *past;
+        struct state *state;    /* what is kept for the next daemon, and */
+        struct past *past;      /* what the last one has left; both are freed with the jobs, NULL: none */
 };
 
 /* What a line of the log about a job is about; further fields are set after it. */

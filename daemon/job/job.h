@@ -15,11 +15,6 @@
 int jobs_new(const struct jobs_config *config, struct jobs **ret);
 /* All members must be gone; what they left is reaped here. No backend answers any more. */
 struct jobs *jobs_free(struct jobs *jobs);
-/* What is kept for the next daemon, and what the last one has left; both are taken, and may be NULL. */
-void jobs_set_state(struct jobs *jobs, struct state *state, struct past *past);
-void jobs_forget_past(struct jobs *jobs); /* no member of a former daemon's job comes back any more */
-void jobs_set_events(struct jobs *jobs, const struct jobs_events *events, void *data);
-void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace);
 /* Results of the backend come in here. */
 void jobs_done(void *jobs, const struct backend_result *result);
 void jobs_made(void *jobs, const struct memory_result *result);

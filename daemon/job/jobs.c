@@ -98,26 +98,6 @@ struct jobs *jobs_free(struct jobs *jobs) {
         return NULL;
 }
 
-void jobs_set_state(struct jobs *jobs, struct state *state, struct past *past) {
-        jobs->state = state;
-        jobs->past = past;
-}
-
-void jobs_forget_past(struct jobs *jobs) {
-        jobs->past = past_free(jobs->past);
-}
-
-void jobs_set_events(struct jobs *jobs, const struct jobs_events *events, void *data) {
-        jobs->config.events = events;
-        jobs->config.events_data = data;
-}
-
-void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace) {
-        jobs->config.rejoin_grace = rejoin_grace;
-        jobs->config.step_deadline = step_deadline;
-        jobs->config.stall_notice = stall_notice;
-}
-
 void jobs_done(void *data, const struct backend_result *result) {
         const struct jobs *jobs = data;
 

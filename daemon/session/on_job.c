@@ -47,10 +47,6 @@ static void hello_take_text(char *to, size_t size, const char *from) {
                         *at = ' ';
 }
 
-static uint32_t hello_lower(uint32_t a, uint32_t b) {
-        return a < b ? a : b;
-}
-
 int on_hello(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Hello *hello = CAST(Wire__Hello, message);
         const struct sessions_config *config = &session->sessions->config;
@@ -61,7 +57,7 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
                 session_evict(session, &request->refusal);
         if (r != 0)
                 return r > 0 ? 0 : r;
-        session->minor = hello_lower(hello->minor, FRAME_MINOR);
+        session->minor = hello->minor < FRAME_MINOR ? hello->minor : FRAME_MINOR;
         session->admin = hello->admin;
         session->returns = hello->returns && session->minor >= FRAME_MINOR_1;
         hello_take_text(session->program, sizeof(session->program), hello->program);

@@ -32,7 +32,8 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
                 return r;
         }
         report_init(&sessions->report, sessions);
-        jobs_set_events(config->jobs, &sessions_events, sessions);
+        config->jobs->config.events = &sessions_events;
+        config->jobs->config.events_data = sessions;
         *ret = sessions;
         return 0;
 }

@@ -118,6 +118,8 @@ static int add_param(struct description *d, const struct offer_param *from, stru
         uint32_t index = d->have_params;
         uint64_t elements;
 
+        if (d->have_params == d->n_params)
+                return refuse(refusal, INVALID, "more parameters came than the %u announced", d->n_params);
         if (from->name == NULL || !name_valid(from->name))
                 return refuse(
                         refusal, INVALID,
@@ -154,15 +156,11 @@ static int add_param(struct description *d, const struct offer_param *from, stru
 
 int description_add_params(struct description *d, const struct offer_param *param, size_t n,
                            struct refusal *refusal) {
-        for (size_t i = 0; i < n; i++) {
-                if (d->have_params == d->n_params)
-                        return refuse(refusal, INVALID, "more parameters came than the %u announced",
-                                      d->n_params);
-                int r = add_param(d, &param[i], refusal);
-                if (r != 0)
-                        return r;
-        }
-        return 0;
+        int r = 0;
+
+        for (size_t i = 0; i < n && r == 0; i++)
+                r = add_param(d, &param[i], refusal);
+        return r;
 }
 
 /* A bucket in the arena lies after the one before it. */
@@ -196,6 +194,8 @@ static int check_memory(uint32_t index, const struct offer_bucket *from, struct 
 static int add_bucket(struct description *d, const struct offer_bucket *from, struct refusal *refusal) {
         uint32_t index = d->have_buckets;
 
+        if (index == d->n_buckets)
+                return refuse(refusal, INVALID, "more buckets came than the %u announced", d->n_buckets);
         if (dtype_size(from->dtype) == 0)
                 return refuse(refusal, INVALID, "bucket %u: unknown data type %d", index, (int)from->dtype);
         int r = from->memory == 0 ? check_arena(d, index, from, refusal) : check_memory(index, from, refusal);
@@ -222,15 +222,11 @@ static int add_bucket(struct description *d, const struct offer_bucket *from, st
 
 int description_add_buckets(struct description *d, const struct offer_bucket *bucket, size_t n,
                             struct refusal *refusal) {
-        for (size_t i = 0; i < n; i++) {
-                if (d->have_buckets == d->n_buckets)
-                        return refuse(refusal, INVALID, "more buckets came than the %u announced",
-                                      d->n_buckets);
-                int r = add_bucket(d, &bucket[i], refusal);
-                if (r != 0)
-                        return r;
-        }
-        return 0;
+        int r = 0;
+
+        for (size_t i = 0; i < n && r == 0; i++)
+                r = add_bucket(d, &bucket[i], refusal);
+        return r;
 }
 
 /* Groups the parameters by bucket, keeping their order: a counting sort. */
@@ -306,13 +302,10 @@ int description_complete(struct description *d, struct refusal *refusal) {
                               "the plan announced %u parameters and %u buckets, %u and %u came", d->n_params,
                               d->n_buckets, d->have_params, d->have_buckets);
         order_params(d);
-        for (uint32_t b = 0; b < d->n_buckets; b++) {
-                int r = check_bucket(d, b, refusal);
-
-                if (r != 0)
-                        return r;
-        }
-        return check_names(d, refusal);
+        int r = 0;
+        for (uint32_t b = 0; b < d->n_buckets && r == 0; b++)
+                r = check_bucket(d, b, refusal);
+        return r == 0 ? check_names(d, refusal) : r;
 }
 
 static void shape_text(const struct description_param *param, char *text, size_t size) {

@@ -40,13 +40,6 @@ static bool all_current(const struct job *job, uint32_t before) {
         return true;
 }
 
-/* Parts that a member has dropped before it came. */
-static void drop_parts(struct plan *plan, uint32_t before) {
-        for (uint32_t rank = 0; rank < before; rank++)
-                if (is_back(plan->job, rank))
-                        takeover_drop_part(plan, rank);
-}
-
 static const struct state_plan *find_past(const struct plan *plan, uint32_t before) {
         if (plan->reference == NULL)
                 return NULL;
@@ -113,7 +106,9 @@ static void report_plan(struct plan *plan, const struct word *word, struct messa
         const struct trace trace = past_trace(find_past(plan, plan->job->world));
         struct word_step about[LIMIT_LOCAL];
 
-        drop_parts(plan, plan->job->world);
+        for (uint32_t rank = 0; rank < plan->job->world; rank++)
+                if (is_back(plan->job, rank))
+                        takeover_drop_part(plan, rank);
         if (!plan->agreed)
                 return;
         for (uint32_t rank = 0; rank < plan->job->world; rank++)

@@ -68,11 +68,6 @@ static void stall_notify(struct job *job, const struct job_wait *wait, uint64_t 
         job->table->config.events->stall(job, wait, text);
 }
 
-static void look(struct job_wait *wait, struct looks *looks) {
-        wait->parameter = plan_wait_parameter(wait, looks);
-        wait->process_state = proc_state_threads(wait->pid, &looks->threads);
-}
-
 /* How many missing members are named to all members of the job. */
 static unsigned most_told(const struct job *job) {
         return job->n_local < NOTICES / NAMED ? NAMED : NOTICES / job->n_local;
@@ -100,8 +95,10 @@ static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told,
                 bool over = now - waits[i].since >= deadline;
                 bool untold = !*told && i < most_told(job);
 
-                if (untold || over)
-                        look(&waits[i], &looks);
+                if (untold || over) {
+                        waits[i].parameter = plan_wait_parameter(&waits[i], &looks);
+                        waits[i].process_state = proc_state_threads(waits[i].pid, &looks.threads);
+                }
                 if (untold)
                         stall_notify(job, &waits[i], now);
                 if (over)
