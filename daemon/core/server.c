@@ -175,9 +175,6 @@ static int server_open_backend(struct server *server, char *error, size_t size) 
                 .hub = coordinators_hub(server->coordinators),
                 .instance = 1,
                 .accounts = server->users,
-                .step_deadline = server->config.step_deadline,
-                .stall_notice = server->config.stall_notice,
-                .rejoin_grace = server->config.rejoin_grace,
                 .staging_bytes = server->config.staging_bytes,
         };
         const struct backend_ops *ops;
@@ -235,6 +232,18 @@ static void server_open_state(struct server *server) {
         server->past_until = clock_now() + PAST_KEPT;
 }
 
+/* Settings that may change at run time. */
+static void server_apply(struct server *server) {
+        log_set_priority(server->config.log_priority);
+        accounts_set_limits(server->users, server->config.limits);
+        server->jobs->config.step_deadline = server->config.step_deadline;
+        server->jobs->config.stall_notice = server->config.stall_notice;
+        server->jobs->config.rejoin_grace = server->config.rejoin_grace;
+        sessions_set_handshake_timeout(server->sessions, server->config.handshake_timeout);
+        server->conns.allow_nobody = server->config.allow_nobody;
+        server->conns.connects_per_uid = server->config.connects_per_uid;
+}
+
 static int server_open_sessions(struct server *server, char *error, size_t size) {
         struct sessions_config config = {
                 .loop = server->loop,
@@ -244,7 +253,6 @@ static int server_open_sessions(struct server *server, char *error, size_t size)
                 .device = server->config.device,
                 .socket = server->config.socket,
                 .identity = &server->shown,
-                .handshake_timeout = server->config.handshake_timeout,
                 .staging_bytes = server->config.staging_bytes,
         };
 
@@ -254,8 +262,8 @@ static int server_open_sessions(struct server *server, char *error, size_t size)
         if (r == 0)
                 r = conns_init(&server->conns, server->loop, server->sessions, server->users, server->closer);
         server_find_admin_group(server);
-        server->conns.allow_nobody = server->config.allow_nobody;
-        server->conns.connects_per_uid = server->config.connects_per_uid;
+        if (r == 0)
+                server_apply(server);
         return r < 0 ? server_fail(r, "cannot set up sessions", error, size) : 0;
 }
 
@@ -377,17 +385,6 @@ static void server_stop(struct server *server, int signal) {
         server->listener = listener_free(server->listener);
         jobs_drain(server->jobs);
         loop_timer_arm(server->stop, 1);
-}
-
-static void server_apply(struct server *server) {
-        log_set_priority(server->config.log_priority);
-        accounts_set_limits(server->users, server->config.limits);
-        server->jobs->config.step_deadline = server->config.step_deadline;
-        server->jobs->config.stall_notice = server->config.stall_notice;
-        server->jobs->config.rejoin_grace = server->config.rejoin_grace;
-        sessions_set_handshake_timeout(server->sessions, server->config.handshake_timeout);
-        server->conns.allow_nobody = server->config.allow_nobody;
-        server->conns.connects_per_uid = server->config.connects_per_uid;
 }
 
 static void server_reload(struct server *server) {

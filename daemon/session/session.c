@@ -264,15 +264,6 @@ void session_given_up(struct session *session) {
         session_begin_end(session, WIRE__CAUSE__EVICTED);
 }
 
-static unsigned session_count_members(const struct session *session) {
-        const struct list *link;
-        unsigned n = 0;
-
-        for (link = session->members.next; link != &session->members; link = link->next)
-                n++;
-        return n;
-}
-
 /* A job is addressed by its handle, so one connection can hold one place in it. */
 static bool session_has_joined(const struct session *session, const char *job) {
         const struct member *member;
@@ -298,7 +289,7 @@ static int session_check_job(const struct session *session, const char *job, uin
                               "this connection is a member of job '%s' already; open another one for another "
                               "member",
                               job);
-        if (session_count_members(session) >= SESSION_MEMBERS)
+        if (list_length(&session->members) >= SESSION_MEMBERS)
                 return refuse(refusal, WIRE__CODE__QUOTA, "one connection can be member of %u jobs",
                               SESSION_MEMBERS);
         return 0;

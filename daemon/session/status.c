@@ -128,9 +128,7 @@ static void status_send_daemon(const struct answer *answer) {
 
 static void status_send_client(const struct answer *answer, const struct session *client) {
         Wire__StatusClient row = WIRE__STATUS_CLIENT__INIT;
-        const struct list *link;
 
-        row.has_jobs = true;
         SET(row, id, client->id);
         SET(row, pid, (int32_t)client->peer.pid);
         SET(row, uid, client->peer.uid);
@@ -140,8 +138,7 @@ static void status_send_client(const struct answer *answer, const struct session
         SET(row, minor, client->minor);
         SET(row, connected_ms, (answer->now - client->connected) / USEC_PER_MSEC);
         SET(row, admin, client->admin);
-        for (link = client->members.next; link != &client->members; link = link->next)
-                row.jobs++;
+        SET(row, jobs, list_length(&client->members));
         answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_CLIENT, &row.base);
 }
 

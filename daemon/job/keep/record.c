@@ -43,7 +43,6 @@ struct record *record_free(struct record *record) {
 
 void records_init(struct records *records) {
         list_init(&records->list);
-        records->n = 0;
 }
 
 void records_deinit(struct records *records) {
@@ -51,7 +50,6 @@ void records_deinit(struct records *records) {
 
         list_for_each_safe(record, spare, &records->list, link)
                 record_free(record);
-        records->n = 0;
 }
 
 static unsigned held_by(const struct records *records, uid_t uid) {
@@ -79,10 +77,8 @@ void records_keep(struct records *records, struct record *record) {
         record->ended = true;
         charge_release(&record->charge);
         list_append(&records->list, &record->link);
-        if (++records->n > RECORD_ENDED) {
+        if (list_length(&records->list) > RECORD_ENDED)
                 record_free(to_push_out(records));
-                records->n--;
-        }
 }
 
 static struct record_step *step_at(const struct record *record, uint32_t index) {

@@ -74,7 +74,6 @@ struct record {
  * them. */
 struct records {
         struct list list; /* oldest first */
-        unsigned n;
 };
 
 /* Upper bounds in microseconds of the classes of reductions. */

@@ -66,11 +66,8 @@ struct member *plan_member(const struct plan *plan, uint32_t local) {
 
 /* A plan that failed stays until each member has met it, so one member alone could pile them up. */
 static int check_room(const struct job *job, struct refusal *refusal) {
-        const struct list *link;
-        unsigned n = 0;
+        unsigned n = list_length(&job->plans);
 
-        for (link = job->plans.next; link != &job->plans; link = link->next)
-                n++;
         if (n < 2 * LIMIT_PLANS)
                 return 0;
         return refuse(refusal, WIRE__CODE__QUOTA,
