@@ -189,6 +189,6 @@ int on_control(struct session *session, struct request *request, const ProtobufC
                 return r;
         SET(done, found, job != NULL || control_is_for_all(control));
         SET_IF(done, open, control_is_for_all(control), jobs_open(session->sessions->config.jobs));
-        session_send(session, WIRE__MESSAGE_TYPE__CONTROL_DONE, request->id, -1, &done.base);
+        session_send(session, WIRE__MESSAGE_TYPE__CONTROL_DONE, request->id, &done.base);
         return 0;
 }

@@ -69,7 +69,7 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
         welcome.device = (char *)config->device;
         welcome.version = (char *)GRADSYNC_RELEASE;
         SET(welcome, staging_bytes, config->staging_bytes);
-        session_send(session, WIRE__MESSAGE_TYPE__WELCOME, request->id, -1, &welcome.base);
+        session_send(session, WIRE__MESSAGE_TYPE__WELCOME, request->id, &welcome.base);
         return 0;
 }
 
@@ -110,7 +110,7 @@ int on_leave(struct session *session, struct request *request, const ProtobufCMe
         report_flush(&session->sessions->report);
         member_gone(request->member, WIRE__CAUSE__LEAVING);
         SET(left, job, leave->job);
-        session_send(session, WIRE__MESSAGE_TYPE__LEFT, request->id, -1, &left.base);
+        session_send(session, WIRE__MESSAGE_TYPE__LEFT, request->id, &left.base);
         return 0;
 }
 

@@ -51,7 +51,7 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
         if (r != 0)
                 return r;
         SET(rejoined, job, member->job->id);
-        session_send(session, WIRE__MESSAGE_TYPE__REJOINED, request->id, -1, &rejoined.base);
+        session_send(session, WIRE__MESSAGE_TYPE__REJOINED, request->id, &rejoined.base);
         return 0;
 }
 

@@ -89,7 +89,7 @@ static void session_tell_restarting(struct session *session, const char *why) {
         Wire__Restarting message = WIRE__RESTARTING__INIT;
 
         message.text = (char *)why;
-        session_send(session, WIRE__MESSAGE_TYPE__RESTARTING, 0, -1, &message.base);
+        session_send(session, WIRE__MESSAGE_TYPE__RESTARTING, 0, &message.base);
         session_begin_end(session, WIRE__CAUSE__SHUTDOWN);
 }
 
@@ -193,9 +193,8 @@ struct session *session_free(struct session *session) {
         return NULL;
 }
 
-void session_send(struct session *session, uint16_t type, uint32_t request, int fd,
-                  const ProtobufCMessage *message) {
-        session_send_fds(session, type, request, &fd, fd >= 0, message);
+void session_send(struct session *session, uint16_t type, uint32_t request, const ProtobufCMessage *message) {
+        session_send_fds(session, type, request, NULL, 0, message);
 }
 
 void session_send_fds(struct session *session, uint16_t type, uint32_t request, const int *fds,
@@ -219,7 +218,7 @@ void session_send_refused(struct session *session, uint32_t request, const struc
         refused.text = (char *)refusal->text;
         SET_IF(refused, rank, refusal->has_culprit, refusal->rank);
         SET_IF(refused, pid, refusal->has_culprit, refusal->pid);
-        session_send(session, WIRE__MESSAGE_TYPE__REFUSED, request, -1, &refused.base);
+        session_send(session, WIRE__MESSAGE_TYPE__REFUSED, request, &refused.base);
 }
 
 void session_evict(struct session *session, const struct refusal *refusal) {

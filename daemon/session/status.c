@@ -380,7 +380,7 @@ struct reply {
 static void status_send_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
         const struct reply *reply = data;
 
-        session_send(reply->to, type, reply->request, -1, row);
+        session_send(reply->to, type, reply->request, row);
 }
 
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
