@@ -212,17 +212,6 @@ void job_log_loss(const struct job *job) {
                   job->loss_text);
 }
 
-static void log_broken(const struct job *job, enum job_end end) {
-        struct log_context context = LOG_CONTEXT_OF(job);
-
-        if (end == JOB_END_NO_STATE)
-                log_write(LOG_WARNING, &context, "%s", job->loss_text);
-        else
-                log_write(LOG_WARNING, &context,
-                          "job has ended: nobody took the place of rank %u within %.1f s", job->loss.rank,
-                          (double)machine_places(&job->machine)->grace / 1e6);
-}
-
 static const char *why_none(const struct member *member, enum job_end end) {
         if (member_waits(member))
                 return "; the job is over, and this spare has no place to wait for";
@@ -295,6 +284,14 @@ static void release_full(struct job *job) {
                         step_release(plan);
 }
 
+/* job->loss is one that the job has to recover from; it was noticed then, or just now (0). */
+static void note_loss(struct job *job, uint64_t noticed) {
+        job->interrupted = clock_now();
+        recovery_begin(&job->recovery, &job->loss, job->generation, job->last_step,
+                       noticed != 0 ? noticed : job->interrupted);
+        job_log_loss(job);
+}
+
 void job_cut_off(struct job *job) {
         if (job->state != JOB_RUNNING || job->passed_on)
                 return;
@@ -303,9 +300,7 @@ void job_cut_off(struct job *job) {
                  ", and it goes on when they reach each other again",
                  job->name, job->last_step);
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
-        job->interrupted = clock_now();
-        recovery_begin(&job->recovery, &job->loss, job->generation, job->last_step, job->interrupted);
-        job_log_loss(job);
+        note_loss(job, 0);
         job_set_state(job, JOB_REPLACING);
 }
 
@@ -320,11 +315,8 @@ void job_interrupted(struct job *job, const struct membership_loss *loss, enum j
                 return;
         }
         job->loss = *loss;
-        job->interrupted = clock_now();
         job_tell_gone(job);
-        recovery_begin(&job->recovery, loss, job->generation, job->last_step,
-                       member != NULL && member->noticed != 0 ? member->noticed : job->interrupted);
-        job_log_loss(job);
+        note_loss(job, member != NULL ? member->noticed : 0);
         if (end != JOB_END_NONE)
                 job_break(job, end);
         else
@@ -332,13 +324,20 @@ void job_interrupted(struct job *job, const struct membership_loss *loss, enum j
 }
 
 void job_ended(struct job *job, enum job_end end) {
+        struct log_context context = LOG_CONTEXT_OF(job);
+
         if (job->state == JOB_LOST || job->passed_on)
                 return;
-        if (end == JOB_END_NO_STATE)
+        if (end == JOB_END_NO_STATE) {
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s' has ended after step %" PRIu64
                          ": no up-to-date rank is left: restart from a checkpoint",
                          job->name, job->last_step);
-        log_broken(job, end);
+                log_write(LOG_WARNING, &context, "%s", job->loss_text);
+        } else {
+                log_write(LOG_WARNING, &context,
+                          "job has ended: nobody took the place of rank %u within %.1f s", job->loss.rank,
+                          (double)machine_places(&job->machine)->grace / 1e6);
+        }
         job_break(job, end);
 }
