@@ -13,7 +13,7 @@ static void act_on_plan(struct job *job, const struct action *action) {
         struct plan *plan = plan_find(job, (uint32_t)action->number);
 
         if (plan != NULL)
-                plan_take_track(plan, action->track);
+                plan_take_track(plan, action->track, action->index);
 }
 
 /* Of a step of the former daemon members are told with the next generation. One that is left to the next

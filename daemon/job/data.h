@@ -179,7 +179,7 @@ struct job {
         bool loss_told;
         bool stall_told;           /* it was logged that it waits for members to join */
         struct takeover *takeover; /* it comes from a former daemon, and has not gone on yet; else NULL */
-        bool history;              /* members have said that steps were committed there */
+        bool history;              /* steps were committed in it, perhaps not here */
         bool passed_on;            /* it ends here, and goes on at the next daemon */
         bool suspended;            /* it is left to the next daemon: a member that goes now is no loss */
         bool behind;               /* some member of this generation was not in the one before */

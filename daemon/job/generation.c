@@ -129,13 +129,10 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s' has grown from %u to %u members after step %llu", job->name, before,
                          job->world, (unsigned long long)job->last_step);
-        job->behind = job->takeover != NULL && job->takeover->behind;
-        list_for_each(member, &job->members, link) {
-                if (!member->next.told)
-                        continue;
-                fresh[member->next.local] = member->state == MEMBER_JOINING;
-                job->behind |= member->state == MEMBER_JOINING;
-        }
+        job->behind |= job->takeover != NULL && job->takeover->behind;
+        list_for_each(member, &job->members, link)
+                if (member->next.told)
+                        fresh[member->next.local] = member->state == MEMBER_JOINING;
         take_places(job);
         note_regenerated(job, before, fresh);
         free_lost(job);
@@ -191,6 +188,8 @@ void job_entered(struct job *job, const struct action *action) {
         number_places(job);
         job->generation = action->generation.number;
         job->catching_up = true;
+        job->behind = action->behind;
+        job->history |= action->number > 0;
         if (job->state == JOB_FORMING)
                 formed(job);
         else

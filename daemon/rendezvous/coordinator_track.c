@@ -29,7 +29,9 @@ static struct track_owner *owner_find(const struct coordinator *c, uint32_t ordi
 }
 
 static void owner_take(struct coordinator *c, uint32_t track, const struct message_plan *plan) {
-        c->owner[track] = (struct track_owner){ plan->digest, plan->ordinal, .held = true };
+        c->owner[track] = (struct track_owner){
+                .digest = plan->digest, .ordinal = plan->ordinal, .before = plan->before, .held = true
+        };
         for (; c->n_tracks <= track; c->n_tracks++)
                 c->stop[c->n_tracks] = c->verdict[c->n_tracks] = c->highest[c->n_tracks] = 0;
 }
@@ -68,10 +70,21 @@ static void owner_learn(struct coordinator *c, bool of_survivors) {
                 }
 }
 
+/* By plans that had the track before: all nodes have let go of these. */
+static uint64_t committed_on(const struct coordinator *c, uint32_t track) {
+        uint64_t committed = 0;
+
+        for (uint32_t node = 0; node < c->top; node++)
+                if (coordinator_survives(c, node) && coordinator_track(c, node, track)->committed > committed)
+                        committed = coordinator_track(c, node, track)->committed;
+        return committed;
+}
+
 static void owner_give(struct coordinator *c, const struct message_plan *plan) {
         for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++)
                 if (!c->owner[track].held) {
                         owner_take(c, track, plan);
+                        c->owner[track].before = committed_on(c, track);
                         return;
                 }
 }
@@ -150,7 +163,7 @@ bool tracks_give_turns(struct coordinator *c, const struct message *report) {
 
 static bool plan_equal(const struct message_plan *a, const struct message_plan *b) {
         return a->digest == b->digest && a->ordinal == b->ordinal && a->track == b->track &&
-               a->open == b->open;
+               a->open == b->open && a->before == b->before;
 }
 
 bool tracks_note(struct coordinator *c, const struct message *report) {
@@ -174,7 +187,8 @@ void tracks_fill_order(const struct coordinator *c, struct message *order) {
                                                        .turn = c->owner[track].turn,
                                                        .ordinal = c->owner[track].ordinal,
                                                        .track = track,
-                                                       .open = c->owner[track].open };
+                                                       .open = c->owner[track].open,
+                                                       .before = c->owner[track].before };
 }
 
 /* One of those that lack it; LIMIT_NODES if one of them has members, which may bring it yet. */

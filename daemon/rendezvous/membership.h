@@ -75,6 +75,7 @@ struct seat {
         uint64_t kept;     /* of the place of a lost member: until when */
         uint32_t rank, slot;
         enum seat_state state;
+        bool in;     /* belongs to the generation of its node, as that has said last */
         bool behind; /* CLAIMS: was to take another one's state, and has not said that it has */
 };
 

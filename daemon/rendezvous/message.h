@@ -139,8 +139,9 @@ struct message_plan {
                           latest one that has a turn; 0: none */
         uint64_t turn; /* … its turn; 0: the sender knows of none yet */
         uint32_t ordinal;
-        uint32_t track; /* of its steps, the same on every node; TRACK_OPERATION: none yet */
-        bool open;      /* its steps may begin in the generation that the message names */
+        uint32_t track;  /* of its steps, the same on every node; TRACK_OPERATION: none yet */
+        bool open;       /* its steps may begin in the generation that the message names */
+        uint64_t before; /* units of the track that were committed before its first one */
 };
 
 struct message {
@@ -161,6 +162,7 @@ struct message {
         enum origin origin;           /* answers */
         bool running;                 /* answers: nothing keeps the node from opening the next step */
         bool wait;      /* answers: more is to come, so make no generation now, and end nobody's wait */
+        bool behind;    /* NEWGEN: some member of it, on any node, comes without the source's state */
         uint32_t cause; /* answers: for which the node's daemon ends the job (WIRE__CAUSE__…), or 0 */
         uint32_t world, source; /* NEWGEN: members, and the rank whose state counts; answers: members of the
                                    generation, 0: the sender is outside */
@@ -205,8 +207,8 @@ enum action_kind {
         ACTION_LAUNCH, /* collective `seq` of `lane`: number `index` of the track's open unit, or its vote
                           with `value`, or a filler → node_done() */
         ACTION_CANCEL, /* let go of the unit's arenas → node_quiet() */
-        ACTION_TRACK,  /* the steps of plan `number` are those of `track`, and may begin; TRACK_OPERATION: no
-                          longer */
+        ACTION_TRACK,  /* the steps of plan `number` are those of `track`, and may begin, `index` of them are
+                          committed; TRACK_OPERATION: no longer */
         ACTION_OPEN,   /* from now on the unit's data may go to the engine, or into a reduction */
         /* to members: */
         ACTION_INTERRUPTED, /* the generation has lost somebody: nothing more is decided in it before all have
@@ -218,7 +220,8 @@ enum action_kind {
         ACTION_GENERATION,  /* `member` belongs to `generation` with `rank` of `world`, in the place `id`;
                                `behind`: take  the state of `source`; `number`: steps of the job that were
                                committed before */
-        ACTION_ENTERED,     /* every member of this node that belongs to `generation` has been named */
+        ACTION_ENTERED, /* every member of this node that belongs to `generation` has been named; `behind`:
+                               some member of it, on any node, comes without the state of `source` */
         ACTION_OUT, /* the node is outside: `since` the coordinator was last heard; its members join again */
         ACTION_REFUSED, /* `member` is not taken, or no longer: `end`, and what to tell it */
         ACTION_ENDED,   /* the job is over: `end` */

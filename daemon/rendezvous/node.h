@@ -61,7 +61,8 @@ struct node_plan {
          * an earlier plan of that ordinal. */
         uint64_t asked;
         uint32_t ordinal, track;
-        bool open; /* in this generation */
+        uint64_t before; /* see struct message_plan */
+        bool open;       /* in this generation */
 };
 
 struct node_lane {
@@ -100,6 +101,7 @@ struct node {
         bool held, stopping;  /* opens nothing beyond stop[], but what an open unit may need; stopping:
                                 those numbers are the coordinator's */
         bool missing;     /* a member of this node and generation is gone: nothing can be opened without it */
+        bool behind;      /* as NEWGEN has said: for when it is entered */
         bool interrupted; /* its members know that the generation has lost somebody */
         struct membership_loss loss; /* whom, as the coordinator says */
         struct generation generation, comm, old_comm;

@@ -55,6 +55,7 @@ void node_enter(struct node *node) {
                                                          .loss = node->loss });
         }
         node_act(node, &(struct action){ .kind = ACTION_ENTERED,
+                                         .behind = node->behind,
                                          .generation = node->generation,
                                          .comm = node->comm,
                                          .world = node->world,

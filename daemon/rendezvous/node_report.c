@@ -37,7 +37,8 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
                                                .turn = unit > 0 ? node->track[plan->track].turn : 0,
                                                .ordinal = plan->ordinal,
                                                .track = plan->track,
-                                               .open = plan->open };
+                                               .open = plan->open,
+                                               .before = plan->before };
         }
         message->history = node->history;
         message->host = node->config.host;

@@ -48,6 +48,7 @@ struct trainer {
         unsigned char *arena[MOST_PLANS], *staging;
         uint64_t step[MOST_PLANS]; /* the next one of each plan */
         bool evicted;
+        bool history, behind; /* as it was told in its latest generation */
 };
 
 struct cluster {
@@ -92,7 +93,9 @@ static void on_joined(struct member *member) {
         struct trainer *trainer = &cluster->trainer[member->rank];
 
         assert_null(trainer->member);
-        *trainer = (struct trainer){ .member = member, .station = station_of(member) };
+        *trainer = (struct trainer){ .member = member,
+                                     .station = station_of(member),
+                                     .history = member->job->last_step > 0 || member->job->history };
         for (uint32_t plan = 0; plan < MOST_PLANS; plan++)
                 trainer->step[plan] = 1;
 }
@@ -125,7 +128,15 @@ static void on_staging(struct member *member, uint32_t request, const int *fds, 
 
 static void on_staging_ready(struct member *member, uint32_t request) {}
 
-static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {}
+static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {
+        if (plan->ordinal < MOST_PLANS)
+                cluster->trainer[member->rank].step[plan->ordinal] = plan->step + 1;
+}
+
+/* A step is committed of which this member has no results. */
+static void on_plan_step(struct member *member, const struct plan *plan) {
+        cluster->trainer[member->rank].step[plan->ordinal] = plan->step + 1;
+}
 
 static void on_dropped(struct member *member, uint32_t request, uint32_t ordinal) {}
 
@@ -162,6 +173,7 @@ static void on_regenerated(struct member *member, const struct membership_loss *
 
         while (cluster->trainer[before].member != member)
                 before++;
+        cluster->trainer[before].behind = member->job->behind;
         if (before == member->rank)
                 return;
         assert_null(cluster->trainer[member->rank].member);
@@ -186,6 +198,7 @@ static const struct jobs_events events = {
         .staging_ready = on_staging_ready,
         .plan_dropped = on_dropped,
         .plan_agreed = on_agreed,
+        .plan_step = on_plan_step,
         .operation_done = on_operation,
         .result = on_result,
         .outcome = on_outcome,

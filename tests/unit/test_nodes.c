@@ -348,6 +348,38 @@ static void a_fenced_node_tells_its_members(void **state) {
         step_of(ALL, 2);
 }
 
+/* The others have committed what it has not: its members hear of the number, and that they need the state. */
+static void a_node_that_lacks_a_step_counts_on_with_the_others(void **state) {
+        struct fake_engine *last = &cluster->fabric->node[2];
+        struct message fence;
+
+        form();
+        step_of(ALL, 1);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        while (last->n_votes < 4) { /* up to its vote, of which it does not hear */
+                last->held = false;
+                fake_dispatch_one(last);
+                last->held = true;
+                pass();
+        }
+        until(cluster->node[0].committed == 2 && cluster->node[1].committed == 2);
+        fence_of(job_on(2), &fence);
+        post(postman_of(&job_on(2)->machine.attachment), false, &fence);
+        settle();
+        last->held = false;
+        until(cluster->node[2].voided == 1);
+        until(job_on(0)->state == JOB_RUNNING && job_on(2)->state == JOB_RUNNING && job_on(0)->world == 4);
+        assert_int_equal(plan_of(2)->step, 2);
+        assert_int_equal(cluster->trainer[3].step[0], 3);
+        for (uint32_t rank = 0; rank < 4; rank++) {
+                assert_true(cluster->trainer[rank].behind);
+                give(rank);
+        }
+        until(cluster->trainer[0].step[0] == 4 && cluster->trainer[3].step[0] == 4);
+        assert_sums(ALL, 3);
+}
+
 /* What the others fill up is no other plan. */
 static void whoever_has_begun_alone_is_not_blamed(void **state) {
         form();
@@ -608,6 +640,66 @@ static void a_member_comes_to_an_empty_node(void **state) {
         assert_int_equal(cluster->fabric->n_comms, 1);
 }
 
+/* Its plan goes on where the others are, and all of them hear that somebody lacks the state. */
+static void a_node_that_comes_later_counts_on_with_the_others(void **state) {
+        cluster->least = 3;
+        join(0, 0, 4);
+        join(0, 1, 4);
+        join(1, 2, 4);
+        until(cluster->trainer[2].member != NULL);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                bring(rank);
+        settle();
+        step_of(0x7, 1);
+        step_of(0x7, 2);
+        assert_false(cluster->trainer[0].history);
+        join(2, 3, 4);
+        until(cluster->trainer[3].member != NULL);
+        assert_true(cluster->trainer[3].history);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                assert_true(cluster->trainer[rank].behind);
+        bring(3);
+        settle();
+        assert_int_equal(plan_of(2)->step, 2);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        until(cluster->trainer[0].step[0] == 4 && cluster->trainer[3].step[0] == 4);
+        assert_sums(ALL, 3);
+}
+
+/* A later plan on a track that has been used counts from the beginning, on every node. */
+static void a_track_that_is_used_again_begins_anew(void **state) {
+        cluster->least = 3;
+        join(0, 0, 4);
+        join(0, 1, 4);
+        join(1, 2, 4);
+        until(cluster->trainer[2].member != NULL);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                bring_plan(rank, 1, "q");
+        settle();
+        for (uint32_t rank = 0; rank < 3; rank++)
+                bring(rank);
+        settle();
+        step_of(0x7, 1);
+        step_of(0x7, 2);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                assert_int_equal(plan_drop(cluster->trainer[rank].member, 0, 12, &cluster->refusal), 0);
+        settle();
+        for (uint32_t rank = 0; rank < 3; rank++)
+                bring_plan(rank, 2, "r");
+        settle();
+        assert_int_equal(plan_find(job_on(0), 2)->track, TRACK_STEP + 1);
+        join(2, 3, 4);
+        until(cluster->trainer[3].member != NULL);
+        bring_plan(3, 1, "q");
+        bring_plan(3, 2, "r");
+        settle();
+        assert_true(plan_find(job_on(2), 2)->agreed);
+        assert_int_equal(plan_find(job_on(2), 2)->track, TRACK_STEP + 1);
+        assert_int_equal(plan_find(job_on(2), 2)->step, 0);
+        assert_true(job_on(2)->machine.node.track[TRACK_STEP + 1].committed == 2);
+}
+
 static void a_loss_beside_an_empty_node(void **state) {
         empty_a_node();
         give(0);
@@ -648,6 +740,7 @@ int main(void) {
                 test_on(a_lost_node_costs_the_communicator, three_nodes_avg),
                 test_on(a_way_that_breaks_costs_a_communicator, three_nodes_avg),
                 test_on(a_fenced_node_tells_its_members, three_nodes_avg),
+                test_on(a_node_that_lacks_a_step_counts_on_with_the_others, three_nodes_avg),
                 test_on(whoever_has_begun_alone_is_not_blamed, two_nodes_avg),
                 test_on(staging_outlives_its_plan, three_nodes_avg),
                 test_on(an_engine_at_work_is_ended_before_its_memory, three_nodes_avg),
@@ -665,6 +758,8 @@ int main(void) {
                 test_on(operations_pass_a_node_without_members, three_nodes_min_for_two),
                 test_on(a_node_that_stays_empty_is_left_out, three_nodes_for_two),
                 test_on(a_member_comes_to_an_empty_node, three_nodes_for_two),
+                test_on(a_node_that_comes_later_counts_on_with_the_others, three_nodes_for_two),
+                test_on(a_track_that_is_used_again_begins_anew, three_nodes_for_two),
                 test_on(a_loss_beside_an_empty_node, three_nodes_for_two),
         };
 

@@ -105,7 +105,8 @@ static void fill_plans(struct message *m) {
                 m->plan[i] = (struct message_plan){ .digest = any(),
                                                     .ordinal = (uint32_t)any(),
                                                     .track = below(2) ? TRACK_STEP + i : 0,
-                                                    .open = below(2) };
+                                                    .open = below(2),
+                                                    .before = any() };
         for (uint32_t i = 0; i < m->n_plans; i++)
                 if (m->plan[i].open && track_is_step(m->plan[i].track) && m->plan[i].track < m->n_tracks) {
                         m->plan[i].unit =
@@ -338,7 +339,8 @@ static void the_largest_message_fits(void **state) {
                                                     .turn = LIMIT_NUMBER - i,
                                                     .ordinal = UINT32_MAX,
                                                     .track = TRACK_STEP + i,
-                                                    .open = true };
+                                                    .open = true,
+                                                    .before = UINT64_MAX };
         in.n_words = NODESET_WORDS;
         memset(in.set, 0xff, sizeof(in.set));
         memset(in.links, 0xff, sizeof(in.links));
@@ -381,6 +383,7 @@ static void an_ordinary_message_is_small(void **state) {
                 in.n_members = kind >= LEASE_ASK ? 0 : 8;
                 in.n_gone = kind == ORDER_FREEZE || kind >= LEASE_ASK ? 0 : 8;
                 in.n_tracks = 3;
+                in.n_plans %= 9;
                 memset(in.mark, 0, sizeof(in.mark));
                 memset(in.committed, 0, sizeof(in.committed));
                 memset(in.prepared, 0, sizeof(in.prepared));

@@ -158,8 +158,9 @@ void plan_resume(struct plan *plan);
 struct state_key plan_key(const struct plan *plan);
 /* Whether some member has a part of it. */
 bool plan_is_held(const struct plan *plan);
-/* Its steps have that track, and may begin: all members have agreed. TRACK_OPERATION: not now. */
-void plan_take_track(struct plan *plan, uint32_t track);
+/* Its steps have that track, and may begin: all members have agreed, and `steps` are committed on some node.
+ * TRACK_OPERATION: not now. */
+void plan_take_track(struct plan *plan, uint32_t track, uint64_t steps);
 struct plan *plan_free(struct plan *plan);
 /* The plans of a job that its members still have, by ascending ordinals, and the ordinal of their next one.
  * How many there are. */

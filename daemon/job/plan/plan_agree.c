@@ -288,9 +288,25 @@ static void answer_agreed(struct plan *plan, uint32_t local) {
         plan->job->table->config.events->plan_agreed(plan_member(plan, local), request, plan);
 }
 
-void plan_take_track(struct plan *plan, uint32_t track) {
+/* Members of other nodes have steps that those here lack. */
+static void plan_catch_up(struct plan *plan, uint64_t steps) {
+        struct job *job = plan->job;
+        const struct jobs_events *events = job->table->config.events;
+
+        events->flush(job);
+        plan->step = steps;
+        if (steps > job->last_step)
+                job->last_step = steps;
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (plan->part[local].state == PART_MAPPED && plan->part[local].request == 0)
+                        events->plan_step(plan_member(plan, local), plan);
+}
+
+void plan_take_track(struct plan *plan, uint32_t track, uint64_t steps) {
         plan->track = track;
         plan->agreed = track_is_step(track) && !plan->failed;
+        if (plan->agreed && steps > plan->step && !machine_is_alone(plan->job))
+                plan_catch_up(plan, steps);
         for (uint32_t local = 0; local < plan->job->n_local && plan->agreed; local++)
                 if (plan->part[local].state == PART_MAPPED && plan->part[local].request != 0)
                         answer_agreed(plan, local);
@@ -312,7 +328,7 @@ static uint32_t free_track(const struct plan *plan) {
 /* Of a plan that comes back. */
 static void find_track(struct plan *plan) {
         if (machine_is_awaiting(plan->job))
-                plan_take_track(plan, free_track(plan));
+                plan_take_track(plan, free_track(plan), 0);
         else
                 machine_agree(plan->job, plan->ordinal, description_digest(plan->reference));
 }
@@ -330,6 +346,7 @@ static int plan_returned(struct plan *plan, struct member *member, int r, struct
         if (r != 0)
                 return r > 0 ? refuse_return(plan, member, refusal) : r;
         part_set_state(part, PART_MAPPED);
+        part->request = 0; /* only a refusal would have been answered */
         part->mapped = clock_now();
         part->deadline = UINT64_MAX;
         return 0;
