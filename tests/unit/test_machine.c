@@ -640,6 +640,29 @@ static void a_node_beyond_the_table_is_not_heard(void **state) {
         assert_int_equal(coordinator.top, NODES);
 }
 
+/* A report from before the first term may have lain about for long: the node has been told of a generation
+ * meanwhile, and perhaps enters it. */
+static void an_old_report_is_no_answer_to_a_later_term(void **state) {
+        struct message m = { .kind = ANSWER_REPORT, .from = 0, .instance = 1, .stamp = NOW, .n_members = 1 };
+        uint64_t later = NOW + 9 * times.lease;
+
+        m.member_of[0] = (struct message_member){ .request = member(1) };
+        start_coordinator((struct coordinator_config){ .candidates = 1, .alone = true }, NOW);
+        coordinator_tick(&coordinator, NOW);
+        coordinator_receive(&coordinator, NOW, &m);
+        coordinator_tick(&coordinator, NOW);
+        assert_int_equal(coordinator.stage, STAGE_ENTERING);
+        while (coordinator.stage != STAGE_HEARING)
+                coordinator_tick(&coordinator, ++later);
+        coordinator_receive(&coordinator, later, &m);
+        assert_int_equal(coordinator.stage, STAGE_HEARING);
+        m.stamp++;
+        m.term = coordinator.term;
+        coordinator_receive(&coordinator, later, &m);
+        assert_int_equal(coordinator.stage, STAGE_ENTERING);
+        assert_int_equal(coordinator.current.number, 2);
+}
+
 static void a_vote_of_all_commits_when_the_results_are_there(void **state) {
         static const uint64_t planned[LIMIT_LANES] = { 1, 0 };
 
@@ -788,6 +811,7 @@ int main(void) {
                 cmocka_unit_test(a_vote_of_all_commits_when_the_results_are_there),
                 cmocka_unit_test(a_node_that_hears_nobody_holds_still_then_leaves),
                 cmocka_unit_test(noise_breaks_no_node),
+                cmocka_unit_test(an_old_report_is_no_answer_to_a_later_term),
                 cmocka_unit_test(plans_that_share_a_lane_take_turns),
                 cmocka_unit_test(a_turn_is_that_of_the_unit_that_asked),
                 cmocka_unit_test(a_unit_has_its_turn_when_it_is_full_everywhere),
