@@ -253,8 +253,12 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
                 c->ending = JOB_END_ENDED;
                 c->cause = report->cause;
         }
-        if (c->stage != STAGE_HEARING && ((plans && tracks_assign(c)) | tracks_give_turns(c, report)))
-                coordinator_say(c, now);
+        if (c->stage != STAGE_HEARING) {
+                bool assigned = plans && tracks_assign(c), turns = tracks_give_turns(c, report);
+
+                if (assigned || turns)
+                        coordinator_say(c, now);
+        }
         if (first) {
                 coordinator_say_to(c, report->from);
                 places_say_to(c, report->from);
