@@ -177,7 +177,7 @@ struct job {
         struct charge self;   /* the struct and its name; the machine has its own */
         char loss_text[512];
         bool loss_told;
-        bool stall_told;           /* it was logged that it waits for members to join */
+        bool stall_told;           /* that it waits for members to join, or for memory */
         struct takeover *takeover; /* it comes from a former daemon, and has not gone on yet; else NULL */
         bool history;              /* steps were committed in it, perhaps not here */
         bool passed_on;            /* it ends here, and goes on at the next daemon */

@@ -216,10 +216,10 @@ static void events_stall(struct job *job, const struct job_wait *wait, const cha
         SET(message, generation, job->generation);
         SET(message, plan, wait->plan);
         SET(message, step, wait->step);
-        SET(message, rank, wait->rank);
+        SET_IF(message, rank, wait->kind != WAIT_NODES, wait->rank);
         SET(message, pid, (int32_t)wait->pid);
         message.process_state = (char *)wait->process_state;
-        SET(message, bucket, wait->bucket);
+        SET_IF(message, bucket, wait->bucket != UINT32_MAX, wait->bucket);
         message.parameter = (char *)wait->parameter;
         SET(message, since_ms, (clock_now() - wait->since) / USEC_PER_MSEC);
         message.text = (char *)text;

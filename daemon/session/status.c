@@ -288,27 +288,31 @@ static void status_send_plan(const struct answer *answer, const struct plan *pla
 }
 
 static void status_look(const struct answer *answer, struct job_wait *wait) {
-        if (wait->kind == WAIT_JOIN)
+        if (wait->member == NULL)
                 return;
         wait->parameter = plan_wait_parameter(wait, &answer->found->looks);
         wait->process_state = status_process_state(answer, wait->pid, true);
 }
 
 static const char *const wait_names[] = {
-        [WAIT_STEP] = "step", [WAIT_PLAN] = "plan", [WAIT_OPERATION] = "operation", [WAIT_JOIN] = "join"
+        [WAIT_STEP] = "step", [WAIT_PLAN] = "plan",   [WAIT_OPERATION] = "operation",
+        [WAIT_JOIN] = "join", [WAIT_NODES] = "nodes", [WAIT_MEMORY] = "memory",
 };
 
 static void status_send_wait(const struct answer *answer, const struct job *job,
                              const struct job_wait *wait) {
         Wire__StatusWait row = WIRE__STATUS_WAIT__INIT;
         uint64_t now = answer->now;
+        char text[WAIT_TEXT];
 
         SET(row, job, job->id);
-        SET(row, rank, wait->rank);
-        SET_IF(row, pid, wait->kind != WAIT_JOIN, (int32_t)wait->pid);
+        wait_text(job, wait, text);
+        row.text = text[0] != '\0' ? text : NULL;
+        SET_IF(row, rank, wait->kind != WAIT_NODES, wait->rank);
+        SET_IF(row, pid, wait->pid != 0, (int32_t)wait->pid);
         row.process_state = (char *)wait->process_state;
         SET(row, plan, wait->plan);
-        SET(row, bucket, wait->bucket);
+        SET_IF(row, bucket, wait->bucket != UINT32_MAX, wait->bucket);
         row.parameter = (char *)wait->parameter;
         SET(row, since_ms, now > wait->since ? (now - wait->since) / USEC_PER_MSEC : 0);
         row.what = (char *)wait_names[wait->kind];

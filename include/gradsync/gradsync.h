@@ -459,15 +459,15 @@ enum gradsync_reduce {
 /* ---- Connections ------------------------------------------------------------------------- */
 
 /*
- * The member that keeps a step, a collective or the agreement on a plan waiting. Strings are valid
- * during the callback.
+ * The member that keeps a step, a collective or the agreement on a plan waiting; or what else is
+ * waited for, as `text` says. Strings are valid during the callback.
  */
 struct gradsync_stall {
         size_t size;
         uint64_t step; /* 0: what waits is not a step; `text` says what it is */
-        uint32_t rank;
+        uint32_t rank; /* UINT32_MAX: other nodes are waited for */
         int32_t pid;
-        const char *process_state; /* "running", "sleeping", "stopped", "traced", "zombie",
+        const char *process_state; /* "": of no process; "running", "sleeping", "stopped", "traced", "zombie",
                                       "gone" */
         uint32_t bucket;
         const char *parameter; /* the first that is not marked; "" if not known */

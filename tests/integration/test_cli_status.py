@@ -195,7 +195,7 @@ KEYS = {
                  "committed_ms successor_pid",
     "member": "rank local_rank pid uid state step process_state program exposed",
     "plan": "plan step parameters buckets bytes arena_bytes reduce open",
-    "wait": "rank pid process_state what plan bucket parameter step since_ms",
+    "wait": "rank pid process_state what plan bucket parameter step since_ms text",
 }
 
 
@@ -328,9 +328,10 @@ SENT = [
                                        bucket=6004, parameter="v", since_ms=6005, what="step", step=6006)),
     *[("STATUS_WAIT", wire.pb.StatusWait(job=1, rank=6001, plan=6003, bucket=6004, since_ms=6005, step=6006,
                                          what=what)) for what in ("plan", "join")],
+    ("STATUS_WAIT", wire.pb.StatusWait(job=1, since_ms=6005, what="nodes", text="the vote of nodes 1, 2")),
 ]
 NO_STEP = {"rank": 6001, "pid": None, "process_state": None, "plan": None, "bucket": None, "parameter": None,
-           "step": None, "since_ms": 6005}
+           "step": None, "since_ms": 6005, "text": None}
 SHOWN = {
     "daemon": {"device": "cpu:x", "version": "9.8.7", "pid": 1001, "uid": 1002, "uptime_ms": 1003,
                "clients": 1004, "jobs": 1005, "workers": 1006, "simd": "avx9", "arenas": 1007,
@@ -355,8 +356,9 @@ SHOWN = {
         "plans": [{"plan": 5001, "step": 5002, "parameters": 5003, "buckets": 5004, "bytes": 5005,
                    "arena_bytes": 5006, "reduce": "sum", "open": True}],
         "waiting_for": [{"rank": 6001, "pid": 6002, "process_state": "stopped", "what": "step", "plan": 6003,
-                         "bucket": 6004, "parameter": "v", "step": 6006, "since_ms": 6005},
-                        {**NO_STEP, "what": "plan", "plan": 6003}, {**NO_STEP, "what": "join"}],
+                         "bucket": 6004, "parameter": "v", "step": 6006, "since_ms": 6005, "text": None},
+                        {**NO_STEP, "what": "plan", "plan": 6003}, {**NO_STEP, "what": "join"},
+                        {**NO_STEP, "what": "nodes", "rank": None, "text": "the vote of nodes 1, 2"}],
     }],
 }
 

@@ -128,7 +128,7 @@ static void on_resumed(struct member *member) {
 static void on_stall(struct job *job, const struct job_wait *wait, const char *text) {
         uint64_t until = clock_now() + fixture->stall_takes;
 
-        hear("stall %s %u;", job->name, wait->member->rank);
+        hear("stall %s %u;", job->name, wait->rank);
         while (clock_now() < until)
                 ;
         if (fixture->stall_takes > 0)

@@ -181,7 +181,11 @@ static void on_regenerated(struct member *member, const struct membership_loss *
         cluster->trainer[before] = (struct trainer){ 0 };
 }
 
-static void on_stall(struct job *job, const struct job_wait *wait, const char *text) {}
+static void on_stall(struct job *job, const struct job_wait *wait, const char *text) {
+        struct station *station = job_events_data(job);
+
+        snprintf(station->text, sizeof(station->text), "%s", text);
+}
 
 static void on_evict(struct member *member, const struct refusal *refusal) {
         struct station *station = station_of(member);

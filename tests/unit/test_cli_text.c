@@ -188,6 +188,9 @@ static void a_wait_names_whom_and_what_for(void **state) {
         assert_wait(
                 &wait,
                 "waiting 3.2 s for rank 1 (pid 4242, stopped): bucket 3, parameter \"layer4.\\x1bconv1\"");
+        wait.what = (char *)"nodes";
+        wait.text = (char *)"the vote of nodes 1, 2\n";
+        assert_wait(&wait, "waiting 3.2 s for the vote of nodes 1, 2\\x0a");
 }
 
 /* ---- top ---- */

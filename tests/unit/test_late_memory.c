@@ -10,6 +10,7 @@
 
 #include "job/rejoin.h"
 #include "job/restart/takeover.h"
+#include "job/watch/stall.h"
 #include "job/watch/waits.h"
 
 #define PAGES 4096u
@@ -488,6 +489,7 @@ static void memory_on_its_way_is_not_there(void **state) {
 static void a_plan_whose_memory_is_late_names_the_daemon(void **state) {
         struct fixture *f = *state;
         struct job_wait waits[2];
+        char text[WAIT_TEXT];
         struct plan *plan;
 
         form(f);
@@ -500,6 +502,15 @@ static void a_plan_whose_memory_is_late_names_the_daemon(void **state) {
         assert_int_equal(plan_waits(plan, waits, 2), 0);
         fake_end_request(&f->fake, 0, 0);
         assert_int_equal(plan_waits(plan, waits, 2), 0); /* rank 0 waits for the daemon alone */
+        assert_int_equal(job_waits(plan->job, waits, 2), 1);
+        assert_int_equal(waits[0].kind, WAIT_MEMORY);
+        assert_null(waits[0].member);
+        wait_text(plan->job, &waits[0], text);
+        assert_non_null(strstr(text, "gradsyncd to get ready the memory of rank 1 (pid "));
+        heard[0] = '\0';
+        stall_check(plan->job, clock_now() + 10 * 60 * USEC_PER_SEC + USEC_PER_SEC);
+        stall_check(plan->job, clock_now() + 10 * 60 * USEC_PER_SEC + USEC_PER_SEC);
+        assert_heard("stall j 1;");
         plan->part[0].deadline = 1;
         plan_expire(plan, clock_now());
         assert_heard("refused 0 9 3;refused 1 10 3;");

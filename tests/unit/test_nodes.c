@@ -2,6 +2,9 @@
 /* A job over several nodes: what its members get, and what becomes of it when somebody is lost. */
 #include "nodes_fixture.h"
 
+#include "job/watch/stall.h"
+#include "job/watch/waits.h"
+
 #define ALL 0xfu
 
 /* Ranks 0 and 1 on the first node, 2 on the second one, 3 on the last one. */
@@ -69,6 +72,65 @@ static void nothing_is_decided_without_the_slowest_node(void **state) {
         cluster->fabric->node[1].held = false;
         until(all_committed(1));
         assert_sums(ALL, 1);
+}
+
+static void assert_waits(uint32_t node, const char *expected) {
+        struct job_wait waits[4];
+        char text[WAIT_TEXT];
+
+        assert_int_equal(job_waits(job_on(node), waits, 4), 1);
+        assert_int_equal(waits[0].kind, WAIT_NODES);
+        assert_null(waits[0].member);
+        wait_text(job_on(node), &waits[0], text);
+        assert_string_equal(text, expected);
+}
+
+/* Every wait has a name, also where no member is to blame. */
+static void what_hangs_between_nodes_is_named(void **state) {
+        uint64_t since = clock_now();
+
+        form();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                stage(rank);
+        cluster->fabric->hangs = true;
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        settle();
+        for (uint32_t n = 0; n < 3; n++)
+                assert_waits(n, n == 0   ? "the exchange of bucket 0 with nodes 1, 2"
+                                : n == 1 ? "the exchange of bucket 0 with nodes 0, 2"
+                                         : "the exchange of bucket 0 with nodes 0, 1");
+        stall_check(job_on(0), since + 4000 * USEC_PER_SEC);
+        assert_non_null(strstr(cluster->node[0].text, "job 'j', step 1: waiting 39"));
+        assert_non_null(strstr(cluster->node[0].text, " s for the exchange of bucket 0 with nodes 1, 2"));
+        assert_false(cluster->trainer[0].evicted);
+        fabric_go_on(cluster->fabric);
+        until(all_committed(1));
+        for (uint32_t rank = 0; rank < 3; rank++)
+                assert_int_equal(call(rank, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        settle();
+        assert_waits(1, "an operation with nodes 0, 2");
+        assert_int_equal(call(3, WIRE__OPERATION_KIND__BARRIER, 0), 0);
+        until(cluster->node[1].operations == 1);
+}
+
+/* … the vote, too, on the nodes that have cast theirs. */
+static void a_vote_that_is_awaited_is_named(void **state) {
+        struct fake_engine *last = &cluster->fabric->node[2];
+
+        form();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        while (cluster->fabric->node[0].n_votes < 2) { /* the last node is one collective behind */
+                last->held = false;
+                fake_dispatch_one(last);
+                last->held = true;
+                pass();
+        }
+        settle();
+        assert_waits(0, "the vote of nodes 1, 2");
+        last->held = false;
+        until(all_committed(1));
 }
 
 static void plans_are_compared_between_nodes(void **state) {
@@ -724,6 +786,8 @@ int main(void) {
                 test_on(statistics_are_of_what_all_hold, one_node_avg),
                 test_on(statistics_are_of_what_all_hold, three_nodes_avg),
                 test_on(nothing_is_decided_without_the_slowest_node, three_nodes_avg),
+                test_on(what_hangs_between_nodes_is_named, three_nodes_avg),
+                test_on(a_vote_that_is_awaited_is_named, three_nodes_avg),
                 test_on(plans_are_compared_between_nodes, two_nodes_avg),
                 test_on(divisors_are_compared_between_nodes, two_nodes_avg),
                 test_on(plans_take_turns_on_a_lane, two_nodes_avg),

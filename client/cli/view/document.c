@@ -49,7 +49,8 @@ static json_t *document_wait(const Wire__StatusWait *w) {
                       AS("plan", value_whole(plan && w->has_plan, w->plan)),
                       AS("bucket", value_whole(step && w->has_bucket, w->bucket)),
                       AS("parameter", value_known_text(w->parameter)),
-                      AS("step", value_whole(step && w->has_step, w->step)), WHOLE(w, since_ms));
+                      AS("step", value_whole(step && w->has_step, w->step)), WHOLE(w, since_ms),
+                      AS("text", value_known_text(w->text)));
 }
 
 /* An array of what `make` says about each entry. */

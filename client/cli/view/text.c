@@ -200,7 +200,7 @@ static const char *text_wait_purpose(const char *what) {
 
 char *text_wait(const Wire__StatusWait *wait) {
         _cleanup_(freep) char *state = escape_text(wait->process_state),
-                              *parameter = escape_text(wait->parameter);
+                              *parameter = escape_text(wait->parameter), *other = escape_text(wait->text);
         bool process = wait->has_pid && wait->pid > 0,
              bucket = wait->has_bucket && snapshot_wait_is_step(wait);
         char since[FORMAT_SIZE], *text = NULL;
@@ -209,7 +209,13 @@ char *text_wait(const Wire__StatusWait *wait) {
 
         if (!to)
                 return NULL;
-        fprintf(to, "waiting %s for rank %u", format_age(since, wait->since_ms), wait->rank);
+        fprintf(to, "waiting %s for ", format_age(since, wait->since_ms));
+        if (other && *other) {
+                fputs(other, to);
+                fclose(to);
+                return text;
+        }
+        fprintf(to, "rank %u", wait->rank);
         if (process)
                 fprintf(to, " (pid %d%s%s)", wait->pid, state && *state ? ", " : "", text_or_empty(state));
         fputs(text_wait_purpose(wait->what), to);

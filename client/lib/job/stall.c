@@ -15,7 +15,7 @@ void stall_note(struct gradsync_job *job, const Wire__Stall *message) {
         stall->shown = (struct gradsync_stall){ .size = sizeof(stall->shown),
                                                 .step = message->step,
                                                 .since_ms = message->since_ms,
-                                                .rank = message->rank,
+                                                .rank = message->has_rank ? message->rank : UINT32_MAX,
                                                 .bucket = message->bucket,
                                                 .pid = message->pid };
         snprintf(stall->process_state, sizeof(stall->process_state), "%s",

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "gradsync.pb-c.h"
 #include "job/data.h"
 
@@ -159,6 +160,7 @@ int holding_ask(struct holding *holding, const struct job *job, const struct mem
 
         request.id = holding->id;
         request.memory = holding->memory;
+        holding->since = clock_now();
         holding_set_state(holding, what->kind == MEMORY_ATTACH ? HOLDING_MAPPING : HOLDING_ASKED);
         holding->attached = what->kind != MEMORY_SHARED;
         if (what->kind != MEMORY_ATTACH)

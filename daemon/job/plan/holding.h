@@ -47,6 +47,7 @@ struct holding {
         bool unwanted;   /* its owner has gone, or has given it up */
         bool attached;   /* what is asked for is for tasks at once */
         uint64_t wanted; /* bytes of it */
+        uint64_t since;  /* clock_now() of the request that is under way */
         struct holder holder;
         holding_done_fn done;
         holding_gone_fn gone;

@@ -33,9 +33,15 @@
 static void describe(const struct job *job, const struct job_wait *wait, uint64_t now, char *text,
                      size_t size) {
         const struct operation_request *call = &job->operation.first;
-        char what[64], where[LIMIT_NAME + 64] = "";
+        char what[64], where[LIMIT_NAME + 64] = "", whom[WAIT_TEXT];
 
-        if (wait->kind == WAIT_STEP)
+        wait_text(job, wait, whom);
+        if (whom[0] == '\0')
+                snprintf(whom, sizeof(whom), "rank %u (pid %d, %s)", wait->rank, (int)wait->pid,
+                         wait->process_state);
+        if (wait->kind == WAIT_MEMORY)
+                snprintf(what, sizeof(what), "memory");
+        else if (wait->step > 0)
                 snprintf(what, sizeof(what), "step %" PRIu64, wait->step);
         else if (wait->kind == WAIT_PLAN)
                 snprintf(what, sizeof(what), "agreement on plan %u", wait->plan);
@@ -47,8 +53,8 @@ static void describe(const struct job *job, const struct job_wait *wait, uint64_
                          wait->parameter);
         else if (wait->kind == WAIT_STEP)
                 snprintf(where, sizeof(where), ": bucket %u", wait->bucket);
-        snprintf(text, size, "job '%s', %s: waiting %.1f s for rank %u (pid %d, %s)%s", job->name, what,
-                 (double)(now - wait->since) / 1e6, wait->rank, (int)wait->pid, wait->process_state, where);
+        snprintf(text, size, "job '%s', %s: waiting %.1f s for %s%s", job->name, what,
+                 (double)(now - wait->since) / 1e6, whom, where);
 }
 
 static void stall_notify(struct job *job, const struct job_wait *wait, uint64_t now) {
@@ -56,13 +62,15 @@ static void stall_notify(struct job *job, const struct job_wait *wait, uint64_t 
         char text[700];
 
         describe(job, wait, now, text, sizeof(text));
-        context.rank = wait->rank;
-        context.pid = wait->pid;
-        context.parameter = wait->parameter[0] != '\0' ? wait->parameter : NULL;
-        if (wait->kind == WAIT_STEP) {
-                context.step = (int64_t)wait->step;
-                context.bucket = wait->bucket;
+        if (wait->kind != WAIT_NODES) {
+                context.rank = wait->rank;
+                context.pid = wait->pid;
         }
+        context.parameter = wait->parameter[0] != '\0' ? wait->parameter : NULL;
+        if (wait->step > 0)
+                context.step = (int64_t)wait->step;
+        if (wait->step > 0 && wait->bucket != UINT32_MAX)
+                context.bucket = wait->bucket;
         if (flood_admits(FLOOD_STALLS, job->uid, now))
                 log_write(wait->kind == WAIT_PLAN ? LOG_NOTICE : LOG_WARNING, &context, "%s", text);
         job->table->config.events->stall(job, wait, text);
@@ -77,7 +85,7 @@ static void stall_give_up(struct job *job, const struct job_wait *wait, uint64_t
         struct refusal refusal;
         char text[700];
 
-        if (strcmp(wait->process_state, "traced") == 0 || wait->member->owner == NULL)
+        if (wait->member == NULL || strcmp(wait->process_state, "traced") == 0 || wait->member->owner == NULL)
                 return;
         describe(job, wait, now, text, sizeof(text));
         refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, wait->rank, (int32_t)wait->pid,
@@ -95,7 +103,7 @@ static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told,
                 bool over = now - waits[i].since >= deadline;
                 bool untold = !*told && i < most_told(job);
 
-                if (untold || over) {
+                if ((untold || over) && waits[i].member != NULL) {
                         waits[i].parameter = plan_wait_parameter(&waits[i], &looks);
                         waits[i].process_state = proc_state_threads(waits[i].pid, &looks.threads);
                 }
@@ -149,6 +157,17 @@ static void check_forming(struct job *job, uint64_t now) {
                   (double)(now - waits[0].since) / 1e6, waits[0].rank, others);
 }
 
+/* Whoever waits for it has a time-out of its own. */
+static void check_backend(struct job *job, uint64_t now) {
+        struct job_wait waits[NAMED];
+        unsigned n = memory_waits(job, waits, NAMED);
+
+        if (n == 0 || now - waits[0].since < START_PATIENCE * job->table->config.stall_notice)
+                job->stall_told = false;
+        else if (!job->stall_told)
+                act(job, waits, n, &job->stall_told, UINT64_MAX, now);
+}
+
 static void check_operation(struct job *job, uint64_t now) {
         struct job_wait waits[NAMED];
         unsigned n = operation_waits(job, waits, NAMED);
@@ -170,4 +189,5 @@ void stall_check(struct job *job, uint64_t now) {
                 else
                         check_agreement(job, plan, now);
         check_operation(job, now);
+        check_backend(job, now);
 }

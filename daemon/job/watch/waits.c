@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which members keep a job waiting, and for how long members were blocked: what people are shown. */
+/* Whom a job waits for, and for how long members were blocked: what people are shown. */
 #include "job/watch/waits.h"
+
+#include <stdio.h>
 
 #include "job/data.h"
 #include "job/plan/plan.h"
@@ -60,6 +62,29 @@ static const char *missing_parameter(const struct plan *plan, uint32_t local, ui
         return "";
 }
 
+static struct job_wait nodes_wait(uint64_t since) {
+        return (struct job_wait){
+                .kind = WAIT_NODES, .rank = UINT32_MAX, .process_state = "", .parameter = "", .since = since
+        };
+}
+
+/* The first bucket that is with the engine, or the vote: the members here have given all that it takes. */
+static unsigned exchange_waits(const struct plan *plan, struct job_wait *wait) {
+        uint32_t n = plan->reference->n_buckets, index = 0;
+        uint64_t last = 0;
+
+        for (; index < n && plan->bucket[index].state == BUCKET_DONE; index++)
+                if (plan->bucket[index].since > last)
+                        last = plan->bucket[index].since;
+        if (machine_is_alone(plan->job) || (index < n && plan->bucket[index].state != BUCKET_EXCHANGING))
+                return 0;
+        *wait = nodes_wait(index < n ? plan->bucket[index].since : last);
+        wait->plan = plan->ordinal;
+        wait->bucket = index < n ? index : UINT32_MAX;
+        wait->step = plan->step + 1;
+        return 1;
+}
+
 /* The first bucket that some members are ready in and others are not. */
 static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned max) {
         uint32_t n_local = plan->job->n_local;
@@ -70,7 +95,7 @@ static unsigned step_waits(struct plan *plan, struct job_wait *waits, unsigned m
                (plan->bucket[index].n_ready == 0 || plan->bucket[index].n_ready == n_local))
                 index++;
         if (index == plan->reference->n_buckets)
-                return 0;
+                return max > 0 ? exchange_waits(plan, waits) : 0;
         for (uint32_t local = 0; local < n_local && n < max; local++) {
                 struct plan_part *part = &plan->part[local];
 
@@ -108,7 +133,62 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) 
         for (uint32_t local = 0; local < job->n_local && n < max; local++)
                 if (!job->local[local]->operation.pending)
                         waits[n++] = wait_for(job->local[local], WAIT_OPERATION, job->operation.since);
+        if (job->operation.n_calls == job->n_local && max > 0 && !machine_is_alone(job))
+                waits[n++] = nodes_wait(job->operation.since);
         return n;
+}
+
+unsigned memory_waits(struct job *job, struct job_wait *waits, unsigned max) {
+        const struct holding *holding;
+        unsigned n = 0;
+
+        list_for_each(holding, &job->table->holdings.list, link) {
+                const struct member *member =
+                        holding->holder.job == job->id && holding_is_busy(holding) && !holding->unwanted
+                                ? holder_find(job, &holding->holder)
+                                : NULL;
+
+                if (member == NULL || n == max)
+                        continue;
+                waits[n++] = (struct job_wait){ .kind = WAIT_MEMORY,
+                                                .rank = member->rank,
+                                                .pid = member->pid,
+                                                .process_state = "",
+                                                .parameter = "",
+                                                .since = holding->since };
+        }
+        return n;
+}
+
+/* Of the other nodes of the generation. */
+static void list_nodes(const struct job *job, char *text, size_t size) {
+        const struct node *node = &job->machine.node;
+        size_t used = 0;
+
+        for (uint32_t other = 0; other < node->config.room.nodes && used + 24 < size; other++)
+                if (nodeset_has(node->set, other) && other != node->config.address)
+                        used += (size_t)snprintf(text + used, size - used, "%s%u", used > 0 ? ", " : "",
+                                                 other);
+        if (used + 24 >= size)
+                snprintf(text + used, size - used, " and others");
+}
+
+void wait_text(const struct job *job, const struct job_wait *wait, char text[WAIT_TEXT]) {
+        char nodes[WAIT_TEXT / 2] = "";
+
+        text[0] = '\0';
+        if (wait->kind == WAIT_MEMORY)
+                snprintf(text, WAIT_TEXT, "gradsyncd to get ready the memory of rank %u (pid %d)", wait->rank,
+                         (int)wait->pid);
+        if (wait->kind != WAIT_NODES)
+                return;
+        list_nodes(job, nodes, sizeof(nodes));
+        if (wait->step == 0)
+                snprintf(text, WAIT_TEXT, "an operation with nodes %s", nodes);
+        else if (wait->bucket != UINT32_MAX)
+                snprintf(text, WAIT_TEXT, "the exchange of bucket %u with nodes %s", wait->bucket, nodes);
+        else
+                snprintf(text, WAIT_TEXT, "the vote of nodes %s", nodes);
 }
 
 /* A wait for each rank below `world` that no member has. */
@@ -134,12 +214,15 @@ unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max) {
                 return join_waits(job, job->max_world,
                                   list_entry(job->members.next, struct member, link)->joined, waits, max);
         if (job->state == JOB_REPLACING)
-                return join_waits(job, job->world, job->interrupted, waits, max);
-        if (job->state != JOB_RUNNING)
+                n = join_waits(job, job->world, job->interrupted, waits, max);
+        else if (job->state != JOB_RUNNING)
                 return 0;
         list_for_each(plan, &job->plans, link)
-                n += plan_waits(plan, waits + n, max - n);
-        return n + operation_waits(job, waits + n, max - n);
+                if (job->state == JOB_RUNNING)
+                        n += plan_waits(plan, waits + n, max - n);
+        if (job->state == JOB_RUNNING)
+                n += operation_waits(job, waits + n, max - n);
+        return n + memory_waits(job, waits + n, max - n);
 }
 
 bool plan_read_times(const struct plan *plan, uint32_t local, uint64_t times[2]) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The members that a job waits for: to join it, to come back, for a plan or its open step, or for an
- * operation. */
+/* Whom a job waits for: members, to join it, to come back, for a plan or its open step, or for an operation;
+ * other nodes; or the backend. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,20 +16,23 @@ enum wait_kind {
         WAIT_PLAN,
         WAIT_OPERATION,
         WAIT_JOIN,
+        WAIT_NODES,  /* all members here have given what they have to: what goes between nodes is not done */
+        WAIT_MEMORY, /* the backend is at work on some memory of that rank */
 };
 
-/* One member that others wait for. Strings live until the next call into the job layer. */
+/* One member that others wait for, or what is meant instead of one. Strings live until the next call into the
+ * job layer. */
 struct job_wait {
         enum wait_kind kind;
-        struct member *member; /* the one that is missing; NULL for WAIT_JOIN: it has not come */
-        uint32_t rank;
-        pid_t pid; /* 0: it has not come */
-        uint32_t plan, bucket;
+        struct member *member; /* the one that is missing; NULL: it has not come, or is not to blame */
+        uint32_t rank;         /* UINT32_MAX for WAIT_NODES */
+        pid_t pid;             /* 0: it has not come */
+        uint32_t plan, bucket; /* WAIT_NODES: UINT32_MAX for the vote */
         /* Filled by the code that shows the wait, with proc_state_threads() and plan_wait_parameter(). "":
          * not known. */
         const char *process_state;
         const char *parameter;
-        uint64_t step;
+        uint64_t step;  /* WAIT_NODES: 0 for an operation */
         uint64_t since; /* clock_now() at which the wait began */
 };
 
@@ -38,11 +41,17 @@ struct looks {
         unsigned threads, marks; /* of processes; of parameters, in shared memory */
 };
 
-/* All members that the job waits for now, at most `max`. */
+#define WAIT_TEXT 256u
+
+/* All that the job waits for now, at most `max`. */
 unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);
-/* Members without whom the operation cannot be carried out. */
+/* What is meant instead of a member, as in "waiting for …"; "" where it is one. */
+void wait_text(const struct job *job, const struct job_wait *wait, char text[WAIT_TEXT]);
+/* Memory that is not ready yet. */
+unsigned memory_waits(struct job *job, struct job_wait *waits, unsigned max);
+/* Members, or nodes, without which the operation cannot be carried out. */
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max);
-/* Members without whom the plan is not agreed, or the step not complete. */
+/* Members, or nodes, without which the plan is not agreed, or the step not complete. */
 unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
 /* The parameter that a wait for a step is about; "" where it is not known, or not found among the first
  * looks->marks of its bucket, from which those are taken that were looked at. */
