@@ -34,12 +34,15 @@ bool local_has(uint32_t proc, uint32_t unit) {
         return w.proc[proc].track_of[unit] != TRACK_OPERATION && w.proc[proc].dropped[unit] == 0;
 }
 
-/* No unit of it is open. Once all have given it up it is gone, and brought again a little later. */
-void local_drop(uint32_t proc, uint32_t unit) {
+/* No unit of it is open. Once all have given it up it is gone, and brought again a little later. False:
+ * absorbed, as long as the daemon has begun anew, or another generation. */
+bool local_drop(uint32_t proc, uint32_t unit) {
         struct proc *p = &w.proc[proc];
 
+        if (members_in(p) == 0 || p->node.origin != ORIGIN_OWN)
+                return false;
         if (++p->dropped[unit] < members_in(p))
-                return;
+                return true;
         trace("%u drops plan %u", proc, unit);
         p->dropped[unit] = 0;
         p->track_of[unit] = TRACK_OPERATION;
@@ -49,6 +52,7 @@ void local_drop(uint32_t proc, uint32_t unit) {
         truth_dropped(proc, unit);
         node_forget(&p->node, clock_of(p), unit);
         at(rnd(30), EVENT_PLAN, proc, unit, 0, 0);
+        return true;
 }
 
 /* False: absorbed. */

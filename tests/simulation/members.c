@@ -288,12 +288,10 @@ static void play(uint32_t proc, uint32_t index) {
                 return;
         }
         if ((what == OPEN && !local_open(proc, trainer->generation, track)) ||
-            (what == GIVE && !give(proc, trainer, track))) {
+            (what == GIVE && !give(proc, trainer, track)) || (what == DROP && !local_drop(proc, track))) {
                 trainer->state = TRAINER_WAITING; /* for a word about another generation */
                 return;
         }
-        if (what == DROP)
-                local_drop(proc, track);
         if (what == WAIT) {
                 trainer->done[track] = false;
                 trainer->item[track] = 0;

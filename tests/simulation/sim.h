@@ -343,7 +343,7 @@ void local_result(uint32_t proc, uint32_t lane, const struct collective *collect
 void local_fanned(uint32_t proc, uint32_t track, uint32_t item);
 void local_quiet(uint32_t proc, uint32_t track); /* once nothing touches arenas any more */
 void local_spoil(uint32_t proc);                 /* a member takes its memory with it */
-void local_drop(uint32_t proc, uint32_t unit);   /* a trainer gives its plan up */
+bool local_drop(uint32_t proc, uint32_t unit);   /* a trainer gives its plan up */
 void local_look(uint32_t proc);                  /* what a node without members does of itself */
 
 /* schedule.c */
