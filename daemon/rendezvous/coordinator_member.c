@@ -18,7 +18,7 @@ static void keep_refusal(struct coordinator *c, uint64_t member, const struct re
 static struct refusal refusal_of(const struct coordinator *c, uint64_t member, enum job_end end) {
         struct refusal refusal = { 0 };
 
-        for (uint32_t i = 0; i < c->config.n_texts; i++)
+        for (uint32_t i = 0; i < c->config.n_texts && end != JOB_END_NONE; i++)
                 if (c->refused[i].member == member)
                         return c->refused[i].refusal;
         if (end == JOB_END_NONE)

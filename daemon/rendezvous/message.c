@@ -88,10 +88,19 @@ static bool plans_valid(const struct message *message) {
         return true;
 }
 
+/* The node whose members a message is about. */
+static uint32_t node_of(const struct message *message) {
+        return message->kind >= ANSWER_REPORT ? message->from : message->to;
+}
+
 static bool member_valid(const struct message *message, const struct message_member *member) {
         const struct membership_request *request = &member->request;
 
-        if (request->member == 0 || request->min_world == 0 || request->min_world > request->max_world ||
+        if (request->member == 0 || member_id_node(request->member) != node_of(message) ||
+            request->timeout > LIMIT_NUMBER || request->last_call > LIMIT_NUMBER ||
+            request->grace > LIMIT_NUMBER || member->tag.step > LIMIT_NUMBER)
+                return false;
+        if (request->min_world == 0 || request->min_world > request->max_world ||
             request->max_world > LIMIT_WORLD)
                 return false;
         if (request->rank >= LIMIT_WORLD || request->slot >= LIMIT_WORLD || member->slot >= LIMIT_WORLD)
@@ -105,13 +114,50 @@ static bool set_valid(const struct message *message, uint32_t node) {
                (message->generation.number > 0 && nodeset_has(message_set(message), node));
 }
 
+static bool generation_valid(struct generation generation) {
+        return generation.term <= LIMIT_NUMBER && generation.number <= LIMIT_GENERATION;
+}
+
+/* Far enough from where they would wrap. */
+static bool numbers_valid(const struct message *message) {
+        bool valid = message->term <= LIMIT_NUMBER && message->round <= LIMIT_NUMBER &&
+                     message->stamp <= LIMIT_NUMBER && message->history.step <= LIMIT_NUMBER &&
+                     generation_valid(message->generation) && generation_valid(message->comm);
+
+        for (uint32_t lane = 0; lane < LIMIT_LANES; lane++)
+                valid &= message->seq[lane] <= LIMIT_NUMBER;
+        for (uint32_t track = 0; track < message->n_tracks; track++)
+                valid &= message->mark[track] <= LIMIT_NUMBER &&
+                         (message->kind < ANSWER_REPORT || message->committed[track] <= LIMIT_NUMBER);
+        for (uint32_t i = 0; i < message->n_plans; i++)
+                valid &= message->plan[i].before <= LIMIT_NUMBER;
+        return valid;
+}
+
+/* What an order says of single members: only those of the node that hears it. Code 0 is that of a goodbye. */
+static bool told_valid(const struct message *message) {
+        if (message->kind == ORDER_REFUSE)
+                return message->n_members == 0 && member_id_node(message->member) == message->to &&
+                       (message->refusal.code == 0) == (message->end == JOB_END_NONE);
+        if (message->kind != ORDER_PLACES)
+                return true;
+        if (message->n_members > 0 || message->places.n_waiting > LIMIT_SEATS ||
+            message->places.places.grace > LIMIT_NUMBER)
+                return false;
+        for (uint32_t i = 0; i < message->places.n_waiting; i++)
+                if (member_id_node(message->places.waiting[i]) != message->to)
+                        return false;
+        return true;
+}
+
 bool message_valid(const struct message *message) {
         if ((unsigned)message->kind >= N_MESSAGE_KINDS || message->from >= LIMIT_NODES ||
             message->to >= LIMIT_NODES)
                 return false;
         if (message->n_members > LIMIT_SEATS || message->n_gone > LIMIT_LOCAL ||
             message->world > LIMIT_WORLD || message->n_tracks > LIMIT_TRACKS ||
-            message->n_words > NODESET_WORDS || message->n_plans > LIMIT_PLANS || !plans_valid(message))
+            message->n_words > NODESET_WORDS || message->n_plans > LIMIT_PLANS || !numbers_valid(message) ||
+            !plans_valid(message) || !told_valid(message))
                 return false;
         if ((unsigned)message->end >= N_JOB_ENDS || (unsigned)message->origin >= N_ORIGINS)
                 return false;
@@ -119,10 +165,6 @@ bool message_valid(const struct message *message) {
                 /* Who has promised nothing yet denies in term 0. */
                 return (message->term > 0 || message->kind == LEASE_DENY) && message->n_members == 0 &&
                        (message->from < LIMIT_CANDIDATES && message->to < LIMIT_CANDIDATES);
-        if ((message->kind == ORDER_REFUSE || message->kind == ORDER_PLACES) && message->n_members > 0)
-                return false; /* it has something else there */
-        if (message->kind == ORDER_PLACES && message->places.n_waiting > LIMIT_SEATS)
-                return false;
         if (message->kind < ANSWER_REPORT && (message->term == 0 || message->from >= LIMIT_CANDIDATES))
                 return false;
         if (message->kind >= ANSWER_REPORT && (message->stamp == 0 || !set_valid(message, message->from)))
@@ -132,6 +174,9 @@ bool message_valid(const struct message *message) {
                 return false;
         for (uint32_t i = 0; i < message->n_members; i++)
                 if (!member_valid(message, &message->member_of[i]))
+                        return false;
+        for (uint32_t i = 0; i < message->n_gone; i++)
+                if (member_id_node(message->gone[i].member) != node_of(message))
                         return false;
         for (uint32_t track = 0; message->kind >= ANSWER_REPORT && track < message->n_tracks; track++)
                 if (message->committed[track] > message->prepared[track] ||

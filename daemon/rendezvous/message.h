@@ -22,12 +22,13 @@
 #include "rendezvous/nodeset.h"
 #include "rendezvous/room.h"
 
-#define LIMIT_SEATS (LIMIT_LOCAL + 1)    /* a full world, and the newer process of one of its members */
-#define LIMIT_LANES 4u                   /* of steps and operations together */
-#define LIMIT_WINDOW 8u                  /* collectives ahead on a lane */
-#define LIMIT_NUMBER (UINT64_C(1) << 62) /* of a unit, of a turn */
-#define LIMIT_VACANT LIMIT_LOCAL         /* ranks of which nodes are told whether anybody has them */
-#define LIMIT_CANDIDATES 7u              /* daemons that may coordinate; they are the first ones by address */
+#define LIMIT_SEATS (LIMIT_LOCAL + 1)     /* a full world, and the newer process of one of its members */
+#define LIMIT_LANES 4u                    /* of steps and operations together */
+#define LIMIT_WINDOW 8u                   /* collectives ahead on a lane */
+#define LIMIT_NUMBER (UINT64_C(1) << 62)  /* of a unit, a turn, a term, a round, a time: sums of two fit */
+#define LIMIT_GENERATION (UINT32_MAX / 2) /* of its number */
+#define LIMIT_VACANT LIMIT_LOCAL          /* ranks of which nodes are told whether anybody has them */
+#define LIMIT_CANDIDATES 7u /* daemons that may coordinate; they are the first ones by address */
 
 /* Operations outside steps, and the steps of each plan: every track has its own numbers and outcome, and
  * units of several may be open at the same time. The coordinator says which track is which plan's. */
@@ -194,6 +195,9 @@ struct message {
 /* Unique in a job, on all its nodes and over restarts of each: `count` is one of that run of its daemon. */
 static inline uint64_t member_id(uint32_t address, uint64_t instance, uint64_t count) {
         return (uint64_t)address << 52 | (instance & 0xfffff) << 32 | (uint32_t)count;
+}
+static inline uint32_t member_id_node(uint64_t member) {
+        return (uint32_t)(member >> 52);
 }
 static inline uint32_t member_id_count(uint64_t member) {
         return (uint32_t)member;

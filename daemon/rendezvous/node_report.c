@@ -133,7 +133,7 @@ static uint32_t report_cause_of(enum job_end end) {
 void report_refuse(struct node *node, const struct message *order) {
         struct message_member *member = report_find(node, order->member);
 
-        if (member == NULL)
+        if (member == NULL || (order->end == JOB_END_NONE && !member->leaving))
                 return;
         node_act(node, &(struct action){ .kind = ACTION_REFUSED,
                                          .member = order->member,

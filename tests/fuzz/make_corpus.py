@@ -125,18 +125,21 @@ def peer():
             del message.mark[:]
         elif kind < refuse:
             message.plan.add(digest=11, ordinal=1, track=1, open=True, unit=300, turn=7)
+        node = 1 if kind < first_answer else 0     # whose members they are
         if kind == refuse:
             message.refusal.code = 3
+            message.end = 3
+            message.member = node << 52 | 1
             message.refusal.text = "job 'j' is full \u20ac".encode()
         elif kind == places:
             message.places.grace = 1000
             message.places.vacant = b"\x05"
-            message.places.waiting.extend([7, 1 << 40])
+            message.places.waiting.extend([node << 52 | 7, node << 52 | 1 << 40])
         elif kind < first_lease:
             for rank in range(2):
-                message.member_of.add(member=rank + 1, pid=100 + rank, min_world=1, max_world=4, adapts=True,
-                                      rank=rank, id=rank + 1, tag_step=4, **{"in": True})
-            message.gone.add(member=9, cause=2)
+                message.member_of.add(member=node << 52 | rank + 1, pid=100 + rank, min_world=1, max_world=4,
+                                      adapts=True, rank=rank, id=rank + 1, tag_step=4, **{"in": True})
+            message.gone.add(member=node << 52 | 9, cause=2)
         data = message.SerializeToString()
         write("peer", f"kind-{kind}", data)
         write("peer", f"kind-{kind}-newer", data + wire.unknown_fields())

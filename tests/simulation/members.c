@@ -136,7 +136,7 @@ struct membership_request wish_of(uint64_t member, uint32_t index, uint64_t iden
                                             .max_world = w.max_world,
                                             .adapts = true,
                                             .identity = identity,
-                                            .instance = member,
+                                            .instance = member_id_count(member),
                                             .timeout = spare ? 0 : 1500,
                                             .last_call = 10,
                                             .grace = 100,
@@ -154,7 +154,7 @@ void member_hire(uint32_t proc, uint32_t index, uint64_t identity, const struct 
         struct membership_request wish;
 
         *trainer = (struct trainer){ .state = TRAINER_JOINING,
-                                     .id = ++w.next_member,
+                                     .id = member_id(proc, 0, ++w.next_member),
                                      .identity = identity,
                                      .epoch = epoch,
                                      .tag = *tag,
@@ -187,7 +187,7 @@ void member_return(uint32_t proc, uint32_t index) {
         struct trainer *trainer = &w.proc[proc].trainer[index];
 
         trainer->state = TRAINER_WAITING;
-        trainer->id = ++w.next_member;
+        trainer->id = member_id(proc, 0, ++w.next_member);
         trainer->epoch++;
         truth_hired(trainer->id, trainer->identity);
         trace("%u: member %llu is back with step %llu", proc, (unsigned long long)trainer->id,

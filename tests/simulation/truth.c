@@ -56,7 +56,7 @@ static uint32_t n_voided;
 static struct {
         uint64_t identity;
         uint32_t cause;
-} person[MAX_MEMBERS]; /* by member; cause: gone, and why */
+} person[MAX_MEMBERS]; /* by member_id_count(); cause: gone, and why */
 static struct {
         struct generation generation;
         uint64_t number;
@@ -376,21 +376,25 @@ void truth_after(uint32_t proc, const struct message *m) {
 }
 
 void truth_hired(uint64_t member, uint64_t identity) {
-        if (member >= MAX_MEMBERS) {
+        uint32_t count = member_id_count(member);
+
+        if (count >= MAX_MEMBERS) {
                 violate(RULE_WAIT, "members without end");
                 return;
         }
-        person[member].identity = identity;
-        person[member].cause = 0;
+        person[count].identity = identity;
+        person[count].cause = 0;
 }
 
 void truth_gone(uint64_t member, uint32_t cause) {
-        if (member < MAX_MEMBERS && person[member].cause == 0)
-                person[member].cause = cause;
+        uint32_t count = member_id_count(member);
+
+        if (count < MAX_MEMBERS && person[count].cause == 0)
+                person[count].cause = cause;
 }
 
-static bool has_successor(uint64_t member) {
-        for (uint64_t later = member + 1; later <= w.next_member; later++)
+static bool has_successor(uint32_t member) {
+        for (uint32_t later = member + 1; later <= w.next_member; later++)
                 if (person[later].identity == person[member].identity)
                         return true;
         return false;
@@ -398,11 +402,12 @@ static bool has_successor(uint64_t member) {
 
 /* Whom members are told to have lost is gone, for that cause; unless its whole node is taken for gone. */
 static void judge_loss(uint32_t proc, const struct membership_loss *loss) {
-        uint32_t truly = loss->member <= w.next_member ? person[loss->member].cause : 0;
+        uint32_t count = member_id_count(loss->member);
+        uint32_t truly = count <= w.next_member ? person[count].cause : 0;
 
         if (loss->member == 0 || truly == loss->cause || (!w.personal && loss->cause == WIRE__CAUSE__EXITED))
                 return;
-        if (loss->cause == WIRE__CAUSE__SUPERSEDED && has_successor(loss->member))
+        if (loss->cause == WIRE__CAUSE__SUPERSEDED && has_successor(count))
                 return;
         violate(RULE_LOSS, "node %u says that member %llu is gone with cause %u, but it is %u", proc,
                 (unsigned long long)loss->member, loss->cause, truly);

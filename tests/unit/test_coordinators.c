@@ -110,7 +110,7 @@ static void detach(struct daemon *d) {
 }
 
 static void join(struct daemon *d, uint64_t member, uint32_t least, uint32_t most) {
-        struct membership_request request = { .member = member,
+        struct membership_request request = { .member = member_id(d->node.config.address, 0, member),
                                               .min_world = least,
                                               .max_world = most,
                                               .incarnation = d->incarnation,

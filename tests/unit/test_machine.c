@@ -107,8 +107,12 @@ static int give_room(void **state) {
 
 static const struct generation first = { 256, 1, 7 };
 
-static struct membership_request member(uint64_t id) {
-        return (struct membership_request){ .member = id, .min_world = 1, .max_world = 4, .adapts = true };
+/* One of that node. */
+static struct membership_request member(uint32_t of, uint64_t count) {
+        return (struct membership_request){ .member = count > 0 ? member_id(of, 0, count) : 0,
+                                            .min_world = 1,
+                                            .max_world = 4,
+                                            .adapts = true };
 }
 
 /* Address 1, coordinated by address 0. */
@@ -134,7 +138,7 @@ static void tell(struct message m) {
 }
 
 static void start_node(void) {
-        struct membership_request request = member(1);
+        struct membership_request request = member(1, 1);
         struct message m = order(ORDER_NEWGEN, 1);
 
         forget();
@@ -235,7 +239,11 @@ static void orders_apply_to_phases(void **state) {
                         reach(table[i].phase);
                         remember();
                         m.seq[0] = 2;
-                        m.member = 1;
+                        m.member = member(1, 1).member;
+                        if (kind == ORDER_REFUSE) {
+                                m.end = JOB_END_REFUSED;
+                                m.refusal.code = 1;
+                        }
                         if (kind == ORDER_NEWGEN)
                                 m.generation.number = m.comm.number = 2;
                         tell(m);
@@ -250,7 +258,7 @@ static void what_is_not_meant_for_a_node_is_dropped(void **state) {
 
                         reach(NODE_RUNNING);
                         remember();
-                        m.member = 1;
+                        m.member = member(1, 1).member;
                         if (wrong == 0)
                                 m.term = 255;
                         else if (wrong == 1)
@@ -581,7 +589,7 @@ static struct message answer_of(uint32_t from, uint64_t unit, uint64_t turn) {
                              .n_plans = 1,
                              .n_tracks = TRACK_STEP + 1 };
 
-        m.member_of[0] = (struct message_member){ .request = member(1 + from), .in = true, .rank = from };
+        m.member_of[0] = (struct message_member){ .request = member(from, 1), .in = true, .rank = from };
         m.plan[0] = (struct message_plan){
                 .digest = 3, .ordinal = 4, .track = TRACK_STEP, .open = true, .unit = unit, .turn = turn
         };
@@ -646,7 +654,7 @@ static void an_old_report_is_no_answer_to_a_later_term(void **state) {
         struct message m = { .kind = ANSWER_REPORT, .from = 0, .instance = 1, .stamp = NOW, .n_members = 1 };
         uint64_t later = NOW + 9 * times.lease;
 
-        m.member_of[0] = (struct message_member){ .request = member(1) };
+        m.member_of[0] = (struct message_member){ .request = member(0, 1) };
         start_coordinator((struct coordinator_config){ .candidates = 1, .alone = true }, NOW);
         coordinator_tick(&coordinator, NOW);
         coordinator_receive(&coordinator, NOW, &m);
@@ -725,7 +733,7 @@ static struct message noisy(uint32_t to) {
                               .world = noise() % 5,
                               .source = noise() % 5,
                               .end = noise() % (N_JOB_ENDS + 1),
-                              .member = noise() % 5,
+                              .member = member_id(to, 0, noise() % 5),
                               .running = noise() % 2,
                               .n_members = noise() % 4,
                               .n_tracks = noise() % 5 };
@@ -737,7 +745,10 @@ static struct message noisy(uint32_t to) {
                 m.prepared[i] = m.committed[i] + noise() % 3;
         }
         for (unsigned i = 0; i < m.n_members; i++)
-                m.member_of[i] = (struct message_member){ .request = member(noise() % 6),
+                m.member_of[i] = (struct message_member){ .request = member(noise() % 8 == 0 ? noise() % 5
+                                                                            : m.kind >= ANSWER_REPORT ? m.from
+                                                                                                      : to,
+                                                                            noise() % 6),
                                                           .rank = noise() % 4,
                                                           .in = noise() % 2,
                                                           .leaving = noise() % 5 == 0 };

@@ -31,16 +31,25 @@ static uint64_t any(void) {
         return noise() >> noise() % 64;
 }
 
+static uint64_t number(void) {
+        return any() & (LIMIT_NUMBER - 1);
+}
+
+/* A member of the node that the message is about. */
+static uint64_t member_for(const struct message *m) {
+        return member_id(m->kind >= ANSWER_REPORT ? m->from : m->to, any(), any() | 1);
+}
+
 static uint32_t below(uint32_t n) {
         return (uint32_t)((noise() >> 32) * n >> 32);
 }
 
 static struct generation any_generation(void) {
-        return (struct generation){ any(), 1 + (uint32_t)any() / 2, (uint32_t)any() };
+        return (struct generation){ number(), 1 + (uint32_t)any() % LIMIT_GENERATION, (uint32_t)any() };
 }
 
 static struct tag any_tag(void) {
-        return (struct tag){ any(), any(), (uint32_t)any(), any(), below(2), any() };
+        return (struct tag){ any(), any(), (uint32_t)any(), number(), below(2), any() };
 }
 
 static struct message_member any_member(const struct message *m) {
@@ -48,7 +57,7 @@ static struct message_member any_member(const struct message *m) {
         bool inside = m->world > 0 && below(2) == 0;
 
         return (struct message_member){
-                .request = { .member = any() | 1,
+                .request = { .member = member_for(m),
                              .pid = (int32_t)any(),
                              .min_world = 1 + below(most),
                              .max_world = most,
@@ -59,9 +68,9 @@ static struct message_member any_member(const struct message *m) {
                              .spare = below(2),
                              .returns = below(2),
                              .incarnation = any(),
-                             .timeout = any(),
-                             .last_call = any(),
-                             .grace = any(),
+                             .timeout = number(),
+                             .last_call = number(),
+                             .grace = number(),
                              .adapts = below(2),
                              .host = m->host,
                              .device = m->device,
@@ -88,8 +97,8 @@ static uint32_t some(uint32_t most) {
 static void fill_arrays(struct message *m) {
         m->n_tracks = some(LIMIT_TRACKS);
         for (uint32_t i = 0; i < m->n_tracks; i++) {
-                m->mark[i] = any();
-                m->committed[i] = m->kind < ANSWER_REPORT ? 0 : any() / 4;
+                m->mark[i] = number();
+                m->committed[i] = m->kind < ANSWER_REPORT ? 0 : number();
                 m->prepared[i] = m->kind < ANSWER_REPORT ? 0 : m->committed[i] + below(2);
         }
         m->n_words = some(NODESET_WORDS);
@@ -106,7 +115,7 @@ static void fill_plans(struct message *m) {
                                                     .ordinal = (uint32_t)any(),
                                                     .track = below(2) ? TRACK_STEP + i : 0,
                                                     .open = below(2),
-                                                    .before = any() };
+                                                    .before = number() };
         for (uint32_t i = 0; i < m->n_plans; i++)
                 if (m->plan[i].open && track_is_step(m->plan[i].track) && m->plan[i].track < m->n_tracks) {
                         m->plan[i].unit =
@@ -118,17 +127,18 @@ static void fill_plans(struct message *m) {
 static void fill_tail(struct message *m) {
         fill_plans(m);
         if (m->kind == ORDER_REFUSE) {
-                m->refusal =
-                        (struct refusal){ (uint32_t)any(), "", below(2), (uint32_t)any(), (int32_t)any() };
+                m->refusal = (struct refusal){ m->end != JOB_END_NONE ? (uint32_t)any() | 1 : 0, "", below(2),
+                                               (uint32_t)any(), (int32_t)any() };
                 memset(m->refusal.text, 't', some(sizeof(m->refusal.text) - 1));
                 return;
         }
         if (m->kind == ORDER_PLACES) {
-                m->places = (struct message_places){ .places.grace = any(), .n_waiting = some(LIMIT_SEATS) };
+                m->places =
+                        (struct message_places){ .places.grace = number(), .n_waiting = some(LIMIT_SEATS) };
                 for (uint32_t i = 0; i < LIMIT_VACANT / 64; i++)
                         m->places.places.vacant[i] = any();
                 for (uint32_t i = 0; i < m->places.n_waiting; i++)
-                        m->places.waiting[i] = any();
+                        m->places.waiting[i] = member_for(m);
                 return;
         }
         m->n_members = m->kind >= LEASE_ASK ? 0 : some(LIMIT_SEATS);
@@ -136,7 +146,7 @@ static void fill_tail(struct message *m) {
                 m->member_of[i] = any_member(m);
         m->n_gone = some(LIMIT_LOCAL);
         for (uint32_t i = 0; i < m->n_gone; i++)
-                m->gone[i] = (struct message_gone){ any(), (uint32_t)any() };
+                m->gone[i] = (struct message_gone){ member_for(m), (uint32_t)any() };
 }
 
 /* A valid one of that kind, with something in every field. What it does not say is 0. */
@@ -148,13 +158,13 @@ static void make(struct message *m, enum message_kind kind) {
         m->from = kind >= ANSWER_REPORT && kind < LEASE_ASK ? node : below(LIMIT_CANDIDATES);
         m->to = kind < ANSWER_REPORT ? node : below(LIMIT_CANDIDATES);
         m->instance = any();
-        m->term = any() | 1;
-        m->round = any();
-        m->stamp = any() | 1;
+        m->term = number() | 1;
+        m->round = number();
+        m->stamp = number() | 1;
         m->generation = any_generation();
         m->comm = any_generation();
         for (uint32_t lane = some(LIMIT_LANES); lane-- > 0;)
-                m->seq[lane] = any();
+                m->seq[lane] = number();
         m->history = any_tag();
         m->host = (uint32_t)any();
         m->device = (uint32_t)any();
@@ -166,7 +176,7 @@ static void make(struct message *m, enum message_kind kind) {
         m->source = below(m->world);
         m->end = below(N_JOB_ENDS);
         m->loss = (struct membership_loss){ any(), (uint32_t)any(), (int32_t)any(), (uint32_t)any() };
-        m->member = any();
+        m->member = member_for(m);
         fill_arrays(m);
         m->n_words += m->n_words == 0;
         m->set[0] |= UINT64_C(1) << node;
@@ -329,6 +339,8 @@ static void a_copy_says_the_same_in_as_many_bytes_as_it_needs(void **state) {
 /* Every number as large as it can be. */
 static void the_largest_message_fits(void **state) {
         make(&in, ANSWER_REPORT);
+        in.from = LIMIT_NODES - 1;
+        in.term = in.round = in.stamp = LIMIT_NUMBER;
         in.n_members = LIMIT_SEATS;
         in.n_gone = LIMIT_LOCAL;
         in.n_tracks = LIMIT_TRACKS;
@@ -340,28 +352,29 @@ static void the_largest_message_fits(void **state) {
                                                     .ordinal = UINT32_MAX,
                                                     .track = TRACK_STEP + i,
                                                     .open = true,
-                                                    .before = UINT64_MAX };
+                                                    .before = LIMIT_NUMBER };
         in.n_words = NODESET_WORDS;
         memset(in.set, 0xff, sizeof(in.set));
         memset(in.links, 0xff, sizeof(in.links));
         memset(in.gone, 0xff, sizeof(in.gone));
-        memset(in.mark, 0xff, sizeof(in.mark));
         for (uint32_t i = 0; i < LIMIT_TRACKS; i++) {
+                in.mark[i] = LIMIT_NUMBER;
                 in.committed[i] = LIMIT_NUMBER - 1;
                 in.prepared[i] = LIMIT_NUMBER;
         }
         in.world = LIMIT_WORLD;
-        in.generation = in.comm = (struct generation){ UINT64_MAX, UINT32_MAX, UINT32_MAX };
+        in.generation = in.comm = (struct generation){ LIMIT_NUMBER, LIMIT_GENERATION, UINT32_MAX };
         for (uint32_t i = 0; i < LIMIT_SEATS; i++) {
                 struct message_member *member = &in.member_of[i];
 
                 memset(&member->tag, 0xff, sizeof(member->tag));
                 member->tag.checkpoint = true;
+                member->tag.step = LIMIT_NUMBER;
                 member->request = (struct membership_request){
-                        UINT64_MAX, INT32_MIN,       LIMIT_WORLD,     LIMIT_WORLD, true,
-                        true,       LIMIT_WORLD - 1, LIMIT_WORLD - 1, true,        true,
-                        UINT64_MAX, UINT64_MAX,      UINT64_MAX,      UINT64_MAX,  true,
-                        in.host,    in.device,       UINT64_MAX,      UINT64_MAX,  in.from
+                        UINT64_MAX, INT32_MIN,       LIMIT_WORLD,     LIMIT_WORLD,  true,
+                        true,       LIMIT_WORLD - 1, LIMIT_WORLD - 1, true,         true,
+                        UINT64_MAX, LIMIT_NUMBER,    LIMIT_NUMBER,    LIMIT_NUMBER, true,
+                        in.host,    in.device,       UINT64_MAX,      UINT64_MAX,   in.from
                 };
                 member->rank = member->slot = LIMIT_WORLD - 1;
                 member->id = UINT64_MAX;
@@ -448,6 +461,46 @@ static bool decodes(Peer__Message *message) {
         return peer_decode(&scratch, bytes, n, &out, &why);
 }
 
+#define BAD(...) (bad = good, __VA_ARGS__, assert_false(decodes(&bad)), assert_non_null(why))
+
+static void what_could_wrap_or_is_of_another_node_is_refused(void **state) {
+        Peer__Member member = PEER__MEMBER__INIT, *members = &member;
+        Peer__Message good = PEER__MESSAGE__INIT, bad;
+        Peer__Gone lost = PEER__GONE__INIT, *gone = &lost;
+        uint64_t zero = 0;
+
+        member.member = member.min_world = member.max_world = 1;
+        good.major = PEER_MAJOR;
+        good.kind = ANSWER_REPORT;
+        good.stamp = 1;
+        BAD(bad.term = LIMIT_NUMBER + 1);
+        BAD(bad.round = UINT64_MAX);
+        BAD(bad.stamp = LIMIT_NUMBER + 1);
+        BAD(bad.history_step = UINT64_MAX);
+        BAD(bad.generation_term = UINT64_MAX);
+        BAD(bad.generation_number = UINT32_MAX); /* none could follow */
+        BAD(bad.comm_number = LIMIT_GENERATION + 1);
+        BAD(bad.n_seq = 1, bad.seq = &(uint64_t){ UINT64_MAX });
+        BAD(bad.n_mark = bad.n_committed = bad.n_prepared = 1, bad.mark = &(uint64_t){ UINT64_MAX },
+            bad.committed = bad.prepared = &zero);
+        BAD(bad.n_mark = bad.n_committed = bad.n_prepared = 1,
+            bad.mark = bad.committed = bad.prepared = &(uint64_t){ UINT64_MAX });
+        good.n_member_of = 1;
+        good.member_of = &members;
+        assert_true(decodes(&good));
+        BAD(bad.from = 1); /* another node's member */
+        BAD(member.timeout = LIMIT_NUMBER + 1);
+        BAD(member.timeout = 0, member.last_call = UINT64_MAX);
+        BAD(member.last_call = 0, member.grace = UINT64_MAX);
+        BAD(member.grace = 0, member.tag_step = UINT64_MAX);
+        member.tag_step = 0;
+        good.n_member_of = 0;
+        good.n_gone = 1;
+        good.gone = &gone;
+        assert_true(decodes(&good));
+        BAD(bad.from = 1);
+}
+
 static void what_breaks_a_limit_is_refused(void **state) {
         static uint64_t numbers[LIMIT_SEATS + 1];
         static uint8_t wide[NODESET_WORDS * 8 + 1];
@@ -464,7 +517,6 @@ static void what_breaks_a_limit_is_refused(void **state) {
         good.kind = ANSWER_REPORT;
         good.stamp = 1;
         assert_true(decodes(&good));
-#define BAD(...) (bad = good, __VA_ARGS__, assert_false(decodes(&bad)), assert_non_null(why))
         BAD(bad.major = PEER_MAJOR + 1);
         BAD(bad.major = 0);
         BAD(bad.kind = N_MESSAGE_KINDS);
@@ -511,7 +563,13 @@ static void what_breaks_a_limit_is_refused(void **state) {
         good.kind = ORDER_REFUSE;
         good.term = 1;
         good.refusal = &refusal;
+        assert_true(decodes(&good)); /* a goodbye */
+        BAD(bad.end = JOB_END_REFUSED);
+        refusal.code = 1;
+        BAD(bad.member = 1);
+        good.end = JOB_END_REFUSED;
         assert_true(decodes(&good));
+        BAD(bad.member = member_id(1, 0, 1));
         BAD(bad.n_member_of = 1, bad.member_of = members);
         refusal.text = (ProtobufCBinaryData){ 3, (uint8_t *)"a\0b" };
         BAD(bad.member = 1);
@@ -520,10 +578,15 @@ static void what_breaks_a_limit_is_refused(void **state) {
         good.kind = ORDER_PLACES;
         good.places = &places;
         assert_true(decodes(&good));
+        places.grace = UINT64_MAX;
+        BAD(bad.member = 1);
+        places.grace = 0;
+        places.n_waiting = 1;
+        places.waiting = &(uint64_t){ member_id(1, 0, 1) };
+        BAD(bad.member = 1);
         places.n_waiting = LIMIT_SEATS + 1;
         places.waiting = numbers;
         BAD(bad.member = 1);
-#undef BAD
 }
 
 static void what_is_not_valid_is_not_said(void **state) {
@@ -558,6 +621,7 @@ int main(void) {
                 cmocka_unit_test(damage_does_no_harm),
                 cmocka_unit_test(a_newer_minor_version_is_understood),
                 cmocka_unit_test(what_breaks_a_limit_is_refused),
+                cmocka_unit_test(what_could_wrap_or_is_of_another_node_is_refused),
                 cmocka_unit_test(what_is_not_valid_is_not_said),
                 cmocka_unit_test(little_scratch_is_no_harm),
         };
