@@ -219,15 +219,13 @@ static bool fresh(struct coordinator *c, uint64_t now, const struct message *rep
 }
 
 /* A node of the generation that has left it by itself is lost to it, though it lives. Into one with another
- * communicator nodes also come from outside; and what one says that has not heard of it yet is about the time
- * before: it may be about to enter. */
+ * communicator nodes also come from outside. */
 static bool has_left(const struct coordinator *c, const struct message *report) {
         bool comes = (c->stage == STAGE_ENTERING || c->stage == STAGE_RECORDING) &&
                      generation_equal(c->comm, c->current);
-        bool early = report->term < c->term || report->round < c->entering;
 
-        return coordinator_survives(c, report->from) && report->world == 0 && !comes && !early &&
-               c->stage > STAGE_FOUNDING;
+        return coordinator_survives(c, report->from) && report->world == 0 && !comes &&
+               !coordinator_awaits(c, report->from) && c->stage > STAGE_FOUNDING;
 }
 
 static bool coordinator_is_ending(const struct coordinator *c) {

@@ -66,7 +66,7 @@ void loss_expel(struct coordinator *c, uint64_t now, enum message_kind missing) 
         }
         for (uint32_t node = c->top; node-- > 0;)
                 if (coordinator_survives(c, node) &&
-                    (c->node[node].round != c->round || c->node[node].answer != missing)) {
+                    (!coordinator_is_answered(c, node) || c->node[node].answer != missing)) {
                         loss_node(c, now, node);
                         return;
                 }

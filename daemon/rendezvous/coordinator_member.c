@@ -77,11 +77,13 @@ static void member_admit(struct coordinator *c, uint64_t now, const struct seat 
                 turn_away_older(c, older, &request);
 }
 
-/* Where the node is not one of those that go on, its members are not taken before it is out: what they belong
- * to is over. */
+/* Where the node is not one of those that go on, its members are not taken before it is out, for good: what
+ * they belong to is over. */
 static bool admissible(const struct coordinator *c, const struct seat *seat) {
+        uint32_t node = seat->request.node;
+
         return seat->state == SEAT_ASKS && c->stage != STAGE_HEARING &&
-               (c->node[seat->request.node].world == 0 || coordinator_survives(c, seat->request.node));
+               (coordinator_survives(c, node) || (c->node[node].world == 0 && !coordinator_awaits(c, node)));
 }
 
 /* Those that came first are the last of seat[], and none of them asks for a second time. */

@@ -105,7 +105,15 @@ void coordinator_say(struct coordinator *c, uint64_t now) {
                         coordinator_say_to(c, node);
 }
 
-/* A survivor's part in the tally: 1 to put it in, -1 to take it out before it changes. */
+/* An ACK of another generation is none: it has entered what a former coordinator told it. */
+bool coordinator_is_answered(const struct coordinator *c, uint32_t node) {
+        const struct reporter *reporter = &c->node[node];
+
+        return reporter->term == c->term && reporter->round == c->round &&
+               reporter->answer >= ANSWER_REPORT &&
+               (reporter->answer != ANSWER_ACK || generation_equal(reporter->generation, c->current));
+}
+
 void coordinator_count(struct coordinator *c, uint32_t node, uint32_t sign) {
         const struct reporter *reporter = &c->node[node];
         bool failing = !nodeset_empty(coordinator_links_of(c, node));
@@ -113,10 +121,7 @@ void coordinator_count(struct coordinator *c, uint32_t node, uint32_t sign) {
         c->tally.survivors += sign;
         c->tally.failing += failing * sign;
         c->tally.astray += !generation_equal(reporter->comm, c->comm) * sign;
-        if (reporter->term != c->term || reporter->round != c->round || reporter->answer < ANSWER_REPORT)
-                return;
-        /* It has entered what a former coordinator told it. */
-        if (reporter->answer == ANSWER_ACK && !generation_equal(reporter->generation, c->current))
+        if (!coordinator_is_answered(c, node))
                 return;
         c->tally.answered[reporter->answer - ANSWER_REPORT] += sign;
         c->tally.tried += (reporter->answer == ANSWER_ACK || failing) * sign;

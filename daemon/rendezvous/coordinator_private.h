@@ -22,6 +22,11 @@ static inline struct nodeset coordinator_set_of(const struct coordinator *c, uin
 static inline struct nodeset coordinator_links_of(const struct coordinator *c, uint32_t node) {
         return (struct nodeset){ c->nodes + (2 * (size_t)node + 1) * c->set.words, c->set.words };
 }
+/* It has answered nothing since the nodes were told of the generation: it may be about to enter it. What it
+ * has said in a former term may be older than that term's last order, too. */
+static inline bool coordinator_awaits(const struct coordinator *c, uint32_t node) {
+        return c->node[node].term < c->term || c->node[node].round < c->entering;
+}
 static inline bool coordinator_survives(const struct coordinator *c, uint32_t node) {
         return nodeset_has(c->set, node) && !nodeset_has(c->lost, node);
 }
@@ -63,7 +68,8 @@ void coordinator_give(struct coordinator *c, uint64_t now, enum coordinator_stag
 void coordinator_say(struct coordinator *c, uint64_t now);
 void coordinator_say_to(struct coordinator *c, uint32_t node);
 bool coordinator_all(const struct coordinator *c,
-                     enum message_kind answer); /* the survivors have answered so */
+                     enum message_kind answer);                           /* the survivors have answered so */
+bool coordinator_is_answered(const struct coordinator *c, uint32_t node); /* … the present order, by it */
 /* A survivor's part in the tally: 1 to put it in, -1 to take it out before it changes. */
 void coordinator_count(struct coordinator *c, uint32_t node, uint32_t sign);
 /* These nodes are the generation's, none of them lost. */

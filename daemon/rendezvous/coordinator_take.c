@@ -90,12 +90,10 @@ static bool all_are_heard(const struct coordinator *c, uint32_t latest) {
         return c->config.alone || speaker->origin == ORIGIN_OWN || members >= speaker->world;
 }
 
-/* Where there is one node only, it has been heard once anybody has, in this term, or before any when there
- * has been no generation. What it has said before may be older than the last order of a former term. */
-static bool any_has_said_all(const struct coordinator *c) {
+/* Where there is one node only, it has been heard once anybody has. */
+static bool any_has_answered(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++)
-                if (has_answered(c, node) ||
-                    (c->node[node].known && c->node[node].term == 0 && c->number == 0))
+                if (has_answered(c, node))
                         return true;
         return false;
 }
@@ -192,7 +190,7 @@ void take_advance(struct coordinator *c, uint64_t now) {
                 /* What they will say may be all that there is. */
         } else if (latest < LIMIT_NODES && !superseded(c, latest) && (late || all_are_heard(c, latest))) {
                 take_adopt(c, now, latest);
-        } else if (late || (c->config.alone && any_has_said_all(c) && latest == LIMIT_NODES)) {
+        } else if (late || (c->config.alone && any_has_answered(c) && latest == LIMIT_NODES)) {
                 member_begin_anew(c, now);
         }
 }

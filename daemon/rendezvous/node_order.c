@@ -11,10 +11,13 @@ static uint64_t mark_of(const struct message *order, uint32_t which) {
         return which < order->n_tracks ? order->mark[which] : 0;
 }
 
-/* This is for a node outside. One in a generation that others have left is outside, too. */
-static void order_collect(struct node *node, const struct message *order) {
+/* This is for a node outside. One in a generation that others have left is outside, too. The coordinator
+ * takes no member before its node has answered. */
+static void order_collect(struct node *node, uint64_t now, const struct message *order) {
         if (node_is_in(node) && generation_compare(order->generation, node->generation) > 0)
                 node_let_go(node, NODE_LEAVING, true);
+        else
+                report_send(node, now);
 }
 
 static void order_run(struct node *node, const struct message *order) {
@@ -160,7 +163,7 @@ static void order_end(struct node *node, const struct message *order) {
 
 void order_carry_out(struct node *node, uint64_t now, const struct message *order) {
         switch (order->kind) {
-        case ORDER_COLLECT: order_collect(node, order); break;
+        case ORDER_COLLECT: order_collect(node, now, order); break;
         case ORDER_RUN: order_run(node, order); break;
         case ORDER_HOLD: order_hold(node, now); break;
         case ORDER_STOP: order_stop(node, now, order); break;

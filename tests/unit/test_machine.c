@@ -648,8 +648,8 @@ static void a_node_beyond_the_table_is_not_heard(void **state) {
         assert_int_equal(coordinator.top, NODES);
 }
 
-/* A report from before the first term may have lain about for long: the node has been told of a generation
- * meanwhile, and perhaps enters it. */
+/* What a node has said before it heard of the term may have lain about for long: the node has been told of a
+ * generation meanwhile, and perhaps enters it. */
 static void an_old_report_is_no_answer_to_a_later_term(void **state) {
         struct message m = { .kind = ANSWER_REPORT, .from = 0, .instance = 1, .stamp = NOW, .n_members = 1 };
         uint64_t later = NOW + 9 * times.lease;
@@ -657,6 +657,10 @@ static void an_old_report_is_no_answer_to_a_later_term(void **state) {
         m.member_of[0] = (struct message_member){ .request = member(0, 1) };
         start_coordinator((struct coordinator_config){ .candidates = 1, .alone = true }, NOW);
         coordinator_tick(&coordinator, NOW);
+        coordinator_receive(&coordinator, NOW, &m);
+        assert_int_equal(coordinator.stage, STAGE_HEARING);
+        m.stamp++;
+        m.term = coordinator.term;
         coordinator_receive(&coordinator, NOW, &m);
         coordinator_tick(&coordinator, NOW);
         assert_int_equal(coordinator.stage, STAGE_ENTERING);
@@ -667,6 +671,34 @@ static void an_old_report_is_no_answer_to_a_later_term(void **state) {
         m.stamp++;
         m.term = coordinator.term;
         coordinator_receive(&coordinator, later, &m);
+        assert_int_equal(coordinator.stage, STAGE_ENTERING);
+        assert_int_equal(coordinator.current.number, 2);
+}
+
+/* The order to enter is under way: a node that says that it is outside may be inside in a moment. */
+static void a_node_that_has_not_heard_of_the_generation_is_not_out(void **state) {
+        struct message m = { .kind = ANSWER_REPORT, .from = 0, .instance = 1, .stamp = NOW, .n_members = 1 };
+
+        m.member_of[0] = (struct message_member){ .request = member(1) };
+        start_coordinator((struct coordinator_config){ .candidates = 1, .alone = true }, NOW);
+        coordinator_tick(&coordinator, NOW);
+        m.term = coordinator.term;
+        m.round = coordinator.round;
+        coordinator_receive(&coordinator, NOW, &m);
+        coordinator_tick(&coordinator, NOW);
+        assert_int_equal(coordinator.stage, STAGE_ENTERING);
+        m.member_of[0].request = member(2); /* the first one is lost */
+        m.stamp++;
+        coordinator_receive(&coordinator, NOW, &m);
+        coordinator_tick(&coordinator, NOW);
+        assert_int_equal(coordinator.stage, STAGE_FREEZING);
+        m.stamp++;
+        coordinator_receive(&coordinator, NOW, &m);
+        assert_int_equal(coordinator.stage, STAGE_FREEZING);
+        m.stamp++;
+        m.round = coordinator.round;
+        coordinator_receive(&coordinator, NOW, &m);
+        coordinator_tick(&coordinator, NOW);
         assert_int_equal(coordinator.stage, STAGE_ENTERING);
         assert_int_equal(coordinator.current.number, 2);
 }
@@ -823,6 +855,7 @@ int main(void) {
                 cmocka_unit_test(a_node_that_hears_nobody_holds_still_then_leaves),
                 cmocka_unit_test(noise_breaks_no_node),
                 cmocka_unit_test(an_old_report_is_no_answer_to_a_later_term),
+                cmocka_unit_test(a_node_that_has_not_heard_of_the_generation_is_not_out),
                 cmocka_unit_test(plans_that_share_a_lane_take_turns),
                 cmocka_unit_test(a_turn_is_that_of_the_unit_that_asked),
                 cmocka_unit_test(a_unit_has_its_turn_when_it_is_full_everywhere),
