@@ -94,9 +94,8 @@ bool shape_elements(const uint64_t *shape, size_t dims, uint64_t *ret) {
         return true;
 }
 
-/* Decodes one code point of at most `length` (>= 1) bytes. Returns its bytes, or 0 if it is not
- * well-formed UTF-8. */
-static size_t utf8_decode(const uint8_t *at, size_t length, uint32_t *ret) {
+size_t utf8_decode(const char *text, size_t length, uint32_t *ret) {
+        const uint8_t *at = (const uint8_t *)text;
         static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
         size_t bytes = at[0] < 0x80         ? 1
                        : at[0] >> 5 == 0x6  ? 2
@@ -120,15 +119,13 @@ static size_t utf8_decode(const uint8_t *at, size_t length, uint32_t *ret) {
 }
 
 bool utf8_valid(const char *text, size_t length) {
-        const uint8_t *at = (const uint8_t *)text;
         uint32_t point;
+        size_t bytes;
 
-        while (length > 0) {
-                size_t bytes = *at < 0x80 ? 1 : utf8_decode(at, length, &point);
+        for (; length > 0; text += bytes, length -= bytes) {
+                bytes = (uint8_t)*text < 0x80 ? 1 : utf8_decode(text, length, &point);
                 if (bytes == 0)
                         return false;
-                at += bytes;
-                length -= bytes;
         }
         return true;
 }
@@ -138,14 +135,13 @@ static bool name_is_control(uint32_t point) {
 }
 
 bool name_valid(const char *name) {
-        const uint8_t *at = (const uint8_t *)name;
         size_t length = strnlen(name, LIMIT_NAME + 1), bytes;
         uint32_t point;
 
         if (length == 0 || length > LIMIT_NAME)
                 return false;
-        for (; length > 0; at += bytes, length -= bytes) {
-                bytes = utf8_decode(at, length, &point);
+        for (; length > 0; name += bytes, length -= bytes) {
+                bytes = utf8_decode(name, length, &point);
                 if (bytes == 0 || name_is_control(point))
                         return false;
         }

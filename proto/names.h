@@ -26,3 +26,5 @@ bool shape_elements(const uint64_t *shape, size_t dims, uint64_t *ret);
 bool name_valid(const char *name);
 bool name_valid_job(const char *name); /* and no '/' */
 bool utf8_valid(const char *text, size_t length);
+/* The first code point of at most `length` (>= 1) bytes. Returns its bytes, or 0 if it is not well-formed. */
+size_t utf8_decode(const char *text, size_t length, uint32_t *ret);

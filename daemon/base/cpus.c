@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * CPUs that this process may use. A container's limit is rarely in its affinity mask: it is a bandwidth quota
- * of some cgroup above this process, so every visible ancestor is asked and the tightest limit counts.
+ * of some cgroup above this process, and the tightest limit counts.
  */
 #include "cpus.h"
 
@@ -12,10 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "cleanup.h"
+#include "proto/cgroup.h"
 
 /* Reads two words of a file, the second only where `second` is not NULL. */
 static bool cpus_read_words(const char *path, char first[32], char second[32]) {
@@ -61,78 +59,16 @@ static unsigned cpus_tighter(unsigned a, unsigned b) {
         return a < b ? a : b;
 }
 
-static bool cpus_is_folder(const char *path) {
-        struct stat st;
-        return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
+static void cpus_look(void *data, const char *folder, bool unified) {
+        unsigned *limit = data;
 
-/* Walks from `mount`/`path` up to `mount`. In a container the path may name a place outside of what is
- * mounted: then only the mount's root, which is the container's own group, can be asked. */
-static unsigned cpus_limit_upwards(const char *mount, const char *path, bool unified) {
-        char folder[PATH_MAX];
-        size_t root = strlen(mount);
-
-        int length = snprintf(folder, sizeof(folder), "%s%s", mount, path);
-        if (length < 0 || (size_t)length >= sizeof(folder) || strstr(path, "/..") || !cpus_is_folder(folder))
-                snprintf(folder, sizeof(folder), "%s", mount);
-
-        unsigned limit = cpus_limit_at(folder, unified);
-        while (strlen(folder) > root) {
-                *strrchr(folder, '/') = '\0';
-                limit = cpus_tighter(limit, cpus_limit_at(folder, unified));
-        }
-        return limit;
-}
-
-static bool cpus_has_controller(const char *controllers, const char *name) {
-        size_t length = strlen(name);
-
-        for (const char *at = controllers; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
-                if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0'))
-                        return true;
-        return false;
-}
-
-static unsigned cpus_limit_unified(const char *sysfs_root, const char *path) {
-        char mount[PATH_MAX];
-
-        snprintf(mount, sizeof(mount), "%s/unified", sysfs_root); /* where a hybrid tree has it */
-        return cpus_limit_upwards(cpus_is_folder(mount) ? mount : sysfs_root, path, true);
-}
-
-static unsigned cpus_limit_legacy(const char *sysfs_root, const char *controllers, const char *path) {
-        char mount[PATH_MAX];
-
-        snprintf(mount, sizeof(mount), "%s/%s", sysfs_root, controllers);
-        if (!cpus_is_folder(mount))
-                snprintf(mount, sizeof(mount), "%s/cpu", sysfs_root);
-        return cpus_is_folder(mount) ? cpus_limit_upwards(mount, path, false) : 0;
+        *limit = cpus_tighter(*limit, cpus_limit_at(folder, unified));
 }
 
 unsigned cpus_cgroup_limit(const char *sysfs_root, const char *proc_cgroup) {
-        _cleanup_(freep) char *line = NULL;
-        size_t size = 0;
         unsigned limit = 0;
 
-        FILE *file = fopen(proc_cgroup, "re");
-        if (!file)
-                return 0;
-        while (getline(&line, &size, file) > 0) { /* "hierarchy:controllers:path" */
-                line[strcspn(line, "\n")] = '\0';
-                char *controllers = strchr(line, ':');
-                char *path = controllers ? strchr(controllers + 1, ':') : NULL;
-                if (!path || path[1] != '/')
-                        continue;
-                *path++ = '\0';
-                controllers++;
-                if (strcmp(path, "/") == 0)
-                        *path = '\0';
-                if (!*controllers && strcmp(line, "0:") == 0)
-                        limit = cpus_tighter(limit, cpus_limit_unified(sysfs_root, path));
-                else if (cpus_has_controller(controllers, "cpu"))
-                        limit = cpus_tighter(limit, cpus_limit_legacy(sysfs_root, controllers, path));
-        }
-        fclose(file);
+        cgroup_walk(sysfs_root, proc_cgroup, "cpu", cpus_look, &limit);
         return limit;
 }
 

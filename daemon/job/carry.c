@@ -87,7 +87,7 @@ static void carry_fill(struct job *job, const struct comm_item *item, struct eng
                                      : spread_piece(job, item->filler);
                 return;
         }
-        heard = step ? step_words(plan_on_track(job, item->track), &words) : operation_words(job, &words);
+        heard = step ? step_words(plan_on_track(job, item->track), &words) : spread_words(job, &words);
         comm_pack(launch->value, heard ? &words : NULL);
 }
 
@@ -171,7 +171,7 @@ static bool carry_tell(struct job *job, const struct comm_item *item, const uint
         if (item->index > 0) {
                 if (open && !item->filler)
                         step ? step_exchanged(plan_on_track(job, item->track), (uint32_t)item->index - 1)
-                             : operation_exchanged(job);
+                             : spread_exchanged(job);
                 return true;
         }
         same = comm_unpack(value, &words);

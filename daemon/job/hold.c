@@ -76,9 +76,9 @@ unsigned jobs_open(const struct jobs *jobs) {
         unsigned n = 0;
 
         list_for_each(job, &jobs->list, link) {
-                n += job->operation.tasks > 0;
+                n += job->operation.owner.tasks > 0;
                 list_for_each(plan, &job->plans, link)
-                        n += plan_unit(plan) == UNIT_VOIDING || plan->tasks > 0 ||
+                        n += plan_unit(plan) == UNIT_VOIDING || plan->owner.tasks > 0 ||
                              (plan_is_open(plan) && step_gate(plan) == GATE_OPEN);
         }
         return n;

@@ -138,7 +138,7 @@ static bool quiet(const struct job *job) {
         struct plan *plan;
 
         /* Between tasks an operation of several nodes is with the engine. */
-        if (job->operation.tasks > 0 ||
+        if (job->operation.owner.tasks > 0 ||
             (!machine_is_alone(job) && machine_unit(job, TRACK_OPERATION) != UNIT_IDLE))
                 return false;
         list_for_each(plan, &job->plans, link)

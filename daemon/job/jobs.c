@@ -221,7 +221,7 @@ bool jobs_busy(const struct jobs *jobs) {
         struct plan *plan;
 
         list_for_each(job, &jobs->list, link) {
-                if (job->operation.tasks > 0)
+                if (job->operation.owner.tasks > 0)
                         return true;
                 list_for_each(plan, &job->plans, link)
                         if (plan_unit(plan) != UNIT_IDLE && plan->gate != GATE_LEFT)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills what people see of a job. See view.h. */
+/* States, waits and shares of time, as people are shown them. See view.h. */
 #include "job/view.h"
 
 #include "gradsync.pb-c.h"
@@ -56,23 +56,10 @@ static const char *view_job_state(const struct job *job, const struct job_view *
 }
 
 void view_job(struct job *job, uint64_t now, struct job_view *ret) {
-        bool blamed = job->blame.step != 0 && job->blame.searched == NULL;
         struct plan *plan;
 
         ret->n_waits = job_waits(job, ret->wait, LIMIT_LOCAL);
-        ret->id = job->id;
-        ret->generation = job->generation;
-        ret->world = job->state == JOB_FORMING ? job->max_world : job->world;
-        ret->uid = job->uid;
-        ret->name = job->name;
         ret->state = view_job_state(job, ret, now);
-        ret->text = job->loss_text;
-        ret->incarnation = job->incarnation;
-        ret->step = job->last_step;
-        ret->bytes_reduced = job->bytes_reduced;
-        ret->void_steps = job->void_steps;
-        ret->operations = job->operations;
-        ret->nonfinite = job->nonfinite;
         ret->buckets = 0;
         ret->bytes = 0;
         list_for_each(plan, &job->plans, link)
@@ -81,11 +68,7 @@ void view_job(struct job *job, uint64_t now, struct job_view *ret) {
                         ret->bytes += plan->reference->payload;
                 }
         ret->step_rate = hist_rate(&job->steps, now);
-        ret->norm = job->norm;
         ret->exposed = view_job_exposed(job);
-        ret->totals = job->record != NULL ? &job->record->totals : NULL;
-        ret->blame = blamed ? &job->blame : NULL;
-        ret->recovery = &job->recovery;
 }
 
 static bool view_is_late(const struct member *member, const struct job_view *view) {
@@ -119,59 +102,10 @@ static const char *view_state(const struct member *member, bool late) {
         return late ? "late" : view_doing(member);
 }
 
-static struct member_view view_member(const struct member *member, const struct job_view *view) {
-        bool joining = member->state == MEMBER_JOINING, late = !joining && view_is_late(member, view);
-        uint64_t exposed_us;
-        double exposed = view_exposed(member, &exposed_us);
+struct member_view view_member(const struct member *member, const struct job_view *job) {
+        struct member_view view = { .late = member->state != MEMBER_JOINING && view_is_late(member, job) };
 
-        return (struct member_view){
-                .rank = member->rank,
-                .local_rank = member->local_rank,
-                .id = member->stable > 0 ? member->stable : member_id_count(member->id),
-                .client = member->client,
-                .step = member->last_step,
-                .pid = member->pid,
-                .program = member->program,
-                .state = view_state(member, late),
-                .active = member->state == MEMBER_ACTIVE,
-                .joining = joining,
-                .late = late,
-                .has_late_us = view->totals != NULL && !joining,
-                .exposed = exposed,
-                .exposed_us = exposed_us,
-                .late_us = view->totals != NULL && !joining ? view->totals->late_us[member->local] : 0,
-        };
-}
-
-void view_members(const struct job *job, const struct job_view *view, view_member_fn fn, void *data) {
-        struct member_view seen;
-        struct member *member;
-
-        for (uint32_t local = 0; job->state != JOB_FORMING && local < job->n_local; local++) {
-                seen = view_member(job->local[local], view);
-                fn(data, &seen);
-        }
-        list_for_each(member, &job->members, link) {
-                if (member->state != MEMBER_JOINING)
-                        continue;
-                seen = view_member(member, view);
-                fn(data, &seen);
-        }
-}
-
-void view_plans(const struct job *job, view_plan_fn fn, void *data) {
-        struct plan *plan;
-
-        list_for_each(plan, &job->plans, link)
-                if (plan->agreed)
-                        fn(data, &(struct plan_view){
-                                         .ordinal = plan->ordinal,
-                                         .params = plan->reference->n_params,
-                                         .buckets = plan->reference->n_buckets,
-                                         .step = plan->step,
-                                         .bytes = plan->reference->payload,
-                                         .arena_bytes = plan->reference->arena_bytes,
-                                         .reduce = plan->reference->reduce,
-                                         .open = plan_unit(plan) != UNIT_IDLE,
-                                 });
+        view.state = view_state(member, view.late);
+        view.exposed = view_exposed(member, &view.exposed_us);
+        return view;
 }

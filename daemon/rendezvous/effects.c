@@ -54,9 +54,7 @@ static void *effects_append(const struct outlet *out, enum record_kind kind, siz
 }
 
 void effects_send(const struct outlet *out, const struct message *message) {
-        size_t bytes = message_bytes(message);
-
-        memcpy(effects_append(out, RECORD_MESSAGE, bytes), message, bytes);
+        message_copy(effects_append(out, RECORD_MESSAGE, message_bytes(message)), message);
 }
 
 void effects_act(const struct outlet *out, const struct action *action) {

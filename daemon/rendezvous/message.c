@@ -22,6 +22,30 @@ void message_name_nodes(struct message *message, struct nodeset set, struct node
         nodeset_copy(message_links(message), links);
 }
 
+void message_copy(struct message *to, const struct message *from) {
+        const size_t tracks = from->n_tracks * sizeof(from->mark[0]),
+                     words = from->n_words * sizeof(from->set[0]);
+
+        memcpy(to, from, offsetof(struct message, mark));
+        memcpy(to->mark, from->mark, tracks);
+        if (from->kind >= ANSWER_REPORT) {
+                memcpy(to->committed, from->committed, tracks);
+                memcpy(to->prepared, from->prepared, tracks);
+        }
+        memcpy(to->plan, from->plan, from->n_plans * sizeof(from->plan[0]));
+        memcpy(to->set, from->set, words);
+        memcpy(to->links, from->links, words);
+        if (from->kind == ORDER_REFUSE)
+                to->refusal = from->refusal;
+        else if (from->kind == ORDER_PLACES)
+                memcpy(&to->places, &from->places,
+                       offsetof(struct message_places, waiting) +
+                               from->places.n_waiting * sizeof(from->places.waiting[0]));
+        else
+                memcpy(to->member_of, from->member_of, from->n_members * sizeof(from->member_of[0]));
+        memcpy(to->gone, from->gone, from->n_gone * sizeof(from->gone[0]));
+}
+
 int tag_compare(const struct tag *a, const struct tag *b) {
         if (a->incarnation != b->incarnation)
                 return a->incarnation < b->incarnation ? -1 : 1;
@@ -36,14 +60,14 @@ int tag_compare(const struct tag *a, const struct tag *b) {
 
 /* No track is that of two plans. */
 static bool plans_valid(const struct message *message) {
-        bool used[LIMIT_TRACKS] = { false };
+        uint64_t used[(LIMIT_TRACKS + 63) / 64] = { 0 };
 
         for (uint32_t i = 0; i < message->n_plans; i++) {
                 uint32_t track = message->plan[i].track;
 
-                if (track >= LIMIT_TRACKS || (track_is_step(track) && used[track]))
+                if (track >= LIMIT_TRACKS || (track_is_step(track) && (used[track / 64] >> track % 64 & 1)))
                         return false;
-                used[track] = true;
+                used[track / 64] |= UINT64_C(1) << track % 64;
         }
         return true;
 }

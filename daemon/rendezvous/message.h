@@ -272,15 +272,17 @@ int tag_compare(const struct tag *a, const struct tag *b);
 bool message_valid(const struct message *message);
 /* How much of the struct has to be copied for its sake. */
 static inline size_t message_bytes(const struct message *message) {
+        if (message->n_gone > 0)
+                return offsetof(struct message, gone) + message->n_gone * sizeof(message->gone[0]);
         if (message->kind == ORDER_REFUSE)
                 return offsetof(struct message, refusal) + sizeof(message->refusal);
         if (message->kind == ORDER_PLACES)
                 return offsetof(struct message, places.waiting) +
                        message->places.n_waiting * sizeof(message->places.waiting[0]);
-        if (message->n_gone > 0)
-                return offsetof(struct message, gone) + message->n_gone * sizeof(message->gone[0]);
         return offsetof(struct message, member_of) + message->n_members * sizeof(message->member_of[0]);
 }
+/* What it says; the rest of `to`, which may be as short as message_bytes(), stays noise. */
+void message_copy(struct message *to, const struct message *from);
 /* An empty message: everything outside the arrays is 0. */
 static inline void message_clear(struct message *message) {
         memset(message, 0, offsetof(struct message, mark));

@@ -149,9 +149,12 @@ static void status_send_client(const struct answer *answer, const struct session
         status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_CLIENT, &row.base);
 }
 
-static void status_add_totals(Wire__StatusJob *row, const struct record_totals *totals) {
-        if (totals == NULL)
-                return;
+static void status_add_totals(Wire__StatusJob *row, const struct record *record) {
+        const struct record_totals *totals;
+
+        if (record == NULL)
+                return; /* there has been no plan yet */
+        totals = &record->totals;
         SET(*row, committed, totals->committed);
         SET(*row, step_us, totals->step_us);
         SET(*row, nonfinite_steps, totals->nonfinite_steps);
@@ -162,8 +165,8 @@ static void status_add_totals(Wire__StatusJob *row, const struct record_totals *
 }
 
 static void status_add_nonfinite(Wire__StatusJob *row, const struct nonfinite *nonfinite) {
-        if (nonfinite == NULL)
-                return;
+        if (nonfinite->step == 0 || nonfinite->searched != NULL)
+                return; /* nothing to say, or not yet */
         SET(*row, nonfinite_step, nonfinite->step);
         SET(*row, nonfinite_plan, nonfinite->plan);
         SET(*row, nonfinite_bucket, nonfinite->bucket);
@@ -195,30 +198,30 @@ static void status_add_recovery(Wire__StatusJob *row, const struct recovery *rec
         SET_IF(*row, lost_successor, recovery->successor != 0, recovery->successor);
 }
 
-static void status_send_job(const struct answer *answer, const struct job_view *job) {
+static void status_send_job(const struct answer *answer, const struct job *job, const struct job_view *view) {
         Wire__StatusJob row = WIRE__STATUS_JOB__INIT;
 
         SET(row, job, job->id);
         row.name = (char *)job->name;
         SET(row, uid, job->uid);
-        row.state = (char *)job->state;
+        row.state = (char *)view->state;
         SET(row, generation, job->generation);
-        SET(row, world, job->world);
-        SET(row, step, job->step);
-        SET(row, buckets, job->buckets);
-        SET(row, bytes, job->bytes);
+        SET(row, world, job->state == JOB_FORMING ? job->max_world : job->world);
+        SET(row, step, job->last_step);
+        SET(row, buckets, view->buckets);
+        SET(row, bytes, view->bytes);
         SET(row, bytes_reduced, job->bytes_reduced);
-        SET(row, step_rate, job->step_rate);
-        SET_IF(row, exposed, job->exposed >= 0, job->exposed);
+        SET(row, step_rate, view->step_rate);
+        SET_IF(row, exposed, view->exposed >= 0, view->exposed);
         SET(row, norm, job->norm);
         SET(row, nonfinite, job->nonfinite);
         SET(row, void_steps, job->void_steps);
         SET(row, incarnation, job->incarnation);
         SET(row, operations, job->operations);
-        row.text = (char *)job->text;
-        status_add_totals(&row, job->totals);
-        status_add_nonfinite(&row, job->blame);
-        status_add_recovery(&row, job->recovery, answer->now);
+        row.text = (char *)job->loss_text;
+        status_add_totals(&row, job->record);
+        status_add_nonfinite(&row, &job->blame);
+        status_add_recovery(&row, &job->recovery, answer->now);
         status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
 }
 
@@ -250,50 +253,47 @@ static const char *status_process_state(const struct answer *answer, pid_t pid, 
         return process->state;
 }
 
-/* What the rows of one job are made from. */
-struct job_answer {
-        const struct answer *answer;
-        struct job_view job;
-};
-
-static void status_send_member(void *data, const struct member_view *member) {
-        const struct job_answer *job = data;
-        const char *process_state = status_process_state(job->answer, member->pid, member->late);
-        bool stopped = member->active && strcmp(process_state, "stopped") == 0;
+static void status_send_member(const struct answer *answer, const struct member *member,
+                               const struct job_view *view) {
+        const struct job *job = member->job;
+        struct member_view seen = view_member(member, view);
+        const char *process_state = status_process_state(answer, member->pid, seen.late);
+        bool stopped = member->state == MEMBER_ACTIVE && strcmp(process_state, "stopped") == 0;
+        bool joining = member->state == MEMBER_JOINING;
         Wire__StatusMember row = WIRE__STATUS_MEMBER__INIT;
 
-        SET(row, job, job->job.id);
+        SET(row, job, job->id);
         SET(row, rank, member->rank);
         SET(row, local_rank, member->local_rank);
         SET(row, pid, (int32_t)member->pid);
-        SET(row, uid, job->job.uid);
+        SET(row, uid, job->uid);
         row.process_state = (char *)process_state;
-        row.state = (char *)(stopped ? process_state : member->state);
-        SET(row, step, member->step);
-        SET(row, member, member->id);
+        row.state = (char *)(stopped ? process_state : seen.state);
+        SET(row, step, member->last_step);
+        SET(row, member, member->stable > 0 ? member->stable : member_id_count(member->id));
         SET(row, client, member->client);
         row.program = (char *)member->program;
-        SET_IF(row, exposed, member->exposed >= 0, member->exposed);
-        SET_IF(row, exposed_us, member->exposed >= 0, member->exposed_us);
-        SET(row, unranked, member->joining);
-        SET_IF(row, late_us, member->has_late_us, member->late_us);
-        status_send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
+        SET_IF(row, exposed, seen.exposed >= 0, seen.exposed);
+        SET_IF(row, exposed_us, seen.exposed >= 0, seen.exposed_us);
+        SET(row, unranked, joining);
+        SET_IF(row, late_us, job->record != NULL && !joining, job->record->totals.late_us[member->local]);
+        status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
 }
 
-static void status_send_plan(void *data, const struct plan_view *plan) {
-        const struct job_answer *job = data;
+static void status_send_plan(const struct answer *answer, const struct plan *plan) {
+        const struct description *d = plan->reference;
         Wire__StatusPlan row = WIRE__STATUS_PLAN__INIT;
 
-        SET(row, job, job->job.id);
+        SET(row, job, plan->job->id);
         SET(row, plan, plan->ordinal);
         SET(row, step, plan->step);
-        SET(row, params, plan->params);
-        SET(row, buckets, plan->buckets);
-        SET(row, bytes, plan->bytes);
-        SET(row, arena_bytes, plan->arena_bytes);
-        row.reduce = (char *)reduce_name(plan->reduce);
-        SET(row, open, plan->open);
-        status_send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
+        SET(row, params, d->n_params);
+        SET(row, buckets, d->n_buckets);
+        SET(row, bytes, d->payload);
+        SET(row, arena_bytes, d->arena_bytes);
+        row.reduce = (char *)reduce_name(d->reduce);
+        SET(row, open, plan_unit(plan) != UNIT_IDLE);
+        status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
 }
 
 static void status_look(const struct answer *answer, struct job_wait *wait) {
@@ -307,11 +307,12 @@ static const char *const wait_names[] = {
         [WAIT_STEP] = "step", [WAIT_PLAN] = "plan", [WAIT_OPERATION] = "operation", [WAIT_JOIN] = "join"
 };
 
-static void status_send_wait(const struct job_answer *job, const struct job_wait *wait) {
+static void status_send_wait(const struct answer *answer, const struct job *job,
+                             const struct job_wait *wait) {
         Wire__StatusWait row = WIRE__STATUS_WAIT__INIT;
-        uint64_t now = job->answer->now;
+        uint64_t now = answer->now;
 
-        SET(row, job, job->job.id);
+        SET(row, job, job->id);
         SET(row, rank, wait->rank);
         SET_IF(row, pid, wait->kind != WAIT_JOIN, (int32_t)wait->pid);
         row.process_state = (char *)wait->process_state;
@@ -321,24 +322,33 @@ static void status_send_wait(const struct job_answer *job, const struct job_wait
         SET(row, since_ms, now > wait->since ? (now - wait->since) / USEC_PER_MSEC : 0);
         row.what = (char *)wait_names[wait->kind];
         SET(row, step, wait->step);
-        status_send_row(job->answer, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
+        status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
 }
 
 static const struct looks all_looks = { THREADS, MARKS };
 
+/* The job, its members by rank and then those that wait for a place, its agreed plans, and its waits. */
 static void status_send_whole_job(const struct answer *answer, struct job *job) {
-        struct job_answer whole = { .answer = answer };
+        const struct member *member;
+        const struct plan *plan;
+        struct job_view view;
 
         if (session_sees_all(answer->viewer)) /* no user's jobs hide those of another one */
                 answer->found->looks = all_looks;
-        view_job(job, answer->now, &whole.job);
-        for (unsigned i = 0; i < whole.job.n_waits; i++)
-                status_look(answer, &whole.job.wait[i]);
-        status_send_job(answer, &whole.job);
-        view_members(job, &whole.job, status_send_member, &whole);
-        view_plans(job, status_send_plan, &whole);
-        for (unsigned i = 0; i < whole.job.n_waits; i++)
-                status_send_wait(&whole, &whole.job.wait[i]);
+        view_job(job, answer->now, &view);
+        for (unsigned i = 0; i < view.n_waits; i++)
+                status_look(answer, &view.wait[i]);
+        status_send_job(answer, job, &view);
+        for (uint32_t local = 0; local < job->n_local; local++)
+                status_send_member(answer, job->local[local], &view);
+        list_for_each(member, &job->members, link)
+                if (member->state == MEMBER_JOINING)
+                        status_send_member(answer, member, &view);
+        list_for_each(plan, &job->plans, link)
+                if (plan->agreed)
+                        status_send_plan(answer, plan);
+        for (unsigned i = 0; i < view.n_waits; i++)
+                status_send_wait(answer, job, &view.wait[i]);
 }
 
 bool status_asks_for(const char *asked, uid_t uid, const char *name) {

@@ -342,6 +342,8 @@ class Rig:
     # --- the whole
 
     def run(self):
+        # It listens before it has begun; what it opens on its way is none of its holdings.
+        self.status()
         while (before := self.holdings())["fds"].count("socket") > 1 or before != self.holdings():
             time.sleep(0.01)            # it has not noticed yet that whoever tried it is gone, or did while it was looked at
         self.trainers = [Trainer(self, rank) for rank in range(self.world)]

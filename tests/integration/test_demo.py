@@ -137,6 +137,7 @@ def elsewhere(build, scratch):
         shutil.copy(build / path, scratch / name)
     folder = scratch / "libexec/gradsync"
     folder.mkdir(parents=True)
+    shutil.copy((build / harness.CTL).with_name("demo.py"), folder)
 
     def write(line):
         (folder / "digits").write_text(f"#!/bin/sh\n{line.replace('DIGITS', str(build / harness.DIGITS))}\n", "utf-8")

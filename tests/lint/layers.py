@@ -41,8 +41,7 @@ CLI_MAY_INCLUDE = {
     "view": {"ask", "base"},
     "run": {"ask", "base"},
     "doctor": {"ask", "base"},
-    "demo": {"run", "view", "ask", "base"},
-    "cmd": {"demo", "doctor", "run", "view", "ask", "base"},
+    "cmd": {"doctor", "run", "view", "ask", "base"},
 }
 # Folder of client/lib/ -> likewise: each may use those named before it.
 LIBRARY = ["base", "wire", "job", "memory", "plan", "collective", "member", "core"]

@@ -17,7 +17,9 @@ static uint32_t members_in(const struct proc *proc) {
 }
 
 static bool alone(const struct proc *proc) {
-        return nodeset_count(proc->node.set) <= 1;
+        uint64_t nodes = nodeset_word(proc->node.set, 0);
+
+        return (nodes & (nodes - 1)) == 0;
 }
 
 void local_quiet(uint32_t proc, uint32_t track) {
@@ -57,7 +59,7 @@ bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
 void local_look(uint32_t proc) {
         struct proc *p = &w.proc[proc];
 
-        if (!p->alive || p->stopped || !p->has_node || p->node.phase != NODE_RUNNING || p->node.suspended ||
+        if (p->node.phase != NODE_RUNNING || !p->alive || p->stopped || !p->has_node || p->node.suspended ||
             alone(p) || members_in(p) > 0)
                 return;
         for (uint32_t track = 0; track < TRACKS; track++) {

@@ -29,6 +29,7 @@ const char *const fault_names[N_FAULTS] = { "member-kill",
 #define HEARTBEAT 20u
 #define GIVE_UP 900u /* by then a fault that waits for its phase strikes no more */
 #define GENTLE 40u   /* an absence that costs nobody his place: shorter than the grace */
+#define CODED 32u    /* each so-manieth world sends bytes: they cost more than everything else */
 #define SOME_BOOT (UINT64_C(1) << 32)
 #define TOO_LONG 6000u /* … and this long after the last repair everybody must have come on */
 
@@ -54,9 +55,10 @@ static void do_effect(const struct effect *effect) {
                 member_act(proc, effect->action);
 }
 
-static void *make_room(void **memory, size_t bytes) {
+/* Kept for all schedules. */
+static void *make_room(void **memory, size_t most) {
         if (*memory == NULL)
-                *memory = malloc(bytes);
+                *memory = malloc(most);
         if (*memory == NULL)
                 abort();
         return *memory;
@@ -85,6 +87,7 @@ void proc_start(uint32_t proc) {
         for (uint32_t track = 0; track < TRACKS; track++)
                 p->local[track] = (struct local){ .serial = p->local[track].serial + 1 };
         room.memory = make_room(&node_memory[proc], node_bytes(&room));
+        room.nodes = w.n_procs;
         node_init(&p->node,
                   &(struct node_config){ .room = room,
                                          .address = proc,
@@ -98,6 +101,7 @@ void proc_start(uint32_t proc) {
                   clock_of(p), &out);
         if (p->candidate) {
                 config.room.memory = make_room(&coordinator_memory[proc], coordinator_bytes(&config));
+                config.room.nodes = w.n_procs;
                 config.floor = p->terms;
                 config.nonce = rnd(1u << 30);
                 config.alone = w.n_procs == 1 && (p->epoch == 1 || p->expects) && rnd(2) == 0;
@@ -588,6 +592,7 @@ void schedule_make(uint64_t seed) {
         memset(w.spares, 0, sizeof(w.spares));
         w.crowded = w.upgraded = false;
         w.traced = rnd(4) != 0;
+        w.coded = rnd(CODED) == 0;
         memset(w.cut_off, 0, sizeof(w.cut_off));
         memset(w.bad_link, 0, sizeof(w.bad_link));
         memset(w.dropped, 0, sizeof(w.dropped));
@@ -633,10 +638,11 @@ static bool spares_may_wait(void) {
 
 /* Everybody who lives has come on since the last repair, or knows that it is over. */
 static bool finished(void) {
-        bool may_wait = spares_may_wait();
+        bool may_wait;
 
         if (w.healing > 0 || w.n_done < w.n_faults)
                 return false;
+        may_wait = spares_may_wait();
         for (uint32_t proc = 0; proc < w.n_procs; proc++)
                 for (uint32_t i = 0; i < MAX_TRAINERS && w.proc[proc].alive; i++) {
                         const struct trainer *trainer = &w.proc[proc].trainer[i];

@@ -221,6 +221,7 @@ struct world {
         uint64_t seed, rng, now;
         bool trace;
         bool traced; /* daemons leave a trace to the next run */
+        bool coded;  /* messages are bytes on their way */
         uint32_t n_procs, n_candidates, min_world, max_world;
         uint32_t items[TRACKS], item_lane[TRACKS][MAX_ITEMS], planned[TRACKS][N_LANES];
         bool grows, ranked;

@@ -9,18 +9,29 @@
 #include "sim.h"
 
 #define MAX_EVENTS 8192u
+#define WHEEL 1024u
 #define MAX_SLOTS 1024u
 #define SLOT_BYTES 2048u
 
 struct world w;
 
-static struct event heap[MAX_EVENTS];
-static uint32_t n_events;
+/* What is to come, by its time: each list holds the events of one moment, in their order. No delay is as long
+ * as the wheel. */
+struct queued {
+        struct event event;
+        struct queued *next;
+};
+static struct queued queued[MAX_EVENTS], *unused, *wheel[WHEEL];
+static uint64_t turned; /* up to this moment */
+static uint32_t n_queued, n_events;
 
-/* A message in flight: its bytes. */
+/* A message in flight: its bytes, as between two daemons, or the struct, as inside of one. */
 struct slot {
-        ssize_t bytes;
-        uint8_t byte[SLOT_BYTES];
+        ssize_t bytes; /* 0: the struct */
+        union {
+                uint8_t byte[SLOT_BYTES];
+                struct message message;
+        };
 };
 static _Alignas(SCRATCH_ALIGN) uint8_t scratch_bytes[PEER_SCRATCH];
 static struct slot slot[MAX_SLOTS];
@@ -47,27 +58,38 @@ void trace(const char *format, ...) {
 }
 
 void queue_reset(void) {
-        n_events = 0;
-        n_free = 0;
+        memset(wheel, 0, sizeof(wheel));
+        unused = NULL;
+        turned = 0;
+        n_queued = n_events = n_free = 0;
         for (uint32_t i = MAX_SLOTS; i-- > 0;)
                 free_slot[n_free++] = i;
 }
 
-static bool before(const struct event *a, const struct event *b) {
-        return a->at != b->at ? a->at < b->at : a->order < b->order;
+static struct queued *queue_room(void) {
+        struct queued *room = unused;
+
+        if (room != NULL)
+                unused = room->next;
+        else if (n_queued < MAX_EVENTS)
+                room = &queued[n_queued++];
+        return room;
 }
 
 void queue_put(struct event event) {
-        uint32_t i = n_events++;
+        struct queued *mine = queue_room(), **place = &wheel[event.at % WHEEL];
 
-        if (n_events == MAX_EVENTS) {
-                fprintf(stderr, "seed %llu: too many events\n", (unsigned long long)w.seed);
+        if (mine == NULL || event.at < turned || event.at - turned >= WHEEL) {
+                fprintf(stderr, "seed %llu: %s\n", (unsigned long long)w.seed,
+                        mine == NULL ? "too many events" : "an event too far away");
                 abort();
         }
         event.order = rnd(1u << 30);
-        for (; i > 0 && before(&event, &heap[(i - 1) / 2]); i = (i - 1) / 2)
-                heap[i] = heap[(i - 1) / 2];
-        heap[i] = event;
+        while (*place != NULL && (*place)->event.order <= event.order)
+                place = &(*place)->next;
+        *mine = (struct queued){ event, *place };
+        *place = mine;
+        n_events++;
 }
 
 void at(uint64_t delay, enum event_kind kind, uint32_t proc, uint32_t a, uint32_t b, uint64_t c) {
@@ -81,26 +103,18 @@ void at(uint64_t delay, enum event_kind kind, uint32_t proc, uint32_t a, uint32_
 }
 
 bool next_event(struct event *ret) {
-        struct event last;
-        uint32_t i = 0;
+        struct queued *first;
 
         if (n_events == 0)
                 return false;
-        *ret = heap[0];
-        last = heap[--n_events];
-        for (;;) {
-                uint32_t child = 2 * i + 1;
-
-                if (child >= n_events)
-                        break;
-                if (child + 1 < n_events && before(&heap[child + 1], &heap[child]))
-                        child++;
-                if (!before(&heap[child], &last))
-                        break;
-                heap[i] = heap[child];
-                i = child;
-        }
-        heap[i] = last;
+        while (wheel[turned % WHEEL] == NULL)
+                turned++;
+        first = wheel[turned % WHEEL];
+        wheel[turned % WHEEL] = first->next;
+        *ret = first->event;
+        first->next = unused;
+        unused = first;
+        n_events--;
         return true;
 }
 
@@ -108,22 +122,34 @@ bool reaches(uint32_t from, uint32_t to) {
         return (w.cut_off[from] >> to & 1) == 0;
 }
 
-static void put_on_wire(const struct message *message, uint64_t delay) {
+static void encode(struct slot *s, const struct message *message) {
         static uint8_t bytes[PEER_MAX];
-        struct slot *s;
-        uint32_t index;
 
-        index = n_free > 0 ? free_slot[--n_free] : MAX_SLOTS;
-        s = &slot[index % MAX_SLOTS];
         s->bytes = peer_encode(&scratch, message, bytes);
-        if (index == MAX_SLOTS || s->bytes < 0 || s->bytes > (ssize_t)sizeof(s->byte)) {
-                fprintf(stderr, "seed %llu: %s: %s of %zd bytes\n", (unsigned long long)w.seed,
-                        index == MAX_SLOTS ? "network is full" : "a message that cannot be sent",
+        if (s->bytes < 0 || s->bytes > (ssize_t)sizeof(s->byte)) {
+                fprintf(stderr, "seed %llu: %s cannot be sent in %zd bytes\n", (unsigned long long)w.seed,
                         message_name(message->kind), s->bytes);
                 abort();
         }
         memcpy(s->byte, bytes, (size_t)s->bytes);
-        at(delay, EVENT_MESSAGE, message->to, index, message->from, 0);
+}
+
+static void put_on_wire(const struct message *message, uint64_t delay) {
+        struct slot *s;
+
+        if (n_free == 0 || (!w.coded && !message_valid(message))) {
+                fprintf(stderr, "seed %llu: %s: %s\n", (unsigned long long)w.seed,
+                        n_free == 0 ? "network is full" : "a message that is none",
+                        message_name(message->kind));
+                abort();
+        }
+        s = &slot[free_slot[--n_free]];
+        s->bytes = 0;
+        if (w.coded)
+                encode(s, message);
+        else
+                message_copy(&s->message, message);
+        at(delay, EVENT_MESSAGE, message->to, free_slot[n_free], message->from, 0);
 }
 
 static uint64_t net_delay(void) {
@@ -157,21 +183,26 @@ void net_free(uint32_t index) {
         free_slot[n_free++] = index;
 }
 
-void net_deliver(uint32_t index) {
+static const struct message *decode(const struct slot *s) {
         static struct message message;
         const char *why;
-        struct proc *proc;
 
-        net_free(index);
-        if (!peer_decode(&scratch, slot[index].byte, (size_t)slot[index].bytes, &message, &why)) {
+        if (!peer_decode(&scratch, s->byte, (size_t)s->bytes, &message, &why)) {
                 fprintf(stderr, "seed %llu: a message is refused: %s\n", (unsigned long long)w.seed, why);
                 abort();
         }
-        proc = &w.proc[message.to];
-        truth_before(message.to, &message);
-        if (message.kind < ANSWER_REPORT)
-                node_receive(&proc->node, clock_of(proc), &message);
+        return &message;
+}
+
+void net_deliver(uint32_t index) {
+        const struct message *message = slot[index].bytes > 0 ? decode(&slot[index]) : &slot[index].message;
+        struct proc *proc = &w.proc[message->to];
+
+        truth_before(message->to, message);
+        if (message->kind < ANSWER_REPORT)
+                node_receive(&proc->node, clock_of(proc), message);
         else if (proc->candidate)
-                coordinator_receive(&proc->coordinator, clock_of(proc), &message);
-        truth_after(message.to, &message);
+                coordinator_receive(&proc->coordinator, clock_of(proc), message);
+        truth_after(message->to, message);
+        net_free(index);
 }

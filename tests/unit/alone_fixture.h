@@ -50,7 +50,7 @@ static inline void deliver_later(const struct message *message) {
         } else {
                 has_answer = true;
         }
-        memcpy(into, message, message_bytes(message));
+        message_copy(into, message);
 }
 
 static inline void keep(const struct effect *effect) {

@@ -217,7 +217,7 @@ static void post(struct postman *postman, bool up, const struct message *message
 
         letter->postman = postman;
         letter->up = up;
-        memcpy(&letter->message, message, message_bytes(message));
+        message_copy(&letter->message, message);
         list_append(&cluster->letters, &letter->link);
 }
 
@@ -327,8 +327,8 @@ static inline struct plan *plan_of(uint32_t node) {
 
 /* Workers have something to do for it. */
 static inline bool is_reducing(uint32_t node) {
-        return job_on(node) != NULL &&
-               (job_on(node)->operation.tasks > 0 || (plan_of(node) != NULL && plan_of(node)->tasks > 0));
+        return job_on(node) != NULL && (job_on(node)->operation.owner.tasks > 0 ||
+                                        (plan_of(node) != NULL && plan_of(node)->owner.tasks > 0));
 }
 
 /* Everything that is there to be delivered, once. */

@@ -18,8 +18,8 @@ static uint64_t elsewhere[WORLD]; /* members of other nodes by rank; 0: it is of
 
 void __real_job_place(struct job *job, const struct action *action);
 void __wrap_job_place(struct job *job, const struct action *action);
-int __real_nodes_check(const struct job *job, struct refusal *refusal);
-int __wrap_nodes_check(const struct job *job, struct refusal *refusal);
+int __real_shared_check(const struct job *job, struct refusal *refusal);
+int __wrap_shared_check(const struct job *job, struct refusal *refusal);
 
 /* A machine on several nodes tells each of them of its own members. */
 void __wrap_job_place(struct job *job, const struct action *action) {
@@ -27,8 +27,8 @@ void __wrap_job_place(struct job *job, const struct action *action) {
                 __real_job_place(job, action);
 }
 
-int __wrap_nodes_check(const struct job *job, struct refusal *refusal) {
-        return carried ? 0 : __real_nodes_check(job, refusal);
+int __wrap_shared_check(const struct job *job, struct refusal *refusal) {
+        return carried ? 0 : __real_shared_check(job, refusal);
 }
 
 /* As its place is asked for by another node. */

@@ -23,8 +23,8 @@ static inline struct coordinator_tally recount(const struct coordinator *c) {
                 tally.survivors++;
                 tally.failing += failing;
                 tally.astray += !generation_equal(reporter->comm, c->comm);
-                for (uint32_t kind = 0; kind < N_ANSWERS; kind++)
-                        tally.answered[kind] += answers && reporter->answer == ANSWER_REPORT + kind;
+                if (answers && reporter->answer - ANSWER_REPORT < N_ANSWERS)
+                        tally.answered[reporter->answer - ANSWER_REPORT]++;
                 tally.tried += answers && (reporter->answer == ANSWER_ACK || failing);
         }
         return tally;

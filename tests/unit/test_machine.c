@@ -40,7 +40,7 @@ static const struct machine_times times = { .heartbeat = 20000,
 
 static void keep(const struct effect *effect) {
         if (effect->message != NULL && n_messages < MAX_SENT)
-                memcpy(&sent_messages[n_messages++], effect->message, message_bytes(effect->message));
+                message_copy(&sent_messages[n_messages++], effect->message);
         else if (effect->action != NULL && n_actions < MAX_SENT)
                 carried_out[n_actions++] = *effect->action;
 }

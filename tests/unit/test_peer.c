@@ -299,6 +299,24 @@ static void each_message_comes_back_as_it_was(void **state) {
                 }
 }
 
+/* In no more room than it needs: what is said after the end of it is somebody else's. */
+static void a_copy_says_the_same_in_as_many_bytes_as_it_needs(void **state) {
+        for (unsigned round = 0; round < 200; round++)
+                for (unsigned kind = 0; kind < N_MESSAGE_KINDS; kind++) {
+                        struct message *copy;
+                        ssize_t n;
+
+                        make(&in, kind);
+                        n = peer_encode(&scratch, &in, bytes);
+                        copy = test_malloc(message_bytes(&in));
+                        memset(copy, 0xa5, message_bytes(&in));
+                        message_copy(copy, &in);
+                        assert_int_equal(peer_encode(&scratch, copy, again), n);
+                        assert_memory_equal(bytes, again, (size_t)n);
+                        test_free(copy);
+                }
+}
+
 /* Every number as large as it can be. */
 static void the_largest_message_fits(void **state) {
         make(&in, ANSWER_REPORT);
@@ -485,6 +503,7 @@ static void little_scratch_is_no_harm(void **state) {
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(each_message_comes_back_as_it_was),
+                cmocka_unit_test(a_copy_says_the_same_in_as_many_bytes_as_it_needs),
                 cmocka_unit_test(the_largest_message_fits),
                 cmocka_unit_test(an_ordinary_message_is_small),
                 cmocka_unit_test(damage_does_no_harm),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Options, complaints and help, as all commands have them: see cli.h. */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -8,6 +9,9 @@
 #include "client/cli/base/cli.h"
 #include "client/cli/base/escape.h"
 #include "client/cli/base/format.h"
+
+/* Options without a letter have values from here on, which are clear of all letters. */
+#define OPT_OWN 1000
 
 const char cli_common_help[] =
         "  -s, --socket PATH     talk to the daemon at this socket\n"
@@ -32,44 +36,64 @@ int cli_common_option(struct cli *cli, int option, char **argv) {
         case CLI_OPT_HELP: cli_command_help(cli->command, stdout); return 1 + CLI_OK;
         case ':': return cli_refuse_option(cli, "option %s needs a value", argv[optind - 1]);
         default:
-                if (optopt && optopt < CLI_OPT_OWN && !strchr(argv[optind - 1], '='))
+                if (optopt && optopt < OPT_OWN && !strchr(argv[optind - 1], '='))
                         return cli_refuse_option(cli, "unknown option -%c", optopt);
                 return cli_refuse_option(cli, "option %s is unknown or takes no value", argv[optind - 1]);
         }
 }
 
-int cli_options(struct cli *cli, int argc, char **argv, const char *shorts, const struct option *longs,
-                cli_option_fn own, void *data) {
+/* 0 to go on, else 1 + the exit code. */
+static int cli_take_option(const struct cli *cli, const struct cli_option *own) {
+        struct cli_list *list = own->value;
+
+        switch (own->kind) {
+        case CLI_FLAG: *(bool *)own->value = true; return 0;
+        case CLI_TEXT: *(const char **)own->value = optarg; return 0;
+        case CLI_TEXTS: list->text[list->n++] = optarg; return 0;
+        case CLI_NUMBER:
+                if (cli_parse_number(optarg, own->min, own->max, own->value))
+                        return 0;
+                return cli_refuse_option(cli, "%s, not \"%s\"", own->wants, optarg);
+        default:
+                if (cli_parse_seconds(optarg ? optarg : "1", own->value))
+                        return 0;
+                return cli_refuse_option(cli, "--%s needs a number of seconds, not \"%s\"", own->name,
+                                         optarg);
+        }
+}
+
+int cli_options(struct cli *cli, int argc, char **argv, bool lead, const struct cli_option *own, size_t n) {
+        struct option longs[CLI_OPTIONS_MOST + 4] = { CLI_COMMON_LONG };
+        char shorts[3 * CLI_OPTIONS_MOST + 16],
+                *at = stpcpy(shorts, lead ? "+:" CLI_COMMON_SHORT : ":" CLI_COMMON_SHORT);
         int option;
 
+        assert(n <= CLI_OPTIONS_MOST);
+        for (size_t i = 0; i < n; i++) {
+                int argument = own[i].kind == CLI_FLAG     ? no_argument
+                               : own[i].kind == CLI_PERIOD ? optional_argument
+                                                           : required_argument;
+                longs[3 + i] = (struct option){ own[i].name, argument, NULL, OPT_OWN + (int)i };
+                if (own[i].letter)
+                        at += sprintf(at, "%c%.*s", own[i].letter, argument, "::");
+        }
         optind = 0;
         opterr = 0;
         while ((option = getopt_long(argc, argv, shorts, longs, NULL)) >= 0) {
-                int r = own ? own(cli, data, option) : -1;
-                if (r < 0)
-                        r = cli_common_option(cli, option, argv);
+                size_t i = 0;
+                while (i < n && option != OPT_OWN + (int)i && option != own[i].letter)
+                        i++;
+                int r = i < n ? cli_take_option(cli, &own[i]) : cli_common_option(cli, option, argv);
                 if (r)
                         return r;
         }
         return 0;
 }
 
-static int cli_json_option(struct cli *cli, void *data, int option) {
-        if (option != 'j')
-                return -1;
-        *(bool *)data = true;
-        return 0;
-}
-
 int cli_plain_options(struct cli *cli, int argc, char **argv, bool *ret_json) {
-        static const struct option without_json[] = { CLI_COMMON_LONG, { 0 } };
-        static const struct option with_json[] = { CLI_COMMON_LONG,
-                                                   { "json", no_argument, NULL, 'j' },
-                                                   { 0 } };
-
-        return ret_json ? cli_options(cli, argc, argv, ":" CLI_COMMON_SHORT "j", with_json, cli_json_option,
-                                      ret_json)
-                        : cli_options(cli, argc, argv, ":" CLI_COMMON_SHORT, without_json, NULL, NULL);
+        return cli_options(cli, argc, argv, false,
+                           &(struct cli_option){ "json", 'j', CLI_FLAG, .value = ret_json },
+                           ret_json != NULL);
 }
 
 int cli_one_job(const struct cli *cli, int argc, char **argv, const char **ret) {

@@ -37,9 +37,8 @@ struct cli_command {
         int (*run)(struct cli *cli, int argc, char **argv);
 };
 
-/* Long options that every command takes. A command's own options without a letter have values from
- * CLI_OPT_OWN on, which are clear of all letters. */
-enum { CLI_OPT_SOCKET = 's', CLI_OPT_DEVICE = 'd', CLI_OPT_HELP = 'h', CLI_OPT_OWN = 1000 };
+/* Long options that every command takes. */
+enum { CLI_OPT_SOCKET = 's', CLI_OPT_DEVICE = 'd', CLI_OPT_HELP = 'h' };
 #define CLI_COMMON_SHORT "s:d:h"
 #define CLI_COMMON_LONG                                                                                      \
         { "socket", required_argument, NULL, CLI_OPT_SOCKET },                                               \
@@ -53,14 +52,34 @@ extern const char cli_common_help[];
 /* Takes an option that the command itself did not know: 0 to go on, else 1 + the exit code to end with. */
 int cli_common_option(struct cli *cli, int option, char **argv);
 
-/* A command's own option, with `optarg`: 0 to go on, -1 if it is not one of them, else 1 + the exit code. */
-typedef int (*cli_option_fn)(struct cli *cli, void *data, int option);
+/* Texts of an option that may be repeated. */
+struct cli_list {
+        const char **text; /* the caller's */
+        size_t n;
+};
 
-/* Reads all options of a command and leaves `optind` at the first word that is none. `shorts` is for
- * getopt_long and begins with ":" or "+:"; `longs` contains CLI_COMMON_LONG. The result is that of
- * cli_common_option(). */
-int cli_options(struct cli *cli, int argc, char **argv, const char *shorts, const struct option *longs,
-                cli_option_fn own, void *data);
+/* An option of a command's own, and where its value goes. */
+struct cli_option {
+        const char *name;
+        char letter; /* '\0': it has none */
+        enum {
+                CLI_FLAG,    /* bool: becomes true */
+                CLI_TEXT,    /* const char * */
+                CLI_TEXTS,   /* struct cli_list: one more */
+                CLI_NUMBER,  /* unsigned long: min to max */
+                CLI_SECONDS, /* unsigned long, in milliseconds */
+                CLI_PERIOD,  /* the same; a second if it is left out */
+        } kind;
+        void *value;
+        const char *wants; /* NUMBER: the complaint about another text */
+        unsigned long min, max;
+};
+
+#define CLI_OPTIONS_MOST 8u /* of a command's own */
+
+/* Reads all options of a command and leaves `optind` at the first word that is none; `lead`: those before the
+ * first such word only. The result is that of cli_common_option(). */
+int cli_options(struct cli *cli, int argc, char **argv, bool lead, const struct cli_option *own, size_t n);
 /* The same for a command that has no option of its own except, where `ret_json` is given, --json. */
 int cli_plain_options(struct cli *cli, int argc, char **argv, bool *ret_json);
 

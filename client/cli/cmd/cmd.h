@@ -3,6 +3,7 @@
 #pragma once
 
 #include "client/cli/base/cli.h"
+#include "client/cli/run/run.h"
 
 int cmd_status(struct cli *cli, int argc, char **argv);
 int cmd_list(struct cli *cli, int argc, char **argv);
@@ -16,3 +17,6 @@ int cmd_evict(struct cli *cli, int argc, char **argv);
 int cmd_pause(struct cli *cli, int argc, char **argv);
 int cmd_resume(struct cli *cli, int argc, char **argv);
 int cmd_drain(struct cli *cli, int argc, char **argv);
+
+/* What `run` does once its options are known. An exit code. */
+int cmd_run_with(const struct cli *cli, const struct run_options *options);

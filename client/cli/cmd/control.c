@@ -15,8 +15,6 @@
 #define NO_JOB "/"          /* asks a daemon for itself only */
 #define LOOK_AGAIN 50000000 /* ns between two looks at what is still open */
 
-enum { OPT_TOKEN = CLI_OPT_OWN, OPT_NO_WAIT };
-
 struct order {
         Wire__Verb verb;
         const char *job; /* NULL: the daemon */
@@ -25,30 +23,14 @@ struct order {
         bool no_wait;
 };
 
-static int cmd_control_option(struct cli *cli, void *data, int option) {
-        struct order *order = data;
-
-        if (option == OPT_TOKEN)
-                order->token = optarg;
-        else if (option == OPT_NO_WAIT)
-                order->no_wait = true;
-        else
-                return -1;
-        return 0;
-}
-
 /* 0 to go on, else 1 + the exit code. */
 static int cmd_control_parse(struct cli *cli, struct order *order, int argc, char **argv) {
-        static const struct option with_token[] = { CLI_COMMON_LONG,
-                                                    { "token", required_argument, NULL, OPT_TOKEN },
-                                                    { 0 } };
-        static const struct option with_no_wait[] = { CLI_COMMON_LONG,
-                                                      { "no-wait", no_argument, NULL, OPT_NO_WAIT },
-                                                      { 0 } };
-        const struct option *longs = order->verb == WIRE__VERB__DRAIN ? with_no_wait : with_token;
+        const struct cli_option with_token = { "token", '\0', CLI_TEXT, .value = &order->token };
+        const struct cli_option with_no_wait = { "no-wait", '\0', CLI_FLAG, .value = &order->no_wait };
+        const struct cli_option *own = order->verb == WIRE__VERB__DRAIN ? &with_no_wait : &with_token;
 
         order->token = getenv(TOKEN_VARIABLE);
-        int r = cli_options(cli, argc, argv, ":" CLI_COMMON_SHORT, longs, cmd_control_option, order);
+        int r = cli_options(cli, argc, argv, false, own, 1);
         if (r)
                 return r;
         int words = argc - optind;

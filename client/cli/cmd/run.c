@@ -9,59 +9,28 @@
 #include "client/cli/run/run.h"
 #include "proto/names.h"
 
-enum { OPT_JOB = CLI_OPT_OWN, OPT_PRIVATE, OPT_DAEMON_ARG, OPT_KEEP_GOING, OPT_GRACE, OPT_RESTART };
-
-static int cmd_run_option(struct cli *cli, void *data, int option) {
-        struct run_options *options = data;
-
-        switch (option) {
-        case 'n':
-                if (!cli_parse_number(optarg, 1, LIMIT_LOCAL, &options->members))
-                        return cli_refuse_option(cli, "-n needs a number from 1 to %u, not \"%s\"",
-                                                 LIMIT_LOCAL, optarg);
-                return 0;
-        case OPT_JOB:
-                if (!name_valid_job(optarg))
-                        return cli_refuse_option(
-                                cli,
-                                "\"%s\" cannot be the name of a job: it takes 1 to 255 bytes of UTF-8, "
-                                "no \"/\" and no control characters",
-                                optarg);
-                options->job = optarg;
-                return 0;
-        case OPT_PRIVATE: options->always_private = true; return 0;
-        case OPT_DAEMON_ARG: options->daemon_args[options->n_daemon_args++] = optarg; return 0;
-        case OPT_KEEP_GOING: options->keep_going = true; return 0;
-        case OPT_RESTART:
-                if (!cli_parse_number(optarg, 0, 1000000, &options->restarts))
-                        return cli_refuse_option(cli, "--restart needs a number of times, not \"%s\"",
-                                                 optarg);
-                return 0;
-        case OPT_GRACE:
-                if (!cli_parse_seconds(optarg, &options->grace_ms))
-                        return cli_refuse_option(cli, "--grace needs a number of seconds, not \"%s\"",
-                                                 optarg);
-                return 0;
-        default: return -1;
-        }
-}
-
 static int cmd_run_parse(struct cli *cli, struct run_options *options, int argc, char **argv) {
-        static const struct option longs[] = {
-                CLI_COMMON_LONG,
-                { "members", required_argument, NULL, 'n' },
-                { "job", required_argument, NULL, OPT_JOB },
-                { "private", no_argument, NULL, OPT_PRIVATE },
-                { "daemon-arg", required_argument, NULL, OPT_DAEMON_ARG },
-                { "keep-going", no_argument, NULL, OPT_KEEP_GOING },
-                { "grace", required_argument, NULL, OPT_GRACE },
-                { "restart", required_argument, NULL, OPT_RESTART },
-                { 0 },
+        const struct cli_option own[] = {
+                { "members", 'n', CLI_NUMBER, &options->members, "-n needs a number from 1 to 256", 1,
+                  LIMIT_LOCAL },
+                { "job", '\0', CLI_TEXT, .value = &options->job },
+                { "private", '\0', CLI_FLAG, .value = &options->always_private },
+                { "daemon-arg", '\0', CLI_TEXTS, .value = &options->daemon_args },
+                { "keep-going", '\0', CLI_FLAG, .value = &options->keep_going },
+                { "grace", '\0', CLI_SECONDS, .value = &options->grace_ms },
+                { "restart", '\0', CLI_NUMBER, &options->restarts, "--restart needs a number of times", 0,
+                  1000000 },
         };
-        int r = cli_options(cli, argc, argv, "+:" CLI_COMMON_SHORT "n:", longs, cmd_run_option, options);
+        int r = cli_options(cli, argc, argv, true, own, array_size(own));
 
         if (r)
                 return r;
+        if (options->job && !name_valid_job(options->job))
+                return cli_refuse_option(
+                        cli,
+                        "\"%s\" cannot be the name of a job: it takes 1 to 255 bytes of UTF-8, "
+                        "no \"/\" and no control characters",
+                        options->job);
         if (!options->members)
                 return cli_refuse_option(cli, "run needs -n, the number of processes");
         if (optind == argc)
@@ -97,7 +66,7 @@ static int cmd_run_choose_daemon(struct run *run, const struct cli *cli, char **
                 *ret_found = cmd_run_reachable(&sockets, error, sizeof error);
                 sockets_deinit(&sockets);
                 run->socket = *ret_found;
-                if (*ret_found && run->options->n_daemon_args)
+                if (*ret_found && run->options->daemon_args.n)
                         cli_complain("--daemon-arg has no effect: the daemon at %s serves the job",
                                      *ret_found);
                 if (*ret_found)
@@ -130,30 +99,32 @@ static int cmd_run_job(struct run *run, const struct cli *cli) {
         return code;
 }
 
-int cmd_run(struct cli *cli, int argc, char **argv) {
-        struct run_options options = { .grace_ms = 10000 };
-        struct run run = { .options = &options,
+int cmd_run_with(const struct cli *cli, const struct run_options *options) {
+        _cleanup_(freep) struct run_member *members = calloc(options->members, sizeof *members);
+        struct run run = { .options = options,
                            .daemon = RUN_DAEMON_INIT,
+                           .member = members,
                            .color = { cli->color, cli->color_err } };
         char name[32];
 
-        _cleanup_(freep) const char **daemon_args = calloc((size_t)argc + 1, sizeof *daemon_args);
-        options.daemon_args = daemon_args;
-        if (!daemon_args)
-                return CLI_ERROR;
-        int r = cmd_run_parse(cli, &options, argc, argv);
-        if (r)
-                return r - 1;
         snprintf(name, sizeof name, "run-%d", (int)getpid());
-        run.job = options.job ? options.job : name;
-        _cleanup_(freep) struct run_member *members = calloc(options.members, sizeof *members);
-        run.member = members;
+        run.job = options->job ? options->job : name;
         if (!members || relay_prepare(&run) < 0) {
                 cli_complain("cannot prepare: %s", strerror(errno));
                 return CLI_ERROR;
         }
-        r = cmd_run_job(&run, cli);
+        int code = cmd_run_job(&run, cli);
         close(run.signal_fd);
         close(run.epoll_fd);
-        return r;
+        return code;
+}
+
+int cmd_run(struct cli *cli, int argc, char **argv) {
+        _cleanup_(freep) const char **daemon_args = calloc((size_t)argc + 1, sizeof *daemon_args);
+        struct run_options options = { .grace_ms = 10000, .daemon_args.text = daemon_args };
+
+        if (!daemon_args)
+                return CLI_ERROR;
+        int r = cmd_run_parse(cli, &options, argc, argv);
+        return r ? r - 1 : cmd_run_with(cli, &options);
 }

@@ -12,20 +12,6 @@ struct status_options {
         const char *job;
 };
 
-static int cmd_status_option(struct cli *cli, void *data, int option) {
-        struct status_options *options = data;
-
-        if (option == 'j')
-                options->json = true;
-        else if (option == 'w' && !optarg)
-                options->watch_ms = 1000;
-        else if (option == 'w' && !cli_parse_seconds(optarg, &options->watch_ms))
-                return cli_refuse_option(cli, "--watch needs a number of seconds, not \"%s\"", optarg);
-        else if (option != 'w')
-                return -1;
-        return 0;
-}
-
 static int cmd_status_show_text(const struct status_options *options, const struct observation *observation,
                                 bool redraw) {
         struct watch_page page;
@@ -53,14 +39,10 @@ static int cmd_status_show(void *data) {
 }
 
 int cmd_status(struct cli *cli, int argc, char **argv) {
-        static const struct option longs[] = {
-                CLI_COMMON_LONG,
-                { "json", no_argument, NULL, 'j' },
-                { "watch", optional_argument, NULL, 'w' },
-                { 0 },
-        };
         struct status_options options = { .cli = cli };
-        int r = cli_options(cli, argc, argv, ":" CLI_COMMON_SHORT "jw::", longs, cmd_status_option, &options);
+        const struct cli_option own[] = { { "json", 'j', CLI_FLAG, .value = &options.json },
+                                          { "watch", 'w', CLI_PERIOD, .value = &options.watch_ms } };
+        int r = cli_options(cli, argc, argv, false, own, array_size(own));
 
         if (!r)
                 r = cli_one_job(cli, argc, argv, &options.job);

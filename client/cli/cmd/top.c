@@ -15,29 +15,13 @@ struct top {
         bool again;
 };
 
-static int cmd_top_option(struct cli *cli, void *data, int option) {
-        struct top *top = data;
-
-        if (option == 'b')
-                top->batch = true;
-        else if (option == 'n' && !cli_parse_number(optarg, 1, 1000000000, &top->count))
-                return cli_refuse_option(cli, "--count needs a number from 1, not \"%s\"", optarg);
-        else if (option == 'i' && !cli_parse_seconds(optarg, &top->interval_ms))
-                return cli_refuse_option(cli, "--interval needs a number of seconds, not \"%s\"", optarg);
-        else if (option != 'n' && option != 'i')
-                return -1;
-        return 0;
-}
-
 static int cmd_top_parse(struct cli *cli, struct top *top, int argc, char **argv) {
-        static const struct option longs[] = {
-                CLI_COMMON_LONG,
-                { "batch", no_argument, NULL, 'b' },
-                { "count", required_argument, NULL, 'n' },
-                { "interval", required_argument, NULL, 'i' },
-                { 0 },
+        const struct cli_option own[] = {
+                { "batch", 'b', CLI_FLAG, .value = &top->batch },
+                { "count", 'n', CLI_NUMBER, &top->count, "--count needs a number from 1", 1, 1000000000 },
+                { "interval", 'i', CLI_SECONDS, .value = &top->interval_ms },
         };
-        int r = cli_options(cli, argc, argv, ":" CLI_COMMON_SHORT "bn:i:", longs, cmd_top_option, top);
+        int r = cli_options(cli, argc, argv, false, own, array_size(own));
 
         if (!r)
                 r = cli_one_job(cli, argc, argv, &top->job);

@@ -11,21 +11,10 @@ struct trace_options {
         const char *job, *output;
 };
 
-static int cmd_trace_option(struct cli *cli, void *data, int option) {
-        struct trace_options *options = data;
-
-        if (option != 'o')
-                return -1;
-        options->output = optarg;
-        return 0;
-}
-
 /* 0 to go on, else 1 + the exit code. */
 static int cmd_trace_parse(struct cli *cli, struct trace_options *options, int argc, char **argv) {
-        static const struct option longs[] = { CLI_COMMON_LONG,
-                                               { "output", required_argument, NULL, 'o' },
-                                               { 0 } };
-        int r = cli_options(cli, argc, argv, ":" CLI_COMMON_SHORT "o:", longs, cmd_trace_option, options);
+        int r = cli_options(cli, argc, argv, false,
+                            &(struct cli_option){ "output", 'o', CLI_TEXT, .value = &options->output }, 1);
 
         if (r)
                 return r;

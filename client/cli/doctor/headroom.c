@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/cli/doctor/headroom.h"
+#include "proto/cgroup.h"
 
 /* "max" and the huge number by which cgroup v1 says the same are no limits. */
 #define UNLIMITED (UINT64_C(1) << 60)
@@ -44,7 +45,9 @@ static uint64_t headroom_read_stat(const char *directory, const char *key) {
         return found;
 }
 
-static void headroom_consider(struct headroom *room, const char *directory, const struct files *files) {
+static void headroom_consider(void *data, const char *directory, bool unified) {
+        const struct files *files = unified ? &v2 : &v1;
+        struct headroom *room = data;
         uint64_t limit, used, droppable, left;
 
         if (!headroom_read_number(directory, files->limit, &limit) || limit >= UNLIMITED ||
@@ -57,53 +60,10 @@ static void headroom_consider(struct headroom *room, const char *directory, cons
                 *room = (struct headroom){ true, limit, left };
 }
 
-/* The cgroup itself, then each of its ancestors up to the mount. */
-static void headroom_walk(struct headroom *room, const char *mount, const char *cgroup,
-                          const struct files *files) {
-        char path[PATH_MAX];
-
-        if (snprintf(path, sizeof path, "%s%s", mount, cgroup) >= (int)sizeof path)
-                return;
-        for (;;) {
-                headroom_consider(room, path, files);
-                char *slash = strrchr(path, '/');
-                if (!slash || (size_t)(slash - path) < strlen(mount))
-                        return;
-                *slash = '\0';
-        }
-}
-
-/* Whether a comma-separated list has the entry. */
-static bool headroom_lists(const char *list, const char *entry) {
-        size_t length = strlen(entry);
-
-        for (const char *p = list; p; p = strchr(p, ','), p = p ? p + 1 : NULL)
-                if (strncmp(p, entry, length) == 0 && (p[length] == ',' || p[length] == '\0'))
-                        return true;
-        return false;
-}
-
 struct headroom headroom_cgroup(const char *sysfs_root, const char *proc_cgroup) {
         struct headroom room = { 0 };
-        char line[PATH_MAX + 256], mount[PATH_MAX];
-        FILE *file = fopen(proc_cgroup, "re");
 
-        while (file && fgets(line, sizeof line, file)) {
-                char *rest = line;
-                line[strcspn(line, "\n")] = '\0';
-                strsep(&rest, ":");
-                const char *controllers = strsep(&rest, ":");
-                if (!controllers || !rest)
-                        continue;
-                if (!*controllers) {
-                        headroom_walk(&room, sysfs_root, rest, &v2);
-                } else if (headroom_lists(controllers, "memory")) {
-                        snprintf(mount, sizeof mount, "%s/memory", sysfs_root);
-                        headroom_walk(&room, mount, rest, &v1);
-                }
-        }
-        if (file)
-                fclose(file);
+        cgroup_walk(sysfs_root, proc_cgroup, "memory", headroom_consider, &room);
         return room;
 }
 

@@ -147,7 +147,7 @@ static int run_daemon_listen_for_notice(struct run_daemon *daemon) {
 static int run_daemon_spawn(struct run_daemon *daemon, const char *device, const struct run_options *options,
                             const sigset_t *mask) {
         _cleanup_(freep) char *program = run_daemon_program();
-        _cleanup_(freep) char **argv = calloc(options->n_daemon_args + 6, sizeof *argv);
+        _cleanup_(freep) char **argv = calloc(options->daemon_args.n + 6, sizeof *argv);
         pid_t parent = getpid();
         size_t n = 0;
 
@@ -158,8 +158,8 @@ static int run_daemon_spawn(struct run_daemon *daemon, const char *device, const
         argv[n++] = (char *)device;
         argv[n++] = (char *)"--socket";
         argv[n++] = daemon->socket;
-        for (size_t i = 0; i < options->n_daemon_args; i++)
-                argv[n++] = (char *)options->daemon_args[i];
+        for (size_t i = 0; i < options->daemon_args.n; i++)
+                argv[n++] = (char *)options->daemon_args.text[i];
         pid_t pid = fork();
         if (pid < 0)
                 return -errno;

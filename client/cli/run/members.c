@@ -47,8 +47,10 @@ _Noreturn static void run_member_become(const struct run *run, unsigned rank, co
         if (getppid() != parent)
                 _exit(CLI_ERROR);
         run_member_set_stdin(rank);
-        dup2(out[RUN_STDOUT], STDOUT_FILENO);
-        dup2(out[RUN_STDERR], STDERR_FILENO);
+        if (!run->options->bare) {
+                dup2(out[RUN_STDOUT], STDOUT_FILENO);
+                dup2(out[RUN_STDERR], STDERR_FILENO);
+        }
         signal(SIGPIPE, SIG_DFL);
         sigprocmask(SIG_SETMASK, &run->mask, NULL);
         setenv("GRADSYNC_JOB", run->job, 1);
@@ -64,10 +66,10 @@ _Noreturn static void run_member_become(const struct run *run, unsigned rank, co
         _exit(told == sizeof error ? 127 : 126);
 }
 
-static int run_member_make_pipes(int in[RUN_STREAMS], int out[RUN_STREAMS]) {
+static int run_member_make_pipes(bool bare, int in[RUN_STREAMS], int out[RUN_STREAMS]) {
         for (int i = 0; i < RUN_STREAMS; i++)
                 in[i] = out[i] = -1;
-        for (int i = 0; i < RUN_STREAMS; i++) {
+        for (int i = 0; i < RUN_STREAMS && !bare; i++) {
                 int both[2];
                 if (pipe2(both, O_CLOEXEC) < 0)
                         return -errno;
@@ -108,7 +110,7 @@ static int run_member_adopt(struct run *run, unsigned rank, pid_t pid, int in[RU
 int run_member_start(struct run *run, unsigned rank) {
         int in[RUN_STREAMS], out[RUN_STREAMS], report[2] = { -1, -1 }, error, code;
         pid_t parent = getpid(), pid = -1;
-        int r = run_member_make_pipes(in, out);
+        int r = run_member_make_pipes(run->options->bare, in, out);
 
         if (r == 0 && pipe2(report, O_CLOEXEC) < 0)
                 r = -errno;

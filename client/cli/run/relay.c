@@ -67,9 +67,10 @@ static void relay_stop(struct run *run, int number, int result) {
         relay_signal(run, SIGCONT);
 }
 
-/* Ctrl-Z stops the job and this program; when the program goes on, so does the job. */
+/* Ctrl-Z stops the job and this program; when the program goes on, so does the job. A member that belongs to
+ * this program stops what it has started by itself. */
 static void relay_suspend(struct run *run) {
-        relay_signal(run, SIGSTOP);
+        relay_signal(run, run->options->bare ? SIGTSTP : SIGSTOP);
         raise(SIGSTOP);
         relay_signal(run, SIGCONT);
 }
@@ -172,13 +173,7 @@ static void relay_line(void *data, const char *line, size_t length) {
                                               "\033[32m", "\033[34m", "\033[31m" };
         static char out[LINES_MAX + 64];
         const struct giving *giving = data;
-        const struct run_watcher *watcher = giving->run->watcher;
         bool color = giving->run->color[giving->stream];
-
-        if (watcher) {
-                watcher->line(watcher->data, giving->rank, giving->stream, line, length);
-                return;
-        }
         int head = snprintf(out, 64, "%s[%u]%s ", color ? colors[giving->rank % array_size(colors)] : "",
                             giving->rank, color ? "\033[0m" : "");
 
@@ -212,7 +207,7 @@ static int relay_follow(const struct run *run, int fd, uint64_t about) {
 static int relay_follow_member(const struct run *run, unsigned rank) {
         int r = relay_follow(run, run->member[rank].pidfd, ABOUT(ABOUT_MEMBER, rank, 0));
 
-        for (int k = 0; k < RUN_STREAMS && r == 0; k++)
+        for (int k = 0; k < RUN_STREAMS && r == 0 && !run->options->bare; k++)
                 r = relay_follow(run, run->member[rank].pipe[k], ABOUT(ABOUT_OUTPUT, rank, k));
         return r;
 }
@@ -239,9 +234,8 @@ static void relay_restart(struct run *run, unsigned rank, const char *how) {
         struct run_member *member = &run->member[rank];
         int code;
 
-        if (!run->watcher)
-                cli_complain("rank %u (pid %d) %s; started again (%lu of %lu)", rank, member->pid, how,
-                             member->restarts + 1, run->options->restarts);
+        cli_complain("rank %u (pid %d) %s; started again (%lu of %lu)", rank, member->pid, how,
+                     member->restarts + 1, run->options->restarts);
         relay_rest(run, rank);
         code = run_member_restart(run, rank);
         if (!code && relay_follow_member(run, rank) < 0) {
@@ -292,7 +286,8 @@ static void relay_member_failed(struct run *run, const struct run_member *member
                 relay_restart(run, member->rank, how);
                 return;
         }
-        relay_give_up(run, member, how, gone);
+        if (!run->options->bare)
+                relay_give_up(run, member, how, gone);
         if (run->options->keep_going)
                 run->result = run->result ? run->result : result;
         else
@@ -376,22 +371,6 @@ static void relay_flush_all(struct run *run) {
                 }
 }
 
-static int relay_patience(const struct run *run) {
-        int left = relay_time_left(run);
-
-        if (!run->watcher || run->stopping)
-                return left;
-        return left < 0 || left > run->watcher->interval_ms ? run->watcher->interval_ms : left;
-}
-
-static void relay_look(struct run *run) {
-        int code;
-
-        if (run->watcher && !run->stopping && relay_alive(run) &&
-            (code = run->watcher->look(run->watcher->data)))
-                relay_stop(run, SIGTERM, code);
-}
-
 void relay_run(struct run *run) {
         struct epoll_event events[64];
         bool draining = false;
@@ -402,10 +381,9 @@ void relay_run(struct run *run) {
                 return;
         }
         while (relay_alive(run) || relay_has_output(run)) {
-                int n = epoll_wait(run->epoll_fd, events, array_size(events), relay_patience(run));
+                int n = epoll_wait(run->epoll_fd, events, array_size(events), relay_time_left(run));
                 for (int i = 0; i < n; i++)
                         relay_dispatch(run, events[i].data.u64);
-                relay_look(run);
                 relay_check_deadline(run);
                 /* All have ended, but something that they started still holds the pipes: it is asked to end
                  * too. */

@@ -3,7 +3,7 @@
  * The processes of gradsyncctl run. daemon.c owns the private daemon; members.c starts and ends the members;
  * relay.c is the loop that relays output, forwards signals and ends things. There is one thread; all signals
  * of interest are blocked and read from a signalfd. What the command's options mean and what comes first is
- * decided in cmd/run.c, or, for the demo, in cmd/demo.c.
+ * decided in cmd/run.c.
  */
 #pragma once
 
@@ -21,9 +21,10 @@ struct run_options {
         const char *job;
         bool always_private;
         bool keep_going;
+        bool bare; /* the one member belongs to this program: it writes to this one's streams itself, and says
+                      why it fails */
         unsigned long restarts; /* of each member */
-        const char **daemon_args;
-        size_t n_daemon_args;
+        struct cli_list daemon_args;
         char **command; /* NULL-terminated */
 };
 
@@ -72,20 +73,8 @@ struct run_member {
         struct lines lines[RUN_STREAMS];
 };
 
-/* A user of relay_run() that sees the output and acts on what happens. */
-struct run_watcher {
-        void *data;
-        /* Gets each line of the members' output, which goes nowhere else. */
-        void (*line)(void *data, unsigned rank, int stream, const char *line, size_t length);
-        /* Called after each round of events, and at least every `interval_ms`, until the members are asked to
-         * end. Returns 0, or the exit code to end with, after it has reported why. */
-        int (*look)(void *data);
-        int interval_ms;
-};
-
 struct run {
         const struct run_options *options;
-        const struct run_watcher *watcher; /* NULL: the output is relayed to this program's */
         struct run_daemon daemon;
         struct run_member *member;
         unsigned n_members; /* started */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations outside steps. A job gathers one call of each member with the same sequence number, compares
- * them, and turns them into combinations for the backend: one for a broadcast or an allreduce, one per member
- * for an allgather or a reduce-scatter.
+ * Operations outside steps. A job gathers one call of each member with the same sequence number and compares
+ * them. What they are made of for backend and engine is spread.c's.
  */
 #include "job/op/operation.h"
 
@@ -10,19 +9,13 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
 #include "job/data.h"
-#include "job/plan/nodes.h"
 #include "job/plan/plan.h"
 #include "proto/names.h"
-
-static bool is_reduction(unsigned kind) {
-        return kind == WIRE__OPERATION_KIND__ALLREDUCE || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
-}
 
 /* Bytes that the call reads and writes in the member's staging memory. */
 static void extent(const struct job *job, const struct operation_request *call, uint64_t *ret_input,
@@ -74,7 +67,7 @@ static int check_call(const struct member *member, const struct operation_reques
                 return refuse(refusal, WIRE__CODE__STATE,
                               "rank %u of job '%s': operation %" PRIu64 " came while %" PRIu64 " is the next",
                               member->rank, job, call->sequence, member->operation.next);
-        if (nodes_check(member->job, refusal) != 0)
+        if (shared_check(member->job, refusal) != 0)
                 return (int)refusal->code;
         if (call->kind == WIRE__OPERATION_KIND__BARRIER)
                 return 0;
@@ -85,7 +78,7 @@ static int check_call(const struct member *member, const struct operation_reques
         if (call->kind == WIRE__OPERATION_KIND__BROADCAST && call->root >= member->job->world)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s': broadcast from rank %u of %u", job,
                               call->root, member->job->world);
-        if (is_reduction(call->kind)) {
+        if (spread_reduces(call->kind)) {
                 if (dtype_size(call->dtype) == 0 || !reduce_valid(call->reduce, call->dtype))
                         return refuse(refusal, WIRE__CODE__INVALID, "job '%s': the %s of %s is not defined",
                                       job, reduce_name(call->reduce), dtype_name(call->dtype));
@@ -109,7 +102,7 @@ static bool same_call(const struct operation_request *a, const struct operation_
                 return false;
         if (a->kind == WIRE__OPERATION_KIND__BROADCAST)
                 return a->root == b->root;
-        return !is_reduction(a->kind) || (a->dtype == b->dtype && a->reduce == b->reduce);
+        return !spread_reduces(a->kind) || (a->dtype == b->dtype && a->reduce == b->reduce);
 }
 
 static void call_text(const struct operation_request *call, char *text, size_t size) {
@@ -117,7 +110,7 @@ static void call_text(const struct operation_request *call, char *text, size_t s
                 snprintf(text, size, "barrier");
         else if (call->kind == WIRE__OPERATION_KIND__BROADCAST)
                 snprintf(text, size, "broadcast of %" PRIu64 " bytes from rank %u", call->total, call->root);
-        else if (is_reduction(call->kind))
+        else if (spread_reduces(call->kind))
                 snprintf(text, size, "%s of %" PRIu64 " bytes of %s, %s", operation_name(call->kind),
                          call->total, dtype_name(call->dtype), reduce_name(call->reduce));
         else
@@ -189,170 +182,20 @@ void operation_committed(struct job *job) {
                 loop_defer(job->table->config.loop, &job->settle);
 }
 
-struct operation_owner {
-        struct task_owner owner;
-        struct job *job;
-};
-
-static void operation_done(struct task_owner *owner, uint32_t index, const struct backend_result *result) {
-        struct job *job = list_entry(owner, struct operation_owner, owner)->job;
-
-        if (--job->operation.tasks > 0)
-                return;
-        if (machine_unit(job, TRACK_OPERATION) == UNIT_VOIDING)
-                machine_quiet(job, TRACK_OPERATION);
-        else if (machine_is_alone(job))
-                machine_landed(job, TRACK_OPERATION);
-        else
-                spread_tasks_done(job);
-}
-
-static int take_owner(struct job *job) {
-        struct operation_owner *owner;
-        int r;
-
-        if (job->operation.owner != NULL)
-                return 0;
-        owner = calloc(1, sizeof(*owner));
-        if (owner == NULL)
-                return -ENOMEM;
-        owner->job = job;
-        owner->owner.done = operation_done;
-        r = tasks_take(&job->table->tasks, &owner->owner);
-        if (r < 0) {
-                free(owner);
-                return r;
-        }
-        job->operation.owner = &owner->owner;
-        return 0;
-}
-
 void operation_deinit(struct job *job) {
-        assert(job->operation.tasks == 0);
+        assert(job->operation.owner.tasks == 0);
         shared_deinit(&job->operation.spread.memory);
-        if (job->operation.owner == NULL)
+        tasks_give(&job->table->tasks, &job->operation.owner);
+}
+
+/* Everybody is here. */
+static void operation_run(struct job *job) {
+        if (machine_is_alone(job)) {
+                spread_here(job);
                 return;
-        tasks_give(&job->table->tasks, job->operation.owner);
-        free(list_entry(job->operation.owner, struct operation_owner, owner));
-        job->operation.owner = NULL;
-}
-
-/* Inputs and outputs of one combination, as ranges of the members' staging memories. Each rank of the world
- * has a slot where something of everybody is held. */
-struct combination {
-        struct backend_range input[LIMIT_LOCAL], output[LIMIT_LOCAL];
-        unsigned n_inputs, n_outputs;
-};
-
-static void combine(const struct job *job, uint32_t part, struct combination *c) {
-        const struct operation_request *first = &job->operation.first;
-        uint64_t shift = job->local[part]->rank * first->bytes;
-
-        c->n_inputs = c->n_outputs = 0;
-        for (uint32_t local = 0; local < job->n_local; local++) {
-                const struct member *member = job->local[local];
-                const struct operation_request *call = &member->operation.call;
-                struct backend_memory *arena = member->staging.arena->memory;
-                bool scatter = first->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
-                bool gather = first->kind == WIRE__OPERATION_KIND__ALLGATHER;
-                bool broadcast = first->kind == WIRE__OPERATION_KIND__BROADCAST;
-
-                if (broadcast ? member->rank == first->root : gather ? local == part : true)
-                        c->input[c->n_inputs++] =
-                                (struct backend_range){ arena, call->input + (scatter ? shift : 0) };
-                if (broadcast ? member->rank != first->root : scatter ? local == part : true)
-                        c->output[c->n_outputs++] =
-                                (struct backend_range){ arena, call->output + (gather ? shift : 0) };
-        }
-}
-
-static int submit(struct job *job, uint32_t part) {
-        const struct operation_request *first = &job->operation.first;
-        struct backend *backend = job->table->config.staging;
-        bool reduction = is_reduction(first->kind);
-        struct backend_result result;
-        struct combination c;
-        unsigned dtype = reduction ? first->dtype : WIRE__DTYPE__U8;
-        int r;
-
-        combine(job, part, &c);
-        if (c.n_outputs == 0)
-                return 0;
-        r = backend->compute->submit(backend,
-                                     &(struct backend_task){
-                                             .id = (uint64_t)job->operation.owner->slot << 32 | part,
-                                             .turn = job->id,
-                                             .dtype = dtype,
-                                             .reduce = reduction ? first->reduce : WIRE__REDUCE__REDUCE_NONE,
-                                             .divisor = job->world,
-                                             .elements = first->bytes / dtype_size(dtype),
-                                             .n_inputs = c.n_inputs,
-                                             .n_outputs = c.n_outputs,
-                                             .inputs = c.input,
-                                             .outputs = c.output,
-                                     },
-                                     &result);
-        if (r == 0)
-                job->operation.tasks++;
-        return r < 0 ? r : 0;
-}
-
-/* Whether nobody has given back staging memory. Who has is evicted, and the others' calls end with his loss.
- */
-static bool operation_intact(struct job *job, uint64_t bytes) {
-        bool all = true;
-
-        for (uint32_t local = 0; local < job->n_local; local++)
-                all &= memory_intact(job->local[local], job->local[local]->staging.arena->memory, bytes);
-        return all;
-}
-
-static void operation_fail(struct job *job, int error) {
-        job->operation.failed = true;
-        refuse(&job->operation.refusal, WIRE__CODE__SYSTEM, "job '%s': gradsyncd could not start the %s: %s",
-               job->name, operation_name(job->operation.first.kind), strerror(-error));
-}
-
-/* Everybody is here. The tasks are counted from one, so that results which come at once do not end it
- * early. */
-static int operation_run(struct job *job) {
-        unsigned kind = job->operation.first.kind;
-        bool per_member =
-                kind == WIRE__OPERATION_KIND__ALLGATHER || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
-        uint32_t parts = per_member ? job->n_local : 1;
-        int r;
-
-        if (!machine_is_alone(job)) {
-                r = take_owner(job);
-                if (r < 0) {
-                        job->operation.n_calls--;
-                        return r;
-                }
-                machine_full(job, TRACK_OPERATION);
-                machine_offer(job, TRACK_OPERATION);
-                return 0;
-        }
-        if (kind == WIRE__OPERATION_KIND__BARRIER) {
-                machine_full(job, TRACK_OPERATION);
-                machine_landed(job, TRACK_OPERATION);
-                return 0;
-        }
-        if (!operation_intact(job, (per_member ? job->world : 1) * job->operation.first.bytes))
-                return 0;
-        r = take_owner(job);
-        if (r < 0) {
-                job->operation.n_calls--;
-                return r;
         }
         machine_full(job, TRACK_OPERATION);
-        job->operation.tasks++;
-        for (uint32_t part = 0; part < parts && r == 0; part++)
-                r = submit(job, part);
-        if (r < 0)
-                operation_fail(job, r);
-        if (--job->operation.tasks == 0)
-                machine_landed(job, TRACK_OPERATION);
-        return 0;
+        machine_offer(job, TRACK_OPERATION);
 }
 
 /* While all jobs are held, a step that is open may need this operation to come to its end. */
@@ -424,27 +267,20 @@ int operation_call(struct member *member, uint32_t request, const struct operati
         member->operation.call = *call;
         member->operation.pending = true;
         member->operation.request = request;
-        return operation->n_calls == job->n_local && operation_gate(job) == GATE_OPEN ? operation_run(job)
-                                                                                      : 0;
+        if (operation->n_calls == job->n_local && operation_gate(job) == GATE_OPEN)
+                operation_run(job);
+        return 0;
 }
 
 void operation_release(struct job *job) {
         struct operation *operation = &job->operation;
-        int r;
 
-        if (job->state != JOB_RUNNING || operation->n_calls == 0 || operation->tasks > 0 ||
+        if (job->state != JOB_RUNNING || operation->n_calls == 0 || operation->owner.tasks > 0 ||
             machine_unit(job, TRACK_OPERATION) == UNIT_WANTED)
                 return;
         operation->since = clock_now();
-        if (operation->n_calls < job->n_local)
-                return;
-        r = operation_run(job);
-        if (r == 0)
-                return;
-        refuse(&operation->refusal, WIRE__CODE__SYSTEM, "job '%s': gradsyncd could not start the %s: %s",
-               job->name, operation_name(operation->first.kind), strerror(-r));
-        operation->differs = true;
-        machine_differ(job, TRACK_OPERATION);
+        if (operation->n_calls == job->n_local)
+                operation_run(job);
 }
 
 void operation_opened(struct job *job) {
@@ -456,7 +292,7 @@ void operation_opened(struct job *job) {
 
 /* Only on several nodes something of it may have been given to the backend. */
 void operation_cancel(struct job *job) {
-        if (job->operation.tasks == 0)
+        if (job->operation.owner.tasks == 0)
                 machine_quiet(job, TRACK_OPERATION);
 }
 
@@ -473,7 +309,7 @@ void operation_voided(struct job *job) {
 }
 
 void operation_restart(struct job *job) {
-        assert(job->operation.tasks == 0);
+        assert(job->operation.owner.tasks == 0);
         job->operation.dead = 0;
         job->operation.n_calls = 0;
         for (uint32_t local = 0; local < job->n_local; local++)
@@ -490,13 +326,6 @@ int operation_follow(struct job *job) {
         if (r == 0)
                 operation_begin(job);
         return r > 0 ? -EDQUOT : r;
-}
-
-bool operation_words(const struct job *job, struct comm_words *ret) {
-        if (job->n_local == 0)
-                return false;
-        spread_words(job, ret);
-        return true;
 }
 
 /* Members here have called the same, so it is known only that others have not. */
@@ -517,11 +346,4 @@ int operation_compared(struct job *job, bool same, const struct comm_words *word
         if (!same && job->n_local > 0 && job->machine.node.phase == NODE_RUNNING) /* else it is only void */
                 operation_differs(job);
         return spread_compared(job, same, words);
-}
-
-void operation_exchanged(struct job *job) {
-        int r = spread_exchanged(job);
-
-        if (r < 0)
-                operation_fail(job, r);
 }

@@ -13,6 +13,7 @@
 #include "base/account.h"
 #include "job/op/spread.h"
 #include "job/op/staging.h"
+#include "job/plan/tasks.h"
 
 struct job;
 struct member;
@@ -41,11 +42,10 @@ struct operation {
         bool stall_told;
         bool differs; /* its calls are not the same */
         uint32_t n_calls;
-        uint32_t tasks;           /* of the backend, unfinished */
-        bool failed;              /* the backend refused a task of it */
-        struct refusal refusal;   /* why it failed, or why the last one that differed did */
-        struct task_owner *owner; /* takes the backend's results; NULL until the first payload */
-        struct spread spread;     /* on several nodes */
+        bool failed;             /* the backend refused a task of it */
+        struct refusal refusal;  /* why it failed, or why the last one that differed did */
+        struct task_owner owner; /* takes the backend's results */
+        struct spread spread;
 };
 
 /* A member calls. The answer comes through events. 0, or a code with *refusal. */
@@ -57,12 +57,8 @@ void operation_opened(struct job *job);
 void operation_cancel(struct job *job);
 void operation_committed(struct job *job);
 void operation_voided(struct job *job);
-/* On several nodes an operation is a comparison and one payload; see spread.h. False: this node has no
- * opinion on what is called. */
-bool operation_words(const struct job *job, struct comm_words *ret);
-/* 0, or a negative errno: this node cannot take part. */
+/* After the comparison between nodes. 0, or a negative errno: this node cannot take part. */
 int operation_compared(struct job *job, bool same, const struct comm_words *words);
-void operation_exchanged(struct job *job);
 /* A node without members opens what the others may open, and gives nothing. As operation_compared(). */
 int operation_follow(struct job *job);
 /* A new generation: all members count from 0 again. */

@@ -4,44 +4,63 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "gradsync.pb-c.h"
 #include "job/data.h"
-#include "job/plan/nodes.h"
 #include "proto/names.h"
 
-static struct spread *spread_of(struct job *job) {
-        return &job->operation.spread;
+bool spread_reduces(unsigned kind) {
+        return kind == WIRE__OPERATION_KIND__ALLREDUCE || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
 }
 
-static bool spread_reduces(unsigned kind) {
-        return kind == WIRE__OPERATION_KIND__ALLREDUCE || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
+/* Each rank of the world has a slot where something of everybody is held. */
+static bool spread_has_slots(const struct spread *spread) {
+        return spread->kind == WIRE__OPERATION_KIND__ALLGATHER ||
+               spread->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
 }
 
 /* Of everybody's slots, or of the one range that all have. */
 static uint64_t spread_whole(const struct job *job) {
         const struct spread *spread = &job->operation.spread;
-        bool slots = spread->kind == WIRE__OPERATION_KIND__ALLGATHER ||
-                     spread->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
 
-        return slots ? job->world * spread->bytes : spread->bytes;
+        return spread_has_slots(spread) ? job->world * spread->bytes : spread->bytes;
 }
 
 static uint64_t spread_room(const struct job *job) {
         return job->table->config.staging_bytes;
 }
 
-int spread_prepare(struct job *job, struct refusal *refusal) {
-        struct spread *spread = spread_of(job);
-        struct shared_config config;
+/* Of the payload, or of what a node gives of it, all tasks have ended. */
+static void spread_tasks_ended(struct job *job) {
+        if (job->operation.spread.handing_out)
+                machine_landed(job, TRACK_OPERATION);
+        else if (!job->operation.spread.failed)
+                machine_offer(job, TRACK_OPERATION);
+}
 
-        if (spread->memory.known || machine_is_alone(job))
-                return 0;
-        config = nodes_shared(job, job->table->config.staging);
-        return shared_init(&spread->memory, &config, 3 * spread_room(job), refusal);
+static void spread_done(struct task_owner *owner, uint32_t index, const struct backend_result *result) {
+        struct job *job = container_of(owner, struct job, operation.owner);
+
+        if (owner->tasks > 0)
+                return;
+        if (machine_unit(job, TRACK_OPERATION) == UNIT_VOIDING)
+                machine_quiet(job, TRACK_OPERATION);
+        else
+                spread_tasks_ended(job);
+}
+
+int spread_prepare(struct job *job, struct refusal *refusal) {
+        struct operation *operation = &job->operation;
+        int r = tasks_take(&job->table->tasks, &operation->owner, job->id, spread_done);
+
+        if (r < 0 || operation->spread.memory.id != 0 || machine_is_alone(job))
+                return r;
+        return shared_init(&operation->spread.memory, job, job->table->config.staging, 3 * spread_room(job),
+                           refusal);
 }
 
 /* What is compared is what matters to the kind of call. The node of the root is found out beside it. */
-void spread_words(const struct job *job, struct comm_words *ret) {
+bool spread_words(const struct job *job, struct comm_words *ret) {
         const struct operation_request *call = &job->operation.first;
         bool barrier = call->kind == WIRE__OPERATION_KIND__BARRIER, reduces = spread_reduces(call->kind);
         bool broadcast = call->kind == WIRE__OPERATION_KIND__BROADCAST;
@@ -52,11 +71,22 @@ void spread_words(const struct job *job, struct comm_words *ret) {
         for (uint32_t local = 0; local < job->n_local && broadcast; local++)
                 if (job->local[local]->rank == call->root)
                         ret->largest = machine_node_rank(job) + 1;
+        return job->n_local > 0;
+}
+
+static void spread_take_words(struct spread *spread, const struct comm_words *words, bool same) {
+        bool reduces = spread_reduces((unsigned)words->word[1]);
+
+        spread->kind = (unsigned)words->word[1];
+        spread->bytes = same ? words->word[2] : 0;
+        spread->dtype = reduces ? (unsigned)words->word[4] : WIRE__DTYPE__U8;
+        spread->reduce = (unsigned)words->word[5];
+        spread->root = words->largest > 0 ? (uint32_t)words->largest - 1 : 0;
 }
 
 /* ---- this node's inputs, and its members' outputs ---- */
 
-struct spread_task {
+struct combination {
         unsigned reduce;
         uint64_t bytes;
         struct backend_range input[LIMIT_LOCAL], output[LIMIT_LOCAL];
@@ -64,7 +94,7 @@ struct spread_task {
 };
 
 static struct backend_range spread_range(const struct job *job, uint64_t offset) {
-        return (struct backend_range){ .memory = job->operation.spread.memory.memory, .offset = offset };
+        return shared_range(&job->operation.spread.memory, offset);
 }
 
 static struct backend_range spread_input(const struct job *job, uint32_t local) {
@@ -79,41 +109,65 @@ static struct backend_range spread_output(const struct job *job, uint32_t local)
         return (struct backend_range){ member->staging.arena->memory, member->operation.call.output };
 }
 
-static int spread_submit(struct job *job, uint32_t index, const struct spread_task *task) {
-        struct backend *backend = job->table->config.staging;
-        const struct spread *spread = &job->operation.spread;
-        unsigned dtype = spread->dtype;
+static int spread_submit(struct job *job, uint32_t index, const struct combination *c) {
+        unsigned dtype = job->operation.spread.dtype;
+        struct backend_task task = { .dtype = dtype,
+                                     .reduce = c->reduce,
+                                     .divisor = job->world,
+                                     .elements = c->bytes / dtype_size(dtype),
+                                     .n_inputs = c->n_inputs,
+                                     .n_outputs = c->n_outputs,
+                                     .inputs = c->input,
+                                     .outputs = c->output };
         struct backend_result result;
-        int r = backend->compute->submit(backend,
-                                         &(struct backend_task){
-                                                 .id = (uint64_t)job->operation.owner->slot << 32 | index,
-                                                 .turn = job->id,
-                                                 .dtype = dtype,
-                                                 .reduce = task->reduce,
-                                                 .divisor = job->world,
-                                                 .elements = task->bytes / dtype_size(dtype),
-                                                 .n_inputs = task->n_inputs,
-                                                 .n_outputs = task->n_outputs,
-                                                 .inputs = task->input,
-                                                 .outputs = task->output,
-                                         },
-                                         &result);
+        int r = tasks_submit(&job->operation.owner, index, job->table->config.staging, &task, &result);
 
-        if (r == 0)
-                job->operation.tasks++;
         return r < 0 ? r : 0;
+}
+
+/* On one node: of a gather the input of one member, of a reduce-scatter its output; of anything else all. */
+static int spread_combine_part(struct job *job, uint32_t part) {
+        const struct spread *spread = &job->operation.spread;
+        bool scatter = spread->kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
+        bool gather = spread->kind == WIRE__OPERATION_KIND__ALLGATHER;
+        bool broadcast = spread->kind == WIRE__OPERATION_KIND__BROADCAST;
+        struct combination c = { .reduce = spread->reduce, .bytes = spread->bytes };
+        uint64_t shift = job->local[part]->rank * spread->bytes;
+
+        for (uint32_t local = 0; local < job->n_local; local++) {
+                bool root = job->local[local]->rank == job->operation.first.root;
+
+                if (broadcast ? root : !gather || local == part) {
+                        c.input[c.n_inputs] = spread_input(job, local);
+                        c.input[c.n_inputs++].offset += scatter ? shift : 0;
+                }
+                if (broadcast ? !root : !scatter || local == part) {
+                        c.output[c.n_outputs] = spread_output(job, local);
+                        c.output[c.n_outputs++].offset += gather ? shift : 0;
+                }
+        }
+        return c.n_outputs > 0 ? spread_submit(job, part, &c) : 0;
+}
+
+static int spread_combine(struct job *job) {
+        uint32_t parts = spread_has_slots(&job->operation.spread) ? job->n_local : 1;
+        int r = 0;
+
+        for (uint32_t part = 0; part < parts && r == 0; part++)
+                r = spread_combine_part(job, part);
+        return r;
 }
 
 static int spread_copy(struct job *job, uint32_t index, struct backend_range from, struct backend_range to,
                        uint64_t bytes) {
-        struct spread_task task = { .reduce = WIRE__REDUCE__REDUCE_NONE,
-                                    .bytes = bytes,
-                                    .input = { from },
-                                    .output = { to },
-                                    .n_inputs = 1,
-                                    .n_outputs = 1 };
+        struct combination c = { .reduce = WIRE__REDUCE__REDUCE_NONE,
+                                 .bytes = bytes,
+                                 .input = { from },
+                                 .output = { to },
+                                 .n_inputs = 1,
+                                 .n_outputs = 1 };
 
-        return spread_submit(job, index, &task);
+        return spread_submit(job, index, &c);
 }
 
 /* Members' slots, and zeros between them. */
@@ -141,11 +195,11 @@ static int gather_slots(struct job *job) {
 
 static int spread_gather(struct job *job) {
         const struct spread *spread = &job->operation.spread;
-        struct spread_task task = { .reduce = spread->reduce,
-                                    .bytes = spread_whole(job),
-                                    .n_inputs = job->n_local,
-                                    .output = { spread_range(job, 0) },
-                                    .n_outputs = 1 };
+        struct combination c = { .reduce = spread->reduce,
+                                 .bytes = spread_whole(job),
+                                 .n_inputs = job->n_local,
+                                 .output = { spread_range(job, 0) },
+                                 .n_outputs = 1 };
         uint32_t root = 0;
 
         switch (spread->kind) {
@@ -159,17 +213,17 @@ static int spread_gather(struct job *job) {
         case WIRE__OPERATION_KIND__BARRIER: return 0;
         default:
                 for (uint32_t local = 0; local < job->n_local; local++)
-                        task.input[local] = spread_input(job, local);
-                return spread_submit(job, 0, &task);
+                        c.input[local] = spread_input(job, local);
+                return spread_submit(job, 0, &c);
         }
 }
 
 static int spread_hand_out(struct job *job) {
         const struct spread *spread = &job->operation.spread;
-        struct spread_task task = { .reduce = WIRE__REDUCE__REDUCE_NONE,
-                                    .bytes = spread_whole(job),
-                                    .input = { spread_range(job, 0) },
-                                    .n_inputs = 1 };
+        struct combination c = { .reduce = WIRE__REDUCE__REDUCE_NONE,
+                                 .bytes = spread_whole(job),
+                                 .input = { spread_range(job, 0) },
+                                 .n_inputs = 1 };
         int r = 0;
 
         for (uint32_t local = 0; local < job->n_local && r == 0; local++) {
@@ -179,9 +233,9 @@ static int spread_hand_out(struct job *job) {
                         r = spread_copy(job, local, spread_range(job, rank * spread->bytes),
                                         spread_output(job, local), spread->bytes);
                 else if (spread->kind != WIRE__OPERATION_KIND__BROADCAST || rank != job->operation.first.root)
-                        task.output[task.n_outputs++] = spread_output(job, local);
+                        c.output[c.n_outputs++] = spread_output(job, local);
         }
-        return r == 0 && task.n_outputs > 0 ? spread_submit(job, 0, &task) : r;
+        return r == 0 && c.n_outputs > 0 ? spread_submit(job, 0, &c) : r;
 }
 
 /* Whether nobody has given back memory that is about to be used. Who has is evicted. */
@@ -194,35 +248,45 @@ static bool spread_intact(struct job *job) {
         return all;
 }
 
+/* The members are told, and the job goes on. */
+static void spread_fail(struct job *job, int error) {
+        job->operation.failed = true;
+        refuse(&job->operation.refusal, WIRE__CODE__SYSTEM, "job '%s': gradsyncd could not start the %s: %s",
+               job->name, operation_name(job->operation.first.kind), strerror(-error));
+}
+
 /* The tasks are counted from one, so that results which come at once do not end it early. */
-static int spread_run(struct job *job, int (*submit)(struct job *job)) {
+static int spread_run(struct job *job, bool handing_out, int (*submit)(struct job *job)) {
+        struct operation *operation = &job->operation;
         int r = 0;
 
-        job->operation.tasks++;
+        operation->spread.handing_out = handing_out;
+        operation->owner.tasks++;
         if (spread_whole(job) > 0 && job->n_local > 0)
                 r = submit(job);
-        job->operation.spread.failed = r < 0;
-        if (--job->operation.tasks == 0)
-                spread_tasks_done(job);
+        operation->spread.failed = r < 0;
+        if (r < 0 && handing_out)
+                spread_fail(job, r);
+        if (--operation->owner.tasks == 0)
+                spread_tasks_ended(job);
         return r;
 }
 
-void spread_tasks_done(struct job *job) {
-        if (job->operation.spread.handing_out)
-                machine_landed(job, TRACK_OPERATION);
-        else if (!job->operation.spread.failed)
-                machine_offer(job, TRACK_OPERATION);
+void spread_here(struct job *job) {
+        struct comm_words words;
+
+        spread_words(job, &words);
+        spread_take_words(&job->operation.spread, &words, true);
+        if (!spread_intact(job))
+                return;
+        machine_full(job, TRACK_OPERATION);
+        spread_run(job, true, spread_combine);
 }
 
 int spread_compared(struct job *job, bool same, const struct comm_words *words) {
-        struct spread *spread = spread_of(job);
+        struct spread *spread = &job->operation.spread;
 
-        spread->handing_out = false;
-        spread->kind = (unsigned)words->word[1];
-        spread->bytes = same ? words->word[2] : 0;
-        spread->dtype = spread_reduces(spread->kind) ? (unsigned)words->word[4] : WIRE__DTYPE__U8;
-        spread->reduce = (unsigned)words->word[5];
-        spread->root = words->largest > 0 ? (uint32_t)words->largest - 1 : 0;
+        spread_take_words(spread, words, same);
         if (spread_whole(job) > spread_room(job))
                 return -EMSGSIZE;
         if (!spread_intact(job))
@@ -230,7 +294,7 @@ int spread_compared(struct job *job, bool same, const struct comm_words *words) 
         if (job->n_local == 0 && spread->bytes > 0)
                 shared_fill_neutral(&spread->memory, 0, spread->dtype, spread->reduce,
                                     spread_whole(job) / dtype_size(spread->dtype));
-        return spread_run(job, spread_gather);
+        return spread_run(job, false, spread_gather);
 }
 
 /* What this node has nothing to do with goes where nobody reads. */
@@ -241,7 +305,7 @@ struct engine_piece spread_piece(const struct job *job, bool filler) {
         if (spread->bytes == 0)
                 return (struct engine_piece){ 0 };
         return (struct engine_piece){
-                .memory = spread->memory.config.id,
+                .memory = spread->memory.id,
                 .input = at,
                 .output = at,
                 .elements = spread_whole(job) / dtype_size(spread->dtype),
@@ -252,8 +316,7 @@ struct engine_piece spread_piece(const struct job *job, bool filler) {
         };
 }
 
-int spread_exchanged(struct job *job) {
-        job->operation.spread.handing_out = true;
+void spread_exchanged(struct job *job) {
         spread_intact(job);
-        return spread_run(job, spread_hand_out);
+        spread_run(job, true, spread_hand_out);
 }

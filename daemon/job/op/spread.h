@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The open operation's way between nodes: what all members call is compared, inputs here are gathered into
- * memory shared with the engine, the engine exchanges that, and it is handed out to the members here. A
- * broadcast is the root's copy, an allreduce a reduction; an allgather is a sum in which every byte has one
- * node that gives it, a reduce-scatter a reduction of which each member takes its part.
+ * What the open operation is made of for the backend, and for the engine.
+ *
+ * On one node the inputs are combined into the outputs: at once for a broadcast or an allreduce, one output
+ * after the other for an allgather or a reduce-scatter. On several nodes an operation is a comparison of what
+ * is called, and one payload: inputs here are gathered into memory shared with the engine, the engine
+ * exchanges that, and it is handed out to the members here. A broadcast is the root's copy, an allreduce a
+ * reduction; an allgather is a sum in which every byte has one node that gives it, a reduce-scatter a
+ * reduction of which each member takes its part.
  */
 #pragma once
 
@@ -15,19 +19,22 @@ struct job;
 struct spread {               /* embedded in struct operation */
         struct shared memory; /* what is exchanged; a place for what nobody wants; zeros: as much of each */
         bool handing_out, failed; /* failed: the backend does not take the inputs */
-        /* What all nodes have called; no bytes: not the same, or a barrier. */
+        /* What all have called; no bytes: not the same, or a barrier. */
         unsigned kind, dtype, reduce;
         uint32_t root; /* rank in the communicator */
         uint64_t bytes;
 };
 
-/* Memory, once the job is on several nodes. 0, QUOTA with *refusal, or a negative errno. */
+bool spread_reduces(unsigned kind);
+/* What an operation needs; memory, once the job is on several nodes. 0, QUOTA with *refusal, or a negative
+ * errno. */
 int spread_prepare(struct job *job, struct refusal *refusal);
-void spread_words(const struct job *job, struct comm_words *ret);
+/* All members have called, and this is the only node. */
+void spread_here(struct job *job);
+/* What is compared. False: this node has no opinion on what is called. */
+bool spread_words(const struct job *job, struct comm_words *ret);
 /* After the comparison. 0, or a negative errno: this node cannot take part. */
 int spread_compared(struct job *job, bool same, const struct comm_words *words);
 struct engine_piece spread_piece(const struct job *job, bool filler);
-/* 0, or a negative errno: some member here has not got all. */
-int spread_exchanged(struct job *job);
-/* The backend's tasks of the operation have ended. */
-void spread_tasks_done(struct job *job);
+/* The payload is here. */
+void spread_exchanged(struct job *job);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "job/data.h"
 #include "proto/names.h"
 
 static uint64_t largest(const struct description *plan, unsigned dtype) {
@@ -34,15 +35,16 @@ static uint64_t lay_out(struct exchange *exchange, const struct description *pla
         return is_sum(exchange) ? bytes + exchange->slot_bytes : bytes;
 }
 
-static int exchange_prepare(struct exchange *exchange, const struct shared_config *config,
-                            const struct description *plan, struct refusal *refusal) {
+static int exchange_prepare(struct exchange *exchange, struct job *job, const struct description *plan,
+                            struct refusal *refusal) {
         size_t notes = (size_t)exchange->n_slots * exchange->most;
         uint64_t bytes = sizeof(*exchange) + notes * (sizeof(double) + sizeof(uint64_t));
-        int r = shared_init(&exchange->staging, config, lay_out(exchange, plan), refusal);
+        int r = shared_init(&exchange->staging, job, job->table->config.backend, lay_out(exchange, plan),
+                            refusal);
 
         if (r == 0)
-                r = charge_take(&exchange->charge, config->accounts, config->uid, ACCOUNT_BYTES, bytes,
-                                refusal);
+                r = charge_take(&exchange->charge, job->table->config.accounts, job->uid, ACCOUNT_BYTES,
+                                bytes, refusal);
         if (r != 0)
                 return r;
         for (unsigned dtype = 1; dtype < EXCHANGE_DTYPES && !is_sum(exchange); dtype++)
@@ -53,19 +55,19 @@ static int exchange_prepare(struct exchange *exchange, const struct shared_confi
         return exchange->sums != NULL && exchange->counts != NULL ? 0 : -ENOMEM;
 }
 
-int exchange_new(const struct shared_config *config, const struct description *plan, uint32_t most,
-                 struct exchange **ret, struct refusal *refusal) {
+int exchange_new(struct job *job, const struct description *plan, struct exchange **ret,
+                 struct refusal *refusal) {
         struct exchange *exchange = calloc(1, sizeof(*exchange));
         int r;
 
         if (exchange == NULL)
                 return -ENOMEM;
         list_init(&exchange->link);
-        exchange->most = most;
+        exchange->most = job->max_world;
         exchange->digest = description_digest(plan);
         exchange->reduce = plan->reduce;
         exchange->n_slots = plan->n_buckets < EXCHANGE_SLOTS ? plan->n_buckets : EXCHANGE_SLOTS;
-        r = exchange_prepare(exchange, config, plan, refusal);
+        r = exchange_prepare(exchange, job, plan, refusal);
         if (r == 0)
                 *ret = exchange;
         else
@@ -95,8 +97,7 @@ static uint64_t slot_offset(const struct exchange *exchange, uint32_t bucket) {
 }
 
 struct backend_range exchange_slot(const struct exchange *exchange, uint32_t bucket) {
-        return (struct backend_range){ .memory = exchange->staging.memory,
-                                       .offset = slot_offset(exchange, bucket) };
+        return shared_range(&exchange->staging, slot_offset(exchange, bucket));
 }
 
 struct engine_piece exchange_piece(const struct exchange *exchange, const struct description *plan,
@@ -105,7 +106,7 @@ struct engine_piece exchange_piece(const struct exchange *exchange, const struct
         uint64_t slot = slot_offset(exchange, bucket);
 
         return (struct engine_piece){
-                .memory = exchange->staging.config.id,
+                .memory = exchange->staging.id,
                 .input = idle ? exchange->neutral[place->dtype] : slot,
                 .output = idle ? exchange->n_slots * exchange->slot_bytes : slot,
                 .elements = place->bytes / dtype_size(place->dtype),

@@ -30,9 +30,9 @@ struct exchange {
         struct charge charge;
 };
 
-/* For at most so many members here. 0; QUOTA with *refusal; or a negative errno. */
-int exchange_new(const struct shared_config *config, const struct description *plan, uint32_t most,
-                 struct exchange **ret, struct refusal *refusal);
+/* Of a plan of the job. 0; QUOTA with *refusal; or a negative errno. */
+int exchange_new(struct job *job, const struct description *plan, struct exchange **ret,
+                 struct refusal *refusal);
 /* The engine uses none of it. NULL is fine. */
 struct exchange *exchange_free(struct exchange *exchange);
 /* Before each step. */

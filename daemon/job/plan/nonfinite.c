@@ -23,24 +23,18 @@ static void keep_result(struct nonfinite *state, const struct backend_result *re
 /* Looks through the bucket from this element on. As submit(). */
 static int nonfinite_find(struct plan *plan, uint32_t bucket, uint64_t first, struct backend_result *ret) {
         const struct description_bucket *place = &plan->reference->bucket[bucket];
-        struct backend *backend = plan->job->table->config.backend;
         struct backend_range range = plan_range(plan, 0, bucket);
+        struct backend_task task = { .dtype = place->dtype,
+                                     .reduce = WIRE__REDUCE__REDUCE_NONE,
+                                     .first = first,
+                                     .elements = place->bytes / dtype_size(place->dtype) - first,
+                                     .n_inputs = 1,
+                                     .inputs = &range,
+                                     .find = true,
+                                     .watch = true,
+                                     .room = plan->bucket[bucket].room };
 
-        return backend->compute->submit(backend,
-                                        &(struct backend_task){
-                                                .id = (uint64_t)plan->owner.slot << 32 | bucket,
-                                                .turn = plan->job->id,
-                                                .dtype = place->dtype,
-                                                .reduce = WIRE__REDUCE__REDUCE_NONE,
-                                                .first = first,
-                                                .elements = place->bytes / dtype_size(place->dtype) - first,
-                                                .n_inputs = 1,
-                                                .inputs = &range,
-                                                .find = true,
-                                                .watch = true,
-                                                .room = plan->bucket[bucket].room,
-                                        },
-                                        ret);
+        return tasks_submit(&plan->owner, bucket, plan->job->table->config.backend, &task, ret);
 }
 
 /* This element of the bucket was found. False if it is the padding's, whose contents mean nothing: then the
@@ -107,10 +101,8 @@ static const struct backend_result *nonfinite_search(struct plan *plan, uint32_t
 
         do {
                 r = nonfinite_find(plan, bucket, next, &part);
-                if (r == 0) {
-                        plan->tasks++;
+                if (r == 0)
                         return NULL;
-                }
         } while (r > 0 && !nonfinite_place(plan, bucket, part.found, &next));
         return nonfinite_end(plan);
 }

@@ -9,7 +9,6 @@
 
 #include "gradsync.pb-c.h"
 #include "job/data.h"
-#include "job/plan/nodes.h"
 #include "job/plan/plan_control.h"
 #include "job/plan/plan_private.h"
 
@@ -120,7 +119,7 @@ static void plan_retire_exchange(struct plan *plan) {
 struct plan *plan_free(struct plan *plan) {
         if (plan == NULL)
                 return NULL;
-        assert(plan->tasks == 0);
+        assert(plan->owner.tasks == 0);
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 plan_release(plan, local);
         tasks_give(&plan->job->table->tasks, &plan->owner);
@@ -171,12 +170,9 @@ bool plan_over(const struct plan *plan) {
 }
 
 int plan_prepare_exchange(struct plan *plan, struct refusal *refusal) {
-        struct shared_config config;
-
         if (plan->exchange != NULL || machine_is_alone(plan->job))
                 return 0;
-        config = nodes_shared(plan->job, plan->job->table->config.backend);
-        return exchange_new(&config, plan->reference, plan->job->max_world, &plan->exchange, refusal);
+        return exchange_new(plan->job, plan->reference, &plan->exchange, refusal);
 }
 
 struct state_key plan_key(const struct plan *plan) {

@@ -88,7 +88,6 @@ struct plan {
         struct exchange *exchange; /* NULL: its steps have been on one node only */
         uint32_t n_full;           /* buckets that all members are ready in */
         uint32_t n_done;
-        uint32_t tasks;     /* of the backend, unfinished */
         double sum_squares; /* of the results so far */
         uint64_t nonfinite;
         struct charge self;   /* for itself and its parts */

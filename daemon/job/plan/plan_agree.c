@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
 #include "job/data.h"
-#include "job/plan/nodes.h"
 #include "job/plan/plan_private.h"
 
 /* While the job goes on. */
@@ -96,7 +95,7 @@ int plan_begin(struct member *member, const struct offer *begin, struct refusal 
         if (begin->generation == 0 || begin->generation > job->generation)
                 return refuse(refusal, WIRE__CODE__STALE, "job '%s' is in generation %u, the plan is for %u",
                               job->name, job->generation, begin->generation);
-        if (nodes_check(job, refusal) != 0)
+        if (shared_check(job, refusal) != 0)
                 return (int)refusal->code;
         if (begin->plan == UINT32_MAX)
                 return refuse(refusal, WIRE__CODE__INVALID,

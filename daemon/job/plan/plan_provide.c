@@ -133,9 +133,10 @@ int plan_prepare(struct plan *plan, struct refusal *refusal) {
         r = charge_take(&plan->charge, config->accounts, plan->job->uid, ACCOUNT_BYTES, bytes, refusal);
         if (r != 0)
                 return r;
-        plan->owner.done = step_done;
         plan->bucket = buckets_new(plan->reference, config->backend, most);
-        r = plan->bucket != NULL ? tasks_take(&plan->job->table->tasks, &plan->owner) : -ENOMEM;
+        r = plan->bucket != NULL
+                    ? tasks_take(&plan->job->table->tasks, &plan->owner, plan->job->id, step_done)
+                    : -ENOMEM;
         if (r < 0) {
                 free(plan->bucket);
                 plan->bucket = NULL;

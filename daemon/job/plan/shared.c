@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "gradsync.pb-c.h"
+#include "job/data.h"
 #include "proto/names.h"
 
 #define DTYPES (WIRE__DTYPE__U8 + 1)
@@ -20,54 +21,54 @@ static const uint64_t neutral_bits[DTYPES][3] = {
         [WIRE__DTYPE__U8] = { 0xff, 0, 1 },
 };
 
+int shared_check(const struct job *job, struct refusal *refusal) {
+        if (job->n_local == job->world || job->table->config.engine != NULL)
+                return 0;
+        return refuse(refusal, WIRE__CODE__UNSUPPORTED,
+                      "job '%s': only %u of its %u members are on this node, and this gradsyncd exchanges "
+                      "nothing with other nodes",
+                      job->name, job->n_local, job->world);
+}
+
 /* Memory of the daemon's own comes at once, see MEMORY_OWN: nobody has to be told later. */
-static int shared_allocate(struct shared *shared, struct refusal *refusal) {
-        const struct shared_config *config = &shared->config;
-        struct holding_cost cost = holding_cost(config->backend, shared->bytes);
-        struct memory_request what = { .kind = MEMORY_OWN, .bytes = shared->bytes };
-        int r = holding_new(config->job, NULL, 0, config->backend, &cost, NULL, &shared->holding, refusal);
+static int shared_allocate(struct shared *shared, struct job *job, struct backend *backend, uint64_t bytes,
+                           struct refusal *refusal) {
+        struct holding_cost cost = holding_cost(backend, bytes);
+        struct memory_request what = { .kind = MEMORY_OWN, .bytes = bytes };
+        int r = holding_new(job, NULL, 0, backend, &cost, NULL, &shared->holding, refusal);
 
         if (r == 0)
-                r = holding_ask(shared->holding, config->job, &what, refusal);
-        if (r != 0)
-                return r;
-        assert(!holding_is_busy(shared->holding));
-        shared->memory = shared->holding->memory;
-        return 0;
-}
-
-static int shared_tell(const struct shared *shared) {
-        const struct memory_ops *ops = shared->config.backend->memory;
-        struct engine *engine = shared->config.engine;
-        int fds[MEMORY_FDS];
-
-        ops->fds(shared->memory, fds);
-        return engine->ops->share(engine, shared->config.id,
-                                  &(struct engine_memory){ .address = ops->address(shared->memory),
-                                                           .fd = fds[0],
-                                                           .bytes = shared->bytes });
-}
-
-int shared_init(struct shared *shared, const struct shared_config *config, uint64_t bytes,
-                struct refusal *refusal) {
-        int r;
-
-        *shared = (struct shared){ .config = *config };
-        shared->bytes = (bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE;
-        r = shared_allocate(shared, refusal);
-        if (r == 0)
-                r = shared_tell(shared);
-        shared->known = r == 0;
-        if (r != 0)
-                shared_deinit(shared);
+                r = holding_ask(shared->holding, job, &what, refusal);
+        assert(r != 0 || !holding_is_busy(shared->holding));
         return r;
 }
 
-void shared_deinit(struct shared *shared) {
-        const struct shared_config *config = &shared->config;
+int shared_init(struct shared *shared, struct job *job, struct backend *backend, uint64_t bytes,
+                struct refusal *refusal) {
+        struct engine_memory memory = { .bytes = (bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE };
+        struct engine *engine = job->table->config.engine;
+        uint64_t id = ++job->table->last_shared;
+        int r = shared_allocate(shared, job, backend, memory.bytes, refusal);
+        int fds[MEMORY_FDS];
 
-        if (shared->known)
-                config->engine->ops->unshare(config->engine, config->id);
+        if (r == 0) {
+                backend->memory->fds(shared->holding->memory, fds);
+                memory.fd = fds[0];
+                memory.address = backend->memory->address(shared->holding->memory);
+                r = engine->ops->share(engine, id, &memory);
+        }
+        if (r != 0) {
+                shared_deinit(shared);
+                return r;
+        }
+        shared->engine = engine;
+        shared->id = id;
+        return 0;
+}
+
+void shared_deinit(struct shared *shared) {
+        if (shared->id != 0)
+                shared->engine->ops->unshare(shared->engine, shared->id);
         holding_free(shared->holding);
         *shared = (struct shared){ 0 };
 }
@@ -76,7 +77,7 @@ void shared_fill_neutral(struct shared *shared, uint64_t offset, unsigned dtype,
                          uint64_t elements) {
         bool zeros = reduce < WIRE__REDUCE__MIN;
         uint64_t bits = zeros ? 0 : neutral_bits[dtype][reduce - WIRE__REDUCE__MIN];
-        unsigned char *to = shared->config.backend->memory->address(shared->memory);
+        unsigned char *to = shared->holding->backend->memory->address(shared->holding->memory);
         size_t size = dtype_size(dtype);
 
         for (uint64_t i = 0; i < elements; i++)

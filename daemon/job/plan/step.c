@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "gradsync.pb-c.h"
 #include "job/data.h"
-#include "job/plan/nodes.h"
 #include "proto/names.h"
 
 /* Where buckets go between nodes; NULL: there is only this one. */
@@ -190,9 +189,8 @@ static void step_fanned_out(struct plan *plan, uint32_t index, const struct back
 void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_result *result) {
         struct plan *plan = container_of(owner, struct plan, owner);
 
-        plan->tasks--;
         if (plan_unit(plan) == UNIT_VOIDING) {
-                if (plan->tasks == 0)
+                if (plan->owner.tasks == 0)
                         machine_quiet(plan->job, plan->track);
                 return;
         }
@@ -220,19 +218,12 @@ static bool step_intact(struct plan *plan, const struct backend_range *range, ui
 static int step_submit(struct plan *plan, uint32_t index, struct backend_task *task,
                        struct backend_result *ret) {
         const struct description_bucket *place = &plan->reference->bucket[index];
-        struct backend *backend = plan->job->table->config.backend;
-        int r;
 
-        task->id = (uint64_t)plan->owner.slot << 32 | index;
-        task->turn = plan->job->id;
         task->dtype = place->dtype;
         task->elements = place->bytes / dtype_size(place->dtype);
         task->statistics = true;
         task->room = plan->bucket[index].room;
-        r = backend->compute->submit(backend, task, ret);
-        if (r == 0)
-                plan->tasks++;
-        return r;
+        return tasks_submit(&plan->owner, index, plan->job->table->config.backend, task, ret);
 }
 
 /* All members here are ready: hands the bucket to the backend, in rank order. 1 if that cannot be, because a
@@ -338,7 +329,7 @@ static int step_check_place(const struct plan *plan, const struct member *member
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s', rank %u: READY for plan %u, which another member has freed", job,
                               member->rank, ready->plan);
-        if (nodes_check(plan->job, refusal) != 0)
+        if (shared_check(plan->job, refusal) != 0)
                 return (int)refusal->code;
         if (ready->has_absent && !machine_is_alone(plan->job))
                 return refuse(refusal, WIRE__CODE__UNSUPPORTED,
@@ -475,17 +466,15 @@ void step_opened(struct plan *plan) {
 }
 
 void step_cancel(struct plan *plan) {
-        struct backend *backend = plan->job->table->config.backend;
-
         if (plan->gate == GATE_LEFT)
                 return; /* it is the next daemon's as it is */
-        if (plan->tasks == 0) {
+        if (plan->owner.tasks == 0) {
                 machine_quiet(plan->job, plan->track);
                 return;
         }
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)
                 if (plan->bucket[b].state == BUCKET_REDUCING || plan->bucket[b].state == BUCKET_FANNING_OUT)
-                        backend->compute->cancel(backend, (uint64_t)plan->owner.slot << 32 | b);
+                        tasks_cancel(&plan->owner, b, plan->job->table->config.backend);
 }
 
 void step_follow(struct plan *plan) {

@@ -11,10 +11,12 @@ void tasks_deinit(struct tasks *tasks) {
         free(tasks->slot);
 }
 
-int tasks_take(struct tasks *tasks, struct task_owner *owner) {
+int tasks_take(struct tasks *tasks, struct task_owner *owner, uint64_t turn, task_done_fn done) {
         struct task_owner **grown;
         uint32_t slot = 1;
 
+        if (owner->slot > 0)
+                return 0;
         while (slot < tasks->n && tasks->slot[slot] != NULL)
                 slot++;
         if (slot >= tasks->n) {
@@ -28,7 +30,7 @@ int tasks_take(struct tasks *tasks, struct task_owner *owner) {
                 tasks->n = n;
         }
         tasks->slot[slot] = owner;
-        owner->slot = slot;
+        *owner = (struct task_owner){ .done = done, .turn = turn, .slot = slot };
         return 0;
 }
 
@@ -39,9 +41,29 @@ void tasks_give(struct tasks *tasks, struct task_owner *owner) {
         owner->slot = 0;
 }
 
+static uint64_t task_id(const struct task_owner *owner, uint32_t index) {
+        return (uint64_t)owner->slot << 32 | index;
+}
+
+int tasks_submit(struct task_owner *owner, uint32_t index, struct backend *backend, struct backend_task *task,
+                 struct backend_result *ret) {
+        int r;
+
+        task->id = task_id(owner, index);
+        task->turn = owner->turn;
+        r = backend->compute->submit(backend, task, ret);
+        owner->tasks += r == 0;
+        return r;
+}
+
+void tasks_cancel(const struct task_owner *owner, uint32_t index, struct backend *backend) {
+        backend->compute->cancel(backend, task_id(owner, index));
+}
+
 void tasks_done(const struct tasks *tasks, const struct backend_result *result) {
         uint32_t slot = (uint32_t)(result->id >> 32);
 
         assert(slot < tasks->n && tasks->slot[slot] != NULL);
+        tasks->slot[slot]->tasks--;
         tasks->slot[slot]->done(tasks->slot[slot], (uint32_t)result->id, result);
 }

@@ -9,7 +9,7 @@
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) {
         unsigned n = 0;
 
-        if (job->operation.n_calls == 0 || job->operation.tasks > 0 || job->paused_at != 0 ||
+        if (job->operation.n_calls == 0 || job->operation.owner.tasks > 0 || job->paused_at != 0 ||
             job->table->gate == GATE_HELD)
                 return 0;
         for (uint32_t local = 0; local < job->n_local && n < max; local++)
