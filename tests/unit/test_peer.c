@@ -111,8 +111,10 @@ static void fill_plans(struct message *m) {
 static void fill_tail(struct message *m) {
         fill_plans(m);
         if (m->kind == ORDER_REFUSE) {
-                m->refusal =
-                        (struct refusal){ (uint32_t)any(), "", below(2), (uint32_t)any(), (int32_t)any() };
+                m->refusal = (struct refusal){ .code = (uint32_t)any(),
+                                               .has_culprit = below(2),
+                                               .rank = (uint32_t)any(),
+                                               .pid = (int32_t)any() };
                 memset(m->refusal.text, 't', some(sizeof(m->refusal.text) - 1));
                 return;
         }

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ._native import library
+from ._native import CulpritStruct, library
 from .errors import CLASSES, GradsyncError, Result, StateError
 from .types import Raw
 
@@ -18,11 +18,14 @@ INTERRUPTED = int(Result.INTERRUPTED)
 
 def failure(result: int) -> GradsyncError:
     """The exception for what this thread's last call has returned."""
-    text: bytes = library().error()
-    made = CLASSES.get(result, GradsyncError)(text.decode("utf-8", "replace"))
-    if result not in CLASSES:
-        made.result = result
-    return made
+    lib = library()
+    text: bytes = lib.error()
+    whom = CulpritStruct(size=ctypes.sizeof(CulpritStruct))
+    lib.culprit(whom)
+    return CLASSES.get(result, GradsyncError)(
+        text.decode("utf-8", "replace"), result=None if result in CLASSES else result,
+        rank=whom.rank if whom.rank >= 0 else None, pid=whom.pid or None,
+        parameter=whom.parameter.decode("utf-8", "replace") or None)
 
 
 def check(result: int) -> None:

@@ -71,6 +71,12 @@ class BucketStatsStruct(Structure):
     _fields_ = [("size", c_size_t), ("norm", c_double), ("nonfinite", c_uint64)]
 
 
+class CulpritStruct(Structure):
+    """struct gradsync_culprit"""
+
+    _fields_ = [("size", c_size_t), ("rank", c_int64), ("pid", c_int32), ("parameter", c_char_p)]
+
+
 class StateStruct(Structure):
     """struct gradsync_state"""
 
@@ -85,6 +91,7 @@ STRUCTURES: dict[str, type[Structure]] = {
     "gradsync_info": InfoStruct,
     "gradsync_bucket_stats": BucketStatsStruct,
     "gradsync_state": StateStruct,
+    "gradsync_culprit": CulpritStruct,
 }
 
 # Of each function: what it returns, and its arguments. Objects of the library are c_void_p; NULL is None.
@@ -94,6 +101,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "gradsync_fd": (c_int, [c_void_p]),
     "gradsync_dispatch": (c_int, [c_void_p]),
     "gradsync_error": (c_char_p, []),
+    "gradsync_culprit": (c_int, [POINTER(CulpritStruct)]),
     "gradsync_result_name": (c_char_p, [c_int]),
     "gradsync_version": (c_char_p, []),
     "gradsync_join": (c_int, [c_void_p, POINTER(JoinOptionsStruct), POINTER(c_void_p)]),
@@ -134,10 +142,10 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "gradsync_sync_state": (c_int, [c_void_p, POINTER(StateStruct), c_uint32, POINTER(c_uint64)]),
 }
 
-# These neither wait nor call back, so they keep the interpreter lock. gradsync_error() belongs to the thread
-# whose call has failed, and no other Python code of that thread may run in between.
+# These neither wait nor call back, so they keep the interpreter lock.
 QUICK = frozenset({
-    "gradsync_fd", "gradsync_error", "gradsync_result_name", "gradsync_version", "gradsync_rank",
+    "gradsync_fd", "gradsync_error", "gradsync_culprit", "gradsync_result_name", "gradsync_version",
+    "gradsync_rank",
     "gradsync_local_rank", "gradsync_world_size", "gradsync_generation", "gradsync_member_id",
     "gradsync_job_name", "gradsync_param", "gradsync_memory_address", "gradsync_param_at",
     "gradsync_plan_params", "gradsync_plan_buckets", "gradsync_plan_bytes", "gradsync_plan_bucket_of",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ALIGN = 64
 MIB = 1 << 20
+LARGEST = 1 << 62
 
 Place = tuple[Memory, int]
 
@@ -60,6 +61,9 @@ def _param(given: Param | tuple[str, DType, Sequence[int]]) -> Param:
     made = Param(name, DType(dtype), tuple(int(n) for n in shape))
     if any(n <= 0 for n in made.shape):
         raise InvalidError(f'parameter "{name}": a dimension of the shape {made.shape} is not positive',
+                           parameter=name)
+    if made.nbytes > LARGEST:
+        raise InvalidError(f'parameter "{name}": {made.elements} elements are more than memory can hold',
                            parameter=name)
     return made
 
@@ -251,8 +255,8 @@ class Job:
 
     def _name(self, param: Param, place: Place | None) -> None:
         shape = (ctypes.c_uint64 * len(param.shape))(*param.shape)
-        name = _encode(param.name)
         try:
+            name = _encode(param.name)
             if place is None:
                 check(library().param(self._handle, name, param.dtype, len(shape), shape))
             else:

@@ -7,6 +7,7 @@ plan, the job and the connection: a tensor on a gradient never dangles.
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -14,7 +15,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ._native import library
-from .errors import StateError
+from .errors import NoMemoryError, StateError, SystemCallError
 
 if TYPE_CHECKING:
     from .job import Job
@@ -36,9 +37,10 @@ def _unmap(pid: int, address: int, nbytes: int) -> None:
         _libc.munmap(address, nbytes)
 
 
-def _failed(what: str) -> OSError:
+def _failed(what: str) -> Exception:
     number = ctypes.get_errno()
-    return OSError(number, f"{what}: {os.strerror(number)}")
+    kind = NoMemoryError if number == errno.ENOMEM else SystemCallError
+    return kind(f"{what}: {os.strerror(number)}")
 
 
 def allocate(nbytes: int) -> tuple[int, ctypes.Array[Any]]:

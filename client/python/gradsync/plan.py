@@ -169,8 +169,6 @@ class Plan:
             self._job._wait(self._c_finish, self._handle, self._info)
         except VoidStep as void:
             void.info = _info_of(self._info)
-            if void.info.lost_pid:
-                void.rank, void.pid = void.info.lost_rank, void.info.lost_pid
             raise
         return _info_of(self._info)
 
