@@ -132,11 +132,9 @@ static size_t codec_repeat_limit(const ProtobufCMessageDescriptor *message, uint
 }
 
 static const char *codec_check_string(const char *text) {
-        size_t size;
-
         if (!text)
                 return NULL;
-        size = scratch_size(text);
+        size_t size = scratch_size(text);
         if (size - 1 > LIMIT_TEXT)
                 return "a string is too long";
         if (memchr(text, 0, size - 1))
@@ -190,14 +188,14 @@ static const char *codec_check_message(const ProtobufCMessage *message) {
 static const ProtobufCMessage *codec_try_unpack(struct codec *codec, uint16_t type, const void *payload,
                                                 size_t length, const char **ret_why) {
         const ProtobufCMessageDescriptor *descriptor = codec_descriptor(type);
-        const ProtobufCMessage *message;
 
         *ret_why = !descriptor                  ? "the message type is unknown"
                    : length > FRAME_PAYLOAD_MAX ? "the payload is larger than a frame may carry"
                                                 : NULL;
         if (*ret_why)
                 return NULL;
-        message = protobuf_c_message_unpack(descriptor, scratch_begin(&codec->scratch), length, payload);
+        const ProtobufCMessage *message =
+                protobuf_c_message_unpack(descriptor, scratch_begin(&codec->scratch), length, payload);
         if (!message)
                 *ret_why = scratch_exhausted(&codec->scratch) ? "the payload is too complex"
                                                               : "the payload is malformed";
@@ -221,11 +219,10 @@ ssize_t codec_pack(uint8_t out[FRAME_MAX], uint16_t type, uint32_t request, unsi
         struct frame_header header = {
                 .major = FRAME_MAJOR, .type = type, .fds = (uint16_t)fds, .request = request
         };
-        size_t size;
 
         assert(message->descriptor == codec_descriptor(type));
         assert(fds <= FRAME_FDS_MAX);
-        size = protobuf_c_message_get_packed_size(message);
+        size_t size = protobuf_c_message_get_packed_size(message);
         if (size > FRAME_PAYLOAD_MAX)
                 return -EMSGSIZE;
         header.length = (uint32_t)size;

@@ -161,7 +161,7 @@ static int fdpass_receive_to(int sock, struct fdpass_packet *packets, unsigned n
         struct mmsghdr messages[FDPASS_BATCH];
         struct iovec iovs[FDPASS_BATCH];
         union control controls[FDPASS_BATCH];
-        int received, kept = 0;
+        int kept = 0;
         bool ended = false;
 
         if (n == 0 || n > FDPASS_BATCH)
@@ -174,7 +174,7 @@ static int fdpass_receive_to(int sock, struct fdpass_packet *packets, unsigned n
                                                        .msg_control = &controls[i],
                                                        .msg_controllen = sizeof(controls[i]) };
         }
-        received = fdpass_receive_batch(sock, messages, n);
+        int received = fdpass_receive_batch(sock, messages, n);
         /* A peer that closes with unread packets of ours leaves a reset, reported once and before its last
          * packets. */
         if (received == -ECONNRESET)

@@ -43,8 +43,6 @@ void frame_encode(uint8_t out[FRAME_HEADER], const struct frame_header *header) 
 
 enum frame_verdict frame_decode(const void *packet, size_t size, struct frame_header *ret) {
         const uint8_t *in = packet;
-        uint32_t length;
-        uint16_t fds;
 
         if (size < FRAME_HEADER)
                 return FRAME_SHORT;
@@ -56,12 +54,12 @@ enum frame_verdict frame_decode(const void *packet, size_t size, struct frame_he
         }
         if (in[AT_FLAGS] != 0)
                 return FRAME_BAD_FLAGS;
-        length = frame_get32(in + AT_LENGTH);
+        uint32_t length = frame_get32(in + AT_LENGTH);
         if (length > FRAME_PAYLOAD_MAX)
                 return FRAME_TOO_LONG;
         if (length != size - FRAME_HEADER)
                 return FRAME_BAD_LENGTH;
-        fds = frame_get16(in + AT_FDS);
+        uint16_t fds = frame_get16(in + AT_FDS);
         if (fds > FRAME_FDS_MAX)
                 return FRAME_BAD_FDS;
         *ret = (struct frame_header){

@@ -31,10 +31,9 @@
 /* What its link in /proc says, cut to `size`: that is known without asking the file. */
 static bool memfd_read_link(int fd, char *link, size_t size) {
         char path[40];
-        ssize_t n;
 
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        n = readlink(path, link, size - 1);
+        ssize_t n = readlink(path, link, size - 1);
         link[n < 0 ? 0 : n] = '\0';
         return n >= 0;
 }
@@ -125,7 +124,6 @@ static int memfd_check_range(const struct memfd_file *file, uint64_t offset, uin
 }
 
 int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret, char *text, size_t size) {
-        struct memfd_file file;
         struct statfs system;
         struct stat info;
         int r = memfd_check_seals(fd, text, size);
@@ -141,9 +139,9 @@ int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret,
                          "left: use memfd_create() without MFD_HUGETLB");
                 return INVALID;
         }
-        file = (struct memfd_file){ .device = info.st_dev,
-                                    .inode = info.st_ino,
-                                    .size = (uint64_t)info.st_size };
+        struct memfd_file file = (struct memfd_file){ .device = info.st_dev,
+                                                      .inode = info.st_ino,
+                                                      .size = (uint64_t)info.st_size };
         r = memfd_check_range(&file, offset, bytes, text, size);
         if (r == 0)
                 *ret = file;

@@ -102,11 +102,10 @@ size_t utf8_decode(const char *text, size_t length, uint32_t *ret) {
                        : at[0] >> 4 == 0xe  ? 3
                        : at[0] >> 3 == 0x1e ? 4
                                             : 0;
-        uint32_t point;
 
         if (bytes == 0 || bytes > length)
                 return 0;
-        point = bytes == 1 ? at[0] : at[0] & (0x7fu >> bytes);
+        uint32_t point = bytes == 1 ? at[0] : at[0] & (0x7fu >> bytes);
         for (size_t i = 1; i < bytes; i++) {
                 if ((at[i] & 0xc0) != 0x80)
                         return 0;

@@ -217,12 +217,10 @@ static int synchronise(struct trainer *t, struct gradsync_info *info) {
 /* OK, or the code of a void step, which has changed nothing. */
 static int train_step(struct trainer *t, struct epoch *epoch) {
         struct gradsync_info info = GRADSYNC_INFO_INIT;
-        double loss;
-        int r;
 
         gather(t, t->step % t->steps);
-        loss = mlp_forward(&t->mlp, t->image, t->label, t->share);
-        r = synchronise(t, &info);
+        double loss = mlp_forward(&t->mlp, t->image, t->label, t->share);
+        int r = synchronise(t, &info);
         if (is_void(r)) {
                 fprintf(stderr, "digits: rank %zu: step %" PRIu64 " is void: %s\n", t->rank, t->step + 1,
                         info.cause);

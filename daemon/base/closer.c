@@ -258,7 +258,6 @@ static void closer_deinit(struct closer *closer) {
 
 int closer_new(struct loop *loop, struct users *users, closer_close_fn fn, struct closer **ret) {
         struct closer *closer = calloc(1, sizeof(*closer));
-        int r;
 
         if (closer == NULL)
                 return -ENOMEM;
@@ -270,7 +269,7 @@ int closer_new(struct loop *loop, struct users *users, closer_close_fn fn, struc
         list_init(&closer->done);
         closer_init_lock(closer);
         closer->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        r = closer->event < 0 ? -errno : closer_open_timer(closer);
+        int r = closer->event < 0 ? -errno : closer_open_timer(closer);
         if (r == 0) {
                 r = loop_io_new(loop, closer->event, LOOP_READ, closer_on_done, closer, &closer->io);
                 if (r < 0)
@@ -287,7 +286,6 @@ int closer_new(struct loop *loop, struct users *users, closer_close_fn fn, struc
 /* Whether all threads have ended within a moment. */
 static bool closer_await_threads(struct closer *closer) {
         struct timespec until;
-        bool all;
 
         clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_nsec += FAREWELL * 1000000;
@@ -300,7 +298,7 @@ static bool closer_await_threads(struct closer *closer) {
                pthread_cond_timedwait(&closer->ended, &closer->lock, &until) != ETIMEDOUT)
                 ;
         /* else no thread could be had */
-        all = closer->n_ended == closer->n_threads && list_empty(&closer->ready);
+        bool all = closer->n_ended == closer->n_threads && list_empty(&closer->ready);
         pthread_mutex_unlock(&closer->lock);
         return all;
 }
@@ -352,7 +350,7 @@ static int entry_charge(struct closer *closer, struct closer_entry *entry, uid_t
 int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusal) {
         struct closer_lane *lane = lane_of(closer, uid);
         struct closer_entry *entry = lane != NULL ? calloc(1, sizeof(*entry)) : NULL;
-        int r, started = 0;
+        int started = 0;
 
         if (entry == NULL) {
                 if (lane != NULL)
@@ -364,7 +362,7 @@ int closer_take(struct closer *closer, int fd, uid_t uid, struct refusal *refusa
         list_init(&entry->link);
         list_append(&closer->entries, &entry->all_link);
         lane->entries++;
-        r = entry_charge(closer, entry, uid, refusal);
+        int r = entry_charge(closer, entry, uid, refusal);
         pthread_mutex_lock(&closer->lock);
         list_append(&lane->waiting, &entry->link);
         if (!lane->busy)

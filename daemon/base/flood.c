@@ -83,11 +83,10 @@ static void burst_displace(void) {
 /* The burst that goes on, or a new one. NULL: its user cannot be remembered. */
 static struct flood_burst *burst_of(enum flood_kind kind, uid_t uid, uint64_t now) {
         struct user *user = flood.users ? user_get(flood.users, uid) : NULL;
-        struct flood_burst *burst;
 
         if (user == NULL)
                 return NULL;
-        burst = &user->burst[kind];
+        struct flood_burst *burst = &user->burst[kind];
         if (burst->user != NULL) {
                 list_remove(&burst->link);
         } else {

@@ -49,12 +49,11 @@ static bool proc_read_small(const char *path, char *buffer, size_t size) {
  * thread. */
 static const char *proc_read_thread(pid_t pid, pid_t tid, char *text, size_t size) {
         char path[64];
-        const char *end;
 
         snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)tid);
         if (pid <= 0 || tid <= 0 || !proc_read_small(path, text, size))
                 return NULL;
-        end = strrchr(text, ')');
+        const char *end = strrchr(text, ')');
         return end != NULL && end[1] == ' ' ? end + 2 : NULL;
 }
 

@@ -112,8 +112,9 @@ struct member {
         bool has_rank;
         bool spare; /* waits for a place where there is none */
         struct next_place next;
-        bool returns; /* its client comes back to the daemon that follows this one */
-        bool evicted; /* by an operator: */
+        bool returns;     /* its client comes back to the daemon that follows this one */
+        uint32_t spurned; /* request of what it has brought back, if that was refused; else 0 */
+        bool evicted;     /* by an operator: */
         uid_t evictor;
         uint32_t join_request;
         uint64_t joined;    /* clock_now() */

@@ -170,21 +170,16 @@ void job_place(struct job *job, const struct action *action) {
 
 /* Local members count from 0, in the order of their ranks. */
 static void number_places(struct job *job) {
-        struct member *at[LIMIT_LOCAL], *member;
-        uint32_t n = 0;
+        struct member *member, *other;
 
+        job->n_local = 0;
         list_for_each(member, &job->members, link) {
-                uint32_t i = n;
-
                 if (!member->next.told)
                         continue;
-                for (n++; i > 0 && at[i - 1]->next.rank > member->next.rank; i--)
-                        at[i] = at[i - 1];
-                at[i] = member;
+                job->n_local++;
+                list_for_each(other, &job->members, link)
+                        member->next.local += other->next.told && other->next.rank < member->next.rank;
         }
-        job->n_local = n;
-        for (uint32_t local = 0; local < n; local++)
-                at[local]->next.local = local;
 }
 
 void job_entered(struct job *job, const struct action *action) {
@@ -276,15 +271,13 @@ void job_tell_gone(struct job *job) {
 /* There will be no other generation. Whoever waits for others in this one is told now; what has been begun is
  * voided by the machine. */
 void job_break(struct job *job, enum job_end end) {
-        const struct membership_loss *loss = &job->loss;
         struct plan *plan, *spare;
         struct refusal refusal;
 
         job_set_state(job, JOB_LOST);
         job->open = false;
         generation_refuse_fresh(job, end);
-        refuse_for(&refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
-                   "%s; leave the job and join it anew", job->loss_text);
+        operation_refuse_void(job, &refusal);
         list_for_each_safe(plan, spare, &job->plans, link) {
                 if (plan->gate == GATE_LEFT)
                         plan->gate = GATE_OPEN;

@@ -106,7 +106,7 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
                 r = member_new(job, &member, refusal);
         if (r != 0)
                 return r;
-        r = machine_join(job, &request, refusal);
+        r = machine_join(job, &request, &(struct tag){ 0 }, refusal);
         if (r != 0) {
                 member_free(member);
                 return r;
@@ -114,18 +114,11 @@ int job_add(struct job *job, const struct job_join *join, struct refusal *refusa
         if (!takeover_is_awaiting(job))
                 job->max_world = request.max_world; /* as of all others in it */
         member->id = request.member;
-        member->pid = join->pid;
-        member->joined = clock_now();
-        member->client = join->client;
+        member_take(member, join);
         member->rank = request.rank;
         member->has_rank = request.has_rank;
         member->spare = request.spare;
-        member->join_request = join->request;
-        member->owner = join->owner;
-        member->returns = join->returns;
-        snprintf(member->program, sizeof(member->program), "%s", join->program);
         list_append(&job->members, &member->link);
-        list_append(join->owner_members, &member->owner_link);
         job_settle_later(job);
         return 0;
 }

@@ -2,8 +2,10 @@
 /* A member of a job: made, found, refused, and freed with all that it has. */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "gradsync.pb-c.h"
 #include "job/private.h"
 
@@ -50,6 +52,17 @@ void member_free(struct member *member) {
         memories_release(member);
         charge_release(&member->self);
         free(member);
+}
+
+void member_take(struct member *member, const struct job_join *join) {
+        member->pid = join->pid;
+        member->joined = clock_now();
+        member->client = join->client;
+        member->join_request = join->request;
+        member->owner = join->owner;
+        member->returns = join->returns;
+        snprintf(member->program, sizeof(member->program), "%s", join->program);
+        list_append(join->owner_members, &member->owner_link);
 }
 
 struct member *member_of_id(const struct job *job, uint64_t id) {
@@ -103,7 +116,6 @@ void member_refused(struct job *job, uint64_t id, enum job_end end, const struct
 
 int member_check(const struct member *member, struct refusal *refusal) {
         const struct job *job = member->job;
-        const struct membership_loss *loss = &job->loss;
 
         if (job->state == JOB_FORMING)
                 return refuse(refusal, WIRE__CODE__STATE, "job '%s' has not formed yet", job->name);
@@ -111,11 +123,5 @@ int member_check(const struct member *member, struct refusal *refusal) {
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s': pid %d has no place in it yet; wait for the answer to its join",
                               job->name, (int)member->pid);
-        if (job->state == JOB_REPLACING)
-                return refuse_for(refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid,
-                                  "%s; call again in the next generation", job->loss_text);
-        if (job->state == JOB_LOST)
-                return refuse_for(refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
-                                  "%s; leave the job and join it anew", job->loss_text);
-        return 0;
+        return job->state == JOB_RUNNING ? 0 : operation_refuse_void(job, refusal);
 }

@@ -24,6 +24,8 @@ uint64_t job_next_id(struct job *job);
 /* A member that is in no list yet. 0, QUOTA with *refusal, or -ENOMEM. */
 int member_new(struct job *job, struct member **ret, struct refusal *refusal);
 void member_free(struct member *member);
+/* It is this process's from now on. */
+void member_take(struct member *member, const struct job_join *join);
 /* A join that came to nothing: the refusal is the end of the member. */
 void member_answer_join(struct member *member, const struct refusal *refusal);
 

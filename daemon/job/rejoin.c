@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "job/private.h"
-#include "job/restart/takeover.h"
 
 #define MOST_WAIT (UINT64_C(3600) * USEC_PER_SEC)
 #define MOST_GENERATIONS (UINT32_C(1) << 31) /* those that follow are counted from there on */
@@ -22,9 +21,9 @@ static int rejoin_check_claims(const struct job_rejoin *rejoin, struct refusal *
         const struct membership_request *wish = &rejoin->join.membership;
         const char *name = rejoin->join.name;
 
-        if (rejoin->generation == 0 || rejoin->generation >= MOST_GENERATIONS)
+        if (rejoin->said.word.generation == 0 || rejoin->said.word.generation >= MOST_GENERATIONS)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s': there is no generation %u", name,
-                              rejoin->generation);
+                              rejoin->said.word.generation);
         if (rejoin->world == 0 || rejoin->world > wish->max_world || wish->rank >= rejoin->world)
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s': rank %u of %u, in a job of at most %u, is no place", name,
@@ -33,9 +32,10 @@ static int rejoin_check_claims(const struct job_rejoin *rejoin, struct refusal *
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s': local rank %u, in a job of at most %u, is no place", name,
                               wish->slot, wish->max_world);
-        if (rejoin->operations >= MOST_OPERATIONS)
+        if (rejoin->said.operations >= MOST_OPERATIONS)
                 return refuse(refusal, WIRE__CODE__INVALID,
-                              "job '%s': %" PRIu64 " operations cannot have ended", name, rejoin->operations);
+                              "job '%s': %" PRIu64 " operations cannot have ended", name,
+                              rejoin->said.operations);
         if (rejoin->stable == 0 || rejoin->stable >= MOST_ID)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s': %" PRIu64 " is no member id", name,
                               rejoin->stable);
@@ -88,12 +88,12 @@ static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct
                 takeover_free(takeover);
                 return r;
         }
-        takeover->generation = rejoin->generation;
+        takeover->generation = rejoin->said.word.generation;
         takeover->first = rejoin->join.membership;
         takeover->deadline = now + wait;
         job->takeover = takeover;
         job_set_state(job, JOB_REPLACING);
-        job->generation = rejoin->generation;
+        job->generation = rejoin->said.word.generation;
         job->max_world = rejoin->join.membership.max_world;
         job->world = job->n_local = rejoin->world; /* all of its places are of this node */
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
@@ -123,7 +123,7 @@ static int rejoin_convert(struct job *job, const struct job_rejoin *rejoin, stru
 /* Whether somebody who knows of this generation and world belongs to the job that is being taken back: of a
  * change, not all need to have heard. */
 static bool rejoin_agrees(const struct job *job, const struct job_rejoin *rejoin) {
-        uint32_t known = job->takeover->generation, told = rejoin->generation;
+        uint32_t known = job->takeover->generation, told = rejoin->said.word.generation;
 
         return rejoin->world == job->world &&
                (told == known || told + 1 == known || (told == known + 1 && takeover_is_awaiting(job)));
@@ -135,7 +135,7 @@ static int rejoin_stale(const struct job *job, const struct job_rejoin *rejoin, 
                       ", generation %u, of %u members; "
                       "this process knows of %" PRIu64 ", %u, of %u. Join it anew",
                       job->name, job->incarnation, job->generation, job->world,
-                      rejoin->join.membership.incarnation, rejoin->generation, rejoin->world);
+                      rejoin->join.membership.incarnation, rejoin->said.word.generation, rejoin->world);
 }
 
 /* The job to which the member belongs; it is made if nobody has come before. */
@@ -147,8 +147,9 @@ static int rejoin_find_job(struct jobs *jobs, const struct job_rejoin *rejoin, s
 
         if (job != NULL && job->incarnation > incarnation)
                 return rejoin_stale(job, rejoin, refusal);
-        if (job != NULL && (job->incarnation < incarnation ||
-                            (job->takeover != NULL && rejoin->generation > job->takeover->generation + 1))) {
+        if (job != NULL &&
+            (job->incarnation < incarnation ||
+             (job->takeover != NULL && rejoin->said.word.generation > job->takeover->generation + 1))) {
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 job = NULL;
         }
@@ -232,18 +233,16 @@ static struct membership_request request_of(const struct job *job, const struct 
 
         request.member = job->local[request.rank]->id;
         request.pid = (int32_t)rejoin->join.pid;
-        request.has_rank = rejoin->asked_rank;
-        request.has_slot = rejoin->asked_slot;
         return request;
 }
 
 /* The verdict is found already: the place is this member's while it tells the rest. */
 static int rejoin_take_late(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         struct membership_request request = request_of(job, rejoin);
-        struct tag tag = takeover_tag(job, rejoin->history);
+        struct tag tag = takeover_tag(job, rejoin->said.history);
 
         request.returns = true;
-        return machine_return(job, &request, &tag, refusal);
+        return machine_join(job, &request, &tag, refusal);
 }
 
 static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) {
@@ -253,31 +252,17 @@ static void rejoin_take_place(struct job *job, const struct job_rejoin *rejoin) 
         struct returned *part = &takeover->part[wish->rank];
 
         member_set_state(member, MEMBER_ACTIVE);
+        member_take(member, &rejoin->join);
         member->stable = rejoin->stable;
         member->local_rank = wish->slot;
-        member->pid = rejoin->join.pid;
-        member->client = rejoin->join.client;
-        member->returns = rejoin->join.returns;
-        member->joined = clock_now();
-        member->next_plan = rejoin->next_plan;
-        member->owner = rejoin->join.owner;
-        snprintf(member->program, sizeof(member->program), "%s", rejoin->join.program);
-        list_append(rejoin->join.owner_members, &member->owner_link);
-        if (rejoin->generation > takeover->generation)
-                takeover->generation = job->generation = rejoin->generation;
-        *part = (struct returned){
-                .here = true,
-                .history = rejoin->history,
-                .word = { .generation = rejoin->generation,
-                          .orderly = rejoin->orderly,
-                          .resumed = rejoin->resumed },
-                .request = request_of(job, rejoin),
-                .operation_failed = rejoin->operation_failed,
-                .next_plan = rejoin->next_plan,
-                .operations = rejoin->operations,
-        };
-        takeover->ended |= rejoin->ended;
-        job->history |= rejoin->history;
+        member->next_plan = rejoin->said.next_plan;
+        if (rejoin->said.word.generation > takeover->generation)
+                takeover->generation = job->generation = rejoin->said.word.generation;
+        *part = rejoin->said;
+        part->here = true;
+        part->request = request_of(job, rejoin);
+        takeover->ended |= part->word.ended;
+        job->history |= part->history;
         if (rejoin->has_lost && rejoin->lost < job->world)
                 takeover_forget(job, rejoin->lost);
         if (takeover_is_awaiting(job))
@@ -304,7 +289,6 @@ int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct membe
                 return r;
         rejoin_take_place(job, rejoin);
         *ret = job->local[rejoin->join.membership.rank];
-        (*ret)->join_request = rejoin->join.request;
         loop_defer(job->table->config.loop, &job->settle);
         jobs_watch(jobs);
         return 0;
@@ -322,7 +306,8 @@ void rejoin_check(struct job *job, uint64_t now) {
         if (now < job->takeover->deadline)
                 return;
         for (uint32_t rank = 0; rank < job->world; rank++) {
-                if (!takeover_is_telling(job, rank) || job->takeover->part[rank].word.told)
+                if (!takeover_is_telling(job, rank) ||
+                    (job->takeover->part[rank].word.told && job->local[rank]->spurned == 0))
                         continue; /* the memory that it has brought is the backend's concern */
                 refuse_for(&refusal, WIRE__CODE__TIMEOUT, rank, (int32_t)job->local[rank]->pid,
                            "job '%s': rank %u (pid %d) came back after a restart of gradsyncd, and has not "

@@ -6,17 +6,16 @@
 #pragma once
 
 #include "job/job.h"
+#include "job/restart/takeover.h"
 
 struct job_rejoin {
-        struct job_join join; /* who it is, and what it had asked for; its rank and slot there are those that
-                                 it has */
-        bool asked_rank, asked_slot;
-        uint32_t generation, world, next_plan;
-        uint64_t stable; /* its member id */
-        uint64_t wait;   /* us */
-        uint64_t operations;
-        bool operation_failed, orderly, resumed, history;
-        bool ended, has_lost;
+        struct job_join join; /* who it is, and what it had asked for; its rank and slot there are those
+                                  that it has */
+        struct returned said; /* what it knows; its request and `here` are set when it is taken back */
+        uint32_t world;       /* of the generation that it knows */
+        uint64_t stable;      /* its member id */
+        uint64_t wait;        /* us */
+        bool has_lost;        /* nobody waits any longer for this rank: */
         uint32_t lost;
 };
 

@@ -235,8 +235,6 @@ static bool coordinator_is_ending(const struct coordinator *c) {
 }
 
 static void receive_report(struct coordinator *c, uint64_t now, const struct message *report) {
-        bool first, plans;
-
         if (report->term > c->term) {
                 tenure_exceeded(&c->tenure, report->term, now);
                 if (!c->tenure.serving)
@@ -245,9 +243,9 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
         }
         if (!fresh(c, now, report))
                 return;
-        first = !c->node[report->from].known || c->node[report->from].term != c->term;
+        bool first = !c->node[report->from].known || c->node[report->from].term != c->term;
         note_report(c, now, report);
-        plans = tracks_note(c, report);
+        bool plans = tracks_note(c, report);
         if (has_left(c, report))
                 loss_node(c, now, report->from);
         member_report(c, now, report);
@@ -264,16 +262,15 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
 }
 
 void coordinator_receive(struct coordinator *c, uint64_t now, const struct message *message) {
-        bool serves;
-
         if (!message_valid(message) || message->to != c->config.address || message->kind < ANSWER_REPORT ||
             message->from >= c->config.room.nodes || !message_fits(message, &c->config.room) ||
+            message->n_tracks > c->config.room.tracks || message->n_plans > c->config.room.tracks ||
             message->world > c->membership.most)
                 return;
         now = coordinator_look(c, now);
         if (message->kind >= LEASE_ASK)
                 tenure_receive(&c->tenure, now, message);
-        serves = coordinator_wake(c, now);
+        bool serves = coordinator_wake(c, now);
         if (!serves)
                 return;
         if (message->kind < LEASE_ASK)

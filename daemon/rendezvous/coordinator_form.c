@@ -93,8 +93,6 @@ static void make(struct coordinator *c, uint64_t now) {
 
 /* Everybody has let go of the generation before. What follows it, and when, is the membership's decision. */
 static void advance_settled(struct coordinator *c, uint64_t now) {
-        enum membership_event event;
-
         if (c->growing && c->membership.state != MEMBERSHIP_FORMED) {
                 loss_begin(c, now); /* somebody was lost meanwhile, and nobody has heard of it */
                 return;
@@ -103,7 +101,7 @@ static void advance_settled(struct coordinator *c, uint64_t now) {
                 return;
         c->membership.busy = false;
         c->membership.boundary = true;
-        event = member_tick(c, now);
+        enum membership_event event = member_tick(c, now);
         c->membership.boundary = false;
         if (event == MEMBERSHIP_HAS_BROKEN || c->membership.state == MEMBERSHIP_BROKEN)
                 form_end(c, now, c->ending != JOB_END_NONE ? c->ending : JOB_END_TOO_FEW);

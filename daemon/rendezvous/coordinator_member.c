@@ -38,14 +38,7 @@ static void refuse_member(struct coordinator *c, uint32_t node, uint64_t member,
                           const struct refusal *refusal) {
         struct message order;
 
-        message_clear(&order);
-        order.kind = ORDER_REFUSE;
-        order.from = c->config.address;
-        order.to = node;
-        order.instance = c->node[node].instance;
-        order.term = c->term;
-        order.round = c->round;
-        order.stamp = c->node[node].stamp;
+        coordinator_address(c, node, ORDER_REFUSE, &order);
         order.member = member;
         order.end = end;
         order.refusal = refusal != NULL ? *refusal : refusal_of(c, member, end);
@@ -73,13 +66,13 @@ static void turn_away_older(struct coordinator *c, const struct seat *older,
 
 static void member_admit(struct coordinator *c, uint64_t now, const struct seat *seat) {
         const struct membership_request request = seat->request;
-        const struct seat *older;
         struct refusal refusal;
 
         refusal.has_culprit = false;
         if (membership_join(&c->membership, &request, now, &refusal) != 0)
                 turn_away(c, membership_find(&c->membership, request.member), &refusal);
-        older = c->membership.fenced != 0 ? membership_find(&c->membership, c->membership.fenced) : NULL;
+        const struct seat *older =
+                c->membership.fenced != 0 ? membership_find(&c->membership, c->membership.fenced) : NULL;
         if (older != NULL)
                 turn_away_older(c, older, &request);
 }
@@ -118,12 +111,11 @@ static void note_claim(struct seat *seat, const struct message_member *reported)
 static void note_member(struct coordinator *c, uint64_t now, const struct message *report, uint32_t index) {
         const struct message_member *reported = &report->member_of[index];
         struct membership_request request = reported->request;
-        struct seat *seat;
 
         request.node = report->from;
         request.host = report->host;
         request.device = report->device;
-        seat = membership_note(&c->membership, &request);
+        struct seat *seat = membership_note(&c->membership, &request);
         if (seat == NULL)
                 return;
         if (seat->state == SEAT_REFUSED || seat->state == SEAT_FENCED) {

@@ -46,18 +46,10 @@ static struct places find_places(const struct membership *m) {
 
 void places_say_to(struct coordinator *c, uint32_t node) {
         const struct membership *m = &c->membership;
-        struct message_places *said;
         struct message order;
 
-        message_clear(&order);
-        order.kind = ORDER_PLACES;
-        order.from = c->config.address;
-        order.to = node;
-        order.instance = c->node[node].instance;
-        order.term = c->term;
-        order.round = c->round;
-        order.stamp = c->node[node].stamp;
-        said = &order.places;
+        coordinator_address(c, node, ORDER_PLACES, &order);
+        struct message_places *said = &order.places;
         said->places = find_places(m);
         said->n_waiting = 0;
         for (uint32_t i = m->n; i < m->n + m->n_waiting && said->n_waiting < LIMIT_SEATS; i++)

@@ -26,6 +26,19 @@ static inline bool coordinator_survives(const struct coordinator *c, uint32_t no
         return nodeset_has(c->set, node) && !nodeset_has(c->lost, node);
 }
 
+/* An order for that node, about nothing yet. */
+static inline void coordinator_address(const struct coordinator *c, uint32_t node, enum message_kind kind,
+                                       struct message *ret) {
+        message_clear(ret);
+        ret->kind = kind;
+        ret->from = c->config.address;
+        ret->to = node;
+        ret->instance = c->node[node].instance;
+        ret->term = c->term;
+        ret->round = c->round;
+        ret->stamp = c->node[node].stamp;
+}
+
 /* coordinator_source.c: the rank whose state the others take, and its tag. */
 uint32_t source_find(const struct coordinator *c, struct tag *ret);
 void source_fill_order(const struct coordinator *c, struct message *order); /* NEWGEN, for one node */

@@ -110,7 +110,6 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
                 .times = times,
                 .room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1, .nodes = 1 }
         };
-        int r;
 
         if (coordination == NULL)
                 return -ENOMEM;
@@ -120,7 +119,8 @@ static int coordination_new(struct coordinators *table, const struct hub_job *jo
         coordination->due = UINT64_MAX;
         config.name = strcpy(coordination->name, job->name);
         list_init(&coordination->nodes);
-        r = charge_take(&coordination->self, table->config.accounts, job->uid, ACCOUNT_BYTES, size, refusal);
+        int r = charge_take(&coordination->self, table->config.accounts, job->uid, ACCOUNT_BYTES, size,
+                            refusal);
         if (r == 0)
                 r = coordination_allocate(coordination, &config, &coordination->memory, &coordination->charge,
                                           refusal);
@@ -157,14 +157,13 @@ static int coordination_grow(struct coordination *coordination, uint32_t members
         struct coordinator_config config = coordination->coordinator.config;
         struct room *room = &config.room;
         struct charge charge = { 0 };
-        int r;
 
         if (members <= room->members && tracks <= room->tracks && nodes <= room->nodes)
                 return 0;
         room->members = room_for(room->members, members, LIMIT_SEATS);
         room->tracks = room_for(room->tracks, tracks, LIMIT_TRACKS);
         room->nodes = room_for(room->nodes, nodes, HUB_NODES);
-        r = coordination_allocate(coordination, &config, &room->memory, &charge, refusal);
+        int r = coordination_allocate(coordination, &config, &room->memory, &charge, refusal);
         if (r != 0)
                 return r;
         coordinator_move(&coordination->coordinator, room);
@@ -204,12 +203,11 @@ static int coordinators_attach(struct hub *hub, struct attachment *attachment, c
                                struct refusal *refusal) {
         struct coordinators *table = table_of(hub);
         struct coordination *coordination = coordinators_find(table, job);
-        struct list *at;
         int r = coordination == NULL ? coordination_new(table, job, &coordination, refusal) : 0;
 
         if (r != 0)
                 return r;
-        at = coordination_find_address(coordination, &attachment->address);
+        struct list *at = coordination_find_address(coordination, &attachment->address);
         if (attachment->address >= HUB_NODES)
                 return refuse(refusal, WIRE__CODE__JOB_FULL, "job '%s' is on %u nodes: no more can",
                               job->name, HUB_NODES);

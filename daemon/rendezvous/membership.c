@@ -74,10 +74,6 @@ uint32_t membership_vacant(const struct membership *m) {
         return n;
 }
 
-uint32_t membership_fitting(const struct membership *m) {
-        return places_fitting(m);
-}
-
 /* Whether the job can form once the last call has passed. */
 static bool is_enough(const struct membership *m) {
         uint32_t all = m->n + m->n_waiting;

@@ -141,12 +141,11 @@ static int join_behind(struct membership *m, const struct seat *newcomer, uint64
 static int join_vacant(struct membership *m, const struct seat *newcomer, uint64_t now,
                        struct refusal *refusal) {
         const struct membership_request *request = &newcomer->request;
-        struct seat *place;
         int r = check_size(m, request, refusal);
 
         if (r != 0)
                 return r;
-        place = find_vacant(m, request);
+        struct seat *place = find_vacant(m, request);
         if (place == NULL)
                 return join_behind(m, newcomer, now, refusal);
         if (!request->adapts)
@@ -235,7 +234,6 @@ static int join_fence(struct membership *m, const struct membership_request *req
 static int join_any(struct membership *m, const struct seat *newcomer, uint64_t now,
                     struct refusal *refusal) {
         const struct membership_request *request = &newcomer->request;
-        int r;
 
         if (request->incarnation < m->incarnation)
                 return refuse(refusal, WIRE__CODE__STALE,
@@ -243,7 +241,7 @@ static int join_any(struct membership *m, const struct seat *newcomer, uint64_t 
                               "restarted meanwhile",
                               m->name, (unsigned long long)m->incarnation,
                               (unsigned long long)request->incarnation);
-        r = join_fence(m, request, now, refusal);
+        int r = join_fence(m, request, now, refusal);
         if (r != 0)
                 return r;
         if (m->state == MEMBERSHIP_REPLACING)
@@ -259,14 +257,13 @@ int membership_join(struct membership *m, const struct membership_request *reque
                     struct refusal *refusal) {
         struct seat newcomer = { .request = *request, .state = SEAT_ASKS };
         struct seat *noted = membership_find(m, request->member);
-        int r;
 
         m->fenced = 0;
         if (noted != NULL) {
                 newcomer.tag = noted->tag;
                 seats_close(m, (uint32_t)(noted - m->seat));
         }
-        r = join_any(m, &newcomer, now, refusal);
+        int r = join_any(m, &newcomer, now, refusal);
         if (r != 0 && noted != NULL)
                 seats_turn_away(m, newcomer, SEAT_REFUSED);
         return r;

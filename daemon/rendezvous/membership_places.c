@@ -22,7 +22,7 @@ bool places_all_adapt(const struct membership *m) {
         return true;
 }
 
-uint32_t places_fitting(const struct membership *m) {
+uint32_t membership_fitting(const struct membership *m) {
         uint32_t room = m->n < m->max_world ? m->max_world - m->n : 0;
 
         if (places_any_explicit(m) || !places_all_adapt(m))
@@ -166,7 +166,7 @@ static void close_ranks(struct membership *m) {
 
 /* As many as there is room for. */
 static void take_waiting(struct membership *m) {
-        uint32_t fitting = places_fitting(m);
+        uint32_t fitting = membership_fitting(m);
 
         for (uint32_t i = 0; i < fitting; i++) {
                 struct seat *member = &m->seat[m->n];
@@ -194,7 +194,7 @@ void places_regenerate(struct membership *m) {
         uint32_t before = m->n;
 
         close_ranks(m);
-        if (m->n < before || places_fitting(m) > 0) {
+        if (m->n < before || membership_fitting(m) > 0) {
                 take_waiting(m);
                 order(m);
         }

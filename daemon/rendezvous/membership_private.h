@@ -25,8 +25,6 @@ void seats_turn_away(struct membership *m, struct seat gone, enum seat_state why
  * go on in another generation. */
 bool places_any_explicit(const struct membership *m);
 bool places_all_adapt(const struct membership *m);
-/* How many of those that wait a larger world has room for. */
-uint32_t places_fitting(const struct membership *m);
 /* Ranks and local ranks of a job that forms. */
 void places_assign(struct membership *m);
 /* The rank goes to the newcomer; the local rank too, on the same host. */

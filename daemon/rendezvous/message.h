@@ -294,10 +294,9 @@ static inline struct nodeset message_set(const struct message *message) {
 static inline struct nodeset message_links(const struct message *message) {
         return (struct nodeset){ (uint64_t *)message->links, message->n_words };
 }
-/* A machine with that room can take it in. */
+/* A machine for so many nodes can take it in. */
 static inline bool message_fits(const struct message *message, const struct room *room) {
-        return message->n_tracks <= room->tracks && message->n_plans <= room->tracks &&
-               nodeset_below(message_set(message), room->nodes) &&
+        return nodeset_below(message_set(message), room->nodes) &&
                nodeset_below(message_links(message), room->nodes);
 }
 /* In as few words as both need. */

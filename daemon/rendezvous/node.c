@@ -35,10 +35,8 @@ static bool accept(struct node *node, uint64_t now, const struct message *order)
 }
 
 void node_receive(struct node *node, uint64_t now, const struct message *order) {
-        bool accepted;
-
         now = node_look(node, now);
-        accepted = accept(node, now, order);
+        bool accepted = accept(node, now, order);
         node_judge_contact(node);
         if (!accepted)
                 return;

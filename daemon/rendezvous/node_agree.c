@@ -12,13 +12,11 @@ static struct node_plan *agreed_find(struct node *node, uint32_t ordinal) {
 }
 
 void node_agree(struct node *node, uint64_t now, uint32_t ordinal, uint64_t digest) {
-        struct node_plan *plan;
-
         now = node_wake(node, now);
         if (agreed_find(node, ordinal) != NULL)
                 return;
         assert(node->n_plans + TRACK_STEP < node->config.room.tracks);
-        plan = &node->plan[node->n_plans++];
+        struct node_plan *plan = &node->plan[node->n_plans++];
         *plan = (struct node_plan){ .ordinal = ordinal, .digest = digest };
         report_send(node, now);
         plan->asked = node->stamp;

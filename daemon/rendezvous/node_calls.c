@@ -28,39 +28,33 @@ void node_offer(struct node *node, uint64_t now, struct generation generation, u
         node_advance(node, node->time.now);
 }
 
-void node_full(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
+/* What is said of a unit, and nothing else with it. */
+static void node_pass(struct node *node, uint64_t now, struct generation generation, uint32_t which,
+                      void (*take)(struct node *node, uint32_t track)) {
         if (!node_is_about(node, now, generation, which))
                 return;
-        unit_full(node, which);
+        take(node, which);
         node_advance(node, node->time.now);
+}
+
+void node_full(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
+        node_pass(node, now, generation, which, unit_full);
 }
 
 void node_differ(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
-        if (!node_is_about(node, now, generation, which))
-                return;
-        unit_differ(node, which);
-        node_advance(node, node->time.now);
+        node_pass(node, now, generation, which, unit_differ);
 }
 
 void node_spoil(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
-        if (!node_is_about(node, now, generation, which))
-                return;
-        unit_spoil(node, which);
-        node_advance(node, node->time.now);
+        node_pass(node, now, generation, which, unit_spoil);
 }
 
 void node_landed(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
-        if (!node_is_about(node, now, generation, which))
-                return;
-        unit_landed(node, which);
-        node_advance(node, node->time.now);
+        node_pass(node, now, generation, which, unit_landed);
 }
 
 void node_quiet(struct node *node, uint64_t now, struct generation generation, uint32_t which) {
-        if (!node_is_about(node, now, generation, which))
-                return;
-        unit_quiet(node, which);
-        node_advance(node, node->time.now);
+        node_pass(node, now, generation, which, unit_quiet);
 }
 
 void node_done(struct node *node, uint64_t now, struct generation comm, uint32_t lane, uint64_t seq,

@@ -39,9 +39,8 @@ static void order_hold(struct node *node, uint64_t now) {
 static void order_stop(struct node *node, uint64_t now, const struct message *order) {
         if (node->phase != NODE_RUNNING || !node->held)
                 return;
-        node_use_tracks(node, order->n_tracks);
         for (uint32_t which = 0; which < node->n_tracks; which++)
-                node->stop[which] = mark_of(order, which);
+                node->stop[which] = mark_of(order, which); /* no other track is open in this generation */
         node->stopping = true;
         node->answer = ANSWER_REPORT;
         node_advance(node, now);
@@ -118,7 +117,8 @@ static void build(struct node *node, const struct message *order) {
 static void order_newgen(struct node *node, uint64_t now, const struct message *order) {
         if (node->phase != NODE_SETTLED && node->phase != NODE_OUT)
                 return;
-        if (generation_compare(order->generation, node->generation) <= 0)
+        if (generation_compare(order->generation, node->generation) <= 0 ||
+            order->n_tracks > node->config.room.tracks)
                 return;
         if (!generation_equal(order->comm, order->generation) && !generation_equal(order->comm, node->comm))
                 return; /* the others keep the communicator that this node has let go of */

@@ -149,10 +149,8 @@ void report_note_places(struct node *node, const struct message *order) {
 
 struct message_member *report_add(struct node *node, const struct membership_request *request,
                                   const struct tag *tag) {
-        struct message_member *member;
-
         assert(node->n < node->config.room.members);
-        member = &node->member[node->n++];
+        struct message_member *member = &node->member[node->n++];
         *member = (struct message_member){ .request = *request, .tag = *tag };
         member->request.host = node->config.host;
         member->request.device = node->config.device;

@@ -2,7 +2,8 @@
 /*
  * The memory of a machine. Machines allocate nothing: the driver of one says how much it is to keep, asks
  * how many bytes that takes, and gives them, and later more, before a call that needs more. What there is no
- * room for is refused, or, if a message brings it, dropped as if it had been lost.
+ * room for is refused, or, if a message brings it, dropped as if it had been lost; a node hears orders about
+ * more tracks than it has room for, and enters no generation that has them.
  */
 #pragma once
 

@@ -160,7 +160,6 @@ static void receive_grant(struct tenure *tenure, uint64_t now, const struct mess
         if (tenure->seeking && now < tenure_until(tenure)) {
                 tenure->seeking = false;
                 tenure->serving = true;
-                tenure->since = now;
         }
 }
 

@@ -30,7 +30,6 @@ struct tenure {
         uint64_t seen;  /* the highest term heard of */
         uint64_t term;  /* asked for or held */
         bool seeking, serving;
-        uint64_t since; /* serving: from when on */
         uint64_t asked, retry;
         uint64_t granted[LIMIT_CANDIDATES]; /* the latest own stamp that was granted; 0: none in this term */
         struct generation recorded[LIMIT_CANDIDATES]; /* what that voter has on record */

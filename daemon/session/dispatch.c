@@ -36,7 +36,7 @@ struct dispatch_row {
         enum piece piece;
         uint32_t min_minor;
         size_t job; /* offset of the membership's handle in the message */
-        session_handler handler;
+        session_handler *handler;
 };
 
 #define CLIENT(TYPE, fds, scope, minor, handler)                                                             \

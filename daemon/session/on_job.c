@@ -82,49 +82,30 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
 
 int on_join(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Join *join = CAST(Wire__Join, message);
-        const struct jobs_config *config = &session->sessions->config.jobs->config;
+        struct membership_request *wish;
         struct job_join what;
         struct token token;
         int r;
 
-        r = session_check_job(session, join->job, join->min_world, join->max_world, &request->refusal);
-        if (r == 0 && request->id == 0)
-                r = refuse(&request->refusal, WIRE__CODE__INVALID, "JOIN needs a request number");
-        if (r == 0 && !token_set(&token, join->token))
-                r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes",
-                           join->job, LIMIT_TOKEN);
+        if (request->id == 0)
+                return refuse(&request->refusal, WIRE__CODE__INVALID, "JOIN needs a request number");
+        r = session_begin_join(session, request, join->job, join->min_world, join->max_world, join->token,
+                               &token, &what);
         if (r != 0)
                 return r;
-        what = (struct job_join){
-                .name = join->job,
-                .uid = session->peer.uid,
-                .pid = session->peer.pid,
-                .client = session->id,
-                .program = session->program,
-                .request = request->id,
-                .token = &token,
-                .returns = session->returns,
-                .membership = {
-                        .min_world = join->min_world,
-                        .max_world = join->max_world,
-                        .has_rank = join->has_rank,
-                        .has_slot = join->has_slot,
-                        .rank = join->rank,
-                        .slot = join->slot,
-                        .spare = join->spare && session->minor >= FRAME_MINOR_1,
-                        .incarnation = join->incarnation,
-                        .timeout = clock_from_ms(join->timeout_ms),
-                        .last_call = clock_from_ms(join->last_call_ms),
-                        .grace = join->has_rejoin_grace_ms ? clock_from_ms(join->rejoin_grace_ms)
-                                                           : config->rejoin_grace,
-                        .adapts = session->minor >= FRAME_MINOR_1,
-                },
-                .owner = session,
-                .owner_members = &session->members,
-        };
+        wish = &what.membership;
+        wish->has_rank = join->has_rank;
+        wish->has_slot = join->has_slot;
+        wish->rank = join->rank;
+        wish->slot = join->slot;
+        wish->spare = join->spare && session->minor >= FRAME_MINOR_1;
+        wish->incarnation = join->incarnation;
+        wish->timeout = clock_from_ms(join->timeout_ms);
+        wish->last_call = clock_from_ms(join->last_call_ms);
+        if (join->has_rejoin_grace_ms)
+                wish->grace = clock_from_ms(join->rejoin_grace_ms);
         if (join->has_instance && session->minor >= FRAME_MINOR_1)
-                r = session_identify(&what.membership, join->job, join->has_rank, join->instance,
-                                     &request->refusal);
+                r = session_identify(wish, join->job, join->instance, &request->refusal);
         if (r == 0)
                 r = jobs_join(session->sessions->config.jobs, &what, &request->refusal);
         token_clear(&token);

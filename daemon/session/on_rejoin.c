@@ -6,69 +6,46 @@
 #include "job/restart/takeover.h"
 #include "session/private.h"
 
-static struct job_rejoin rejoin_request(struct session *session, const struct request *request,
-                                        const Wire__Rejoin *rejoin, const struct token *token) {
-        const struct jobs_config *config = &session->sessions->config.jobs->config;
-
-        return (struct job_rejoin){
-                .join = {
-                        .name = rejoin->job,
-                        .uid = session->peer.uid,
-                        .pid = session->peer.pid,
-                        .client = session->id,
-                        .program = session->program,
-                        .request = request->id,
-                        .token = token,
-                        .returns = session->returns,
-                        .membership = {
-                                .min_world = rejoin->min_world,
-                                .max_world = rejoin->max_world,
-                                .rank = rejoin->rank,
-                                .slot = rejoin->local_rank,
-                                .incarnation = rejoin->incarnation,
-                                .grace = rejoin->has_rejoin_grace_ms ? clock_from_ms(rejoin->rejoin_grace_ms)
-                                                                     : config->rejoin_grace,
-                                .adapts = true,
-                        },
-                        .owner = session,
-                        .owner_members = &session->members,
-                },
-                .asked_rank = rejoin->asked_rank,
-                .asked_slot = rejoin->asked_slot,
-                .generation = rejoin->generation,
-                .world = rejoin->world,
-                .next_plan = rejoin->next_plan,
-                .stable = rejoin->member,
-                .wait = clock_from_ms(rejoin->wait_ms),
-                .operations = rejoin->operations,
-                .operation_failed = rejoin->operation_failed,
-                .orderly = rejoin->orderly,
-                .resumed = rejoin->resumed,
+static struct returned rejoin_said(const Wire__Rejoin *rejoin) {
+        return (struct returned){
                 .history = rejoin->history,
-                .ended = rejoin->ended,
-                .has_lost = rejoin->has_lost_rank,
-                .lost = rejoin->lost_rank,
+                .word = { .generation = rejoin->generation,
+                          .orderly = rejoin->orderly,
+                          .resumed = rejoin->resumed,
+                          .ended = rejoin->ended },
+                .operation_failed = rejoin->operation_failed,
+                .next_plan = rejoin->next_plan,
+                .operations = rejoin->operations,
         };
 }
 
 int on_rejoin(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Rejoin *rejoin = CAST(Wire__Rejoin, message);
         Wire__Rejoined rejoined = WIRE__REJOINED__INIT;
-        struct job_rejoin what;
+        struct job_rejoin what = { .said = rejoin_said(rejoin),
+                                   .world = rejoin->world,
+                                   .stable = rejoin->member,
+                                   .wait = clock_from_ms(rejoin->wait_ms),
+                                   .has_lost = rejoin->has_lost_rank,
+                                   .lost = rejoin->lost_rank };
+        struct membership_request *wish = &what.join.membership;
         struct member *member;
         struct token token;
         int r;
 
-        r = session_check_job(session, rejoin->job, rejoin->min_world, rejoin->max_world, &request->refusal);
-        if (r == 0 && !token_set(&token, rejoin->token))
-                r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes",
-                           rejoin->job, LIMIT_TOKEN);
+        r = session_begin_join(session, request, rejoin->job, rejoin->min_world, rejoin->max_world,
+                               rejoin->token, &token, &what.join);
         if (r != 0)
                 return r;
-        what = rejoin_request(session, request, rejoin, &token);
+        wish->has_rank = rejoin->asked_rank;
+        wish->has_slot = rejoin->asked_slot;
+        wish->rank = rejoin->rank;
+        wish->slot = rejoin->local_rank;
+        wish->incarnation = rejoin->incarnation;
+        if (rejoin->has_rejoin_grace_ms)
+                wish->grace = clock_from_ms(rejoin->rejoin_grace_ms);
         if (rejoin->has_instance)
-                r = session_identify(&what.join.membership, rejoin->job, rejoin->asked_rank, rejoin->instance,
-                                     &request->refusal);
+                r = session_identify(wish, rejoin->job, rejoin->instance, &request->refusal);
         if (r == 0)
                 r = jobs_rejoin(session->sessions->config.jobs, &what, &member, &request->refusal);
         token_clear(&token);
@@ -109,5 +86,5 @@ int on_rejoin_staging(struct session *session, struct request *request, const Pr
 }
 
 int on_rejoin_end(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        return takeover_told(request->member, &request->refusal);
+        return takeover_told(request->member, request->id, &request->refusal);
 }

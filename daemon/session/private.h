@@ -67,17 +67,18 @@ void session_send(struct session *session, uint16_t type, uint32_t request, int 
 void session_send_fds(struct session *session, uint16_t type, uint32_t request, const int *fds,
                       unsigned n_fds, const ProtobufCMessage *message);
 void session_send_refused(struct session *session, uint32_t request, const struct refusal *refusal);
-/* Says why (request 0) and ends the session at the end of the pass. */
 /* The only writer of the state, which only goes forward. */
 void session_set_state(struct session *session, enum session_state state);
+/* Says why (request 0) and ends the session at the end of the pass. */
 void session_evict(struct session *session, const struct refusal *refusal);
 void session_protocol_error(struct session *session, const char *what, const char *why);
 int session_watch_pidfd(struct session *session, int pidfd);
-/* Whether the client may have a place in a job of this name and size. */
-int session_check_job(const struct session *session, const char *job, uint32_t min_world, uint32_t max_world,
-                      struct refusal *refusal);
+/* What JOIN and REJOIN have alike: checks whether the client may have a place in a job of this name and size,
+ * and says who asks. 0, or a code with the request's refusal; *token is to be cleared after 0. */
+int session_begin_join(struct session *session, struct request *request, const char *job, uint32_t min_world,
+                       uint32_t max_world, const char *secret, struct token *token, struct job_join *ret);
 /* Adds to a request for a rank which process of that rank it comes from. INVALID if no rank was asked for. */
-int session_identify(struct membership_request *who, const char *job, bool asked, uint64_t instance,
+int session_identify(struct membership_request *who, const char *job, uint64_t instance,
                      struct refusal *refusal);
 /* Root and the admin group see every user's jobs and may act on them. */
 static inline bool session_is_operator(const struct session *session) {
@@ -103,30 +104,15 @@ static inline bool session_sees(const struct session *viewer, uid_t uid) {
 #define CAST(type, from) (const type *)(const void *)(from)
 
 /* Handlers: 0; a code with request->refusal, answered with REFUSED; a negative errno ends the session. */
-typedef int (*session_handler)(struct session *session, struct request *request,
-                               const ProtobufCMessage *message);
-int on_hello(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_join(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_leave(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_plan_begin(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_plan_params(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_plan_buckets(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_plan_commit(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_plan_mapped(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_plan_drop(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_rejoin(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_rejoin_plan(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_rejoin_staging(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_rejoin_end(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_register(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_unregister(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_ready(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_staging(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_staging_mapped(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_operation(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_status(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_control(struct session *session, struct request *request, const ProtobufCMessage *message);
-int on_trace(struct session *session, struct request *request, const ProtobufCMessage *message);
+typedef int session_handler(struct session *session, struct request *request,
+                            const ProtobufCMessage *message);
+
+session_handler on_hello, on_join, on_leave;
+session_handler on_plan_begin, on_plan_params, on_plan_buckets, on_plan_commit, on_plan_mapped, on_plan_drop;
+session_handler on_rejoin, on_rejoin_plan, on_rejoin_staging, on_rejoin_end;
+session_handler on_register, on_unregister;
+session_handler on_ready, on_staging, on_staging_mapped, on_operation;
+session_handler on_status, on_control, on_trace;
 
 /* Whether the job is meant by NAME, or UID/NAME; nothing asked for means every job. */
 bool status_asks_for(const char *asked, uid_t uid, const char *name);

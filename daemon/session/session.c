@@ -286,8 +286,8 @@ static bool session_has_joined(const struct session *session, const char *job) {
         return false;
 }
 
-int session_check_job(const struct session *session, const char *job, uint32_t min_world, uint32_t max_world,
-                      struct refusal *refusal) {
+static int session_check_job(const struct session *session, const char *job, uint32_t min_world,
+                             uint32_t max_world, struct refusal *refusal) {
         if (job == NULL || !name_valid_job(job))
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "a job's name is 1 to %u bytes of UTF-8 without control characters and '/'",
@@ -307,9 +307,35 @@ int session_check_job(const struct session *session, const char *job, uint32_t m
         return 0;
 }
 
-int session_identify(struct membership_request *who, const char *job, bool asked, uint64_t instance,
+int session_begin_join(struct session *session, struct request *request, const char *job, uint32_t min_world,
+                       uint32_t max_world, const char *secret, struct token *token, struct job_join *ret) {
+        int r = session_check_job(session, job, min_world, max_world, &request->refusal);
+
+        if (r == 0 && !token_set(token, secret))
+                r = refuse(&request->refusal, WIRE__CODE__INVALID, "job '%s': a token has 1 to %u bytes", job,
+                           LIMIT_TOKEN);
+        if (r != 0)
+                return r;
+        *ret = (struct job_join){ .name = job,
+                                  .uid = session->peer.uid,
+                                  .pid = session->peer.pid,
+                                  .client = session->id,
+                                  .program = session->program,
+                                  .request = request->id,
+                                  .token = token,
+                                  .returns = session->returns,
+                                  .owner = session,
+                                  .owner_members = &session->members };
+        ret->membership.min_world = min_world;
+        ret->membership.max_world = max_world;
+        ret->membership.grace = session->sessions->config.jobs->config.rejoin_grace;
+        ret->membership.adapts = session->minor >= FRAME_MINOR_1;
+        return 0;
+}
+
+int session_identify(struct membership_request *who, const char *job, uint64_t instance,
                      struct refusal *refusal) {
-        if (!asked)
+        if (!who->has_rank)
                 return refuse(
                         refusal, WIRE__CODE__INVALID,
                         "job '%s': an instance counts the processes of one rank, and none was asked for; "

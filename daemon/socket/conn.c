@@ -54,10 +54,9 @@ struct conn {
 /* All fds that come with the packets of one batch must have room. */
 static void conns_measure(struct conns *conns) {
         struct rlimit limit;
-        uint64_t batch;
 
         conns->fds_room = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
-        batch = conns->fds_room / BATCH_SHARE / FDPASS_FDS_MAX;
+        uint64_t batch = conns->fds_room / BATCH_SHARE / FDPASS_FDS_MAX;
         conns->batch_most = batch < 1 ? 1 : batch < FDPASS_BATCH ? (unsigned)batch : FDPASS_BATCH;
 }
 
@@ -187,7 +186,6 @@ static int packet_keep_fds(struct packet *packet, const int *fds, unsigned n_fds
 static void conn_enqueue(struct conn *conn, const void *frame, size_t size, const int *fds, unsigned n_fds) {
         struct packet *packet;
         struct refusal refusal;
-        int r;
 
         if (conn->queued + size > CONN_QUEUE_MAX) {
                 conn_disconnect(conn, FLOOD_UNREAD, LOG_WARNING,
@@ -202,7 +200,7 @@ static void conn_enqueue(struct conn *conn, const void *frame, size_t size, cons
                 packet_free(packet);
                 return;
         }
-        r = packet_keep_fds(packet, fds, n_fds);
+        int r = packet_keep_fds(packet, fds, n_fds);
         if (r < 0) {
                 conn_disconnect(conn, FLOOD_UNREAD, LOG_ERR,
                                 "no file descriptor is left to keep one for it: %s", strerror(-r));
@@ -218,7 +216,6 @@ static void conn_enqueue(struct conn *conn, const void *frame, size_t size, cons
 
 static void conn_transmit(void *link, const void *frame, size_t size, const int *fds, unsigned n_fds) {
         struct conn *conn = link;
-        int r;
 
         if (conn->dead)
                 return;
@@ -226,7 +223,7 @@ static void conn_transmit(void *link, const void *frame, size_t size, const int 
                 conn_enqueue(conn, frame, size, fds, n_fds);
                 return;
         }
-        r = fdpass_send(conn->sock, frame, size, fds, n_fds);
+        int r = fdpass_send(conn->sock, frame, size, fds, n_fds);
         if (r == -EAGAIN)
                 conn_enqueue(conn, frame, size, fds, n_fds);
         else if (r < 0)
@@ -308,11 +305,10 @@ static int conn_receive_packets(struct conn *conn, struct fdpass_packet *packets
         struct conns *conns = conn->conns;
         uint64_t used = accounts_total(conns->users, ACCOUNT_FDS) + OWN_FDS;
         bool scarce = used + (uint64_t)conn->batch * FDPASS_FDS_MAX > conns->fds_room;
-        int n;
 
         if (scarce)
                 closer_hurry(conns->closer);
-        n = fdpass_receive_dropping(conn->sock, packets, conn->batch, conn_drop_fd, conn);
+        int n = fdpass_receive_dropping(conn->sock, packets, conn->batch, conn_drop_fd, conn);
         if (scarce)
                 closer_calm(conns->closer);
         return n;
@@ -322,7 +318,6 @@ static int conn_receive_packets(struct conn *conn, struct fdpass_packet *packets
 static bool conn_receive(struct conn *conn) {
         struct fdpass_packet packets[FDPASS_BATCH];
         bool more = true;
-        int n;
 
         if (closer_is_overdrawn(conn->conns->closer, conn->peer.uid)) {
                 conn_refuse_fds(
@@ -332,7 +327,7 @@ static bool conn_receive(struct conn *conn) {
         }
         for (unsigned i = 0; i < FDPASS_BATCH; i++)
                 packets[i] = (struct fdpass_packet){ .data = conn->conns->buffers + (size_t)i * FRAME_MAX };
-        n = conn_receive_packets(conn, packets);
+        int n = conn_receive_packets(conn, packets);
         if (n < 0 && n != -EAGAIN)
                 conn_fail(conn, n);
         for (int i = 0; i < n; i++)
@@ -440,7 +435,6 @@ static int conns_check_uid(const struct conns *conns, const struct session_peer 
 static void conn_turn_away(int sock, const struct session_peer *peer, const struct refusal *refusal) {
         Wire__Refused refused = WIRE__REFUSED__INIT;
         _cleanup_(freep) uint8_t *frame = malloc(FRAME_MAX);
-        ssize_t size;
 
         if (flood_admits(FLOOD_TURNED_AWAY, peer->uid, clock_now()))
                 log_warning("client pid %d, uid %u is turned away: %s", (int)peer->pid, (unsigned)peer->uid,
@@ -450,7 +444,7 @@ static void conn_turn_away(int sock, const struct session_peer *peer, const stru
         refused.has_code = true;
         refused.code = (Wire__Code)refusal->code;
         refused.text = (char *)refusal->text;
-        size = codec_pack(frame, WIRE__MESSAGE_TYPE__REFUSED, 0, 0, &refused.base);
+        ssize_t size = codec_pack(frame, WIRE__MESSAGE_TYPE__REFUSED, 0, 0, &refused.base);
         if (size > 0)
                 fdpass_send(sock, frame, (size_t)size, NULL, 0);
 }
@@ -488,7 +482,6 @@ bool conn_accept(struct conns *conns, int sock) {
         struct session_peer peer;
         struct refusal refusal;
         struct conn *conn;
-        int r;
 
         if (!conns_admit(conns, sock, &peer)) {
                 closer_hang_up(conns->closer, sock);
@@ -506,7 +499,7 @@ bool conn_accept(struct conns *conns, int sock) {
         list_init(&conn->queue);
         list_append(&conns->list, &conn->link);
         conn->peer = peer;
-        r = charge_take(&conn->charge, conns->users, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
+        int r = charge_take(&conn->charge, conns->users, conn->peer.uid, ACCOUNT_CLIENTS, 1, &refusal);
         if (r == 0)
                 r = charge_take(&conn->sock_charge, conns->users, conn->peer.uid, ACCOUNT_FDS, 1, &refusal);
         if (r == 0)

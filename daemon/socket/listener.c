@@ -99,8 +99,6 @@ static int listener_open_up(int fd, const struct listener_config *config, char *
 int listener_bind(const struct listener_config *config, int type, int *ret, char *error, size_t size) {
         struct sockaddr_un address = { .sun_family = AF_UNIX };
         _cleanup_(closep) int fd = -1;
-        mode_t mask;
-        int r;
 
         if (strlen(config->path) >= sizeof(address.sun_path)) {
                 snprintf(error, size, "socket path %s is longer than the %zu bytes a Unix socket can have",
@@ -108,7 +106,7 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
                 return -ENAMETOOLONG;
         }
         strcpy(address.sun_path, config->path);
-        r = listener_make_parents(config->path);
+        int r = listener_make_parents(config->path);
         if (r < 0)
                 return listener_fail(r, config->path, "cannot make the directory of", error, size);
         r = listener_remove_stale(&address, type);
@@ -121,7 +119,7 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
         fd = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0)
                 return listener_fail(-errno, config->path, "cannot make a socket for", error, size);
-        mask = umask(0177); /* nobody gets in before the mode is set */
+        mode_t mask = umask(0177); /* nobody gets in before the mode is set */
         r = bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ? -errno : 0;
         umask(mask);
         if (r < 0)
@@ -134,12 +132,10 @@ int listener_bind(const struct listener_config *config, int type, int *ret, char
 
 static int listener_bind_own(struct listener *listener, const struct listener_config *config, char *error,
                              size_t size) {
-        int r;
-
         listener->path = strdup(config->path);
         if (listener->path == NULL)
                 return listener_fail(-ENOMEM, config->path, "cannot bind", error, size);
-        r = listener_bind(config, SOCK_SEQPACKET, &listener->fd, error, size);
+        int r = listener_bind(config, SOCK_SEQPACKET, &listener->fd, error, size);
         if (r < 0) {
                 free(listener->path); /* not ours */
                 listener->path = NULL;
@@ -151,11 +147,9 @@ static int listener_bind_own(struct listener *listener, const struct listener_co
  * of silence. 0, or why that did not work: -EAGAIN if no client waits. The kernel wants a free fd before it
  * looks for one. */
 static int listener_shed(struct listener *listener) {
-        int sock, r;
-
         listener->spare = fd_close(listener->spare);
-        sock = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
-        r = sock < 0 ? -errno : 0;
+        int sock = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+        int r = sock < 0 ? -errno : 0;
         if (sock >= 0)
                 closer_hang_up(listener->conns->closer, sock);
         listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -226,6 +226,10 @@ def test_memory_that_cannot_be(daemon, pair, peers, tmp_path):
         request = made.offer(old[0].plans[0], fd, 0, 0)
         os.close(fd)
         refused(made, request, "INVALID", word)
+    # What it had sent before it heard that is of the same request: it has not told all.
+    made.send("PLAN_BEGIN", request, job=made.job, generation=made.generation, plan=1, params=1, buckets=1,
+              arena_bytes=2 * wire.PAGE, diagnosis_bytes=wire.PAGE, reduce=wire.pb.SUM)
+    made.send("REJOIN_END", request, job=made.job)
     request = made.plan_send(old[0].plans[0], commit=False)
     refused(made, made.send("REJOIN_PLAN", request, job=made.job, plan=0, step=0, launched=0), "INVALID", "missing")
     request = made.send("REJOIN_PLAN", fds=[old[0].memory[0]], job=made.job, plan=0, step=0, launched=9)

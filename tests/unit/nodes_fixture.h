@@ -112,7 +112,12 @@ static unsigned char *map_and_touch(int fd, uint64_t bytes) {
 
 static void on_plan_arena(struct member *member, uint32_t request, const struct plan *plan,
                           const struct plan_memory *memory) {
-        cluster->trainer[member->rank].arena = map_and_touch(memory->fds[0], memory->bytes);
+        unsigned char *arena = map_and_touch(memory->fds[0], memory->bytes);
+
+        if (plan->ordinal == 0)
+                cluster->trainer[member->rank].arena = arena;
+        else
+                munmap(arena, memory->bytes);
 }
 
 static void on_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
@@ -394,8 +399,9 @@ static inline uint64_t bucket_offset(uint32_t bucket) {
 }
 
 /* One parameter in each bucket. */
-static inline void describe(struct member *member, const char *name) {
+static inline void describe(struct member *member, uint32_t ordinal, const char *name) {
         struct offer begin = { .generation = member->job->generation,
+                               .plan = ordinal,
                                .params = BUCKETS,
                                .buckets = BUCKETS,
                                .arena_bytes = ARENA_BYTES,
@@ -418,20 +424,20 @@ static inline void describe(struct member *member, const char *name) {
                 bucket[b].bytes = bucket[b].payload = bucket_bytes(b);
         }
         assert_int_equal(plan_begin(member, &begin, &cluster->refusal), 0);
-        assert_int_equal(plan_params(member, 0, param, BUCKETS, &cluster->refusal), 0);
-        assert_int_equal(plan_buckets(member, 0, bucket, BUCKETS, &cluster->refusal), 0);
+        assert_int_equal(plan_params(member, ordinal, param, BUCKETS, &cluster->refusal), 0);
+        assert_int_equal(plan_buckets(member, ordinal, bucket, BUCKETS, &cluster->refusal), 0);
 }
 
-static inline void bring_named(uint32_t rank, const char *name) {
-        struct trainer *trainer = &cluster->trainer[rank];
+static inline void bring_plan(uint32_t rank, uint32_t ordinal, const char *name) {
+        struct member *member = cluster->trainer[rank].member;
 
-        describe(trainer->member, name);
-        assert_int_equal(plan_commit(trainer->member, 0, 8, &cluster->refusal), 0);
-        assert_int_equal(plan_mapped(trainer->member, 0, 9, &cluster->refusal), 0);
+        describe(member, ordinal, name);
+        assert_int_equal(plan_commit(member, ordinal, 8, &cluster->refusal), 0);
+        assert_int_equal(plan_mapped(member, ordinal, 9, &cluster->refusal), 0);
 }
 
 static inline void bring(uint32_t rank) {
-        bring_named(rank, "p");
+        bring_plan(rank, 0, "p");
 }
 
 /* Small whole numbers, of which every sum is exact. */

@@ -43,7 +43,7 @@ static inline void join_elsewhere(struct job *job, uint32_t rank, uint64_t grace
         struct refusal refusal;
 
         request.member = elsewhere[rank] = job_next_id(job);
-        assert_int_equal(machine_join(job, &request, &refusal), 0);
+        assert_int_equal(machine_join(job, &request, &(struct tag){ 0 }, &refusal), 0);
         job_settle_later(job);
 }
 

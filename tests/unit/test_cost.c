@@ -203,7 +203,7 @@ static int come_back(struct fixture *f, uint32_t world) {
                           .owner = f,
                           .owner_members = &f->members,
                           .membership = { .min_world = world, .max_world = world, .adapts = true } },
-                .generation = 1,
+                .said.word.generation = 1,
                 .world = world,
                 .stable = 1,
         };

@@ -119,11 +119,10 @@ static void who_is_too_few_then_hears_it(void **state) {
 static struct member *come_back(struct fixture *f, uint32_t rank, uint32_t max_world, bool history) {
         struct job_rejoin rejoin = {
                 .join = elastic(f),
-                .generation = 3,
+                .said = { .word.generation = 3, .history = history },
                 .world = 2,
                 .stable = 1 + rank,
                 .wait = 3600 * USEC_PER_SEC,
-                .history = history,
         };
         struct member *member;
 
@@ -143,8 +142,8 @@ static void who_came_too_early_is_turned_away(void **state) {
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
         come_back(f, 0, 2, true);
         assert_heard("refused 0 7 20;");
-        assert_int_equal(takeover_told(f->member[0], &f->refusal), 0);
-        assert_int_equal(takeover_told(come_back(f, 1, 2, true), &f->refusal), 0);
+        assert_int_equal(takeover_told(f->member[0], 40, &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 1, 2, true), 40, &f->refusal), 0);
         pass(f);
         assert_heard("resumed 0;resumed 1;");
 }
@@ -155,8 +154,8 @@ static void who_came_too_early_waits(void **state) {
         struct job_join fresh = elastic(f);
 
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
-        assert_int_equal(takeover_told(come_back(f, 0, 3, true), &f->refusal), 0);
-        assert_int_equal(takeover_told(come_back(f, 1, 3, true), &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 0, 3, true), 40, &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 1, 3, true), 40, &f->refusal), 0);
         pass(f);
         assert_heard("generation 4 0;generation 4 1;joined 2;");
 }
@@ -167,10 +166,10 @@ static void however_many_come_too_early(void **state) {
         struct job_join fresh = elastic(f);
 
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
-        assert_int_equal(takeover_told(come_back(f, 0, 3, true), &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 0, 3, true), 40, &f->refusal), 0);
         for (unsigned i = 0; i < 15; i++)
                 assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
-        assert_int_equal(takeover_told(come_back(f, 1, 3, true), &f->refusal), 0);
+        assert_int_equal(takeover_told(come_back(f, 1, 3, true), 40, &f->refusal), 0);
         pass(f);
         assert_non_null(strstr(heard, "generation 4 0;generation 4 1;joined 2;"));
 }
@@ -183,7 +182,7 @@ static void nobody_has_a_state_any_more(void **state) {
         struct member *old = come_back(f, 0, 2, true);
 
         fresh.membership.max_world = 2;
-        assert_int_equal(takeover_told(old, &f->refusal), 0);
+        assert_int_equal(takeover_told(old, 40, &f->refusal), 0);
         assert_true(takeover_forget(old->job, 1));
         assert_int_equal(jobs_join(f->jobs, &fresh, &f->refusal), 0);
         pass(f);
@@ -198,7 +197,7 @@ static void nobody_has_a_state_any_more(void **state) {
 static void a_claimed_id_is_nothing_to_other_jobs(void **state) {
         struct fixture *f = *state;
         struct job_rejoin rejoin = { .join = elastic(f),
-                                     .generation = 3,
+                                     .said.word.generation = 3,
                                      .world = 2,
                                      .stable = (UINT64_C(1) << 48) - 1,
                                      .wait = 3600 * USEC_PER_SEC };

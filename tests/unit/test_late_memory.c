@@ -10,7 +10,7 @@
 
 #include "job/rejoin.h"
 #include "job/restart/takeover.h"
-#include "job/watch/plan_waits.h"
+#include "job/watch/waits.h"
 
 #define PAGES 4096u
 
@@ -71,11 +71,10 @@ static int sealed(void) {
 static void come_back(struct fixture *f, uint32_t rank) {
         struct job_rejoin rejoin = {
                 .join = elastic(f),
-                .generation = 3,
+                .said = { .word.generation = 3, .history = true },
                 .world = 2,
                 .stable = 1 + rank,
                 .wait = 3600 * USEC_PER_SEC,
-                .history = true,
         };
 
         rejoin.join.membership.rank = rejoin.join.membership.slot = rank;
@@ -115,7 +114,7 @@ static void return_plan(struct fixture *f, uint32_t rank, uint32_t request, int 
 
         describe_named(f, f->member[rank], 0, "a");
         assert_int_equal(takeover_plan(f->member[rank], &word, request, fd, 1, &f->refusal), 0);
-        assert_int_equal(takeover_told(f->member[rank], &f->refusal), 0);
+        assert_int_equal(takeover_told(f->member[rank], request, &f->refusal), 0);
 }
 
 static int ask_backend(const struct drama *d, uint32_t rank) {
@@ -232,8 +231,10 @@ static void check_answers(const struct drama *d) {
                                  d->blow, d->ending, rank, n);
         }
         assert_int_equal(d->f->answered[OF_DROP], d->dropped);
-        if (d->phase == RETURNING && d->blow == NOTHING)
+        if (d->phase == RETURNING && d->blow == NOTHING && d->ending != FAILED)
                 assert_non_null(strstr(heard, "resumed 0;resumed 1;"));
+        else if (d->phase == RETURNING && d->blow == NOTHING)
+                assert_null(strstr(heard, "resumed"));
 }
 
 /* The backend is closed while it is still at work. */
@@ -339,6 +340,87 @@ static void a_return_is_refused_once(void **state) {
                 refuse_return_of(first);
 }
 
+static void bring_two_back(struct fixture *f, uint32_t rank, uint32_t request) {
+        for (uint32_t plan = 0; plan < 2; plan++) {
+                struct plan_word word = { .plan = plan };
+                int arena = sealed();
+
+                describe_named(f, f->member[rank], plan, "a");
+                assert_int_equal(takeover_plan(f->member[rank], &word, request, &arena, 1, &f->refusal), 0);
+        }
+        assert_int_equal(takeover_told(f->member[rank], request, &f->refusal), 0);
+}
+
+/* Nor does it hear it of each plan if the job ends meanwhile. */
+static void a_return_to_a_job_that_ends_is_refused_once(void **state) {
+        struct fixture *f = *state;
+
+        come_back(f, 0);
+        come_back(f, 1);
+        f->fake.late = true;
+        bring_two_back(f, 0, 40);
+        job_end(f->member[0]->job, WIRE__CAUSE__SUPERSEDED);
+        while (f->fake.n_requests > 0)
+                fake_end_request(&f->fake, 0, 0);
+        assert_int_equal(f->answered[40], 1);
+        f->fake.late = false;
+}
+
+/* Its memory is not there: the others go on with a successor once it has left. */
+static void whoever_was_refused_is_not_back(void **state) {
+        struct fixture *f = *state;
+
+        come_back(f, 0);
+        come_back(f, 1);
+        f->fake.late = true;
+        bring_two_back(f, 0, 40);
+        bring_two_back(f, 1, 41);
+        fake_end_request(&f->fake, 0, -EIO);
+        while (f->fake.n_requests > 0)
+                fake_end_request(&f->fake, 0, 0);
+        f->fake.late = false;
+        pass(f);
+        assert_int_equal(f->answered[40], 1);
+        assert_null(strstr(heard, "resumed"));
+        assert_null(strstr(heard, "generation"));
+        f->member[0]->job->takeover->deadline = 0;
+        rejoin_check(f->member[0]->job, clock_now());
+        assert_non_null(strstr(heard, "evict 0;")); /* or it leaves before */
+        member_gone(f->member[0], WIRE__CAUSE__EXITED);
+        join(f);
+        assert_null(strstr(heard, "resumed"));
+        assert_non_null(strstr(heard, "generation 4 1;"));
+}
+
+/* It had said that this is all before it heard that one of its plans is refused. */
+static void the_end_of_a_refused_return_is_no_word(void **state) {
+        struct plan_word word = { .launched = 2 };
+        struct fixture *f = *state;
+        int arena = sealed();
+
+        come_back(f, 0);
+        come_back(f, 1);
+        describe_named(f, f->member[0], 0, "a");
+        assert_int_equal(takeover_plan(f->member[0], &word, 40, &arena, 1, &f->refusal), WIRE__CODE__INVALID);
+        describe_named(f, f->member[0], 1, "a");
+        word.plan = 1;
+        assert_int_equal(takeover_plan(f->member[0], &word, 40, &arena, 1, &f->refusal), 0);
+        assert_int_equal(takeover_told(f->member[0], 40, &f->refusal), 0);
+        bring_two_back(f, 1, 41);
+        pass(f);
+        assert_null(strstr(heard, "resumed"));
+        assert_null(strstr(heard, "generation"));
+        word.launched = 0; /* better this time */
+        assert_int_equal(takeover_plan(f->member[0], &word, 42, &arena, 1, &f->refusal), 0);
+        describe_named(f, f->member[0], 0, "a");
+        word.plan = 0;
+        arena = sealed();
+        assert_int_equal(takeover_plan(f->member[0], &word, 42, &arena, 1, &f->refusal), 0);
+        assert_int_equal(takeover_told(f->member[0], 42, &f->refusal), 0);
+        pass(f);
+        assert_non_null(strstr(heard, "resumed 0;resumed 1;"));
+}
+
 /* A member has gone, and what it has is kept until a task has ended: an answer that comes by then is for
  * nobody. */
 static void nobody_hears_for_a_member_that_has_gone(void **state) {
@@ -434,6 +516,9 @@ int main(void) {
                 cmocka_unit_test(every_request_has_its_end),
                 TEST(charges_stay_with_the_memory),
                 cmocka_unit_test(a_return_is_refused_once),
+                TEST(a_return_to_a_job_that_ends_is_refused_once),
+                TEST(whoever_was_refused_is_not_back),
+                TEST(the_end_of_a_refused_return_is_no_word),
                 TEST(nobody_hears_for_a_member_that_has_gone),
                 TEST(plans_are_compared_before_their_memory_is_there),
                 TEST(memory_on_its_way_is_not_there),

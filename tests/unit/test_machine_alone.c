@@ -243,12 +243,6 @@ static void machines_move_between_two_calls(void **state) {
         assert_int_equal(count(ACTION_GENERATION), 4);
         open_unit(TRACK_STEP);
         assert_false(node_open(&node, now, node.generation, TRACK_STEP + 1, planned));
-        larger = command;
-        larger.n_tracks = TRACK_STEP + 2;
-        larger.round++;
-        larger.kind = ORDER_END;
-        node_receive(&node, now, &larger);
-        assert_int_equal(node.phase, NODE_RUNNING);
         larger = answer;
         larger.n_tracks = TRACK_STEP + 2;
         larger.stamp += SECOND;
@@ -271,6 +265,32 @@ static void machines_move_between_two_calls(void **state) {
         assert_int_equal(latest(ACTION_GENERATION)->number, 1);
 }
 
+/* Without room for the tracks of a generation a node does not enter it; anything else it hears. */
+static void a_node_without_room_for_tracks_is_not_deaf(void **state) {
+        struct message order;
+
+        start();
+        move_machines(2, TRACK_STEP + 1);
+        join(request(1, 2, 2));
+        join(request(2, 2, 2));
+        build();
+        lose(2, WIRE__CAUSE__EXITED);
+        assert_int_equal(node.phase, NODE_SETTLED);
+        order = command;
+        order.n_tracks = TRACK_STEP + 2;
+        memset(order.mark, 0, sizeof(order.mark));
+        order.kind = ORDER_NEWGEN;
+        order.generation.number++;
+        order.round++;
+        order.world = 1;
+        node_receive(&node, now, &order);
+        assert_int_equal(node.phase, NODE_SETTLED);
+        order.kind = ORDER_END;
+        order.round++;
+        node_receive(&node, now, &order);
+        assert_int_equal(node.phase, NODE_ENDED);
+}
+
 int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test(a_world_forms_and_steps_without_a_tick),
@@ -286,6 +306,7 @@ int main(void) {
                 cmocka_unit_test(nothing_is_made_while_the_node_waits),
                 cmocka_unit_test(nobody_is_turned_away_while_the_node_waits),
                 cmocka_unit_test(machines_move_between_two_calls),
+                cmocka_unit_test(a_node_without_room_for_tracks_is_not_deaf),
         };
 
         return cmocka_run_group_tests(tests, NULL, NULL);

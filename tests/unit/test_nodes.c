@@ -76,7 +76,7 @@ static void plans_are_compared_between_nodes(void **state) {
                 join(rank < 2 ? 0 : 1, rank, 4);
         until(cluster->trainer[3].member != NULL);
         for (uint32_t rank = 0; rank < 4; rank++)
-                bring_named(rank, rank < 2 ? "p" : "q");
+                bring_plan(rank, 0, rank < 2 ? "p" : "q");
         settle();
         for (uint32_t rank = 0; rank < 4; rank++)
                 give(rank);
@@ -124,6 +124,21 @@ static void a_lost_member_costs_a_step_and_no_communicator(void **state) {
         replace(3, last);
         step_of(ALL, 2);
         assert_int_equal(cluster->fabric->n_comms, 1);
+}
+
+/* Another node has agreed on plans of which this one has not heard. */
+static void a_node_of_fewer_plans_hears_every_order(void **state) {
+        form();
+        step_of(ALL, 1);
+        for (uint32_t plan = 1; plan <= 3; plan++)
+                for (uint32_t rank = 0; rank < 2; rank++)
+                        bring_plan(rank, plan, "q");
+        settle();
+        give(2);
+        lose(1);
+        until(cluster->node[1].voided == 1);
+        replace(1, 0);
+        step_of(ALL, 2);
 }
 
 static void lanes_are_filled_up_to_the_same_number(void **state) {
@@ -516,6 +531,7 @@ int main(void) {
                 test_on(divisors_are_compared_between_nodes, two_nodes_avg),
                 test_on(a_lost_member_costs_a_step_and_no_communicator, two_nodes_avg),
                 test_on(a_lost_member_costs_a_step_and_no_communicator, three_nodes_avg),
+                test_on(a_node_of_fewer_plans_hears_every_order, two_nodes_avg),
                 test_on(lanes_are_filled_up_to_the_same_number, two_nodes_avg),
                 test_on(a_loss_at_any_moment_leaves_no_difference, two_nodes_avg),
                 test_on(a_loss_at_any_moment_leaves_no_difference, three_nodes_sum),

@@ -53,7 +53,7 @@ static void done(struct state_plan *plan, uint32_t b, double value, const uint8_
 /* What the trace says of a step, as words_unit() reads it. */
 enum verdict { PAST_UNKNOWN, PAST_UNTOUCHED, PAST_COMMITTED };
 
-static enum verdict verdict_of(const struct past_plan *plan, uint64_t step) {
+static enum verdict verdict_of(const struct state_plan *plan, uint64_t step) {
         const struct word_step before = { .known = true, .step = step - 1, .launched = 1 };
         const struct word said = { .told = true, .generation = 1 };
         const struct trace trace = past_trace(plan);
@@ -120,7 +120,7 @@ static void a_step_has_no_marks_of_the_one_before(void **state) {
 static void results_come_back(void **state) {
         struct state_plan *plan = state_add(ours, &key, MOST);
         const uint8_t maps[BUCKETS][3] = { { 0xff, 0x01 }, { 0x01 }, { 0xab, 0xcd, 0x0e } };
-        const struct past_plan *found;
+        const struct state_plan *found;
         struct past *past;
 
         state_generation(plan, 1, WORLD);
@@ -176,7 +176,7 @@ static void damage_is_found_out(void **state) {
 
         state_generation(plan, 1, WORLD);
         for (uint64_t at = 0; at < bytes; at++) {
-                const struct past_plan *found;
+                const struct state_plan *found;
                 struct past *past = NULL;
                 uint8_t was, is;
 

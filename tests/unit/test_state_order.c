@@ -50,7 +50,7 @@ static double value_of(uint64_t step, uint32_t b) {
         return 100.0 * (double)step + b;
 }
 
-static bool is_right(const struct past_plan *plan) {
+static bool is_right(const struct state_plan *plan) {
         bool right = true;
 
         for (uint32_t b = 0; b < BUCKETS; b++) {
@@ -68,7 +68,7 @@ static bool is_right(const struct past_plan *plan) {
 }
 
 static void look(void) {
-        const struct past_plan *found;
+        const struct state_plan *found;
         struct trace trace;
         struct past *past;
 

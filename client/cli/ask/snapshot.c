@@ -124,12 +124,11 @@ void snapshot_deinit(struct snapshot *snapshot) {
 enum talk_result snapshot_fetch(struct talk *talk, const char *path, const char *job, struct snapshot *ret) {
         Wire__Status request = WIRE__STATUS__INIT;
         struct talk_reply reply;
-        enum talk_result r;
         int fed = 0;
 
         *ret = (struct snapshot){ .path = strdup(path) };
         request.job = (char *)job;
-        r = talk_send(talk, WIRE__MESSAGE_TYPE__STATUS, &request.base);
+        enum talk_result r = talk_send(talk, WIRE__MESSAGE_TYPE__STATUS, &request.base);
         while (!r && fed == 0) {
                 r = talk_receive(talk, &reply);
                 if (!r)

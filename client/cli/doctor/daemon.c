@@ -17,7 +17,7 @@
 static void doctor_daemon_socket(const struct checkup *checkup, struct findings *findings) {
         const char *device = sockets_device(checkup->cli),
                    *source = sockets_source_name(checkup->sockets.source);
-        char *what, *fix = NULL;
+        char *fix = NULL;
 
         if (!checkup->path)
                 return findings_add(findings, "socket", VERDICT_FAIL,
@@ -28,8 +28,8 @@ static void doctor_daemon_socket(const struct checkup *checkup, struct findings 
                                     format_new("gradsyncd answers at %s (device %s)", checkup->path,
                                                checkup->device),
                                     NULL);
-        what = format_new("no daemon at %s%s%s%s: %s", checkup->path, *source ? " (" : "", source,
-                          *source ? ")" : "", checkup->error);
+        char *what = format_new("no daemon at %s%s%s%s: %s", checkup->path, *source ? " (" : "", source,
+                                *source ? ")" : "", checkup->error);
         switch (checkup->result) {
         case TALK_ABSENT:
         case TALK_GONE:

@@ -48,14 +48,14 @@ static uint64_t headroom_read_stat(const char *directory, const char *key) {
 static void headroom_consider(void *data, const char *directory, bool unified) {
         const struct files *files = unified ? &v2 : &v1;
         struct headroom *room = data;
-        uint64_t limit, used, droppable, left;
+        uint64_t limit, used;
 
         if (!headroom_read_number(directory, files->limit, &limit) || limit >= UNLIMITED ||
             !headroom_read_number(directory, files->used, &used))
                 return;
-        droppable = headroom_read_stat(directory, files->droppable);
+        uint64_t droppable = headroom_read_stat(directory, files->droppable);
         used -= droppable < used ? droppable : used;
-        left = limit > used ? limit - used : 0;
+        uint64_t left = limit > used ? limit - used : 0;
         if (!room->limited || left < room->left)
                 *room = (struct headroom){ true, limit, left };
 }

@@ -232,12 +232,11 @@ static void relay_rest(struct run *run, unsigned rank) {
 /* Only the member that died is started again; the others wait for it inside gradsync. */
 static void relay_restart(struct run *run, unsigned rank, const char *how) {
         struct run_member *member = &run->member[rank];
-        int code;
 
         cli_complain("rank %u (pid %d) %s; started again (%lu of %lu)", rank, member->pid, how,
                      member->restarts + 1, run->options->restarts);
         relay_rest(run, rank);
-        code = run_member_restart(run, rank);
+        int code = run_member_restart(run, rank);
         if (!code && relay_follow_member(run, rank) < 0) {
                 cli_complain("epoll: %s", strerror(errno));
                 code = CLI_ERROR;

@@ -136,12 +136,11 @@ static int environ_number(const char *variable, uint64_t least, uint64_t most, u
 
 static int environ_optional(const char *variable, uint64_t most, int64_t absent, int64_t *ret) {
         uint64_t value = 0;
-        int r;
 
         *ret = absent;
         if (environ_get(variable) == NULL)
                 return GRADSYNC_OK;
-        r = environ_number(variable, 0, most, &value);
+        int r = environ_number(variable, 0, most, &value);
         if (r == GRADSYNC_OK)
                 *ret = (int64_t)value;
         return r;
@@ -150,7 +149,6 @@ static int environ_optional(const char *variable, uint64_t most, int64_t absent,
 static int environ_take_row(const struct row *row, struct environ_job *ret) {
         char name[2 * LIMIT_NAME];
         uint64_t world;
-        int r;
 
         row->name(name, sizeof(name));
         if (!name_valid_job(name))
@@ -159,7 +157,7 @@ static int environ_take_row(const struct row *row, struct environ_job *ret) {
                             "control characters",
                             row->needs[0], LIMIT_NAME);
         snprintf(ret->name, sizeof(ret->name), "%.*s", (int)LIMIT_NAME, name);
-        r = environ_number(row->world, 1, UINT32_MAX, &world);
+        int r = environ_number(row->world, 1, UINT32_MAX, &world);
         if (r == GRADSYNC_OK)
                 r = environ_optional(row->rank, world - 1, -1, &ret->rank);
         if (r == GRADSYNC_OK)
@@ -186,11 +184,10 @@ int environ_job(struct environ_job *ret) {
 static int environ_seconds(const char *variable, int64_t *ret) {
         const char *text = environ_get(variable);
         char *end;
-        double seconds;
 
         if (text == NULL)
                 return GRADSYNC_OK;
-        seconds = strtod(text, &end);
+        double seconds = strtod(text, &end);
         if (end == text || *end != '\0' || !(seconds >= 0) || seconds > 1e9)
                 return fail(GRADSYNC_INVALID, "%s=%.64s is no number of seconds", variable,
                             utf8_valid(text, strlen(text)) ? text : "?");

@@ -28,10 +28,9 @@ int fail(int code, const char *format, ...) {
         /* An argument may be the current text itself. */
         char text[TEXT_MAX];
         va_list arguments;
-        int n;
 
         va_start(arguments, format);
-        n = vsnprintf(text, sizeof(text), format, arguments);
+        int n = vsnprintf(text, sizeof(text), format, arguments);
         va_end(arguments);
         snprintf(buffer, sizeof(buffer), "%s", n < 0 ? "(no text)" : text);
         fail_set_text(buffer);

@@ -17,12 +17,11 @@ static int options_check_size(size_t theirs, size_t oldest, const char *what) {
 
 int options_take(void *ours, size_t size, size_t oldest, const void *theirs, const char *what) {
         size_t given;
-        int r;
 
         if (theirs == NULL)
                 return GRADSYNC_OK;
         memcpy(&given, theirs, sizeof(given));
-        r = options_check_size(given, oldest, what);
+        int r = options_check_size(given, oldest, what);
         if (r != GRADSYNC_OK)
                 return r;
         for (size_t i = size; i < given; i++)

@@ -63,12 +63,10 @@ static int collective_take_staging(struct request *request, const ProtobufCMessa
 
 /* gradsyncd gives the memory once: a call that could not map it leaves it for the next one. */
 static int collective_map_staging(struct gradsync_job *job) {
-        int r;
-
         if (job->collective->staging.base != NULL)
                 return GRADSYNC_OK;
-        r = shared_map(&job->collective->staging, job->collective->staging_fd, job->collective->staging.bytes,
-                       "the staging memory", job->name);
+        int r = shared_map(&job->collective->staging, job->collective->staging_fd,
+                           job->collective->staging.bytes, "the staging memory", job->name);
         if (r == GRADSYNC_PROTOCOL)
                 link_fail(&job->gs->link, r);
         /* No other daemon will ask for it. */
@@ -209,7 +207,6 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         struct collective *c = job->collective;
         /* The daemon wants parts that it splits to be aligned. */
         uint64_t stride = collective_scatters(c->kind) ? collective_align(bytes) : bytes;
-        int r;
 
         /* Once it has been sent, its answer decides: it may have ended before the generation did. */
         if (c->request.id == 0 && c->generation != job->standing.generation)
@@ -223,7 +220,7 @@ static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
                 /* The daemon went while the data was copied. */
                 return REQUEST_BROKEN;
         }
-        r = collective_operate(job, stride);
+        int r = collective_operate(job, stride);
         if (r == GRADSYNC_AGAIN || r == GRADSYNC_INTERRUPTED)
                 return r;
         c->chunk = 0;
@@ -337,12 +334,10 @@ static void collective_begin(struct gradsync_job *job, const struct call *call) 
 
 /* The operation ended with its generation. What comes next may be known already. */
 static int collective_end_void(struct gradsync_job *job) {
-        int r;
-
         if (job->collective->generation == job->standing.generation &&
             job->standing.state == STANDING_SETTLED)
                 job_interrupt(job, 0, 0, fail_text());
-        r = job_wait_generation(job);
+        int r = job_wait_generation(job);
         if (r == GRADSYNC_OK)
                 r = job_check(job);
         if (r != GRADSYNC_OK)

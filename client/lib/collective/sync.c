@@ -144,11 +144,10 @@ static int sync_decide(struct gradsync_job *job) {
 
 static int sync_gather(struct gradsync_job *job) {
         struct sync *sync = job->sync;
-        int r;
 
         if (sync->gathered)
                 return GRADSYNC_OK;
-        r = collective_allgather(job, &sync->mine, sync->all, sizeof(sync->mine));
+        int r = collective_allgather(job, &sync->mine, sync->all, sizeof(sync->mine));
         if (r != GRADSYNC_OK)
                 return r;
         sync->generation = job->collective->generation;

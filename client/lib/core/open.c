@@ -77,11 +77,10 @@ static void open_hang_up(struct gradsync *gs) {
 int gradsync_open(struct gradsync **ret, const struct gradsync_options *given) {
         struct gradsync_options options = GRADSYNC_OPTIONS_INIT;
         struct gradsync *gs;
-        int r;
 
         if (ret == NULL)
                 return fail(GRADSYNC_INVALID, "gradsync_open(): no place for the handle");
-        r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given, "struct gradsync_options");
+        int r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given, "struct gradsync_options");
         if (r == GRADSYNC_OK)
                 r = open_take_reconnect(&options);
         if (r != GRADSYNC_OK)

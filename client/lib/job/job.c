@@ -21,11 +21,9 @@ int job_check(const struct gradsync_job *job) {
 }
 
 int job_enter_alone(struct gradsync_job *job, const char *call) {
-        int r;
-
         if (job == NULL)
                 return fail(GRADSYNC_INVALID, "%s(): the job is NULL", call);
-        r = context_enter(job->gs);
+        int r = context_enter(job->gs);
         if (r != GRADSYNC_OK)
                 return r;
         if (job->busy)

@@ -79,13 +79,12 @@ static int wish_check(const struct wish *wish) {
 
 static int wish_token(struct wish *wish, const char *token) {
         const char *source = token != NULL ? "the join options" : "GRADSYNC_JOB_TOKEN";
-        size_t length;
 
         if (token == NULL)
                 token = environ_job_token();
         if (token == NULL)
                 return GRADSYNC_OK;
-        length = strlen(token);
+        size_t length = strlen(token);
         if (length == 0 || length > LIMIT_TOKEN || !utf8_valid(token, length))
                 return fail(GRADSYNC_INVALID, "job '%s': the token from %s is not 1 to %u bytes of UTF-8",
                             wish->name, source, LIMIT_TOKEN);

@@ -164,11 +164,11 @@ static int join_perform(struct gradsync *gs, const struct wish *wish, struct gra
 int gradsync_join(struct gradsync *gs, const struct gradsync_join_options *given, struct gradsync_job **job) {
         struct gradsync_join_options options = GRADSYNC_JOIN_OPTIONS_INIT;
         struct wish wish;
-        int r;
 
         if (job == NULL)
                 return fail(GRADSYNC_INVALID, "gradsync_join(): no place for the job");
-        r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given, "struct gradsync_join_options");
+        int r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given,
+                             "struct gradsync_join_options");
         if (r == GRADSYNC_OK)
                 r = wish_make(&wish, &options);
         if (r == GRADSYNC_OK)

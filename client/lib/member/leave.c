@@ -52,12 +52,11 @@ static int leave_check_waiters(const struct gradsync_job *job) {
 }
 
 int gradsync_leave(struct gradsync_job *job) {
-        struct gradsync *gs;
         int r = job_enter_alone(job, "gradsync_leave");
 
         if (r != GRADSYNC_OK)
                 return r;
-        gs = job->gs;
+        struct gradsync *gs = job->gs;
         r = stall_wait(job);
         if (r == GRADSYNC_OK)
                 r = leave_check_waiters(job);

@@ -10,11 +10,10 @@
 
 struct gradsync_job *member_new(struct gradsync *gs, const struct wish *wish) {
         struct member *member = calloc(1, sizeof(*member));
-        struct gradsync_job *job;
 
         if (member == NULL)
                 return NULL;
-        job = &member->job;
+        struct gradsync_job *job = &member->job;
         job->gs = gs;
         memcpy(job->name, wish->name, sizeof(job->name));
         job->wish = *wish;

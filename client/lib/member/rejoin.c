@@ -256,11 +256,10 @@ static void rejoin_tell(struct gradsync_job *job) {
 static void rejoin_quit(struct gradsync_job *job) {
         Wire__Leave leave = WIRE__LEAVE__INIT;
         struct request unheard = { 0 };
-        int r;
 
         SET(leave, job, job->handle);
         request_open(job->gs, &unheard, WIRE__MESSAGE_TYPE__LEFT, NULL);
-        r = link_send(&job->gs->link, WIRE__MESSAGE_TYPE__LEAVE, unheard.id, &leave.base, -1);
+        int r = link_send(&job->gs->link, WIRE__MESSAGE_TYPE__LEAVE, unheard.id, &leave.base, -1);
         request_close(job->gs, &unheard);
         if (r != GRADSYNC_OK)
                 return;

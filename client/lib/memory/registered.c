@@ -112,7 +112,6 @@ static int registered_create(struct gradsync_job *job, int fd, uint64_t offset, 
                              struct gradsync_memory **ret) {
         struct gradsync_memory *memory = calloc(1, sizeof(*memory));
         char text[512];
-        int r;
 
         if (memory == NULL)
                 return fail(GRADSYNC_NO_MEMORY, "no memory to register memory");
@@ -120,7 +119,7 @@ static int registered_create(struct gradsync_job *job, int fd, uint64_t offset, 
         memory->offset = offset;
         memory->fd = fd;
         memory->kept = -1;
-        r = memfd_check(fd, offset, bytes, &memory->file, text, sizeof(text));
+        int r = memfd_check(fd, offset, bytes, &memory->file, text, sizeof(text));
         if (r != 0)
                 r = registered_refuse(job, r, text);
         else
@@ -139,12 +138,11 @@ static int registered_create(struct gradsync_job *job, int fd, uint64_t offset, 
 /* Faulting in gigabytes takes long: other threads go on meanwhile. */
 static int registered_touch(struct gradsync_memory *memory) {
         struct gradsync_job *job = memory->job;
-        int r;
 
         if (memory->touched)
                 return GRADSYNC_OK;
         pthread_mutex_unlock(&job->gs->link.lock);
-        r = shared_populate(&memory->map, "the registered memory", job->name);
+        int r = shared_populate(&memory->map, "the registered memory", job->name);
         pthread_mutex_lock(&job->gs->link.lock);
         memory->touched = r == GRADSYNC_OK;
         return r;
@@ -186,13 +184,12 @@ static int registered_take_again(struct request *request, const ProtobufCMessage
 int registered_offer(struct gradsync_memory *memory, request_refused_fn refused) {
         const struct gradsync_job *job = memory->job;
         Wire__Register message = registered_message(memory);
-        int r;
 
         request_close(job->gs, &memory->again);
         request_open(job->gs, &memory->again, WIRE__MESSAGE_TYPE__REGISTERED, registered_take_again);
         memory->again.refused = refused;
-        r = link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REGISTER, memory->again.id, &message.base,
-                      memory->kept);
+        int r = link_send(&job->gs->link, WIRE__MESSAGE_TYPE__REGISTER, memory->again.id, &message.base,
+                          memory->kept);
         if (r != GRADSYNC_OK)
                 request_close(job->gs, &memory->again);
         memory->told = r == GRADSYNC_OK;
@@ -270,11 +267,9 @@ static int registered_enlist(struct gradsync_job *job, int fd, uint64_t offset, 
 
 int gradsync_register(struct gradsync_job *job, int fd, uint64_t offset, uint64_t bytes, void *address,
                       struct gradsync_memory **memory) {
-        int r;
-
         if (memory == NULL)
                 return fail(GRADSYNC_INVALID, "gradsync_register(): no place for the memory");
-        r = job_enter(job, "gradsync_register");
+        int r = job_enter(job, "gradsync_register");
         return r != GRADSYNC_OK ? r
                                 : job_leave(job, registered_enlist(job, fd, offset, bytes, address, memory));
 }

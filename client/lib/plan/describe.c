@@ -45,7 +45,6 @@ static int describe_params(struct gradsync_plan *plan, uint32_t request) {
         Wire__PlanParams chunk = WIRE__PLAN_PARAMS__INIT;
         Wire__Param message[LIMIT_CHUNK], *list[LIMIT_CHUNK];
         size_t bytes = 0;
-        int r;
 
         SET(chunk, job, plan->job->handle);
         SET(chunk, plan, plan->ordinal);
@@ -60,7 +59,7 @@ static int describe_params(struct gradsync_plan *plan, uint32_t request) {
                         break;
                 list[chunk.n_param++] = next;
         }
-        r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_PARAMS, request, &chunk.base, -1);
+        int r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_PARAMS, request, &chunk.base, -1);
         if (r == GRADSYNC_OK)
                 plan->at += (uint32_t)chunk.n_param;
         return r;
@@ -70,7 +69,6 @@ static int describe_buckets(struct gradsync_plan *plan, uint32_t request) {
         Wire__PlanBuckets chunk = WIRE__PLAN_BUCKETS__INIT;
         Wire__Bucket message[LIMIT_CHUNK], *list[LIMIT_CHUNK];
         uint32_t first = plan->at - plan->layout.n_params;
-        int r;
 
         SET(chunk, job, plan->job->handle);
         SET(chunk, plan, plan->ordinal);
@@ -87,7 +85,7 @@ static int describe_buckets(struct gradsync_plan *plan, uint32_t request) {
                 SET_IF(*next, memory, bucket->memory != NULL, bucket->memory->handle);
                 list[chunk.n_bucket++] = next;
         }
-        r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BUCKETS, request, &chunk.base, -1);
+        int r = link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BUCKETS, request, &chunk.base, -1);
         if (r == GRADSYNC_OK)
                 plan->at += (uint32_t)chunk.n_bucket;
         return r;
@@ -104,14 +102,13 @@ static int describe_commit(struct gradsync_plan *plan) {
 
 int describe_next(struct gradsync_plan *plan, uint32_t request, bool *ret_last) {
         uint32_t all = plan->layout.n_params + plan->layout.n_buckets;
-        int r;
 
         *ret_last = plan->begun && plan->at == all;
         if (*ret_last)
                 return GRADSYNC_OK;
-        r = !plan->begun                       ? describe_begin(plan, request)
-            : plan->at < plan->layout.n_params ? describe_params(plan, request)
-                                               : describe_buckets(plan, request);
+        int r = !plan->begun                       ? describe_begin(plan, request)
+                : plan->at < plan->layout.n_params ? describe_params(plan, request)
+                                                   : describe_buckets(plan, request);
         if (r == GRADSYNC_OK)
                 plan->begun = true;
         return r;

@@ -79,10 +79,8 @@ static void finish_end_blocked(struct gradsync_plan *plan) {
 
 /* The step is void: waits for what follows the generation. */
 static int finish_wait_generation(struct gradsync_plan *plan) {
-        int r;
-
         finish_begin_blocked(plan);
-        r = job_wait_generation(plan->job);
+        int r = job_wait_generation(plan->job);
         finish_end_blocked(plan);
         return r;
 }
@@ -274,14 +272,13 @@ bool gradsync_unused(const struct gradsync_plan *plan, uint32_t param) {
 static int finish_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int64_t rank,
                                struct gradsync_bucket_stats *stats) {
         const struct results *results = &plan->results[plan->current ^ 1];
-        const uint64_t *nonfinite;
 
         if (bucket >= results->n_buckets || rank < GRADSYNC_RESULT_RANK || rank >= (int64_t)results->world)
                 return fail(GRADSYNC_INVALID,
                             "gradsync_bucket_stats(): there is no bucket %u of rank %lld, the plan has %u "
                             "buckets and %u ranks",
                             bucket, (long long)rank, results->n_buckets, results->world);
-        nonfinite = results->rank_nonfinite + (size_t)bucket * results->world;
+        const uint64_t *nonfinite = results->rank_nonfinite + (size_t)bucket * results->world;
         if (rank != GRADSYNC_RESULT_RANK) {
                 stats->norm = sqrt(results->rank_squares[(size_t)bucket * results->world + (size_t)rank]);
                 stats->nonfinite = nonfinite[rank];
@@ -296,11 +293,10 @@ static int finish_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket
 int gradsync_bucket_stats(const struct gradsync_plan *plan, uint32_t bucket, int64_t rank,
                           struct gradsync_bucket_stats *ret) {
         struct gradsync_bucket_stats stats = GRADSYNC_BUCKET_STATS_INIT;
-        int r;
 
         if (ret == NULL)
                 return fail(GRADSYNC_INVALID, "gradsync_bucket_stats(): no place for the answer");
-        r = options_check(ret, sizeof(stats), "struct gradsync_bucket_stats");
+        int r = options_check(ret, sizeof(stats), "struct gradsync_bucket_stats");
         if (r == GRADSYNC_OK)
                 r = plan_enter(plan, "gradsync_bucket_stats");
         if (r != GRADSYNC_OK)

@@ -165,14 +165,12 @@ int layout_place(struct layout *layout, const struct params *params, bool contro
 
 int layout_init(struct layout *layout, const struct params *params, uint64_t first_bucket_bytes,
                 uint64_t bucket_bytes, bool control) {
-        int r;
-
         *layout = (struct layout){ 0 };
         if (params->n == 0)
                 return fail(GRADSYNC_STATE, "a plan needs parameters: call gradsync_param() first");
         if (first_bucket_bytes == 0 || bucket_bytes == 0)
                 return fail(GRADSYNC_INVALID, "bucket limits are at least 1 byte");
-        r = layout_allocate(layout, params->n);
+        int r = layout_allocate(layout, params->n);
         if (r != GRADSYNC_OK)
                 return r;
         layout_fill(layout, params, first_bucket_bytes, bucket_bytes);

@@ -94,7 +94,6 @@ static int mark_check_absent(const struct gradsync_plan *plan) {
  * cannot be launched meanwhile, for this parameter is still missing in it. */
 int gradsync_absent(struct gradsync_plan *plan, uint32_t param) {
         bool count = false;
-        uint64_t number;
         int r = plan_enter(plan, "gradsync_absent");
 
         if (r != GRADSYNC_OK)
@@ -104,7 +103,7 @@ int gradsync_absent(struct gradsync_plan *plan, uint32_t param) {
                 r = mark_begin(plan, param, MARK_ABSENT, "gradsync_absent", &count);
         if (!count)
                 return plan_leave(plan, r);
-        number = plan->step.number;
+        uint64_t number = plan->step.number;
         plan_leave(plan, r);
         memset(plan_address(plan, param), 0, plan->params.list[param].bytes);
         pthread_mutex_lock(&plan->job->gs->link.lock);

@@ -92,17 +92,15 @@ static int params_check_fits(const char *name, const struct gradsync_memory *mem
 int params_add(struct params *params, const char *name, unsigned dtype, uint32_t dims, const uint64_t *shape,
                struct gradsync_memory *memory, uint64_t offset) {
         struct param param = { .dtype = dtype, .dims = dims, .memory = memory, .offset = offset };
-        uint32_t *slot;
-        int r;
 
-        r = params_check(params, name, dtype, dims, shape, &param.bytes);
+        int r = params_check(params, name, dtype, dims, shape, &param.bytes);
         if (r == GRADSYNC_OK && memory != NULL)
                 r = params_check_fits(name, memory, offset, param.bytes);
         if (r == GRADSYNC_OK && params->n == params->room)
                 r = params_grow(params);
         if (r != GRADSYNC_OK)
                 return r;
-        slot = params_slot_of(params, name);
+        uint32_t *slot = params_slot_of(params, name);
         if (*slot != 0)
                 return fail(
                         GRADSYNC_INVALID,

@@ -36,13 +36,10 @@ static int placement_check_unused(const struct gradsync_memory *memory) {
 }
 
 int gradsync_unregister(struct gradsync_memory *memory) {
-        struct gradsync_job *job;
-        int r;
-
         if (memory == NULL)
                 return GRADSYNC_OK;
-        job = memory->job;
-        r = job_enter(job, "gradsync_unregister");
+        struct gradsync_job *job = memory->job;
+        int r = job_enter(job, "gradsync_unregister");
         if (r != GRADSYNC_OK)
                 return r;
         r = placement_check_unused(memory);
@@ -103,13 +100,11 @@ int gradsync_param(struct gradsync_job *job, const char *name, enum gradsync_dty
 
 int gradsync_param_at(struct gradsync_job *job, const char *name, enum gradsync_dtype dtype, uint32_t ndim,
                       const uint64_t *shape, struct gradsync_memory *memory, uint64_t offset) {
-        int r;
-
         if (memory == NULL)
                 return fail(GRADSYNC_INVALID,
                             "gradsync_param_at(): the memory is NULL; gradsync_param() has the daemon "
                             "allocate it");
-        r = job_enter(job, "gradsync_param_at");
+        int r = job_enter(job, "gradsync_param_at");
         return r != GRADSYNC_OK ? r
                                 : job_leave(job, placement_add(job, name, (unsigned)dtype, ndim, shape,
                                                                memory, offset));

@@ -73,14 +73,13 @@ static int plan_create(struct gradsync_job *job, const struct gradsync_plan_opti
                        struct gradsync_plan **ret) {
         struct gradsync_plan *plan = calloc(1, sizeof(*plan));
         struct plans *plans = job->plans;
-        int r;
 
         if (plan == NULL)
                 return fail(GRADSYNC_NO_MEMORY, "no memory for a plan");
         plan->job = job;
         plan->fd = plan->control_fd = -1;
         plan->reduce = (unsigned)options->reduce;
-        r = plan_check_reduce(job, plan->reduce);
+        int r = plan_check_reduce(job, plan->reduce);
         if (r == GRADSYNC_OK)
                 r = placement_check_overlap(job);
         if (r == GRADSYNC_OK)
@@ -309,11 +308,11 @@ static int plan_make(struct gradsync_job *job, const struct gradsync_plan_option
 int gradsync_plan_with(struct gradsync_job *job, const struct gradsync_plan_options *given,
                        struct gradsync_plan **plan) {
         struct gradsync_plan_options options = GRADSYNC_PLAN_OPTIONS_INIT;
-        int r;
 
         if (plan == NULL)
                 return fail(GRADSYNC_INVALID, "gradsync_plan(): no place for the plan");
-        r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given, "struct gradsync_plan_options");
+        int r = options_take(&options, sizeof(options), OLDEST_OPTIONS, given,
+                             "struct gradsync_plan_options");
         if (r == GRADSYNC_OK)
                 r = job_enter(job, "gradsync_plan");
         return r != GRADSYNC_OK ? r : job_leave(job, plan_make(job, &options, plan));
@@ -353,13 +352,10 @@ static int plan_ask_drop(struct gradsync_plan *plan) {
 }
 
 int gradsync_plan_free(struct gradsync_plan *plan) {
-        struct gradsync_job *job;
-        int r;
-
         if (plan == NULL)
                 return GRADSYNC_OK;
-        job = plan->job;
-        r = job_enter(job, "gradsync_plan_free");
+        struct gradsync_job *job = plan->job;
+        int r = job_enter(job, "gradsync_plan_free");
         if (r != GRADSYNC_OK)
                 return r;
         r = plan_ask_drop(plan);

@@ -122,7 +122,6 @@ static bool step_is_complete(const struct gradsync_plan *plan) {
 
 int step_message(struct gradsync_plan *plan, const Wire__Step *message) {
         struct step *step = &plan->step;
-        int r;
 
         if (message->generation != plan->job->standing.generation || message->step < step->number ||
             step->outcome != WIRE__OUTCOME__OPEN)
@@ -132,7 +131,7 @@ int step_message(struct gradsync_plan *plan, const Wire__Step *message) {
                             "job '%s', plan %u: gradsyncd speaks of step %llu while step %llu is open",
                             plan->job->name, plan->ordinal, (unsigned long long)message->step,
                             (unsigned long long)step->number);
-        r = step_take_results(plan, message);
+        int r = step_take_results(plan, message);
         if (r != GRADSYNC_OK)
                 return r;
         if (message->outcome == WIRE__OUTCOME__VOID) {

@@ -57,11 +57,9 @@ static int connect_within(int sock, const char *path, uint64_t deadline) {
 /* From its first moment it is the link's, so that a child which another thread forks meanwhile closes its
  * copy. */
 static int connect_open_socket(struct gradsync *gs) {
-        int error;
-
         pthread_mutex_lock(&gs->link.lock);
         gs->link.sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        error = gs->link.sock < 0 ? -errno : 0;
+        int error = gs->link.sock < 0 ? -errno : 0;
         return context_leave(gs, error);
 }
 
@@ -156,12 +154,11 @@ int connect_daemon(struct gradsync *gs, const struct gradsync_options *options) 
         struct environ_sockets sockets;
         uint64_t deadline = clock_after_ms(CONNECT_TIMEOUT_S * 1000);
         const char *variable = environ_launcher_variable();
-        int sock, r;
 
-        r = environ_sockets(&sockets, options->socket, options->device);
+        int r = environ_sockets(&sockets, options->socket, options->device);
         if (r != GRADSYNC_OK)
                 return r;
-        sock = connect_first(gs, &sockets, deadline, &r);
+        int sock = connect_first(gs, &sockets, deadline, &r);
         gs->standalone = sock < 0 && r == GRADSYNC_NO_DAEMON && !sockets.named && variable == NULL;
         if (sock < 0 && !gs->standalone)
                 return variable ? fail(r, "%s (%s is set, so this process is not alone)", fail_text(),

@@ -23,11 +23,9 @@ int context_leave(struct gradsync *gs, int r) {
 }
 
 int context_wait(struct gradsync *gs, uint64_t deadline) {
-        int r;
-
         if (gs->link.failed != 0)
                 return link_failure(&gs->link);
-        r = link_wait(&gs->link, deadline);
+        int r = link_wait(&gs->link, deadline);
         gs->handlers->waited(gs);
         return r;
 }

@@ -34,7 +34,6 @@ void hello_keep_program(struct gradsync *gs, const char *program) {
 int hello_send(struct gradsync *gs, request_answer_fn answer) {
         Wire__Hello hello = WIRE__HELLO__INIT;
         int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
-        int r;
 
         SET(hello, minor, FRAME_MINOR);
         hello.program = gs->program;
@@ -42,7 +41,7 @@ int hello_send(struct gradsync *gs, request_answer_fn answer) {
         hello.library = (char *)"libgradsync " GRADSYNC_RELEASE;
         SET(hello, pid, (int32_t)getpid());
         request_open(gs, &gs->hello, WIRE__MESSAGE_TYPE__WELCOME, answer);
-        r = link_send(&gs->link, WIRE__MESSAGE_TYPE__HELLO, gs->hello.id, &hello.base, pidfd);
+        int r = link_send(&gs->link, WIRE__MESSAGE_TYPE__HELLO, gs->hello.id, &hello.base, pidfd);
         descriptor_close(pidfd);
         return r;
 }

@@ -45,14 +45,12 @@ static int link_open_fds(struct link *link) {
 }
 
 int link_init(struct link *link, int sock, link_message_fn message, link_event_fn room, void *owner) {
-        int r;
-
         link->sock = sock;
         link->epoll = link->wake = link->timer = -1;
         link->message = message;
         link->room = room;
         link->owner = owner;
-        r = link_open_fds(link);
+        int r = link_open_fds(link);
         if (r != GRADSYNC_OK)
                 return r;
         link->out = malloc(FRAME_MAX);
@@ -224,26 +222,22 @@ int link_send(struct link *link, uint16_t type, uint32_t request, const Protobuf
 
 int link_send_fds(struct link *link, uint16_t type, uint32_t request, const ProtobufCMessage *message,
                   const int *fds, unsigned n_fds) {
-        uint32_t connection;
-        ssize_t size;
-        int r;
-
         if (link->failed != 0)
                 return link_failure(link);
         if (link->state == LINK_DOWN || (link->state == LINK_GREETING && type != WIRE__MESSAGE_TYPE__HELLO))
                 return link_not_now(link);
-        size = codec_pack(link->out, type, request, n_fds, message);
+        ssize_t size = codec_pack(link->out, type, request, n_fds, message);
         if (size < 0)
                 return fail(GRADSYNC_INVALID, "a message %s would be larger than a frame",
                             codec_type_name(type));
-        r = fdpass_send(link->sock, link->out, (size_t)size, fds, n_fds);
+        int r = fdpass_send(link->sock, link->out, (size_t)size, fds, n_fds);
         if (r == 0)
                 return GRADSYNC_OK;
         if (r == -EAGAIN || r == -ENOBUFS) {
                 link_set_full(link, true);
                 return fail_constant(GRADSYNC_AGAIN, "gradsyncd has not read what was sent so far");
         }
-        connection = link->connection;
+        uint32_t connection = link->connection;
         /* A farewell may be waiting. */
         link_receive(link);
         if (link->connection == connection && link->failed == 0)
@@ -263,11 +257,9 @@ static void link_keep_farewell(struct link *link, const ProtobufCMessage *messag
 }
 
 static void link_take_frame(struct link *link, struct fdpass_packet *packet) {
-        const ProtobufCMessage *message;
         struct frame_header header;
         enum frame_verdict verdict = frame_decode(packet->data, packet->size, &header);
         const char *why = "";
-        int r;
 
         if (verdict != FRAME_OK || header.fds != packet->n_fds) {
                 link_protocol_error(link,
@@ -279,7 +271,8 @@ static void link_take_frame(struct link *link, struct fdpass_packet *packet) {
         /* It is a notice of a newer minor version. */
         if (header.request == 0 && codec_descriptor(header.type) == NULL)
                 return;
-        message = codec_unpack(&link->codec, header.type, packet->data + FRAME_HEADER, header.length, &why);
+        const ProtobufCMessage *message =
+                codec_unpack(&link->codec, header.type, packet->data + FRAME_HEADER, header.length, &why);
         if (message == NULL) {
                 link_protocol_error(link, why);
                 return;
@@ -288,7 +281,7 @@ static void link_take_frame(struct link *link, struct fdpass_packet *packet) {
                 link_keep_farewell(link, message);
                 return;
         }
-        r = link->message(link->owner, &header, message, packet);
+        int r = link->message(link->owner, &header, message, packet);
         if (r != GRADSYNC_OK)
                 link_fail(link, r);
 }
@@ -371,11 +364,10 @@ int link_sleep(struct link *link) {
 
 static int link_poll_timeout(uint64_t deadline) {
         uint64_t now = clock_ns();
-        uint64_t ms;
 
         if (deadline == NEVER)
                 return -1;
-        ms = deadline > now ? (deadline - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC : 0;
+        uint64_t ms = deadline > now ? (deadline - now + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC : 0;
         return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
@@ -387,12 +379,11 @@ static int link_poll_turn(struct link *link, uint64_t deadline) {
                 { .fd = link->timer, .events = POLLIN },
         };
         uint32_t connection = link->connection;
-        int n, error;
 
         link->polling = true;
         pthread_mutex_unlock(&link->lock);
-        n = poll(fds, 3, deadline == NEVER ? -1 : link_poll_timeout(deadline));
-        error = errno;
+        int n = poll(fds, 3, deadline == NEVER ? -1 : link_poll_timeout(deadline));
+        int error = errno;
         pthread_mutex_lock(&link->lock);
         link->polling = false;
         link_wake_clear(link);

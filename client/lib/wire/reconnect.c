@@ -105,13 +105,12 @@ static int reconnect_take_welcome(struct request *request, const ProtobufCMessag
 
 void reconnect_retry(void *owner) {
         struct gradsync *gs = owner;
-        int sock;
 
         if (clock_ns() >= gs->give_up_ns) {
                 reconnect_give_up(gs);
                 return;
         }
-        sock = reconnect_open_socket(gs->link.path);
+        int sock = reconnect_open_socket(gs->link.path);
         if (sock < 0) {
                 reconnect_try_later(gs);
                 return;

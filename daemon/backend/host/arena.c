@@ -26,30 +26,6 @@
 #define PLACE_ALIGN (UINT64_C(256) << 20) /* bytes */
 #define PLACES 64u /* pages after a multiple of that, at which a large arena may start */
 
-int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct arena **ret) {
-        _cleanup_(freep) struct arena *arena = NULL;
-        struct stat info;
-        if (bytes == 0 || bytes % ARENA_PAGE != 0 || bytes > LIMIT_ARENA)
-                return -EINVAL;
-        arena = calloc(1, sizeof *arena);
-        if (!arena)
-                return -ENOMEM;
-        arena->reaper = reaper;
-        arena->place = place % PLACES;
-        arena->bytes = bytes;
-        arena->fd = memfd_new(MEMFD_ARENA, bytes);
-        if (arena->fd < 0)
-                return arena->fd;
-        if (fstat(arena->fd, &info) < 0) {
-                int r = -errno;
-                fd_close(arena->fd);
-                return r;
-        }
-        arena->file = (struct memfd_file){ .device = info.st_dev, .inode = info.st_ino, .size = bytes };
-        *ret = pointer_steal(arena);
-        return 0;
-}
-
 void arena_release(struct arena *arena) {
         if (arena->map)
                 munmap(arena->map, arena->bytes);
@@ -111,18 +87,35 @@ static int arena_map(struct arena *arena) {
         return 0;
 }
 
-int arena_own(struct reaper *reaper, unsigned place, uint64_t bytes, struct arena **ret) {
-        struct arena *arena = NULL;
-        int r = arena_new(reaper, place, bytes, &arena);
+static int arena_make(struct arena *arena, const struct memory_request *request) {
+        struct stat info;
+        arena->bytes = request->bytes;
+        arena->fd = memfd_new(MEMFD_ARENA, request->bytes);
+        if (arena->fd < 0)
+                return arena->fd;
+        if (fstat(arena->fd, &info) < 0)
+                return -errno;
+        arena->file = (struct memfd_file){ info.st_dev, info.st_ino, .size = request->bytes };
+        return request->kind == MEMORY_OWN ? arena_map(arena) : 0;
+}
+
+int arena_new(struct reaper *reaper, unsigned place, const struct memory_request *request,
+              struct arena **ret) {
+        struct arena *arena;
+        int r;
+        if (request->bytes == 0 || request->bytes % ARENA_PAGE != 0 || request->bytes > LIMIT_ARENA)
+                return -EINVAL;
+        arena = calloc(1, sizeof *arena);
+        if (!arena)
+                return -ENOMEM;
+        arena->reaper = reaper;
+        arena->place = place % PLACES;
+        r = arena_make(arena, request);
         if (r < 0)
-                return r;
-        r = arena_map(arena);
-        if (r < 0) {
                 arena_release(arena);
-                return r;
-        }
-        *ret = arena;
-        return 0;
+        else
+                *ret = arena;
+        return r;
 }
 
 int arena_attach(struct arena *arena, struct refusal *refusal) {
@@ -133,37 +126,39 @@ int arena_attach(struct arena *arena, struct refusal *refusal) {
         return r < 0 || arena->map ? r : arena_map(arena);
 }
 
-int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, uint64_t bytes,
+int arena_adopt(struct reaper *reaper, unsigned place, const struct memory_request *request,
                 struct arena **ret, struct refusal *refusal) {
-        _cleanup_(freep) struct arena *arena = calloc(1, sizeof *arena);
+        _cleanup_(freep) struct arena *arena = NULL;
         uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
         char text[512];
         int r;
+        if (request->n_fds != 1)
+                return -EINVAL;
+        if (request->kind == MEMORY_OFFERED && memfd_is_ours(request->fds[0]))
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "it is an arena, or staging memory, that a gradsyncd has made, and has its use "
+                              "already; make one with memfd_create(2)");
+        arena = calloc(1, sizeof *arena);
         if (!arena)
                 return -ENOMEM;
-        *arena = (struct arena){ .reaper = reaper, .place = place % PLACES, .fd = fd, .offset = offset };
-        arena->bytes = (bytes + page - 1) / page * page;
-        r = memfd_check(fd, offset, bytes, &arena->file, text, sizeof text);
+        *arena = (struct arena){
+                .reaper = reaper, .place = place % PLACES, .fd = request->fds[0], .offset = request->offset
+        };
+        arena->bytes = (request->bytes + page - 1) / page * page;
+        r = memfd_check(arena->fd, request->offset, request->bytes, &arena->file, text, sizeof text);
         if (r > 0)
                 return refuse(refusal, (uint32_t)r, "%s", text);
+        if (r == 0 && request->kind == MEMORY_RETURNED && arena->file.size != request->bytes)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "the memory has %" PRIu64 " bytes instead of %" PRIu64, arena->file.size,
+                              request->bytes);
         if (r == 0)
                 r = arena_attach(arena, refusal);
-        if (r == 0)
-                *ret = pointer_steal(arena);
-        return r;
-}
-
-int arena_return(struct reaper *reaper, unsigned place, int fd, uint64_t bytes, struct arena **ret,
-                 struct refusal *refusal) {
-        struct memfd_file file;
-        char text[512];
-        int r = memfd_check(fd, 0, bytes, &file, text, sizeof text);
-        if (r > 0)
-                return refuse(refusal, (uint32_t)r, "%s", text);
-        if (r == 0 && file.size != bytes)
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "the memory has %" PRIu64 " bytes instead of %" PRIu64, file.size, bytes);
-        return r < 0 ? r : arena_adopt(reaper, place, fd, 0, bytes, ret, refusal);
+        if (r != 0)
+                return r;
+        request->fds[0] = -1;
+        *ret = pointer_steal(arena);
+        return 0;
 }
 
 int arena_check(struct arena *arena, uint64_t bytes, struct refusal *refusal) {

@@ -31,19 +31,16 @@ static inline struct arena *arena_of(const struct backend_memory *memory) {
         return container_of(memory, struct arena, memory);
 }
 
-int arena_new(struct reaper *reaper, unsigned place, uint64_t bytes, struct arena **ret);
-/* Without anybody to touch it first. */
-int arena_own(struct reaper *reaper, unsigned place, uint64_t bytes, struct arena **ret);
+/* SHARED or OWN, see backend.h: that is attached without anybody to touch it first. */
+int arena_new(struct reaper *reaper, unsigned place, const struct memory_request *request,
+              struct arena **ret);
 struct arena *arena_free(struct arena *arena);
 /* Gives everything back, here and now. */
 void arena_release(struct arena *arena);
-/* `bytes` from `offset` of a file that somebody else has made, see proto/memfd.h; attached. Takes the fd if
- * it returns 0; else INVALID (positive) with *refusal, or a negative errno. */
-int arena_adopt(struct reaper *reaper, unsigned place, int fd, uint64_t offset, uint64_t bytes,
+/* OFFERED or RETURNED: part of a file that somebody else has made, see proto/memfd.h, or the whole of one;
+ * attached. Takes the fd if it returns 0; else INVALID (positive) with *refusal, or a negative errno. */
+int arena_adopt(struct reaper *reaper, unsigned place, const struct memory_request *request,
                 struct arena **ret, struct refusal *refusal);
-/* The whole of a file of `bytes`, likewise. */
-int arena_return(struct reaper *reaper, unsigned place, int fd, uint64_t bytes, struct arena **ret,
-                 struct refusal *refusal);
 /* See backend.h. */
 int arena_attach(struct arena *arena, struct refusal *refusal);
 int arena_check(struct arena *arena, uint64_t bytes, struct refusal *refusal);

@@ -112,28 +112,6 @@ static void host_dispatch(struct backend *backend) {
         }
 }
 
-static int host_offered(struct host *host, int fd, const struct memory_request *request, struct arena **ret,
-                        struct refusal *refusal) {
-        if (memfd_is_ours(fd))
-                return refuse(refusal, WIRE__CODE__INVALID,
-                              "it is an arena, or staging memory, that a gradsyncd has made, and has its use "
-                              "already; make one with memfd_create(2)");
-        return arena_adopt(host->reaper, host->arenas++, fd, request->offset, request->bytes, ret, refusal);
-}
-
-static int host_take_over(struct host *host, const struct memory_request *request, struct arena **ret,
-                          struct refusal *refusal) {
-        int r;
-        if (request->n_fds != 1)
-                return -EINVAL;
-        r = request->kind == MEMORY_OFFERED ? host_offered(host, request->fds[0], request, ret, refusal)
-                                            : arena_return(host->reaper, host->arenas++, request->fds[0],
-                                                           request->bytes, ret, refusal);
-        if (r == 0)
-                request->fds[0] = -1;
-        return r;
-}
-
 /* Nothing takes long here: pages come and go with those who touch them. What does, giving large memory back,
  * happens afterwards, and nobody waits for it. */
 static int host_request(struct backend *backend, const struct memory_request *request,
@@ -142,10 +120,12 @@ static int host_request(struct backend *backend, const struct memory_request *re
         struct arena *arena = NULL;
         int r = 0;
         switch (request->kind) {
-        case MEMORY_SHARED: r = arena_new(host->reaper, host->arenas++, request->bytes, &arena); break;
-        case MEMORY_OWN: r = arena_own(host->reaper, host->arenas++, request->bytes, &arena); break;
+        case MEMORY_SHARED:
+        case MEMORY_OWN: r = arena_new(host->reaper, host->arenas++, request, &arena); break;
         case MEMORY_OFFERED:
-        case MEMORY_RETURNED: r = host_take_over(host, request, &arena, &ret->refusal); break;
+        case MEMORY_RETURNED:
+                r = arena_adopt(host->reaper, host->arenas++, request, &arena, &ret->refusal);
+                break;
         case MEMORY_ATTACH: r = arena_attach(arena_of(request->memory), &ret->refusal); break;
         case MEMORY_FREE: arena_free(arena_of(request->memory)); break;
         }

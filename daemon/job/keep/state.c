@@ -50,10 +50,6 @@ struct past {
         uint64_t bytes, end;
 };
 
-struct past_plan {
-        struct state_plan head;
-};
-
 static uint64_t round_up(uint64_t bytes) {
         return (bytes + 7) / 8 * 8;
 }
@@ -317,8 +313,8 @@ static bool is_about(const struct state_plan *slot, const struct state_key *key)
                strncmp(slot->job, key->job, sizeof(slot->job)) == 0;
 }
 
-const struct past_plan *past_find(const struct past *past, const struct state_key *key, uint32_t generation,
-                                  uint32_t n_local) {
+const struct state_plan *past_find(const struct past *past, const struct state_key *key, uint32_t generation,
+                                   uint32_t n_local) {
         const struct state_plan *slot;
 
         if (past == NULL)
@@ -329,39 +325,39 @@ const struct past_plan *past_find(const struct past *past, const struct state_ke
                         return NULL;
                 if (is_whole(slot) && is_about(slot, key) && slot->generation == generation &&
                     slot->n_local == n_local)
-                        return (const struct past_plan *)slot;
+                        return slot;
         }
         return NULL;
 }
 
-struct trace past_trace(const struct past_plan *plan) {
+struct trace past_trace(const struct state_plan *plan) {
         struct trace trace = { 0 };
         uint32_t done = 0;
 
         if (plan == NULL)
                 return trace;
         trace.known = true;
-        trace.step = plan->head.step;
-        for (uint32_t b = 0; b < plan->head.n_buckets; b++) {
-                trace.begun |= marks_of(&plan->head)[b] != MARK_NONE;
-                done += marks_of(&plan->head)[b] == MARK_DONE;
+        trace.step = plan->step;
+        for (uint32_t b = 0; b < plan->n_buckets; b++) {
+                trace.begun |= marks_of(plan)[b] != MARK_NONE;
+                done += marks_of(plan)[b] == MARK_DONE;
         }
-        trace.done = done == plan->head.n_buckets;
+        trace.done = done == plan->n_buckets;
         return trace;
 }
 
-void past_result(const struct past_plan *plan, uint32_t bucket, uint32_t first, struct backend_result *ret,
+void past_result(const struct state_plan *plan, uint32_t bucket, uint32_t first, struct backend_result *ret,
                  const uint8_t **ret_unused) {
-        const uint8_t *row = row_of(&plan->head, bucket);
-        const uint8_t *counts = row + sizeof(double) + plan->head.most_local * sizeof(double);
+        const uint8_t *row = row_of(plan, bucket);
+        const uint8_t *counts = row + sizeof(double) + plan->most_local * sizeof(double);
         uint64_t has_map;
 
         *ret = (struct backend_result){
-                .n_inputs = plan->head.n_local,
+                .n_inputs = plan->n_local,
                 .input_sum_squares = (const double *)(const void *)(row + sizeof(double)),
                 .input_nonfinite = (const uint64_t *)(const void *)counts,
         };
         memcpy(&ret->sum_squares, row, sizeof(double));
-        memcpy(&has_map, counts + plan->head.most_local * sizeof(uint64_t), sizeof(has_map));
-        *ret_unused = has_map ? map_of(&plan->head, bucket, first) : NULL;
+        memcpy(&has_map, counts + plan->most_local * sizeof(uint64_t), sizeof(has_map));
+        *ret_unused = has_map ? map_of(plan, bucket, first) : NULL;
 }

@@ -51,12 +51,11 @@ struct past;
 int past_new(int fd, struct past **ret);
 struct past *past_free(struct past *past);
 
-struct past_plan;
 /* NULL if it has none of this generation, with so many members here. */
-const struct past_plan *past_find(const struct past *past, const struct state_key *key, uint32_t generation,
-                                  uint32_t n_local);
+const struct state_plan *past_find(const struct past *past, const struct state_key *key, uint32_t generation,
+                                   uint32_t n_local);
 /* What it says of the step that was opened last; nothing if `plan` is NULL. */
-struct trace past_trace(const struct past_plan *plan);
+struct trace past_trace(const struct state_plan *plan);
 /* Of a committed step. Valid as long as `past` is; *ret_unused: NULL, or a map of the bucket's parameters. */
-void past_result(const struct past_plan *plan, uint32_t bucket, uint32_t first, struct backend_result *ret,
+void past_result(const struct state_plan *plan, uint32_t bucket, uint32_t first, struct backend_result *ret,
                  const uint8_t **ret_unused);

@@ -11,15 +11,32 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/flood.h"
+#include "base/log.h"
 #include "gradsync.pb-c.h"
 #include "job/data.h"
 
 #define NEVER (UINT64_C(1) << 60) /* in a time that is counted from now */
 #define FIRST_MEMBERS 4u          /* for which there is room from the beginning */
 
+/* Other nodes have more plans. Without room for their tracks this node enters no generation, and is lost to
+ * those that go on. */
+static void machine_make_room(struct job *job, uint32_t tracks) {
+        struct log_context context = LOG_CONTEXT_OF(job);
+        struct refusal refusal;
+        int r = 0;
+
+        if (tracks > job->machine.node.config.room.tracks)
+                r = machine_reserve(job, 0, tracks, &refusal);
+        if (r != 0 && flood_admits(FLOOD_JOBS, job->uid, clock_now()))
+                log_write(LOG_WARNING, &context, "job '%s': no room for the %u plans of its nodes: %s",
+                          job->name, tracks - TRACK_STEP, r > 0 ? refusal.text : strerror(-r));
+}
+
 /* What the coordinator makes of an answer before all has been said comes when the job settles. */
 static void deliver(struct job *job, const struct message *message) {
         if (message->kind < ANSWER_REPORT) {
+                machine_make_room(job, message->n_tracks);
                 node_receive(&job->machine.node, clock_now(), message);
                 return;
         }
@@ -187,8 +204,8 @@ static int machine_reserve_for_all(struct job *job, uint32_t world, uint32_t n, 
         return machine_reserve(job, world + n, 0, refusal);
 }
 
-static int machine_ask(struct job *job, const struct membership_request *request, const struct tag *tag,
-                       struct refusal *refusal) {
+int machine_join(struct job *job, const struct membership_request *request, const struct tag *tag,
+                 struct refusal *refusal) {
         struct machine *machine = &job->machine;
         struct refusal why;
         uint32_t n = machine->node.n;
@@ -212,10 +229,6 @@ static int machine_ask(struct job *job, const struct membership_request *request
         if (refusal != NULL)
                 *refusal = why;
         return (int)why.code;
-}
-
-int machine_join(struct job *job, const struct membership_request *request, struct refusal *refusal) {
-        return machine_ask(job, request, &(struct tag){ 0 }, refusal);
 }
 
 void machine_gone(struct job *job, uint64_t member, uint32_t cause) {
@@ -354,41 +367,18 @@ static void note_up_to_date(struct job *job) {
 }
 
 void machine_full(struct job *job, uint32_t track) {
-        struct node *node = &job->machine.node;
-
         if (track_is_step(track) && job->catching_up) {
                 job->catching_up = false;
                 note_up_to_date(job);
         }
-        node_full(node, clock_now(), node->generation, track);
-        machine_run(job);
+        machine_say(job, track, node_full);
 }
 
-void machine_landed(struct job *job, uint32_t track) {
+void machine_say(struct job *job, uint32_t track,
+                 void (*say)(struct node *node, uint64_t now, struct generation generation, uint32_t track)) {
         struct node *node = &job->machine.node;
 
-        node_landed(node, clock_now(), node->generation, track);
-        machine_run(job);
-}
-
-void machine_spoil(struct job *job, uint32_t track) {
-        struct node *node = &job->machine.node;
-
-        node_spoil(node, clock_now(), node->generation, track);
-        machine_run(job);
-}
-
-void machine_differ(struct job *job, uint32_t track) {
-        struct node *node = &job->machine.node;
-
-        node_differ(node, clock_now(), node->generation, track);
-        machine_run(job);
-}
-
-void machine_quiet(struct job *job, uint32_t track) {
-        struct node *node = &job->machine.node;
-
-        node_quiet(node, clock_now(), node->generation, track);
+        say(node, clock_now(), node->generation, track);
         machine_run(job);
 }
 
@@ -418,9 +408,4 @@ int machine_expect(struct job *job, uint32_t world, struct refusal *refusal) {
 void machine_restore(struct job *job, const struct message *report) {
         node_restore(&job->machine.node, clock_now(), report);
         machine_run(job);
-}
-
-int machine_return(struct job *job, const struct membership_request *request, const struct tag *tag,
-                   struct refusal *refusal) {
-        return machine_ask(job, request, tag, refusal);
 }

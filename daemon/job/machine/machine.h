@@ -42,8 +42,10 @@ static inline const struct places *machine_places(const struct machine *machine)
         return &machine->node.places;
 }
 
-/* 0, or a code with *refusal. */
-int machine_join(struct job *job, const struct membership_request *request, struct refusal *refusal);
+/* A process that is new in the job (the tag is all 0), or a member that comes back to its place after the
+ * coordinator has judged: see machine_restore(). 0, or a code with *refusal. */
+int machine_join(struct job *job, const struct membership_request *request, const struct tag *tag,
+                 struct refusal *refusal);
 /* Whatever the cause (WIRE__CAUSE__…). */
 void machine_gone(struct job *job, uint64_t member, uint32_t cause);
 /* The whole generation ends, and there will be no other. */
@@ -73,10 +75,9 @@ uint64_t machine_payloads(const struct job *job, uint32_t track);
  * from inside a call of the machine. */
 enum unit_state machine_unit(const struct job *job, uint32_t track);
 void machine_full(struct job *job, uint32_t track);
-void machine_landed(struct job *job, uint32_t track);
-void machine_spoil(struct job *job, uint32_t track);
-void machine_differ(struct job *job, uint32_t track);
-void machine_quiet(struct job *job, uint32_t track);
+/* What else there is to say of it: node_landed(), node_spoil(), node_differ() or node_quiet(). */
+void machine_say(struct job *job, uint32_t track,
+                 void (*say)(struct node *node, uint64_t now, struct generation generation, uint32_t track));
 
 /* No other node belongs to the generation. */
 bool machine_is_alone(const struct job *job);
@@ -95,6 +96,3 @@ void machine_unreachable(struct job *job, struct nodeset nodes);
 int machine_expect(struct job *job, uint32_t world, struct refusal *refusal);
 /* What they have said, as node_restore() takes it. The coordinator judges before this returns. */
 void machine_restore(struct job *job, const struct message *report);
-/* A member that comes back to its place after that. */
-int machine_return(struct job *job, const struct membership_request *request, const struct tag *tag,
-                   struct refusal *refusal);

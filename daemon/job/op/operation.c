@@ -155,7 +155,7 @@ static void mismatch(struct job *job, struct member *member, const struct operat
                    (int)other->pid, theirs);
         operation->dead = call->sequence + 1;
         operation->differs = true;
-        machine_differ(job, TRACK_OPERATION);
+        machine_say(job, TRACK_OPERATION, node_differ);
 }
 
 static void finish(struct job *job) {
@@ -214,20 +214,17 @@ static enum gate operation_gate(const struct job *job) {
         return GATE_HELD;
 }
 
-/* Why an operation came to nothing: a loss, the end of the job, or, while it runs, that it is about to grow.
- */
-static void why_void(const struct job *job, struct refusal *ret) {
+int operation_refuse_void(const struct job *job, struct refusal *refusal) {
         const struct membership_loss *loss = &job->loss;
 
         if (job->state == JOB_LOST)
-                refuse_for(ret, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
-                           "%s; leave the job and join it anew", job->loss_text);
-        else if (job->state == JOB_REPLACING)
-                refuse_for(ret, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid,
-                           "%s; call again in the next generation", job->loss_text);
-        else
-                refuse(ret, WIRE__CODE__VOID_RETRY,
-                       "job '%s' takes in a new member; call again in the next generation", job->name);
+                return refuse_for(refusal, WIRE__CODE__MEMBER_LOST, loss->rank, loss->pid,
+                                  "%s; leave the job and join it anew", job->loss_text);
+        if (job->state == JOB_REPLACING)
+                return refuse_for(refusal, WIRE__CODE__VOID_RETRY, loss->rank, loss->pid,
+                                  "%s; call again in the next generation", job->loss_text);
+        return refuse(refusal, WIRE__CODE__VOID_RETRY,
+                      "job '%s' takes in a new member; call again in the next generation", job->name);
 }
 
 /* False: the generation is over. */
@@ -259,8 +256,8 @@ int operation_call(struct member *member, uint32_t request, const struct operati
                 return (int)refusal->code;
         }
         if (operation->n_calls == 0 && !operation_begin(job)) {
-                why_void(job, refusal);
-                return job->passed_on ? 0 : (int)refusal->code;
+                r = operation_refuse_void(job, refusal);
+                return job->passed_on ? 0 : r;
         }
         if (operation->n_calls++ == 0)
                 operation->first = *call;
@@ -293,7 +290,7 @@ void operation_opened(struct job *job) {
 /* Only on several nodes something of it may have been given to the backend. */
 void operation_cancel(struct job *job) {
         if (job->operation.owner.tasks == 0)
-                machine_quiet(job, TRACK_OPERATION);
+                machine_say(job, TRACK_OPERATION, node_quiet);
 }
 
 void operation_voided(struct job *job) {
@@ -302,7 +299,7 @@ void operation_voided(struct job *job) {
         if (job->operation.differs)
                 refusal = job->operation.refusal;
         else
-                why_void(job, &refusal);
+                operation_refuse_void(job, &refusal);
         if (!job->passed_on) /* its members call again at the next daemon */
                 refuse_pending(job, &refusal);
         job->operation.n_calls = 0;

@@ -52,6 +52,9 @@ struct operation {
 int operation_call(struct member *member, uint32_t request, const struct operation_request *call,
                    struct refusal *refusal);
 
+/* Why what was begun came to nothing: MEMBER_LOST if the job has ended; VOID_RETRY after a loss, or, while it
+ * runs, because it is about to grow. */
+int operation_refuse_void(const struct job *job, struct refusal *refusal);
 /* What the job's machine decides about the open operation; see step.h. */
 void operation_opened(struct job *job);
 void operation_cancel(struct job *job);

@@ -33,7 +33,7 @@ static uint64_t spread_room(const struct job *job) {
 /* Of the payload, or of what a node gives of it, all tasks have ended. */
 static void spread_tasks_ended(struct job *job) {
         if (job->operation.spread.handing_out)
-                machine_landed(job, TRACK_OPERATION);
+                machine_say(job, TRACK_OPERATION, node_landed);
         else if (!job->operation.spread.failed)
                 machine_offer(job, TRACK_OPERATION);
 }
@@ -44,7 +44,7 @@ static void spread_done(struct task_owner *owner, uint32_t index, const struct b
         if (owner->tasks > 0)
                 return;
         if (machine_unit(job, TRACK_OPERATION) == UNIT_VOIDING)
-                machine_quiet(job, TRACK_OPERATION);
+                machine_say(job, TRACK_OPERATION, node_quiet);
         else
                 spread_tasks_ended(job);
 }

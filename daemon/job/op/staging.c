@@ -39,10 +39,7 @@ static void staging_late(struct job *job, const struct holder *holder, const str
                 return;
         if (staging->arena->state == HOLDING_NONE)
                 staging_deinit(staging);
-        if (returning && request != 0)
-                plan_refuse_no_more(member);
-        if (!returning || request != 0)
-                job->table->config.events->refused(member, request, refusal);
+        plan_refuse(member, returning, request, refusal);
 }
 
 static int staging_new(struct member *member, struct refusal *refusal) {

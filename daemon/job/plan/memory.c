@@ -158,38 +158,6 @@ void memories_release(struct member *member) {
                 memory_free(member->memories);
 }
 
-/* All memories of a member, the latest one first. */
-struct known {
-        struct memory **memory;
-        size_t n;
-};
-
-static int list_known(const struct member *member, struct known *known) {
-        struct memory *memory;
-
-        for (memory = member->memories; memory != NULL; memory = memory->next)
-                known->n++;
-        known->memory = malloc((known->n + 1) * sizeof(struct memory *));
-        if (known->memory == NULL)
-                return -ENOMEM;
-        known->n = 0;
-        for (memory = member->memories; memory != NULL; memory = memory->next)
-                known->memory[known->n++] = memory;
-        return 0;
-}
-
-static int by_handle(const void *key, const void *at) {
-        uint32_t handle = *(const uint32_t *)key, other = (*(struct memory *const *)at)->handle;
-
-        return handle > other ? -1 : handle < other;
-}
-
-static struct memory *look_up(const struct known *known, uint32_t handle) {
-        struct memory **found = bsearch(&handle, known->memory, known->n, sizeof(struct memory *), by_handle);
-
-        return found != NULL ? *found : NULL;
-}
-
 /* A bucket of a description that lies in a memory, as a span of its file. */
 struct lying {
         struct memory *memory;
@@ -197,52 +165,64 @@ struct lying {
         uint32_t bucket;
 };
 
-static int by_place(const void *left, const void *right) {
-        const struct lying *a = left, *b = right;
+/* Those of the memory with the highest handle come first, as in a member's list of memories. */
+static int by_handle(const void *left, const void *right, void *d) {
+        const struct description_bucket *bucket = ((const struct description *)d)->bucket;
+        uint32_t a = ((const struct lying *)left)->bucket, b = ((const struct lying *)right)->bucket;
 
-        if (a->memory != b->memory)
-                return a->memory->handle < b->memory->handle ? -1 : 1;
-        return a->span.start < b->span.start ? -1 : a->span.start > b->span.start;
+        if (bucket[a].memory != bucket[b].memory)
+                return bucket[a].memory > bucket[b].memory ? -1 : 1;
+        return bucket[a].offset < bucket[b].offset ? -1 : bucket[a].offset > bucket[b].offset;
+}
+
+static int memory_check_bucket(const struct member *member, const struct memory *memory,
+                               const struct description_bucket *bucket, uint32_t index,
+                               struct refusal *refusal) {
+        if (!memory_is_there(memory) || memory->handle != bucket->memory)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "bucket %u lies in memory %u, but rank %u of job '%s' has "
+                              "registered none of that number",
+                              index, bucket->memory, member->rank, member->job->name);
+        if (bucket->offset > memory->bytes || bucket->bytes > memory->bytes - bucket->offset)
+                return refuse(refusal, WIRE__CODE__INVALID,
+                              "bucket %u: %" PRIu64 " bytes at offset %" PRIu64
+                              " do not lie in memory %u, of which %" PRIu64 " are registered",
+                              index, bucket->bytes, bucket->offset, bucket->memory, memory->bytes);
+        return 0;
 }
 
 /* Each of the description's buckets that lies in a memory, sorted. */
-static int memory_find_places(const struct member *member, const struct known *known,
-                              const struct description *d, struct backend_range *place, struct lying *lying,
-                              uint32_t *ret_n, struct refusal *refusal) {
+static int memory_find_places(const struct member *member, const struct description *d,
+                              struct backend_range *place, struct lying *lying, uint32_t *ret_n,
+                              struct refusal *refusal) {
+        struct memory *memory = member->memories;
         uint32_t n = 0;
 
-        for (uint32_t b = 0; b < d->n_buckets; b++) {
-                const struct description_bucket *bucket = &d->bucket[b];
-                struct memory *memory;
+        for (uint32_t b = 0; b < d->n_buckets; b++)
+                if (d->bucket[b].memory != 0)
+                        lying[n++].bucket = b;
+        qsort_r(lying, n, sizeof(*lying), by_handle, (void *)(uintptr_t)d);
+        for (uint32_t i = 0; i < n; i++) {
+                uint32_t index = lying[i].bucket;
+                const struct description_bucket *bucket = &d->bucket[index];
+                int r;
 
-                if (bucket->memory == 0)
-                        continue;
-                memory = look_up(known, bucket->memory);
-                if (!memory_is_there(memory))
-                        return refuse(refusal, WIRE__CODE__INVALID,
-                                      "bucket %u lies in memory %u, but rank %u of job '%s' has "
-                                      "registered none of that number",
-                                      b, bucket->memory, member->rank, member->job->name);
-                if (bucket->offset > memory->bytes || bucket->bytes > memory->bytes - bucket->offset)
-                        return refuse(refusal, WIRE__CODE__INVALID,
-                                      "bucket %u: %" PRIu64 " bytes at offset %" PRIu64
-                                      " do not lie in memory %u, of which %" PRIu64 " are registered",
-                                      b, bucket->bytes, bucket->offset, bucket->memory, memory->bytes);
-                place[b] =
+                while (memory != NULL && memory->handle > bucket->memory)
+                        memory = memory->next;
+                r = memory_check_bucket(member, memory, bucket, index, refusal);
+                if (r != 0)
+                        return r;
+                place[index] =
                         (struct backend_range){ .memory = memory->arena->memory, .offset = bucket->offset };
-                lying[n++] =
-                        (struct lying){ .memory = memory,
-                                        .bucket = b,
-                                        .span = { .start = memory->offset + bucket->offset,
-                                                  .end = memory->offset + bucket->offset + bucket->bytes } };
-        }
-        qsort(lying, n, sizeof(*lying), by_place);
-        for (uint32_t i = 1; i < n; i++)
-                if (lying[i].memory == lying[i - 1].memory && lying[i].span.start < lying[i - 1].span.end)
+                lying[i].memory = memory;
+                lying[i].span.start = memory->offset + bucket->offset;
+                lying[i].span.end = lying[i].span.start + bucket->bytes;
+                if (i > 0 && lying[i - 1].memory == memory && lying[i].span.start < lying[i - 1].span.end)
                         return refuse(refusal, WIRE__CODE__INVALID,
                                       "buckets %u and %u overlap in memory %u: no byte belongs to two "
                                       "parameters",
-                                      lying[i - 1].bucket, lying[i].bucket, lying[i].memory->handle);
+                                      lying[i - 1].bucket, index, memory->handle);
+        }
         *ret_n = n;
         return 0;
 }
@@ -314,14 +294,12 @@ int memory_claim(struct member *member, const struct plan *plan, const struct de
                  struct backend_range *place, struct memory_claim **ret, struct refusal *refusal) {
         _cleanup_(freep) struct lying *lying = malloc(d->n_buckets * sizeof(*lying));
         struct memory_claim *claims = NULL;
-        struct known known = { 0 };
         uint32_t n = 0, some;
         int r;
 
-        if (lying == NULL || list_known(member, &known) < 0)
+        if (lying == NULL)
                 return -ENOMEM;
-        r = memory_find_places(member, &known, d, place, lying, &n, refusal);
-        free(known.memory);
+        r = memory_find_places(member, d, place, lying, &n, refusal);
         for (uint32_t first = 0; r == 0 && first < n; first += some) {
                 some = 1;
                 while (first + some < n && lying[first + some].memory == lying[first].memory)

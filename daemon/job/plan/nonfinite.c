@@ -64,18 +64,15 @@ static bool nonfinite_place(struct plan *plan, uint32_t bucket, uint64_t found, 
 
 static void nonfinite_tell(struct plan *plan) {
         struct nonfinite *state = &plan->job->blame;
-        struct log_context context = LOG_CONTEXT_NONE;
+        struct log_context context = LOG_CONTEXT_OF(plan->job);
         bool known = state->parameter[0] != '\0';
         char others[48] = "";
 
-        context.job = plan->job->name;
         context.parameter = known ? state->parameter : NULL;
         context.rank = state->rank;
         context.pid = state->pid;
         context.step = (int64_t)state->step;
         context.bucket = state->bucket;
-        context.generation = plan->job->generation;
-        context.uid = plan->job->uid;
         if (state->ranks > 1)
                 snprintf(others, sizeof(others), "; so did %u more rank%s", state->ranks - 1,
                          state->ranks > 2 ? "s" : "");

@@ -135,8 +135,8 @@ int plan_return(struct member *member, const struct plan_word *said, uint32_t re
                 unsigned n_fds, struct refusal *refusal);
 /* Whether some of its parts are on their way back. */
 bool plan_is_returning(const struct job *job, uint32_t local);
-/* That member has been told that it does not come back: no other part says so again. */
-void plan_refuse_no_more(struct member *member);
+/* The answer to a request. All that a member brings back is one: it hears once that it does not come back. */
+void plan_refuse(struct member *member, bool returning, uint32_t request, const struct refusal *refusal);
 /* On several nodes a plan has memory for what goes between them. 0, QUOTA with *refusal, or a negative
  * errno. */
 int plan_prepare_exchange(struct plan *plan, struct refusal *refusal);

@@ -9,22 +9,43 @@
 #include "job/data.h"
 #include "job/plan/plan_private.h"
 
+#define MOST_STEPS (UINT64_C(1) << 62)
+
 /* While the job goes on. */
 static void plan_end(struct plan *plan) {
         machine_forget(plan->job, plan->ordinal);
         plan_free(plan);
 }
 
-#define MOST_STEPS (UINT64_C(1) << 62)
+static void plan_end_if_over(struct plan *plan) {
+        if (plan_over(plan))
+                plan_end(plan);
+}
+
+/* The member has no part of it any more, for that reason. Returns its code. */
+static int end_part(struct plan *plan, uint32_t local, const struct refusal *why) {
+        int code = (int)why->code;
+
+        plan_release(plan, local);
+        plan_end_if_over(plan);
+        return code;
+}
+
+void plan_refuse(struct member *member, bool returning, uint32_t request, const struct refusal *refusal) {
+        if (member->owner == NULL || (returning && member->spurned == request))
+                return;
+        if (returning)
+                member->spurned = request;
+        member->job->table->config.events->refused(member, request, refusal);
+}
 
 static void refuse_part(struct plan *plan, uint32_t local, const struct refusal *refusal) {
-        struct plan_part *part = &plan->part[local];
-        struct member *member = plan_member(plan, local);
+        const struct plan_part *part = &plan->part[local];
+        bool returning = part->state == PART_RETURNING;
         uint32_t request = part->request;
 
         plan_release(plan, local);
-        if (request != 0 && member->owner != NULL)
-                plan->job->table->config.events->refused(member, request, refusal);
+        plan_refuse(plan_member(plan, local), returning, request, refusal);
 }
 
 /* The members that hold an unanswered request are told now, the others when they come. */
@@ -39,10 +60,7 @@ static void plan_fail(struct plan *plan, const struct refusal *refusal) {
 /* A member met a plan that has failed: it hears why, and its part is over. */
 static int answer_failed(struct plan *plan, uint32_t local, struct refusal *refusal) {
         *refusal = plan->refusal;
-        plan_release(plan, local);
-        if (plan_over(plan))
-                plan_end(plan);
-        return (int)refusal->code;
+        return end_part(plan, local, refusal);
 }
 
 /* Everybody else hears it as an answer to what they have open; the caller as the answer to this request.
@@ -56,15 +74,11 @@ static int fail_for(struct plan *plan, struct member *member, const struct refus
                 plan_release(plan, member->local);
                 part_set_state(&plan->part[member->local], PART_NONE);
                 plan->dropped = dropped;
-                if (plan_over(plan))
-                        plan_end(plan);
+                plan_end_if_over(plan);
                 return (int)refusal->code;
         }
         plan_fail(plan, refusal);
-        plan_release(plan, member->local);
-        if (plan_over(plan))
-                plan_end(plan);
-        return (int)refusal->code;
+        return end_part(plan, member->local, refusal);
 }
 
 /* The member cannot bring the plan, so nobody will have it: whoever waits for it hears why. */
@@ -80,10 +94,7 @@ static int lose_part(struct plan *plan, struct member *member, const struct refu
                            plan->job->name, member->rank, (int)member->pid, why->text);
                 plan_fail(plan, &refusal);
         }
-        plan_release(plan, member->local);
-        if (plan_over(plan))
-                plan_end(plan);
-        return (int)why->code;
+        return end_part(plan, member->local, why);
 }
 
 int plan_begin(struct member *member, const struct offer *begin, struct refusal *refusal) {
@@ -377,16 +388,6 @@ bool plan_is_returning(const struct job *job, uint32_t local) {
         return false;
 }
 
-void plan_refuse_no_more(struct member *member) {
-        struct plan *plan;
-
-        if (member->staging.returning)
-                member->staging.request = 0;
-        list_for_each(plan, &member->job->plans, link)
-                if (plan->part[member->local].state == PART_RETURNING)
-                        plan->part[member->local].request = 0;
-}
-
 static bool all_mapped(const struct plan *plan) {
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 if (plan->part[local].state != PART_MAPPED)
@@ -475,11 +476,8 @@ void plan_late(struct job *job, const struct holder *holder, const struct refusa
                        job->name, plan->ordinal, strerror(-r));
                 refuse_return(plan, member, &why);
         }
-        if (r == 0 || request == 0)
-                return;
-        if (returning)
-                plan_refuse_no_more(member);
-        job->table->config.events->refused(member, request, &why);
+        if (r != 0 && request != 0)
+                plan_refuse(member, returning, request, &why);
 }
 
 static void plan_gone(struct member *member, uint32_t request, uint32_t ordinal) {
@@ -561,6 +559,5 @@ void plan_resume(struct plan *plan) {
                 return;
         if (agree(plan, &refusal) > 0)
                 plan_fail(plan, &refusal);
-        if (plan_over(plan))
-                plan_end(plan);
+        plan_end_if_over(plan);
 }

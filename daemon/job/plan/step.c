@@ -133,7 +133,7 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
                 plan->nonfinite += result->input_nonfinite[i];
         plan->job->table->config.events->result(plan, index, result, unused_of(bucket, bytes), bytes);
         if (++plan->n_done == plan->reference->n_buckets)
-                machine_landed(plan->job, plan->track);
+                machine_say(plan->job, plan->track, node_landed);
 }
 
 /* Whoever gave memory back meanwhile goes now, and not when he has done it again. Small buckets are looked at
@@ -150,7 +150,7 @@ static void look_again(struct plan *plan, uint32_t index) {
 static void break_for(struct plan *plan, uint32_t local) {
         plan->n_full--;
         memory_withdrawn(plan->job->local[local]);
-        machine_spoil(plan->job, plan->track);
+        machine_say(plan->job, plan->track, node_spoil);
 }
 
 /* Buckets are offered in their order, once it is known that all nodes have the same plan. */
@@ -191,7 +191,7 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
 
         if (plan_unit(plan) == UNIT_VOIDING) {
                 if (plan->owner.tasks == 0)
-                        machine_quiet(plan->job, plan->track);
+                        machine_say(plan->job, plan->track, node_quiet);
                 return;
         }
         if (result->withdrawn > 0) {
@@ -442,7 +442,7 @@ void step_release(struct plan *plan) {
                 if (r == 0)
                         continue;
                 plan->n_full--;
-                machine_spoil(plan->job, plan->track);
+                machine_say(plan->job, plan->track, node_spoil);
                 return;
         }
 }
@@ -469,7 +469,7 @@ void step_cancel(struct plan *plan) {
         if (plan->gate == GATE_LEFT)
                 return; /* it is the next daemon's as it is */
         if (plan->owner.tasks == 0) {
-                machine_quiet(plan->job, plan->track);
+                machine_say(plan->job, plan->track, node_quiet);
                 return;
         }
         for (uint32_t b = 0; b < plan->reference->n_buckets; b++)

@@ -68,18 +68,34 @@ static int check_telling(const struct member *member, struct refusal *refusal) {
                       member->rank, job->name);
 }
 
+/* All that it tells is one request: what still comes of it after it was refused is absorbed. */
+static bool takeover_absorbs(const struct member *member, uint32_t request) {
+        return request != 0 && member->spurned == request;
+}
+
+static int spurn(struct member *member, uint32_t request, int r) {
+        if (r > 0)
+                member->spurned = request;
+        return r;
+}
+
 int takeover_plan(struct member *member, const struct plan_word *plan, uint32_t request, int *fds,
                   unsigned n_fds, struct refusal *refusal) {
         int r = check_telling(member, refusal);
 
-        return r != 0 ? r : plan_return(member, plan, request, fds, n_fds, refusal);
+        if (takeover_absorbs(member, request))
+                return 0;
+        return r != 0 ? r : spurn(member, request, plan_return(member, plan, request, fds, n_fds, refusal));
 }
 
 int takeover_staging(struct member *member, uint64_t bytes, uint32_t request, int *fds, unsigned n_fds,
                      struct refusal *refusal) {
         int r = check_telling(member, refusal);
 
-        return r != 0 ? r : staging_return(member, bytes, request, fds, n_fds, refusal);
+        if (takeover_absorbs(member, request))
+                return 0;
+        return r != 0 ? r
+                      : spurn(member, request, staging_return(member, bytes, request, fds, n_fds, refusal));
 }
 
 /* A part that a member has dropped before it came. */
@@ -111,14 +127,17 @@ static int return_late(struct member *member, struct refusal *refusal) {
         return 0;
 }
 
-int takeover_told(struct member *member, struct refusal *refusal) {
+int takeover_told(struct member *member, uint32_t request, struct refusal *refusal) {
         struct job *job = member->job;
         int r = check_telling(member, refusal);
 
+        if (takeover_absorbs(member, request))
+                return 0;
         if (r == 0 && !takeover_is_awaiting(job))
                 r = return_late(member, refusal);
         if (r != 0)
                 return r;
+        member->spurned = 0;
         job->takeover->part[member->rank].word.told = true;
         loop_defer(job->table->config.loop, &job->settle);
         return 0;
@@ -137,13 +156,13 @@ bool takeover_is_vacant(const struct job *job, uint32_t rank) {
                                          : places_has(machine_places(&job->machine), rank);
 }
 
-/* Members that are here and have not told all, or whose memory is not back yet; those that are gone again are
- * nobody's concern. */
+/* Members that are here and have not told all, or were refused, or whose memory is not back yet; those that
+ * are gone again are nobody's concern. */
 bool takeover_is_telling(const struct job *job, uint32_t rank) {
         if (!takeover_is_back(job, rank))
                 return false;
-        return !job->takeover->part[rank].word.told || job->local[rank]->staging.returning ||
-               plan_is_returning(job, rank);
+        return !job->takeover->part[rank].word.told || job->local[rank]->spurned != 0 ||
+               job->local[rank]->staging.returning || plan_is_returning(job, rank);
 }
 
 static bool is_empty(const struct job *job) {

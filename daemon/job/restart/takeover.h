@@ -53,7 +53,7 @@ int takeover_plan(struct member *member, const struct plan_word *plan, uint32_t 
                   unsigned n_fds, struct refusal *refusal);
 int takeover_staging(struct member *member, uint64_t bytes, uint32_t request, int *fds, unsigned n_fds,
                      struct refusal *refusal);
-int takeover_told(struct member *member, struct refusal *refusal);
+int takeover_told(struct member *member, uint32_t request, struct refusal *refusal);
 
 /* Nobody waits any longer for the holder of this place, if anybody does: false otherwise. */
 bool takeover_forget(struct job *job, uint32_t rank);

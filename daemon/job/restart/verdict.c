@@ -47,7 +47,7 @@ static void drop_parts(struct plan *plan, uint32_t before) {
                         takeover_drop_part(plan, rank);
 }
 
-static const struct past_plan *find_past(const struct plan *plan, uint32_t before) {
+static const struct state_plan *find_past(const struct plan *plan, uint32_t before) {
         struct state_key key;
 
         if (plan->reference == NULL)
@@ -56,7 +56,7 @@ static const struct past_plan *find_past(const struct plan *plan, uint32_t befor
         return past_find(plan->job->table->past, &key, plan->job->takeover->generation, before);
 }
 
-static void tell_results(const struct plan *plan, uint32_t rank, const struct past_plan *past) {
+static void tell_results(const struct plan *plan, uint32_t rank, const struct state_plan *past) {
         const struct jobs_events *events = plan->job->table->config.events;
         struct member *member = plan->job->local[rank];
         struct backend_result result;
@@ -81,7 +81,7 @@ static struct word_step about_of(const struct plan *plan, uint32_t rank) {
 
 /* The member has not heard of the last commit; whether it has now. */
 static bool verdict_catch_up(struct plan *plan, uint32_t rank, const struct word *word,
-                             const struct past_plan *past) {
+                             const struct state_plan *past) {
         const struct word_step about = about_of(plan, rank);
         const struct trace trace = past_trace(past);
         struct job *job = plan->job;
@@ -101,7 +101,7 @@ static bool verdict_catch_up(struct plan *plan, uint32_t rank, const struct word
 
 /* Whether each member knows of the last commit by now. */
 static bool tell_last_step(struct plan *plan, uint32_t before, const struct word *word) {
-        const struct past_plan *past = find_past(plan, before);
+        const struct state_plan *past = find_past(plan, before);
         bool heard = true;
 
         for (uint32_t rank = 0; rank < before; rank++)

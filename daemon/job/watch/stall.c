@@ -92,11 +92,12 @@ static void stall_give_up(struct job *job, const struct job_wait *wait, uint64_t
 }
 
 /* Of what has been told nothing more is found out, tick after tick. */
-static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told, uint64_t now) {
+static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told, uint64_t deadline,
+                uint64_t now) {
         struct looks looks = { THREADS, MARKS };
 
         for (unsigned i = 0; i < n; i++) {
-                bool over = now - waits[i].since >= job->table->config.step_deadline;
+                bool over = now - waits[i].since >= deadline;
                 bool untold = !*told && i < most_told(job);
 
                 if (untold || over)
@@ -120,21 +121,15 @@ static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
                 return;
         n = plan_waits(plan, waits, NAMED);
         if (n > 0 && now - waits[0].since >= patience)
-                act(job, waits, n, &plan->stall_told, now);
+                act(job, waits, n, &plan->stall_told, job->table->config.step_deadline, now);
 }
 
 static void check_agreement(struct job *job, struct plan *plan, uint64_t now) {
-        struct looks looks = { THREADS, MARKS };
         struct job_wait waits[NAMED];
         unsigned n = plan->stall_told ? 0 : plan_waits(plan, waits, NAMED);
 
-        if (n == 0 || now - waits[0].since < START_PATIENCE * job->table->config.stall_notice)
-                return;
-        for (unsigned i = 0; i < n && i < most_told(job); i++) {
-                look(&waits[i], &looks);
-                stall_notify(job, &waits[i], now);
-        }
-        plan->stall_told = true;
+        if (n > 0 && now - waits[0].since >= START_PATIENCE * job->table->config.stall_notice)
+                act(job, waits, n, &plan->stall_told, UINT64_MAX, now); /* it has a time-out of its own */
 }
 
 /* Those who wait hear of nothing before they have joined. */
@@ -163,7 +158,7 @@ static void check_operation(struct job *job, uint64_t now) {
         unsigned n = operation_waits(job, waits, NAMED);
 
         if (n > 0 && now - waits[0].since >= job->table->config.stall_notice)
-                act(job, waits, n, &job->operation.stall_told, now);
+                act(job, waits, n, &job->operation.stall_told, job->table->config.step_deadline, now);
 }
 
 void stall_check(struct job *job, uint64_t now) {
