@@ -8,9 +8,12 @@ except ImportError as _problem:
 from .compress import allreduce_hook, bf16_compress_hook, fp16_compress_hook
 from .distributed import DistributedDataParallel
 from .errors import GradientKindError, MarkedTwiceError, ModelChangedError, NoStateError, UnfinishedStepError
+from .sampler import DistributedSampler
+from .state import State
 from .world import default_job
 
 __all__ = [
-    "DistributedDataParallel", "GradientKindError", "MarkedTwiceError", "ModelChangedError", "NoStateError",
-    "UnfinishedStepError", "allreduce_hook", "bf16_compress_hook", "default_job", "fp16_compress_hook",
+    "DistributedDataParallel", "DistributedSampler", "GradientKindError", "MarkedTwiceError",
+    "ModelChangedError", "NoStateError", "State", "UnfinishedStepError", "allreduce_hook",
+    "bf16_compress_hook", "default_job", "fp16_compress_hook",
 ]

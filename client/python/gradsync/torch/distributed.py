@@ -131,6 +131,33 @@ class DistributedDataParallel(nn.Module):
             tensors += self._buffers_found.tensors()
         buffers.broadcast(self._world.job, tensors, root)
 
+    # ---- processes that come later
+
+    def _reducer_state(self) -> dict[str, Any]:
+        """What a process has to know to make the plan that the others have."""
+        reducer = self._reducer
+        return {"number": reducer.layout.number, "names": [slot.name for slot in reducer.slots],
+                "order": reducer.layout.order, "steps": reducer.steps, "checked": self._observer.checked,
+                "replanned": self._observer.replanned,
+                "counts": reducer.counts.expected if reducer.counts is not None else None,
+                "param_sync": self.require_forward_param_sync}
+
+    def _adopt(self, state: dict[str, Any]) -> None:
+        """Makes the plan of the others."""
+        named = dict(self.module.named_parameters())
+        for name in state["names"]:
+            named[name].requires_grad_(True)
+        reducer = self._reducer
+        if [slot.name for slot in reducer.slots] != state["names"]:
+            self._make_reducer()
+            reducer = self._reducer
+        reducer.steps, self._observer.checked = state["steps"], state["checked"]
+        self._observer.replanned = state["replanned"]
+        self.require_forward_param_sync = state["param_sync"]
+        if reducer.counts is not None:
+            reducer.counts.expected = state["counts"]
+        reducer.make_plan(state["order"])
+
     # ---- settings
 
     @property

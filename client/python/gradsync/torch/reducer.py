@@ -432,6 +432,12 @@ class Reducer:
                                   f"{len(missing)} parameters got no gradient ({named}); {why}",
                                   parameter=missing[0] if missing else None, rank=self.world.job.rank)
 
+    def abandon(self) -> None:
+        """What was marked of a step that is void for all members."""
+        if self.open:
+            self.forget()
+            self._drop_gradients()
+
     @property
     def open(self) -> bool:
         """Something of a step is marked that is not finished."""
