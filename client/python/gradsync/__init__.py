@@ -15,6 +15,8 @@
 A call that fails raises a subclass of GradsyncError. A loss of a member raises VoidRetry, or VoidBehind, from
 finish(): the step is to be computed again.
 """
+from typing import Any
+
 from ._native import LibraryNotFoundError, library as _library
 from .connection import Connection
 from .errors import (Again, DaemonLostError, DeniedError, ForkedError, GradsyncError, InvalidError,
@@ -35,6 +37,14 @@ __all__ = [
     "StaleError", "StateError", "SystemCallError", "TimedOutError", "UnsupportedError", "VersionError",
     "VoidBehind", "VoidRetry", "VoidStep", "library_version",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """gradsync.State is that of gradsync.torch, which is not imported before it is asked for."""
+    if name == "State":
+        from .torch import State
+        return State
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def library_version() -> str:
