@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fixtures that know nothing but processes: the build under test, a place for files, daemons, programs.
 
-They are those of other folders of tests, too. Each daemon started here is stopped with SIGTERM when its test ends
-and must then exit 0, without a report of a sanitizer.
+They are those of other folders of tests, too. Each daemon started here is stopped with SIGTERM when its test
+ends and must then exit 0, without a report of a sanitizer.
 """
 import os
 import pathlib

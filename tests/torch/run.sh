@@ -24,4 +24,4 @@ if ! cmp -s "$WANTED" "$VENV/installed.txt"; then
         cp "$WANTED" "$VENV/installed.txt"
 fi
 if [ $# = 0 ]; then set -- tests/torch; fi
-exec "$VENV/bin/python" -m pytest -q -n "${PYTEST_JOBS:-2}" "$@"
+exec "$VENV/bin/python" -m pytest -q -n "${PYTEST_JOBS:-2}" --dist loadgroup "$@"
