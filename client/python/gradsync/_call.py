@@ -60,7 +60,10 @@ class Inside:
         if self.raised and not nested and (raised := self.raised.pop(me, None)) is not None:
             raise raised
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error               # which refers to this frame, and so to all that the callers hold
 
     def refuse(self, what: str) -> None:
         """StateError if a thread that lives is inside."""
