@@ -337,9 +337,9 @@
  * ERRORS, AND WHAT TO REBUILD
  *
  * Functions that can fail return an enum gradsync_result; GRADSYNC_OK is 0. gradsync_error() then
- * has one or two sentences: what happened, to whom (job, rank, pid, parameter), what to do. A call
- * that fails changes nothing unless its declaration says otherwise. Any call may return, beside
- * what its declaration lists:
+ * has one or two sentences: what happened, to whom (job, rank, pid, parameter), what to do; rank,
+ * pid and parameter are in gradsync_culprit(), too. A call that fails changes nothing unless its
+ * declaration says otherwise. Any call may return, beside what its declaration lists:
  *
  *   INVALID         an argument is wrong (NULL, out of range, not a name)
  *   FORKED          the handle belongs to the parent process

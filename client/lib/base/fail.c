@@ -72,7 +72,8 @@ const char *gradsync_error(void) {
 
 int gradsync_culprit(struct gradsync_culprit *ret) {
         struct gradsync_culprit ours = { sizeof(ours), culprit.rank, culprit.pid, culprit.parameter };
-        int r = options_check(ret, sizeof(ours), "gradsync_culprit");
+        int r = ret == NULL ? fail(GRADSYNC_INVALID, "gradsync_culprit(): nowhere to put it")
+                            : options_check(ret, sizeof(ours), "gradsync_culprit");
 
         if (r == GRADSYNC_OK)
                 options_give(ret, &ours, sizeof(ours));

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ._call import Inside, failure
 from ._native import JoinOptionsStruct, OptionsStruct, StallFunction, library
-from .errors import Again, StateError
+from .errors import Again, GradsyncError, StateError
 from .job import Job, _encode
 from .types import Stall
 
@@ -69,6 +69,7 @@ class Connection:
         self._jobs: set[Job] = set()
         self._pid = os.getpid()
         self._stall = stall
+        self._waiters: list[asyncio.Future[None]] = []
         #: Kept for as long as the library may call it.
         self._callback = StallFunction(self._stalled) if stall is not None else StallFunction()
         self.nonblocking = nonblocking
@@ -178,31 +179,42 @@ class Connection:
             try:
                 return function(*arguments, **options)
             except Again:
-                await self._readable()
-                self.dispatch()
+                await self._looked()
 
-    async def _readable(self) -> None:
-        """Several tasks may wait, each for a call of its own, and each is woken by whatever comes."""
+    async def _looked(self) -> None:
+        """Several tasks may wait, each for a call of its own: what comes may be for any of them."""
         loop, fd = asyncio.get_running_loop(), self.fileno()
-        waiters: list[asyncio.Future[None]] = self.__dict__.setdefault("_waiters", [])
-        future = loop.create_future()
-        waiters.append(future)
-
-        def wake() -> None:
-            loop.remove_reader(fd)
-            while waiters:
-                waiter = waiters.pop()
-                if not waiter.done():
-                    waiter.set_result(None)
-
-        loop.add_reader(fd, wake)
+        future: asyncio.Future[None] = loop.create_future()
+        if not self._waiters:
+            loop.add_reader(fd, self._look)
+        self._waiters.append(future)
         try:
             await future
         finally:
-            with contextlib.suppress(ValueError):
-                waiters.remove(future)
-            if not waiters:
+            if future in self._waiters:
+                self._waiters.remove(future)
+            if not self._waiters:
                 loop.remove_reader(fd)
+
+    def _look(self) -> None:
+        """Takes what has come, once, and lets all tasks call again: they hear of errors then."""
+        waiters, self._waiters = self._waiters, []
+        asyncio.get_running_loop().remove_reader(self.fileno())
+        raised: BaseException | None = None
+        try:
+            self.dispatch()
+        except GradsyncError:
+            pass
+        except Exception as error:      # of the stall callback
+            raised = error
+        for waiter in waiters:
+            if waiter.done():
+                continue
+            if raised is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(raised)
+                raised = None
 
     def close(self) -> None:
         """Ends the connection and everything that was made through it. The other members of a job that was
