@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What synchronising costs a PyTorch training: PyTorch's DistributedDataParallel over Gloo, gradsync's, and none at all.
+# What synchronising costs a PyTorch training: PyTorch's DistributedDataParallel over Gloo, gradsync's, and
+# none at all.
 #
 #   sh tests/bench/torch.sh            a table for people
 #   sh tests/bench/torch.sh --json     only the rows, one JSON object a line
@@ -20,7 +21,7 @@ if [ -z "${GRADSYNC_BUILD:-}" ]; then
         log=$(mktemp)
         trap 'rm -f "$log"' EXIT
         if ! {
-                { [ -f "$BUILD/build.ninja" ] || meson setup "$BUILD" "$ROOT" -Dtests=disabled -Dman=disabled; } &&
+                { [ -f "$BUILD/build.ninja" ] || meson setup "$BUILD" "$ROOT" -Dman=disabled; } &&
                 meson configure "$BUILD" -Dcli=enabled &&
                 ninja -C "$BUILD"
         } >"$log" 2>&1; then

@@ -153,14 +153,16 @@ def shown(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="only the rows, one JSON object a line")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds and steps: whether it works, not for figures")
+    parser.add_argument("--quick", action="store_true",
+                        help="fewer rounds: whether it works, not for figures")
     parser.add_argument("--rounds", type=int, default=7, help="of all contenders in turn (%(default)s)")
     parser.add_argument("--steps", type=int, default=7, help="of a contender in a round (%(default)s)")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="(2 4)")
-    parser.add_argument("--models", nargs="+", choices=sorted({model for model, _ in ROWS}), help="only these")
+    parser.add_argument("--models", nargs="+", choices=sorted(dict(ROWS)), help="only these")
     parser.add_argument("--batches", type=int, nargs="+", help="only these")
     options = parser.parse_args()
     if options.quick:
@@ -170,15 +172,15 @@ def main():
     except ImportError:
         sys.exit(f"{sys.executable} has no torch: name one that has by PYTHON")
     if not options.json:
-        print(f"torch {torch.__version__}, {os.cpu_count()} CPUs, one host, one thread in each rank; DDP: Gloo over TCP "
-              "loopback, gradsync: shared memory\n" + "  ".join(HEAD), flush=True)
+        print(f"torch {torch.__version__}, {os.cpu_count()} CPUs, one host, one thread in each rank; DDP: "
+              "Gloo over TCP loopback, gradsync: shared memory\n" + "  ".join(HEAD), flush=True)
     for model, batch in ROWS:
         if options.models and model not in options.models or options.batches and batch not in options.batches:
             continue
         for ranks in options.ranks:
             row = measure(options.build.resolve(), model, batch, ranks, options.rounds, options.steps)
-            line = json.dumps(row) if options.json else "  ".join(str(row[key]).rjust(len(key)) for key in HEAD)
-            print(line if options.json else f"{line}  {shown(row)}", flush=True)
+            cells = "  ".join(str(row[key]).rjust(len(key)) for key in HEAD)
+            print(json.dumps(row) if options.json else f"{cells}  {shown(row)}", flush=True)
 
 
 if __name__ == "__main__":
