@@ -163,6 +163,19 @@ def checkpoint(folder):
     say(count=state.count, equal=equal)
 
 
+def two_forwards_of_norm():
+    """Buffers are broadcast between two forward passes whose backward pass comes after both."""
+    model = wrap(models.Cnn())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        made = torch.Generator().manual_seed(10 * step + RANK)
+        optimiser.zero_grad()
+        first, second = (model(torch.randn(4, 3, 8, 8, generator=made)) for _ in range(2))
+        (first.square().mean() + second.square().mean()).backward()
+        optimiser.step()
+    say(same=same_everywhere(model))
+
+
 def layers_dropped():
     """Agreed by all: what nobody uses is not averaged, and stays as it is."""
     model = wrap(models.Branches(), find_unused_parameters=True)

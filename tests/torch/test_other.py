@@ -58,6 +58,10 @@ def test_checkpoint(tmp_path):
         assert each["equal"]
 
 
+def test_two_forwards_of_normalisation():
+    assert all(each["same"] for each in results("two_forwards_of_norm"))
+
+
 def test_layers_dropped():
     for each in results("layers_dropped"):
         assert each["unset"] == [[step % 2 == 1, step % 2 == 0, True, True] for step in range(6)]

@@ -209,8 +209,8 @@ class Reducer:
                 view.copy_(grad.detach() if grad.requires_grad else grad)
             else:
                 raise GradientKindError(f"parameter {slot.name} has a gradient of layout {grad.layout}: "
-                                        "gradsync averages "
-                                        "dense ones only (Embedding: sparse=False)", parameter=slot.name)
+                                        "gradsync averages dense ones only (Embedding: sparse=False)",
+                                        parameter=slot.name)
             param.grad = view
 
         return move if slot.wire is param.dtype else move_converted
@@ -220,10 +220,18 @@ class Reducer:
         param, view, move = self.slots[i].param, self.layout.views[i], self._move_of(i)
         place, handle, ready = self.layout.places[i], self.layout.plan._handle, self.layout.plan._c_ready
         flags, fired, me = self.flags, self._fired, weakref.ref(self)
+        copy, strided = view.copy_, torch.strided
+        alike = self.slots[i].wire is param.dtype
 
         def hook(*_: object) -> None:
-            if param.grad is not view:
-                move()
+            grad = param.grad
+            if grad is not view:
+                # What move() does in the usual case.
+                if alike and grad is not None and grad.layout is strided and not grad.requires_grad:
+                    copy(grad)
+                    param.grad = view
+                else:
+                    move()
             if not flags.sync:
                 return
             if not flags.queued:
