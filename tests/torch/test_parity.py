@@ -18,7 +18,11 @@ GROUPS = [
 ]
 
 
-@pytest.mark.parametrize("group, case", [pytest.param(group, case, id=case) for group in GROUPS
-                                         for case in group.names])
+# Those of a group run in one process of pytest.
+CASES = [pytest.param(group, case, id=case, marks=pytest.mark.xdist_group(group.names[0]))
+         for group in GROUPS for case in group.names]
+
+
+@pytest.mark.parametrize("group, case", CASES)
 def test_as_ddp(group, case):
     group.check(case)

@@ -6,6 +6,8 @@ import pytest
 from launch import run
 
 STEPS = 24
+# All compare with one training.
+pytestmark = pytest.mark.xdist_group("recovery")
 
 
 @pytest.fixture(scope="module")

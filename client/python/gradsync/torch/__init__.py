@@ -10,10 +10,11 @@ from .distributed import DistributedDataParallel
 from .errors import GradientKindError, MarkedTwiceError, ModelChangedError, NoStateError, UnfinishedStepError
 from .sampler import DistributedSampler
 from .state import State
+from .sync_batchnorm import SyncBatchNorm
 from .world import default_job
 
 __all__ = [
     "DistributedDataParallel", "DistributedSampler", "GradientKindError", "MarkedTwiceError",
-    "ModelChangedError", "NoStateError", "State", "UnfinishedStepError", "allreduce_hook",
-    "bf16_compress_hook", "default_job", "fp16_compress_hook",
+    "ModelChangedError", "NoStateError", "State", "SyncBatchNorm", "UnfinishedStepError",
+    "allreduce_hook", "bf16_compress_hook", "default_job", "fp16_compress_hook",
 ]

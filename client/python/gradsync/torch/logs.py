@@ -87,6 +87,7 @@ def data_of(model: DistributedDataParallel) -> dict[str, Any]:
         "bucket_sizes": sizes, "has_rebuilt_buckets": int(rebuilt), "rebuilt_bucket_sizes": sizes if rebuilt
         else "",
         "initial_bucket_size_limits": f"{reducer.options.first_bucket_bytes}, {reducer.options.bucket_bytes}",
+        "per_bucket_param_indices": indices,
         "rebuilt_per_bucket_param_indices": indices if rebuilt else "",
         "prev_iteration_grad_ready_order_indices": ", ".join(map(str, order)),
         "master_addr": os.environ.get("MASTER_ADDR", ""), "master_port": os.environ.get("MASTER_PORT", ""),

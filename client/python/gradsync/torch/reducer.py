@@ -18,11 +18,11 @@ from typing import Any
 import torch
 
 from .._call import failure
-from ..errors import GradsyncError, StateError, VoidStep
+from ..errors import GradsyncError, PlanMismatchError, StateError, VoidStep
 from ..memory import Memory
 from ..plan import Plan
 from ..types import Info
-from . import layout
+from . import compare, layout
 from .errors import GradientKindError, MarkedTwiceError, UnfinishedStepError
 from .layout import Slot
 from .world import World
@@ -137,16 +137,22 @@ class Reducer:
         if self._memory is None:
             self._memory = self.world.job.memory(size)
         memory = self._memory
-        plan = self.world.job.plan([slot.describe() for slot in registered],
-                                   first_bucket_bytes=self.options.first_bucket_bytes,
-                                   bucket_bytes=self.options.bucket_bytes,
-                                   places=[(memory, offset) for offset in offsets])
+        plan = self._plan(registered, [(memory, offset) for offset in offsets])
         views = layout.views_of(registered, offsets, memory)
         last = len(order) - 1
         where = {slot: last - at for at, slot in enumerate(order)}
         self._layout = Layout(order, plan, self.world.next_plan(), [where[i] for i in range(len(order))],
                               [views[where[i]] for i in range(len(order))])
         self._hook()
+
+    def _plan(self, registered: Sequence[Slot], places: Sequence[tuple[Memory, int]]) -> Plan:
+        job = self.world.job
+        try:
+            return job.plan([slot.describe() for slot in registered], places=places,
+                            first_bucket_bytes=self.options.first_bucket_bytes,
+                            bucket_bytes=self.options.bucket_bytes)
+        except PlanMismatchError as error:
+            raise compare.explain(job, self.slots, error) from None
 
     def _release(self) -> None:
         """Gradients that were accumulated in the memory of the plan before this one move out of it."""
@@ -203,8 +209,8 @@ class Reducer:
                 view.copy_(grad.detach() if grad.requires_grad else grad)
             else:
                 raise GradientKindError(f"parameter {slot.name} has a gradient of layout {grad.layout}: "
-                                        "gradsync averages "
-                                        "dense ones only (Embedding: sparse=False)", parameter=slot.name)
+                                        "gradsync averages dense ones only (Embedding: sparse=False)",
+                                        parameter=slot.name)
             param.grad = view
 
         return move if slot.wire is param.dtype else move_converted
@@ -214,10 +220,18 @@ class Reducer:
         param, view, move = self.slots[i].param, self.layout.views[i], self._move_of(i)
         place, handle, ready = self.layout.places[i], self.layout.plan._handle, self.layout.plan._c_ready
         flags, fired, me = self.flags, self._fired, weakref.ref(self)
+        copy, strided = view.copy_, torch.strided
+        alike = self.slots[i].wire is param.dtype
 
         def hook(*_: object) -> None:
-            if param.grad is not view:
-                move()
+            grad = param.grad
+            if grad is not view:
+                # What move() does in the usual case.
+                if alike and grad is not None and grad.layout is strided and not grad.requires_grad:
+                    copy(grad)
+                    param.grad = view
+                else:
+                    move()
             if not flags.sync:
                 return
             if not flags.queued:
