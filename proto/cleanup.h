@@ -12,7 +12,13 @@ static inline void freep(void *pointer) {
         free(*(void **)pointer);
 }
 
+/* Closes a descriptor if it is one; returns -1 to store back. */
+static inline int fd_close(int fd) {
+        if (fd >= 0)
+                close(fd);
+        return -1;
+}
+
 static inline void closep(int *fd) {
-        if (*fd >= 0)
-                close(*fd);
+        fd_close(*fd);
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/cleanup.h"
 #include "proto/names.h"
 
 #define LIMIT_BYTES (LIMIT_BUCKET_PARAMS / 8u) /* of a `bytes` field */
@@ -94,8 +95,6 @@ static const struct {
         { &wire__trace_bucket__descriptor, 6, LIMIT_LOCAL },           /* rank_nonfinite */
 };
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 int codec_init(struct codec *codec) {
         codec->scratch = (struct scratch){ .buffer = aligned_alloc(SCRATCH_ALIGN, CODEC_SCRATCH),
                                            .size = CODEC_SCRATCH };
@@ -108,7 +107,7 @@ void codec_deinit(struct codec *codec) {
 }
 
 const ProtobufCMessageDescriptor *codec_descriptor(uint16_t type) {
-        return type < COUNT(descriptors) ? descriptors[type] : NULL;
+        return type < array_size(descriptors) ? descriptors[type] : NULL;
 }
 
 const char *codec_type_name(uint16_t type) {
@@ -125,7 +124,7 @@ const char *codec_type_name(uint16_t type) {
 static const char *codec_check_message(const ProtobufCMessage *message);
 
 static size_t codec_repeat_limit(const ProtobufCMessageDescriptor *message, uint32_t field) {
-        for (size_t i = 0; i < COUNT(repeat_limits); i++)
+        for (size_t i = 0; i < array_size(repeat_limits); i++)
                 if (repeat_limits[i].message == message && repeat_limits[i].field == field)
                         return repeat_limits[i].limit;
         return 0;
@@ -185,33 +184,25 @@ static const char *codec_check_message(const ProtobufCMessage *message) {
         return why;
 }
 
-static const ProtobufCMessage *codec_try_unpack(struct codec *codec, uint16_t type, const void *payload,
-                                                size_t length, const char **ret_why) {
-        const ProtobufCMessageDescriptor *descriptor = codec_descriptor(type);
-
-        *ret_why = !descriptor                  ? "the message type is unknown"
-                   : length > FRAME_PAYLOAD_MAX ? "the payload is larger than a frame may carry"
-                                                : NULL;
-        if (*ret_why)
-                return NULL;
-        const ProtobufCMessage *message =
-                protobuf_c_message_unpack(descriptor, scratch_begin(&codec->scratch), length, payload);
-        if (!message)
-                *ret_why = scratch_exhausted(&codec->scratch) ? "the payload is too complex"
-                                                              : "the payload is malformed";
-        else
-                *ret_why = codec_check_message(message);
-        return *ret_why ? NULL : message;
-}
-
 const ProtobufCMessage *codec_unpack(struct codec *codec, uint16_t type, const void *payload, size_t length,
                                      const char **ret_why) {
-        const char *why;
-        const ProtobufCMessage *message = codec_try_unpack(codec, type, payload, length, &why);
+        const ProtobufCMessageDescriptor *descriptor = codec_descriptor(type);
+        const ProtobufCMessage *message = NULL;
+        const char *why = !descriptor                  ? "the message type is unknown"
+                          : length > FRAME_PAYLOAD_MAX ? "the payload is larger than a frame may carry"
+                                                       : NULL;
 
-        if (!message && ret_why)
+        if (!why)
+                message = protobuf_c_message_unpack(descriptor, scratch_begin(&codec->scratch), length,
+                                                    payload);
+        if (message)
+                why = codec_check_message(message);
+        else if (!why)
+                why = scratch_exhausted(&codec->scratch) ? "the payload is too complex"
+                                                         : "the payload is malformed";
+        if (why && ret_why)
                 *ret_why = why;
-        return message;
+        return why ? NULL : message;
 }
 
 ssize_t codec_pack(uint8_t out[FRAME_MAX], uint16_t type, uint32_t request, unsigned fds,

@@ -35,8 +35,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "arenas hold little-en
 /* Bytes of the diagnosis pages for a plan of `params` parameters: what PLAN_BEGIN.control_bytes, or
  * diagnosis_bytes, must be. */
 static inline uint64_t diagnosis_bytes(uint32_t params) {
-        uint64_t bytes = DIAGNOSIS_BITMAP + ((uint64_t)params + 7) / 8;
-        return (bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE;
+        return frame_round_up(DIAGNOSIS_BITMAP + ((uint64_t)params + 7) / 8, ARENA_PAGE);
 }
 
 /* Any thread of the member. */

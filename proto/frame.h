@@ -37,6 +37,10 @@
 #define ARENA_PAGE 4096u                /* alignment of a bucket in its arena */
 #define ARENA_ALIGN 64u                 /* alignment of a parameter in its bucket */
 
+static inline uint64_t frame_round_up(uint64_t bytes, uint64_t to) {
+        return (bytes + to - 1) / to * to;
+}
+
 struct frame_header {
         uint8_t major;
         /* Wire__MessageType, not checked here: unknown ones are the receiver's business */

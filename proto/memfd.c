@@ -148,10 +148,6 @@ int memfd_check(int fd, uint64_t offset, uint64_t bytes, struct memfd_file *ret,
         return r;
 }
 
-static uint64_t memfd_round_up(uint64_t value, uint64_t to) {
-        return (value + to - 1) / to * to;
-}
-
 static int memfd_count_present(int fd, uint64_t *ret) {
         struct stat info;
 
@@ -165,7 +161,7 @@ int memfd_check_end(int fd, const struct memfd_file *file, char *text, size_t si
         uint64_t present;
         int r = memfd_count_present(fd, &present);
 
-        if (r < 0 || present <= memfd_round_up(file->size, SLACK))
+        if (r < 0 || present <= frame_round_up(file->size, SLACK))
                 return r;
         snprintf(text, size,
                  "the memory has %" PRIu64 " bytes, but pages for %" PRIu64
@@ -182,7 +178,7 @@ int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_
 
         if (r < 0)
                 return r;
-        if (present >= memfd_round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE)))
+        if (present >= frame_round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE)))
                 return memfd_check_end(fd, file, text, size);
         snprintf(text, size,
                  "the memory has %" PRIu64 " bytes, but only %" PRIu64
@@ -193,7 +189,7 @@ int memfd_check_present(int fd, const struct memfd_file *file, char *text, size_
 
 /* Not compared with what was there at first: a huge page at the end may have been split since. */
 int memfd_check_kept(int fd, const struct memfd_file *file, char *text, size_t size) {
-        uint64_t whole = memfd_round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE)), present;
+        uint64_t whole = frame_round_up(file->size, (uint64_t)sysconf(_SC_PAGESIZE)), present;
         int r = memfd_count_present(fd, &present);
 
         if (r < 0 || present >= whole)

@@ -8,19 +8,18 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "proto/cleanup.h"
 #include "proto/frame.h"
 #include "proto/names.h"
-
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 const char *const metrics_classes[] = { "1e-05", "2.5e-05", "5e-05", "0.0001", "0.00025", "0.0005",
                                         "0.001", "0.0025",  "0.005", "0.01",   "0.025",   "0.05",
                                         "0.1",   "0.25",    "1.0",   "10.0",   "+Inf" };
-const size_t metrics_n_classes = COUNT(metrics_classes);
+const size_t metrics_n_classes = array_size(metrics_classes);
 const char *const metrics_recovery_classes[] = { "0.001", "0.005", "0.01", "0.025", "0.05",
                                                  "0.1",   "0.25",  "0.5",  "1.0",   "2.5",
                                                  "5.0",   "10.0",  "30.0", "60.0",  "+Inf" };
-const size_t metrics_n_recovery_classes = COUNT(metrics_recovery_classes);
+const size_t metrics_n_recovery_classes = array_size(metrics_recovery_classes);
 
 static void metrics_write_double(FILE *to, double value) {
         if (isnan(value))
@@ -68,7 +67,7 @@ static void metrics_write_state(FILE *to, const struct metrics_job *from) {
         static const char *const states[] = { "forming",   "running", "stalled", "paused",
                                               "replacing", "lost",    "ended" };
 
-        for (size_t i = 0; i < COUNT(states); i++) {
+        for (size_t i = 0; i < array_size(states); i++) {
                 metrics_begin_job(to, "job_state", from->job);
                 fprintf(to, ",gradsync_job_state=\"%s\"} %d\n", states[i],
                         from->job->state != NULL && strcmp(from->job->state, states[i]) == 0);
@@ -276,7 +275,7 @@ static void metrics_write_refusals(FILE *to, const Wire__StatusDaemon *daemon) {
 
         metrics_head(to, "quota_rejections", "counter",
                      "Requests that were refused because of a limit of their uid.");
-        for (size_t i = 0; i < COUNT(quotas); i++)
+        for (size_t i = 0; i < array_size(quotas); i++)
                 if (quotas[i].known)
                         fprintf(to, "gradsync_quota_rejections_total{resource=\"%s\"} %" PRIu64 "\n",
                                 quotas[i].resource, quotas[i].n);
@@ -308,7 +307,7 @@ static void metrics_write_process(FILE *to, const Wire__StatusDaemon *daemon) {
                   daemon->process_max_fds },
         };
 
-        for (size_t i = 0; i < COUNT(rows); i++) {
+        for (size_t i = 0; i < array_size(rows); i++) {
                 const char *name = rows[i].name;
 
                 if (!rows[i].known)
@@ -359,7 +358,7 @@ static bool metrics_superseded(const struct metrics_job *jobs, size_t n_jobs, si
 void metrics_write(FILE *to, const Wire__StatusDaemon *daemon, const struct metrics_job *jobs,
                    size_t n_jobs) {
         metrics_write_daemon(to, daemon);
-        for (size_t family = 0; family < COUNT(families); family++) {
+        for (size_t family = 0; family < array_size(families); family++) {
                 metrics_head(to, families[family].name, families[family].type, families[family].help);
                 for (size_t i = 0; i < n_jobs; i++)
                         if (!metrics_superseded(jobs, n_jobs, i))

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "gradsync.pb-c.h"
+#include "proto/cleanup.h"
 #include "proto/frame.h"
 
 static const struct {
@@ -31,14 +32,12 @@ static const char *const operations[] = {
         [WIRE__OPERATION_KIND__ALLREDUCE] = "allreduce",
 };
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 static const char *name_lookup(const char *const *names, size_t count, unsigned index) {
         return index < count && names[index] ? names[index] : "?";
 }
 
 size_t dtype_size(unsigned dtype) {
-        return dtype < COUNT(dtypes) ? dtypes[dtype].size : 0;
+        return dtype < array_size(dtypes) ? dtypes[dtype].size : 0;
 }
 
 const char *dtype_name(unsigned dtype) {
@@ -46,21 +45,21 @@ const char *dtype_name(unsigned dtype) {
 }
 
 bool dtype_is_float(unsigned dtype) {
-        return dtype < COUNT(dtypes) && dtypes[dtype].is_float;
+        return dtype < array_size(dtypes) && dtypes[dtype].is_float;
 }
 
 const char *reduce_name(unsigned reduce) {
-        return name_lookup(reduces, COUNT(reduces), reduce);
+        return name_lookup(reduces, array_size(reduces), reduce);
 }
 
 bool reduce_valid(unsigned reduce, unsigned dtype) {
-        if (reduce >= COUNT(reduces) || !reduces[reduce] || !dtype_size(dtype))
+        if (reduce >= array_size(reduces) || !reduces[reduce] || !dtype_size(dtype))
                 return false;
         return reduce != WIRE__REDUCE__AVG || dtype_is_float(dtype);
 }
 
 const char *operation_name(unsigned kind) {
-        return name_lookup(operations, COUNT(operations), kind);
+        return name_lookup(operations, array_size(operations), kind);
 }
 
 const char *code_name(unsigned code) {
@@ -79,7 +78,7 @@ const char *cause_name(unsigned cause) {
                 [WIRE__CAUSE__SHUTDOWN] = "shutdown", [WIRE__CAUSE__RESTARTED] = "restarted",
         };
 
-        return cause < sizeof(names) / sizeof(names[0]) ? names[cause] : "?";
+        return cause < array_size(names) ? names[cause] : "?";
 }
 
 bool shape_elements(const uint64_t *shape, size_t dims, uint64_t *ret) {

@@ -68,10 +68,11 @@ verdicts() {
         fi
 }
 
-# build KIND COMPILER OPTION...: configures and compiles build-test/KIND. Counts as one test, once per run.
+# build KIND TARGET COMPILER OPTION...: configures build-test/KIND, and compiles TARGET there. Counts as one
+# test, once per run.
 build() {
-        kind=$1 compiler=$2
-        shift 2
+        kind=$1 target=$2 compiler=$3
+        shift 3
         case " $built " in *" $kind "*) return 0 ;; *" !$kind "*) return 1 ;; esac
         log=$OUT/$kind.build.log
         status=0
@@ -81,7 +82,7 @@ build() {
                         CC=$compiler meson setup -Dwerror=true "$@" "$OUT/$kind"
                 else
                         meson configure -Dwerror=true "$@" "$OUT/$kind"
-                fi && ninja -k 0 -j "$JOBS" -C "$OUT/$kind"
+                fi && ninja -k 0 -j "$JOBS" -C "$OUT/$kind" "$target"
         } </dev/null >"$log" 2>&1 || status=$?
         verdict "build $kind" "$status" "$log"
         if [ "$status" = 0 ]; then built="$built $kind"; else built="$built !$kind"; fi
@@ -90,16 +91,18 @@ build() {
 built=
 
 ALL="-Dtests=enabled -Dcli=enabled -Dsystemd=enabled"
-build_gcc() { build gcc gcc $ALL -Dman=enabled; }
-build_clang() { build clang clang $ALL -Dman=disabled; }
+build_gcc() { build gcc all gcc $ALL -Dman=enabled; }
+build_clang() { build clang all clang $ALL -Dman=disabled; }
 build_fuzz() {
-        build fuzz clang -Dfuzz=true -Dtests=enabled -Dcli=disabled -Dexamples=false -Dman=disabled \
+        build fuzz fuzz clang -Dfuzz=true -Dtests=enabled -Dcli=disabled -Dexamples=false -Dman=disabled \
                 -Dsystemd=disabled -Dbuildtype=debugoptimized -Db_lundef=false
 }
 build_asan() {
-        build asan gcc $ALL -Dman=disabled -Dbuildtype=debugoptimized -Db_sanitize=address,undefined
+        build asan all gcc $ALL -Dman=disabled -Dbuildtype=debugoptimized -Db_sanitize=address,undefined
 }
-build_tsan() { build tsan gcc $ALL -Dman=disabled -Dbuildtype=debugoptimized -Db_sanitize=thread; }
+build_tsan() {
+        build tsan all gcc $ALL -Dman=disabled -Dcuda=disabled -Dbuildtype=debugoptimized -Db_sanitize=thread
+}
 
 # unit NAME KIND: the unit tests of build-test/KIND
 unit() {
@@ -111,18 +114,36 @@ unit() {
         verdicts "$1" "$status" "$log" "$OUT/$2/meson-logs/testlog.junit.xml"
 }
 
-# python NAME KIND ARGUMENT...: pytest against build-test/KIND
-python() {
-        name=$1 kind=$2
+# run_python TAG KIND ARGUMENT...: pytest against build-test/KIND; leaves TAG.log, TAG.xml and TAG.status
+run_python() {
+        tag=$1 kind=$2
         shift 2
-        tag=$(echo "$name" | tr ' ' -)
-        log=$OUT/$tag.log junit=$OUT/$tag.xml
         status=0
-        rm -f "$junit"
+        rm -f "$OUT/$tag.xml" "$OUT/$tag.status"
         $AS_ROOT env GRADSYNC_BUILD="$OUT/$kind" timeout -k 10 2400 $SAFE \
-                $PYTHON -m pytest -q -n $((JOBS * 2)) --junitxml "$junit" "$@" \
-                </dev/null >"$log" 2>&1 || status=$?
-        verdicts "$name" "$status" "$log" "$junit"
+                $PYTHON -m pytest -q -n $((JOBS * 2)) --junitxml "$OUT/$tag.xml" "$@" \
+                </dev/null >"$OUT/$tag.log" 2>&1 || status=$?
+        echo "$status" >"$OUT/$tag.status"
+}
+
+# python NAME KIND ARGUMENT...: the same, and counts
+python() {
+        name=$1 tag=$(echo "$1" | tr ' ' -)
+        shift
+        run_python "$tag" "$@"
+        verdicts "$name" "$status" "$OUT/$tag.log" "$OUT/$tag.xml"
+}
+
+# beside FUNCTION ARGUMENT...: in the background, as soon as one of the CPUs is free of those begun before
+free_cpus() {
+        rm -f "$OUT/cpus"
+        mkfifo "$OUT/cpus"
+        exec 3<>"$OUT/cpus"
+        for _ in $(seq "$JOBS"); do echo >&3; done
+}
+beside() {
+        read -r _ <&3
+        { "$@" 3>&-; echo >&3; } &
 }
 
 # Several users and memory cgroups take part in the integration tests, so they run as root.
@@ -165,8 +186,8 @@ suite_torch() {
         verdicts torch "$status" "$log" "$junit"
 }
 
-# What is tested of the GPU path without a GPU.
-suite_gpu() { build_gcc && python gpu gcc tests/gpu; }
+# What is tested of the GPU path without a GPU; most of it waits for what hangs.
+suite_gpu() { build_gcc && python gpu gcc -n $((JOBS * 4)) tests/gpu; }
 
 # No rule is violated; faults strike in every phase; and each rule can be violated, by bugs planted for it.
 suite_simulation() {
@@ -181,35 +202,51 @@ suite_simulation() {
         for bug in $("$simulation-planted" --list); do
                 log=$OUT/simulation-$bug.log
                 status=0
-                timeout -k 10 600 "$simulation-planted" --plant "$bug" --schedules 1000000 --jobs "$JOBS" >"$log" 2>&1 || status=$?
+                timeout -k 10 600 "$simulation-planted" --plant "$bug" --schedules 1000000 --jobs "$JOBS" \
+                        >"$log" 2>&1 || status=$?
                 verdict "planted $bug" "$status" "$log"
         done
 }
 
 # A machine of its own is booted, one for all tests, so they go one after the other. Only root can do that;
-# whoever tests at home without root goes without it, and is told so. Continuous integration may not.
+# whoever tests at home without root goes without it, and is told so. Continuous integration may not. It keeps
+# one CPU busy, so if fuzz is to come it runs beside that.
+systemd_waits=
 suite_systemd() {
         build_gcc || return 1
         if [ -z "$CI" ] && [ -z "$AS_ROOT" ] && [ "$(id -u)" != 0 ]; then
                 echo "systemd                  left out: only root, or sudo without a password, boots a machine"
                 return 0
         fi
+        case " $to_come " in *" fuzz "*) systemd_waits=yes; return 0 ;; esac
         python systemd gcc -n 0 tests/systemd
 }
 
-# Each target replays its corpus, and then looks for more on its own copy of it, the targets sharing the CPUs.
+# Each target replays its corpus, and then looks for more on its own copy of it.
+fuzz() {
+        $SAFE sh tests/fuzz.sh "$1" "$ROOT/tests/fuzz/corpus" "$OUT/fuzz/work" "$FUZZ_SECONDS" </dev/null
+}
+
 suite_fuzz() {
-        build_fuzz || return 1
-        targets=$(find "$OUT/fuzz/tests/fuzz" -maxdepth 1 -type f -name 'fuzz_*' -perm -u+x | sort)
+        targets=
+        build_fuzz &&
+                targets=$(find "$OUT/fuzz/tests/fuzz" -maxdepth 1 -type f -name 'fuzz_*' -perm -u+x | sort)
+        rm -rf "$OUT/fuzz/work"
+        free_cpus
+        [ -z "$systemd_waits" ] || beside run_python systemd gcc -n 0 tests/systemd
+        for target in $targets; do
+                beside fuzz "$target"
+        done
+        wait
+        exec 3>&-
+        if [ -n "$systemd_waits" ]; then
+                status=$(cat "$OUT/systemd.status" || echo 1)
+                verdicts systemd "$status" "$OUT/systemd.log" "$OUT/systemd.xml"
+        fi
         if [ -z "$targets" ]; then
                 tally "fuzz (no targets)" 0 1 0
                 return 1
         fi
-        rm -rf "$OUT/fuzz/work"
-        for target in $targets; do
-                echo "$target"
-        done | xargs -P "$JOBS" -I '{}' $SAFE sh tests/fuzz.sh '{}' "$ROOT/tests/fuzz/corpus" \
-                "$OUT/fuzz/work" "$FUZZ_SECONDS"
         for target in $targets; do
                 name=$(basename "$target")
                 for part in replay search; do
@@ -226,7 +263,7 @@ suite_asan() {
         export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1:exitcode=98
         unit "unit asan" asan
         python "integration asan" asan -m "not heavy" tests/integration
-        python "gpu asan" asan -m "not heavy" tests/gpu
+        python "gpu asan" asan -n $((JOBS * 4)) -m "not heavy" tests/gpu
         unset ASAN_OPTIONS UBSAN_OPTIONS
 }
 
@@ -253,7 +290,9 @@ main() {
         address_prefix
         root_prefix
         begin=$(date +%s)
+        to_come=" ${*:-$SUITES} "
         for suite in ${*:-$SUITES}; do
+                to_come=" ${to_come#* "$suite" }"
                 "suite_$suite" || true
         done
         echo "$(($(date +%s) - begin)) s; logs in $OUT"

@@ -10,6 +10,8 @@
 
 static int commands_help(struct cli *cli, int argc, char **argv);
 
+#define TOKEN_HELP "      --token TOKEN     of the job, if it has one (better: GRADSYNC_JOB_TOKEN)\n"
+
 static const struct cli_command commands[] = {
         { "status", "[JOB]", "Show the daemon, its jobs, and whom a waiting step waits for",
           "JOB is NAME or UID/NAME. This is also what gradsyncctl does without a command.\n"
@@ -66,24 +68,21 @@ static const struct cli_command commands[] = {
           cmd_run },
         { "evict", "JOB RANK", "End a member of a job as if it were lost",
           "JOB is NAME or UID/NAME. For the job's owner, root and the admin group.\n"
-          "\n"
-          "      --token TOKEN     of the job, if it has one (better: GRADSYNC_JOB_TOKEN)\n",
-          cmd_evict },
+          "\n" TOKEN_HELP,
+          cmd_control },
         { "pause", "JOB", "Hold a job's steps back; its members wait, and are not blamed",
           "JOB is NAME or UID/NAME. For the job's owner, root and the admin group.\n"
-          "\n"
-          "      --token TOKEN     of the job, if it has one (better: GRADSYNC_JOB_TOKEN)\n",
-          cmd_pause },
+          "\n" TOKEN_HELP,
+          cmd_control },
         { "resume", "[JOB]", "Let a paused job go on, or, without JOB, a drained daemon",
           "JOB is NAME or UID/NAME. For whoever may pause, or drain.\n"
-          "\n"
-          "      --token TOKEN     of the job, if it has one (better: GRADSYNC_JOB_TOKEN)\n",
-          cmd_resume },
+          "\n" TOKEN_HELP,
+          cmd_control },
         { "drain", "", "Let open steps end and begin nothing new, on the whole daemon",
           "Ends when nothing is open any more. For root, the daemon's user and the admin group.\n"
           "\n"
           "      --no-wait         do not wait for that\n",
-          cmd_drain },
+          cmd_control },
         { "help", "[COMMAND]", "Explain a command", "  -h, --help            show this\n", commands_help },
 };
 

@@ -8,12 +8,11 @@ static bool pair_is_one(const struct pair *pair) {
 
 int pair_open(const struct backend_ops *device, const struct backend_config *config, struct pair *ret) {
         struct pair pair = { 0 };
-        int r;
 
         *ret = (struct pair){ 0 };
         if (device == NULL)
                 return 0;
-        r = device->open(config, &pair.device);
+        int r = device->open(config, &pair.device);
         if (r < 0)
                 return r;
         pair.staging = pair.device;

@@ -47,13 +47,12 @@ static const struct registry_row *registry_row_of(const char *device) {
 
 int registry_find(const char *device, const struct backend_ops **ret, char *error, size_t size) {
         const struct registry_row *row = registry_row_of(device);
-        int used;
 
         if (row != NULL) {
                 *ret = row->ops;
                 return 0;
         }
-        used = snprintf(error, size, "'%.128s' is not a device:", device);
+        int used = snprintf(error, size, "'%.128s' is not a device:", device);
         for (size_t i = 0; i < array_size(registry_rows) && (size_t)used < size; i++)
                 used += snprintf(error + used, size - (size_t)used, " %s", registry_rows[i].forms);
         return -EINVAL;

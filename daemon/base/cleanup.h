@@ -6,13 +6,6 @@
 
 #include "proto/cleanup.h"
 
-/* Closes an fd if it is one; returns -1 to store back. */
-static inline int fd_close(int fd) {
-        if (fd >= 0)
-                close(fd);
-        return -1;
-}
-
 static inline int fd_steal(int *fd) {
         int stolen = *fd;
         *fd = -1;

@@ -39,6 +39,14 @@ static inline void list_remove(struct list *node) {
         list_init(node);
 }
 
+static inline unsigned list_length(const struct list *list) {
+        unsigned n = 0;
+
+        for (const struct list *at = list->next; at != list; at = at->next)
+                n++;
+        return n;
+}
+
 #define list_entry(node, type, member) ((type *)((char *)(node)-offsetof(type, member)))
 #define list_for_each(item, head, member)                                                                    \
         for (item = list_entry((head)->next, __typeof__(*item), member); &item->member != (head);            \

@@ -83,44 +83,55 @@ static size_t log_append_escaped(char *buffer, size_t size, size_t used, const c
         return used;
 }
 
-struct number {
-        const char *field, *word;
-        int64_t value;
-};
-#define NUMBERS 6
+/* Takes one part of a context: its name in the journal, its word on stderr (NULL: not shown there), its
+ * text. */
+typedef void (*log_part_fn)(void *data, const char *field, const char *word, const char *text);
 
-static void log_numbers_of(const struct log_context *context, struct number numbers[NUMBERS]) {
-        numbers[0] = (struct number){ "GRADSYNC_GENERATION", "generation", context->generation };
-        numbers[1] = (struct number){ "GRADSYNC_RANK", "rank", context->rank };
-        numbers[2] = (struct number){ "GRADSYNC_CLIENT_PID", "pid", context->pid };
-        numbers[3] = (struct number){ "GRADSYNC_CLIENT_UID", "uid", context->uid };
-        numbers[4] = (struct number){ "GRADSYNC_STEP", "step", context->step };
-        numbers[5] = (struct number){ "GRADSYNC_BUCKET", "bucket", context->bucket };
+static void log_each_part(const struct log_context *context, log_part_fn take, void *data) {
+        const struct {
+                const char *field, *word, *text;
+                int64_t number;
+        } parts[] = {
+                { "GRADSYNC_JOB", "job", context->job, -1 },
+                { "GRADSYNC_GENERATION", "generation", NULL, context->generation },
+                { "GRADSYNC_RANK", "rank", NULL, context->rank },
+                { "GRADSYNC_CLIENT_PID", "pid", NULL, context->pid },
+                { "GRADSYNC_CLIENT_UID", "uid", NULL, context->uid },
+                { "GRADSYNC_STEP", "step", NULL, context->step },
+                { "GRADSYNC_BUCKET", "bucket", NULL, context->bucket },
+                { "GRADSYNC_PARAMETER", "parameter", context->parameter, -1 },
+                { "MESSAGE_ID", NULL, context->message_id, -1 },
+        };
+
+        for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+                char number[32];
+                snprintf(number, sizeof(number), "%" PRId64, parts[i].number);
+                if (parts[i].text || parts[i].number >= 0)
+                        take(data, parts[i].field, parts[i].word, parts[i].text ? parts[i].text : number);
+        }
+}
+
+struct line {
+        char text[PIPE_BUF];
+        size_t used;
+        bool in_context;
+};
+
+static void log_append(struct line *line, const char *text) {
+        line->used = log_append_escaped(line->text, sizeof(line->text) - 1, line->used, text);
 }
 
 /* " [job=… rank=…]"; nothing for an empty context. */
-static size_t log_append_context(char *buffer, size_t size, size_t used, const struct log_context *context) {
-        struct number numbers[NUMBERS];
-        size_t start = used;
+static void log_append_part(void *data, const char *field, const char *word, const char *text) {
+        struct line *line = data;
 
-        if (context->job) {
-                used = log_append_escaped(buffer, size, used, " [job=");
-                used = log_append_escaped(buffer, size, used, context->job);
-        }
-        log_numbers_of(context, numbers);
-        for (unsigned i = 0; i < NUMBERS; i++) {
-                char text[64];
-                if (numbers[i].value < 0)
-                        continue;
-                snprintf(text, sizeof(text), "%s%s=%" PRId64, used == start ? " [" : " ", numbers[i].word,
-                         numbers[i].value);
-                used = log_append_escaped(buffer, size, used, text);
-        }
-        if (context->parameter) {
-                used = log_append_escaped(buffer, size, used, used == start ? " [parameter=" : " parameter=");
-                used = log_append_escaped(buffer, size, used, context->parameter);
-        }
-        return used == start ? used : log_append_escaped(buffer, size, used, "]");
+        if (!word)
+                return;
+        log_append(line, line->in_context ? " " : " [");
+        log_append(line, word);
+        log_append(line, "=");
+        log_append(line, text);
+        line->in_context = true;
 }
 
 /* A pipe that is ready takes PIPE_BUF bytes at once, whole and without waiting; no line is longer. */
@@ -149,15 +160,17 @@ static void log_confess_losses(void) {
 }
 
 static void log_write_stderr(int priority, const struct log_context *context, const char *message) {
-        char line[PIPE_BUF];
-        size_t used = log_start_line(line, sizeof(line), priority);
+        struct line line = { .used = 0 };
 
-        used = log_append_escaped(line, sizeof(line) - 1, used, message);
+        line.used = log_start_line(line.text, sizeof(line.text), priority);
+        log_append(&line, message);
         if (context)
-                used = log_append_context(line, sizeof(line) - 1, used, context);
-        line[used++] = '\n';
+                log_each_part(context, log_append_part, &line);
+        if (line.in_context)
+                log_append(&line, "]");
+        line.text[line.used++] = '\n';
         log_confess_losses();
-        if (!log_put(line, used))
+        if (!log_put(line.text, line.used))
                 atomic_fetch_add(&lost, 1);
 }
 
@@ -168,7 +181,8 @@ struct fields {
         int count;
 };
 
-static void log_add_field(struct fields *fields, const char *name, const char *value) {
+static void log_add_field(void *data, const char *name, const char *word, const char *value) {
+        struct fields *fields = data;
         char *text = fields->text[fields->count];
         size_t used = log_append_escaped(text, FIELD_MAX, 0, name);
 
@@ -177,38 +191,16 @@ static void log_add_field(struct fields *fields, const char *name, const char *v
         fields->iov[fields->count++] = (struct iovec){ text, used };
 }
 
-static void log_add_number(struct fields *fields, const char *name, int64_t value) {
-        char text[32];
-
-        snprintf(text, sizeof(text), "%" PRId64, value);
-        log_add_field(fields, name, text);
-}
-
-static void log_add_context(struct fields *fields, const struct log_context *context) {
-        struct number numbers[NUMBERS];
-
-        if (context->job)
-                log_add_field(fields, "GRADSYNC_JOB", context->job);
-        if (context->parameter)
-                log_add_field(fields, "GRADSYNC_PARAMETER", context->parameter);
-        if (context->message_id)
-                log_add_field(fields, "MESSAGE_ID", context->message_id);
-        log_numbers_of(context, numbers);
-        for (unsigned i = 0; i < NUMBERS; i++)
-                if (numbers[i].value >= 0)
-                        log_add_number(fields, numbers[i].field, numbers[i].value);
-}
-
 static bool log_write_journal(int priority, const struct log_context *context, const char *message) {
         struct fields fields = { .count = 0 };
         char text[TEXT_MAX + 16];
         size_t used = log_append_escaped(text, sizeof(text), 0, "MESSAGE=");
 
         used = log_append_escaped(text, sizeof(text), used, message);
-        log_add_field(&fields, "SYSLOG_IDENTIFIER", "gradsyncd");
-        log_add_number(&fields, "PRIORITY", priority);
+        log_add_field(&fields, "SYSLOG_IDENTIFIER", NULL, "gradsyncd");
+        log_add_field(&fields, "PRIORITY", NULL, (char[]){ (char)('0' + priority), '\0' });
         if (context)
-                log_add_context(&fields, context);
+                log_each_part(context, log_add_field, &fields);
         fields.iov[fields.count] = (struct iovec){ text, used };
         return sd_journal_sendv(fields.iov, fields.count + 1) == 0;
 }

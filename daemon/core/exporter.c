@@ -88,11 +88,9 @@ static bool gathering_add_member(struct metrics_job *job, const ProtobufCMessage
 }
 
 static bool gathering_add_job(struct gathering *gathering, const ProtobufCMessage *row) {
-        const Wire__StatusJob *job;
-
         if (!gathering_grow(&gathering->job, gathering->n_jobs, sizeof(*gathering->job)))
                 return false;
-        job = (const Wire__StatusJob *)exporter_copy(row);
+        const Wire__StatusJob *job = (const Wire__StatusJob *)exporter_copy(row);
         if (job == NULL)
                 return false;
         gathering->job[gathering->n_jobs++] = (struct metrics_job){ .job = job };
@@ -130,10 +128,9 @@ static void gathering_deinit(struct gathering *gathering) {
 static char *exporter_compose(struct exporter *exporter, size_t *ret_size) {
         struct gathering gathering = { 0 };
         char *text = NULL;
-        FILE *to;
 
         sessions_describe(exporter->sessions, gathering_add, &gathering);
-        to = gathering.failed ? NULL : open_memstream(&text, ret_size);
+        FILE *to = gathering.failed ? NULL : open_memstream(&text, ret_size);
         if (to != NULL) {
                 metrics_write(to, gathering.daemon, gathering.job, gathering.n_jobs);
                 if (fclose(to) != 0) {
@@ -172,10 +169,9 @@ static void caller_finish(struct caller *caller) {
 /* If fds come with it, the kernel closes them, and waits for that if it has to. */
 static ssize_t caller_receive(struct caller *caller, char *to, size_t size) {
         struct closer *closer = caller->exporter->closer;
-        ssize_t n;
 
         closer_hurry(closer);
-        n = recv(caller->sock, to, size, 0);
+        ssize_t n = recv(caller->sock, to, size, 0);
         closer_calm(closer);
         return n;
 }
@@ -314,7 +310,6 @@ static void caller_on_silence(void *data) {
 
 static int caller_new(struct exporter *exporter, int sock) {
         struct caller *caller = calloc(1, sizeof(*caller));
-        int r;
 
         if (caller == NULL) {
                 closer_hang_up(exporter->closer, sock);
@@ -325,7 +320,7 @@ static int caller_new(struct exporter *exporter, int sock) {
         caller->reap = (struct loop_deferred){ .fn = caller_reap, .data = caller };
         list_append(&exporter->callers, &caller->link);
         exporter->n++;
-        r = loop_timer_new(exporter->loop, caller_on_silence, caller, &caller->timer);
+        int r = loop_timer_new(exporter->loop, caller_on_silence, caller, &caller->timer);
         if (r == 0)
                 r = loop_io_new(exporter->loop, sock, LOOP_READ, caller_on_ready, caller, &caller->io);
         if (r == 0)

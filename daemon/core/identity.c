@@ -93,14 +93,13 @@ static int write_all(int fd, const struct saved *saved) {
 /* Whatever happens meanwhile, the file is the old one or the new one, and the new one when this returns 0. */
 static int identity_save(struct identity *identity, const struct saved *saved) {
         _cleanup_(closep) int fd = -1;
-        int r;
 
         if (unlinkat(identity->directory, identity->fresh, 0) < 0 && errno != ENOENT)
                 return -errno;
         fd = openat(identity->directory, identity->fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (fd < 0)
                 return -errno;
-        r = write_all(fd, saved);
+        int r = write_all(fd, saved);
         if (r == 0 && renameat(identity->directory, identity->fresh, identity->directory, identity->name) < 0)
                 r = -errno;
         if (r == 0 && fsync(identity->directory) < 0)
@@ -198,7 +197,6 @@ static int identity_start(struct identity *identity, const char *directory, char
 int identity_open(const char *directory, const char *name, struct identity **ret, char *error, size_t size) {
         size_t length = strlen(name) + 1;
         struct identity *identity = calloc(1, sizeof(*identity) + 2 * length + strlen(".new"));
-        int r;
 
         if (identity == NULL)
                 return identity_fail(ENOMEM, directory, name, "read", error, size);
@@ -207,8 +205,8 @@ int identity_open(const char *directory, const char *name, struct identity **ret
         sprintf(identity->fresh, "%s.new", name);
         identity->lock = -1;
         identity->directory = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        r = identity->directory < 0 ? identity_fail(errno, directory, name, "written", error, size)
-                                    : identity_lock(identity, directory, error, size);
+        int r = identity->directory < 0 ? identity_fail(errno, directory, name, "written", error, size)
+                                        : identity_lock(identity, directory, error, size);
         if (r == 0)
                 r = identity_start(identity, directory, error, size);
         if (r != 0) {

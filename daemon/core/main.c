@@ -13,7 +13,6 @@
 static int main_run(struct config *config, const struct config_source *source) {
         struct server *server;
         char error[512];
-        int status;
 
         signal(SIGPIPE, SIG_IGN);
         log_open(config->log_priority);
@@ -21,7 +20,7 @@ static int main_run(struct config *config, const struct config_source *source) {
                 log_error("%s", error);
                 return EXIT_FAILURE;
         }
-        status = server_run(server);
+        int status = server_run(server);
         server_free(server);
         return status;
 }

@@ -127,10 +127,9 @@ void notify_watchdog(void) {
 /* Whether a variable that holds a pid means this process. */
 static bool notify_names_us(const char *pid) {
         char *end;
-        long value;
 
         errno = 0;
-        value = strtol(pid, &end, 10);
+        long value = strtol(pid, &end, 10);
         return errno == 0 && end != pid && *end == '\0' && value == getpid();
 }
 
@@ -156,24 +155,22 @@ static bool notify_socket_is(int fd, int option, int expected) {
 static unsigned notify_count_fds(void) {
         const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
         char *end;
-        unsigned long n;
 
         if (!pid || !count || !notify_names_us(pid))
                 return 0;
-        n = strtoul(count, &end, 10);
+        unsigned long n = strtoul(count, &end, 10);
         return end != count && *end == '\0' && n <= FDS_MOST ? (unsigned)n : 0;
 }
 
 /* Name of the i-th fd that was passed; "" if it has none. */
 static void notify_fd_name(unsigned i, char *text, size_t size) {
         const char *names = getenv("LISTEN_FDNAMES");
-        size_t length;
 
         while (names && i-- > 0) {
                 names = strchr(names, ':');
                 names = names ? names + 1 : NULL;
         }
-        length = names ? strcspn(names, ":") : 0;
+        size_t length = names ? strcspn(names, ":") : 0;
         snprintf(text, size, "%.*s", (int)length, names ? names : "");
 }
 
@@ -238,11 +235,10 @@ int notify_stored_fd(const char *name) {
 
 int notify_listen_fd(char *error, unsigned error_size) {
         const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
-        int fd;
 
         if (!pid || !count || !notify_names_us(pid) || strcmp(count, "0") == 0)
                 return -ENOENT;
-        fd = notify_find_fd(NOTIFY_STATE, false, 0);
+        int fd = notify_find_fd(NOTIFY_STATE, false, 0);
         if (fd < 0 || notify_find_fd(NOTIFY_STATE, false, 1) >= 0) {
                 snprintf(error, error_size,
                          "the service manager passed %.16s descriptors, of which one must be a socket, and "

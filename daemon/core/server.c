@@ -120,11 +120,10 @@ static int server_open_identity(struct server *server, char *error, size_t size)
 static uint64_t server_take_term(void *data) {
         struct server *server = data;
         uint64_t term;
-        int r;
 
         if (server->identity == NULL || server->no_identity[0] != '\0')
                 return ++server->term;
-        r = identity_take_term(server->identity, &term);
+        int r = identity_take_term(server->identity, &term);
         if (r == 0)
                 return server->term = term;
         snprintf(server->no_identity, sizeof(server->no_identity), "its identity cannot be written: %s",
@@ -153,11 +152,10 @@ static int server_open_coordinators(struct server *server, char *error, size_t s
                                               .term = server_take_term,
                                               .due = server_coordinate_at,
                                               .data = server };
-        int r;
 
         if (getrandom(&config.nonce, sizeof(config.nonce), 0) != sizeof(config.nonce))
                 return server_fail(-errno, "cannot draw a number", error, size);
-        r = loop_timer_new(server->loop, server_on_coordinating, server, &server->coordinating);
+        int r = loop_timer_new(server->loop, server_on_coordinating, server, &server->coordinating);
 
         if (r == 0)
                 r = coordinators_new(&config, &server->coordinators);
@@ -177,9 +175,6 @@ static int server_open_backend(struct server *server, char *error, size_t size) 
                 .hub = coordinators_hub(server->coordinators),
                 .instance = 1,
                 .accounts = server->users,
-                .step_deadline = server->config.step_deadline,
-                .stall_notice = server->config.stall_notice,
-                .rejoin_grace = server->config.rejoin_grace,
                 .staging_bytes = server->config.staging_bytes,
         };
         const struct backend_ops *ops;
@@ -221,20 +216,32 @@ static void server_open_state(struct server *server) {
         _cleanup_(closep) int fd = notify_stored_fd(NOTIFY_STATE);
         struct state *state = NULL;
         struct past *past = NULL;
-        int r;
 
         if (!notify_keeps())
                 return;
         if (fd >= 0 && past_new(fd, &past) < 0)
                 log_warning(
                         "what a former gradsyncd has left is of another version, or damaged: it is ignored");
-        r = state_new(&state);
+        int r = state_new(&state);
         if (r < 0)
                 log_warning("nothing is kept for the next gradsyncd: %s", strerror(-r));
         else
                 notify_store(NOTIFY_STATE, state_fd(state));
-        jobs_set_state(server->jobs, state, past);
+        server->jobs->state = state;
+        server->jobs->past = past;
         server->past_until = clock_now() + PAST_KEPT;
+}
+
+/* Settings that may change at run time. */
+static void server_apply(struct server *server) {
+        log_set_priority(server->config.log_priority);
+        accounts_set_limits(server->users, server->config.limits);
+        server->jobs->config.step_deadline = server->config.step_deadline;
+        server->jobs->config.stall_notice = server->config.stall_notice;
+        server->jobs->config.rejoin_grace = server->config.rejoin_grace;
+        sessions_set_handshake_timeout(server->sessions, server->config.handshake_timeout);
+        server->conns.allow_nobody = server->config.allow_nobody;
+        server->conns.connects_per_uid = server->config.connects_per_uid;
 }
 
 static int server_open_sessions(struct server *server, char *error, size_t size) {
@@ -246,19 +253,17 @@ static int server_open_sessions(struct server *server, char *error, size_t size)
                 .device = server->config.device,
                 .socket = server->config.socket,
                 .identity = &server->shown,
-                .handshake_timeout = server->config.handshake_timeout,
                 .staging_bytes = server->config.staging_bytes,
         };
-        int r;
 
         if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
                 return server_fail(-errno, "cannot draw an instance id", error, size);
-        r = sessions_new(&config, &server->sessions);
+        int r = sessions_new(&config, &server->sessions);
         if (r == 0)
                 r = conns_init(&server->conns, server->loop, server->sessions, server->users, server->closer);
         server_find_admin_group(server);
-        server->conns.allow_nobody = server->config.allow_nobody;
-        server->conns.connects_per_uid = server->config.connects_per_uid;
+        if (r == 0)
+                server_apply(server);
         return r < 0 ? server_fail(r, "cannot set up sessions", error, size) : 0;
 }
 
@@ -307,7 +312,7 @@ static void server_on_status(void *data) {
         users_sweep(server->users, clock_now());
         if (server->past_until != 0 && clock_now() >= server->past_until) {
                 server->past_until = 0;
-                jobs_forget_past(server->jobs);
+                server->jobs->past = past_free(server->jobs->past);
         }
         loop_timer_arm(server->status, STATUS_INTERVAL);
 }
@@ -327,9 +332,8 @@ static void server_on_watchdog(void *data) {
 }
 
 static int server_start_timers(struct server *server) {
-        int r;
+        int r = loop_timer_new(server->loop, server_on_status, server, &server->status);
 
-        r = loop_timer_new(server->loop, server_on_status, server, &server->status);
         if (r == 0)
                 r = loop_timer_arm(server->status, STATUS_INTERVAL);
         server->watchdog_interval = notify_watchdog_interval() / 4;
@@ -383,16 +387,6 @@ static void server_stop(struct server *server, int signal) {
         loop_timer_arm(server->stop, 1);
 }
 
-static void server_apply(struct server *server) {
-        log_set_priority(server->config.log_priority);
-        accounts_set_limits(server->users, server->config.limits);
-        jobs_set_times(server->jobs, server->config.step_deadline, server->config.stall_notice,
-                       server->config.rejoin_grace);
-        sessions_set_handshake_timeout(server->sessions, server->config.handshake_timeout);
-        server->conns.allow_nobody = server->config.allow_nobody;
-        server->conns.connects_per_uid = server->config.connects_per_uid;
-}
-
 static void server_reload(struct server *server) {
         enum config_action action;
         struct config fresh;
@@ -432,9 +426,8 @@ static int server_watch_signals(struct server *server) {
 }
 
 static int server_start(struct server *server, char *error, size_t size) {
-        int r;
+        int r = loop_new(&server->loop);
 
-        r = loop_new(&server->loop);
         if (r == 0)
                 r = users_new(server->config.limits, &server->users);
         if (r == 0) {
@@ -467,7 +460,6 @@ static int server_start(struct server *server, char *error, size_t size) {
 int server_new(struct config *config, const struct config_source *source, struct server **ret, char *error,
                size_t size) {
         struct server *server = calloc(1, sizeof(*server));
-        int r;
 
         if (server == NULL)
                 return server_fail(-ENOMEM, "cannot start", error, size);
@@ -477,7 +469,7 @@ int server_new(struct config *config, const struct config_source *source, struct
         server->shown =
                 (struct sessions_identity){ .node = server->node, .no_identity = server->no_identity };
         server_raise_file_limit();
-        r = server_start(server, error, size);
+        int r = server_start(server, error, size);
         if (r < 0) {
                 server_free(server);
                 return r;
@@ -488,7 +480,6 @@ int server_new(struct config *config, const struct config_source *source, struct
 
 int server_run(struct server *server) {
         struct backend *device = server->backends.device;
-        int r;
 
         if (device != NULL)
                 log_info("gradsyncd %s serves device %s on %s: %u worker threads, %s", GRADSYNC_RELEASE,
@@ -501,7 +492,7 @@ int server_run(struct server *server) {
                 log_warning("%s: this gradsyncd coordinates nothing beyond its own host",
                             server->no_identity);
         notify_ready("no clients");
-        r = loop_run(server->loop);
+        int r = loop_run(server->loop);
         if (r < 0)
                 log_error("the event loop failed: %s", strerror(-r));
         return r == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

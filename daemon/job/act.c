@@ -1,33 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Carries out what a job's machine has decided: whom each of its actions concerns. */
+/* Carries out what a job's machine has decided: passes each of its actions to the code that it concerns. */
 #include <assert.h>
 
 #include "job/carry.h"
 #include "job/plan/plan.h"
 #include "job/plan/step.h"
 #include "job/private.h"
-#include "job/restart/verdict.h"
+#include "job/restart/takeover.h"
 
-/* One that has been given up meanwhile needs none. */
+/* A plan that has been given up meanwhile needs no track. */
 static void act_on_plan(struct job *job, const struct action *action) {
         struct plan *plan = plan_find(job, (uint32_t)action->number);
 
         if (plan != NULL)
-                plan_take_track(plan, action->track);
+                plan_take_track(plan, action->track, action->index);
 }
 
-/* Nothing is told of a step of the former daemon, and one that is left to the next daemon stays as it is. */
+/* Of a step of the former daemon members are told with the next generation. One that is left to the next
+ * daemon stays as it is. */
 static void act_on_step(struct plan *plan, enum action_kind kind) {
-        bool restart = plan->job->takeover != NULL;
+        struct takeover *takeover = plan->job->takeover;
 
         switch (kind) {
         case ACTION_OPEN: step_opened(plan); break;
         case ACTION_CANCEL: step_cancel(plan); break;
-        case ACTION_COMMITTED: restart ? verdict_committed(plan) : step_committed(plan); break;
         case ACTION_UNBEGUN: step_unbegun(plan); break;
+        case ACTION_COMMITTED:
+                if (takeover != NULL)
+                        plan->step++;
+                else
+                        step_committed(plan);
+                break;
         default:
-                if (plan->gate != GATE_LEFT)
-                        restart ? verdict_voided(plan) : step_voided(plan);
+                if (takeover != NULL && plan->gate != GATE_LEFT)
+                        takeover->voided = true;
+                else if (plan->gate != GATE_LEFT)
+                        step_voided(plan);
         }
 }
 

@@ -6,6 +6,7 @@
 #include "job/carry.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,7 +39,7 @@ static void carry_fail(struct job *job, const char *what, int error) {
 /* This node cannot give its part. */
 static void carry_cut_off(struct job *job, const char *what, int error) {
         carry_fail(job, what, error);
-        job->comm.broken = true;
+        comm_set_state(&job->comm, COMM_BROKEN);
         machine_unreachable(job, others_of(job, job->machine.node.set, NODESET_SCRATCH));
 }
 
@@ -49,7 +50,6 @@ static void carry_build(struct job *job, const struct action *action) {
                                       .n_lanes = job->machine.node.config.n_lanes,
                                       .node = nodes };
         char name[2 * LIMIT_NAME];
-        int r;
 
         snprintf(name, sizeof(name), "%u/%s/%" PRIu64 ".%" PRIu64 ".%u.%u", (unsigned)job->uid, job->name,
                  job->incarnation, action->comm.term, action->comm.number, action->comm.nonce);
@@ -62,7 +62,7 @@ static void carry_build(struct job *job, const struct action *action) {
                 nodes[build.n_nodes++] = node;
         }
         comm_begin(&job->comm, build.comm);
-        r = engine->ops->build(engine, &build);
+        int r = engine->ops->build(engine, &build);
         if (r == 0)
                 return;
         carry_fail(job, "build a communicator", r);
@@ -74,7 +74,6 @@ static void carry_build(struct job *job, const struct action *action) {
 static void carry_fill(struct job *job, const struct comm_item *item, struct engine_launch *launch) {
         bool step = track_is_step(item->track);
         struct comm_words words;
-        bool heard;
 
         launch->kind = item->filler                                   ? ENGINE_FILLER
                        : item->index == 0 || item->index == COMM_VOTE ? ENGINE_VOTE
@@ -87,7 +86,7 @@ static void carry_fill(struct job *job, const struct comm_item *item, struct eng
                                      : spread_piece(job, item->filler);
                 return;
         }
-        heard = step ? step_words(plan_on_track(job, item->track), &words) : spread_words(job, &words);
+        bool heard = step ? step_words(plan_on_track(job, item->track), &words) : spread_words(job, &words);
         comm_pack(launch->value, heard ? &words : NULL);
 }
 
@@ -96,10 +95,9 @@ static void carry_start(struct job *job, uint32_t lane, uint64_t sequence, uint6
         struct engine_launch launch = {
                 .comm = job->comm.id, .lane = lane, .sequence = sequence, .value = { value }
         };
-        int r;
 
         carry_fill(job, comm_item(&job->comm, lane, sequence), &launch);
-        r = engine->ops->launch(engine, &launch);
+        int r = engine->ops->launch(engine, &launch);
         if (r == 0)
                 return;
         carry_cut_off(job, "launch a collective", r);
@@ -112,18 +110,24 @@ static void carry_launch(struct job *job, const struct action *action) {
                 carry_start(job, action->lane, action->seq, action->value);
 }
 
-void carry_act(struct job *job, const struct action *action) {
-        struct engine *engine = engine_of(job);
-        uint64_t old = job->comm.old_id;
+static void carry_abort(struct job *job) {
+        if (job->comm.id != 0 && job->comm.state != COMM_ABORTING)
+                engine_of(job)->ops->abort(engine_of(job), job->comm.id);
+        comm_set_state(&job->comm, COMM_ABORTING);
+}
 
+static void carry_drop(struct job *job) {
+        if (job->comm.old_id != 0)
+                engine_of(job)->ops->drop(engine_of(job), job->comm.old_id);
+        job->comm.old_id = 0;
+}
+
+void carry_act(struct job *job, const struct action *action) {
         switch (action->kind) {
         case ACTION_BUILD: carry_build(job, action); break;
         case ACTION_LAUNCH: carry_launch(job, action); break;
-        case ACTION_ABORT: engine->ops->abort(engine, job->comm.id); break;
-        default:
-                job->comm.old_id = 0;
-                if (old != 0)
-                        engine->ops->drop(engine, old);
+        case ACTION_ABORT: carry_abort(job); break;
+        default: carry_drop(job);
         }
 }
 
@@ -163,7 +167,6 @@ static void on_built(void *owner, uint64_t comm, const uint32_t *unreachable, ui
 static bool carry_tell(struct job *job, const struct comm_item *item, const uint64_t *value) {
         bool step = track_is_step(item->track), open = machine_unit(job, item->track) == UNIT_OPEN;
         struct comm_words words;
-        bool same;
         int r = 0;
 
         if (item->index == COMM_VOTE)
@@ -174,7 +177,7 @@ static bool carry_tell(struct job *job, const struct comm_item *item, const uint
                              : spread_exchanged(job);
                 return true;
         }
-        same = comm_unpack(value, &words);
+        bool same = comm_unpack(value, &words);
         if (open && !item->filler && step && value[0] != 0) /* else it is frozen: others have filled up */
                 step_compared(plan_on_track(job, item->track), same);
         else if (open && !item->filler && !step)
@@ -186,14 +189,12 @@ static bool carry_tell(struct job *job, const struct comm_item *item, const uint
 
 static void on_done(void *owner, uint64_t comm, uint32_t lane, uint64_t sequence, const uint64_t *value) {
         struct job *job = job_of(owner, comm);
-        struct comm_item item;
         uint64_t held;
-        bool yes;
 
         if (job == NULL)
                 return;
-        item = *comm_item(&job->comm, lane, sequence);
-        yes = carry_tell(job, &item, value);
+        struct comm_item item = *comm_item(&job->comm, lane, sequence);
+        bool yes = carry_tell(job, &item, value);
         while ((held = comm_next_held(&job->comm, lane, sequence)) > 0)
                 carry_start(job, lane, held, 0);
         machine_done(job, lane, sequence, yes);
@@ -225,15 +226,39 @@ const struct engine_events carry_events = {
         .aborted = on_aborted,
 };
 
+static bool any_aborting(const struct jobs *jobs) {
+        struct job *job;
+
+        list_for_each(job, &jobs->list, link)
+                if (job->comm.id != 0)
+                        return true;
+        return false;
+}
+
+void carry_end(struct jobs *jobs) {
+        struct engine *engine = jobs->config.engine;
+        struct job *job;
+
+        list_for_each(job, &jobs->list, link) {
+                carry_abort(job);
+                carry_drop(job);
+        }
+        while (any_aborting(jobs)) {
+                struct pollfd fd = { .fd = engine->ops->fd(engine), .events = POLLIN };
+
+                if (poll(&fd, 1, -1) > 0)
+                        engine->ops->dispatch(engine);
+        }
+}
+
 void carry_follow(struct job *job) {
         struct plan *plan;
-        int r;
 
         if (job->n_local > 0 || machine_is_alone(job))
                 return;
         list_for_each(plan, &job->plans, link)
                 step_follow(plan);
-        r = operation_follow(job);
+        int r = operation_follow(job);
         if (r < 0)
                 carry_cut_off(job, "have memory for operations", r);
 }

@@ -6,9 +6,12 @@
 #include "rendezvous/message.h"
 
 struct job;
+struct jobs;
 
 /* BUILD, DROP, ABORT and LAUNCH, on several nodes. */
 void carry_act(struct job *job, const struct action *action);
+/* Ends all communicators: the engine, which says so in bounded time, has no hand on any memory any more. */
+void carry_end(struct jobs *jobs);
 /* After units have ended or a generation has begun: a node without members follows the others. */
 void carry_follow(struct job *job);
 /* What the engine says, of any job of `owner`, a struct jobs. */

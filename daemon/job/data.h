@@ -61,8 +61,8 @@ struct jobs_events {
         void (*outcome)(struct plan *plan, uint64_t step, const struct membership_loss *loss,
                         const char *text);
         void (*lost)(struct job *job, const struct membership_loss *loss, const char *text);
-        /* The places of the job's members are about to change: what they have been told goes to them as they
-         * are now. */
+        /* The places of the job's members are about to change: what has been gathered for them is sent now,
+         * to the present ones. */
         void (*flush)(struct job *job);
         /* A member of the generation before belongs to a new one; `loss` is why there is one. */
         void (*regenerated)(struct member *member, const struct membership_loss *loss, const char *text);
@@ -70,8 +70,8 @@ struct jobs_events {
          * the member having its results. */
         void (*resumed)(struct member *member);
         void (*plan_step)(struct member *member, const struct plan *plan);
-        /* One that the member has not heard of, but the daemon before has left its results: bucket by bucket,
-         * then its commit. */
+        /* A committed step that the member has not heard of, and of which the daemon before has left the
+         * results: bucket by bucket, then its commit. */
         void (*past_result)(struct member *member, const struct plan *plan, uint32_t bucket,
                             const struct backend_result *result, const uint8_t *unused, size_t unused_bytes);
         void (*past_commit)(struct member *member, const struct plan *plan);
@@ -102,7 +102,7 @@ struct member {
         struct job *job;
         enum member_state state;
         uint64_t id;     /* of this process's membership */
-        uint64_t stable; /* once formed: the id that whoever takes over the place inherits */
+        uint64_t stable; /* once formed: the id of its place, which a successor inherits */
         pid_t pid;
         uint64_t client; /* id of the client, for status */
         char program[64];
@@ -114,8 +114,8 @@ struct member {
         struct next_place next;
         bool returns;     /* its client comes back to the daemon that follows this one */
         uint32_t spurned; /* request of what it has brought back, if that was refused; else 0 */
-        bool evicted;     /* by an operator: */
-        uid_t evictor;
+        bool evicted;     /* by an operator */
+        uid_t evictor;    /* the operator's uid, if so */
         uint32_t join_request;
         uint64_t joined;    /* clock_now() */
         uint64_t noticed;   /* clock_now() at which its session began to end; 0: it has not */
@@ -150,7 +150,7 @@ struct job {
         struct list link;
         struct jobs *table;
         uint32_t id;
-        char *name; /* behind the struct */
+        char *name; /* in the same allocation, after the struct */
         uid_t uid;
         struct token token; /* the first member's */
         bool open;          /* found by name: further members may come */
@@ -165,7 +165,7 @@ struct job {
         bool catching_up;    /* no step of this generation has been complete yet */
         struct list members; /* in order of arrival */
         uint32_t n_local;    /* its members on this node, once formed */
-        struct member **local; /* … in rank order: what "local index" means. The machine's memory */
+        struct member **local; /* those members by rank: a "local index" counts them. The machine's memory */
         struct list plans;
         struct list exchanges; /* of plans that are gone, until the engine has let go of them */
         struct comm comm;
@@ -177,11 +177,11 @@ struct job {
         struct charge self;   /* the struct and its name; the machine has its own */
         char loss_text[512];
         bool loss_told;
-        bool stall_told;           /* that it waits for members to join */
+        bool stall_told;           /* it was logged that it waits for members to join */
         struct takeover *takeover; /* it comes from a former daemon, and has not gone on yet; else NULL */
-        bool history;              /* members have said that steps were committed there */
+        bool history;              /* steps were committed in it, perhaps not here */
         bool passed_on;            /* it ends here, and goes on at the next daemon */
-        bool suspended;            /* it is left to the next daemon: whoever goes is lost to nobody */
+        bool suspended;            /* it is left to the next daemon: a member that goes now is no loss */
         bool behind;               /* some member of this generation was not in the one before */
         uint64_t interrupted;      /* clock_now() at the last loss; 0: none yet */
         uint64_t paused_at;        /* clock_now() at which an operator has paused it; 0: it is not */
@@ -223,8 +223,8 @@ struct jobs {
         uint32_t unwatched;     /* id of the job with which the next tick begins to look for stalls; 0: any */
         enum gate gate;         /* OPEN; HELD: no new job, member or step; or STOPPING */
         struct effects effects; /* of all jobs' machines */
-        struct state *state;    /* left to the next daemon, from the last one; NULL: none */
-        struct past *past;
+        struct state *state;    /* what is kept for the next daemon, and */
+        struct past *past;      /* what the last one has left; both are freed with the jobs, NULL: none */
 };
 
 /* What a line of the log about a job is about; further fields are set after it. */

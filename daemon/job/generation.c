@@ -36,7 +36,7 @@ static void log_formed(const struct job *job, const char *what) {
                 log_write(LOG_INFO, &context, "job %s with %u members", what, job->world);
 }
 
-/* Everybody takes the place that the machine has told. */
+/* Each member takes the place that the machine has given it. */
 static void take_places(struct job *job) {
         struct member *member;
 
@@ -54,7 +54,7 @@ static void take_places(struct job *job) {
         }
 }
 
-/* Ranks are final: tells everybody. */
+/* Ranks are final: all members are told. */
 static void formed(struct job *job) {
         job_set_state(job, JOB_RUNNING);
         take_places(job);
@@ -63,7 +63,7 @@ static void formed(struct job *job) {
                 job->table->config.events->joined(job->local[local]);
 }
 
-/* Where those who stay were: the plans follow them. */
+/* Parts of plans move with the members that stay. */
 static void move_plans(struct job *job, uint32_t before) {
         int64_t from[LIMIT_LOCAL];
         struct member *member;
@@ -85,14 +85,14 @@ static void free_lost(struct job *job) {
                         member_free(member);
 }
 
-/* Who comes later counts on from here. */
+/* The ordinal from which a new member counts its plans. */
 static uint32_t first_plan(const struct job *job) {
         uint32_t list[LIMIT_PLANS], next;
 
         return plan_list(job, list, &next) > 0 ? list[0] : next;
 }
 
-/* Nothing is void after a restart of the daemon: the sequence of operations goes on, too. */
+/* If nothing is void after a restart of the daemon, operations go on with their former numbers, too. */
 static bool resume(struct job *job) {
         if (job->takeover == NULL || !job->takeover->resumed)
                 return false;
@@ -101,8 +101,9 @@ static bool resume(struct job *job) {
         return true;
 }
 
-/* Ranks are final. Growth has no cause, and takes nobody's place. The rank of a loss that had its next
- * generation already is of an older world. */
+/* Called when ranks are final. A generation that begins because the job grows has no cause, and replaces no
+ * member. If the lost member's generation has been followed by another one already, its rank means nothing
+ * any more. */
 static void note_regenerated(struct job *job, uint32_t before, const bool *fresh) {
         const struct recovery *recovery = &job->recovery;
         const struct member *successor = member_of_rank(job, recovery->rank);
@@ -114,14 +115,12 @@ static void note_regenerated(struct job *job, uint32_t before, const bool *fresh
                              replaced ? (int32_t)successor->pid : 0, clock_now());
 }
 
-/* A new generation: those who stay hear of it, those who are new have joined. */
+/* A new generation: members that stay are told of it, for new ones it is the answer to their join. */
 static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
         const struct jobs_events *events = job->table->config.events;
         bool fresh[LIMIT_LOCAL];
         struct plan *plan, *spare;
         struct member *member;
-        uint32_t first;
-        bool resumed;
 
         if (job->takeover != NULL)
                 verdict_resolve(job, before);
@@ -130,20 +129,17 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s' has grown from %u to %u members after step %llu", job->name, before,
                          job->world, (unsigned long long)job->last_step);
-        job->behind = job->takeover != NULL && job->takeover->behind;
-        list_for_each(member, &job->members, link) {
-                if (!member->next.told)
-                        continue;
-                fresh[member->next.local] = member->state == MEMBER_JOINING;
-                job->behind |= member->state == MEMBER_JOINING;
-        }
+        job->behind |= job->takeover != NULL && job->takeover->behind;
+        list_for_each(member, &job->members, link)
+                if (member->next.told)
+                        fresh[member->next.local] = member->state == MEMBER_JOINING;
         take_places(job);
         note_regenerated(job, before, fresh);
         free_lost(job);
-        first = first_plan(job);
+        uint32_t first = first_plan(job);
         plan_record_members(job);
         operation_restart(job);
-        resumed = resume(job);
+        bool resumed = resume(job);
         job_set_state(job, JOB_RUNNING);
         log_formed(job, "goes on");
         for (uint32_t local = 0; local < job->n_local; local++)
@@ -168,7 +164,7 @@ void job_place(struct job *job, const struct action *action) {
         };
 }
 
-/* Local members count from 0, in the order of their ranks. */
+/* Local members are numbered from 0, in the order of their ranks. */
 static void number_places(struct job *job) {
         struct member *member, *other;
 
@@ -192,6 +188,8 @@ void job_entered(struct job *job, const struct action *action) {
         number_places(job);
         job->generation = action->generation.number;
         job->catching_up = true;
+        job->behind = action->behind;
+        job->history |= action->number > 0;
         if (job->state == JOB_FORMING)
                 formed(job);
         else
@@ -213,17 +211,6 @@ void job_log_loss(const struct job *job) {
                   job->loss_text);
 }
 
-static void log_broken(const struct job *job, enum job_end end) {
-        struct log_context context = LOG_CONTEXT_OF(job);
-
-        if (end == JOB_END_NO_STATE)
-                log_write(LOG_WARNING, &context, "%s", job->loss_text);
-        else
-                log_write(LOG_WARNING, &context,
-                          "job has ended: nobody took the place of rank %u within %.1f s", job->loss.rank,
-                          (double)machine_places(&job->machine)->grace / 1e6);
-}
-
 static const char *why_none(const struct member *member, enum job_end end) {
         if (member_waits(member))
                 return "; the job is over, and this spare has no place to wait for";
@@ -233,7 +220,7 @@ static const char *why_none(const struct member *member, enum job_end end) {
                "checkpoint";
 }
 
-/* Those who came for a place in a generation that there will not be. */
+/* Refuses the processes that have come for a place in the next generation: there will be none. */
 static void generation_refuse_fresh(struct job *job, enum job_end end) {
         struct member *member, *spare;
         struct refusal refusal;
@@ -268,8 +255,8 @@ void job_tell_gone(struct job *job) {
                          (int)loss->pid, step, why);
 }
 
-/* There will be no other generation. Whoever waits for others in this one is told now; what has been begun is
- * voided by the machine. */
+/* There will be no other generation. Members that wait for others in this one are told now; what has been
+ * begun is voided by the machine. */
 void job_break(struct job *job, enum job_end end) {
         struct plan *plan, *spare;
         struct refusal refusal;
@@ -285,8 +272,8 @@ void job_break(struct job *job, enum job_end end) {
         }
 }
 
-/* Steps that have begun and that everybody has given all of are to be committed, whichever operator holds
- * them back. */
+/* Open steps of which all members have given all buckets will be committed, even if an operator holds them
+ * back: their reductions start now. */
 static void release_full(struct job *job) {
         struct plan *plan;
 
@@ -294,6 +281,14 @@ static void release_full(struct job *job) {
                 if ((plan_unit(plan) == UNIT_OPEN || plan_unit(plan) == UNIT_COMMITTING) &&
                     plan->gate != GATE_LEFT && plan->n_full == plan->reference->n_buckets)
                         step_release(plan);
+}
+
+/* job->loss is one that the job has to recover from; it was noticed then, or just now (0). */
+static void note_loss(struct job *job, uint64_t noticed) {
+        job->interrupted = clock_now();
+        recovery_begin(&job->recovery, &job->loss, job->generation, job->last_step,
+                       noticed != 0 ? noticed : job->interrupted);
+        job_log_loss(job);
 }
 
 void job_cut_off(struct job *job) {
@@ -304,9 +299,7 @@ void job_cut_off(struct job *job) {
                  ", and it goes on when they reach each other again",
                  job->name, job->last_step);
         job->loss = (struct membership_loss){ .cause = WIRE__CAUSE__RESTARTED };
-        job->interrupted = clock_now();
-        recovery_begin(&job->recovery, &job->loss, job->generation, job->last_step, job->interrupted);
-        job_log_loss(job);
+        note_loss(job, 0);
         job_set_state(job, JOB_REPLACING);
 }
 
@@ -321,11 +314,8 @@ void job_interrupted(struct job *job, const struct membership_loss *loss, enum j
                 return;
         }
         job->loss = *loss;
-        job->interrupted = clock_now();
         job_tell_gone(job);
-        recovery_begin(&job->recovery, loss, job->generation, job->last_step,
-                       member != NULL && member->noticed != 0 ? member->noticed : job->interrupted);
-        job_log_loss(job);
+        note_loss(job, member != NULL ? member->noticed : 0);
         if (end != JOB_END_NONE)
                 job_break(job, end);
         else
@@ -333,13 +323,20 @@ void job_interrupted(struct job *job, const struct membership_loss *loss, enum j
 }
 
 void job_ended(struct job *job, enum job_end end) {
+        struct log_context context = LOG_CONTEXT_OF(job);
+
         if (job->state == JOB_LOST || job->passed_on)
                 return;
-        if (end == JOB_END_NO_STATE)
+        if (end == JOB_END_NO_STATE) {
                 snprintf(job->loss_text, sizeof(job->loss_text),
                          "job '%s' has ended after step %" PRIu64
                          ": no up-to-date rank is left: restart from a checkpoint",
                          job->name, job->last_step);
-        log_broken(job, end);
+                log_write(LOG_WARNING, &context, "%s", job->loss_text);
+        } else {
+                log_write(LOG_WARNING, &context,
+                          "job has ended: nobody took the place of rank %u within %.1f s", job->loss.rank,
+                          (double)machine_places(&job->machine)->grace / 1e6);
+        }
         job_break(job, end);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One job, from its first member to the end of its last one. Who may come, with which rank, and what becomes
- * of the others when somebody goes is decided by its machine; generation.c carries that out.
+ * One job, from its first member to the end of its last one. Which process may join, with which rank, and
+ * what becomes of the other members when one goes is decided by its machine; generation.c carries that out.
  */
 #include "job/job.h"
 
@@ -27,15 +27,13 @@ static void settle(void *data);
 
 int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, struct refusal *refusal) {
         size_t size = sizeof(struct job) + strlen(join->name) + 1;
-        struct job *job;
-        int r;
 
         if (jobs->config.backend == NULL)
                 return refuse(refusal, WIRE__CODE__UNSUPPORTED,
                               "job '%s': this gradsyncd coordinates only, it has no device (device = none); "
                               "name a gradsyncd that has one: GRADSYNC_SOCKET, or GRADSYNC_DEVICE",
                               join->name);
-        job = calloc(1, size);
+        struct job *job = calloc(1, size);
         if (job == NULL)
                 return -ENOMEM;
         list_init(&job->members);
@@ -44,7 +42,7 @@ int job_new(struct jobs *jobs, const struct job_join *join, struct job **ret, st
         job->table = jobs;
         job->uid = join->uid;
         job->name = strcpy((char *)(job + 1), join->name);
-        r = charge_take(&job->charge, jobs->config.accounts, job->uid, ACCOUNT_JOBS, 1, refusal);
+        int r = charge_take(&job->charge, jobs->config.accounts, job->uid, ACCOUNT_JOBS, 1, refusal);
         if (r == 0)
                 r = charge_take(&job->self, jobs->config.accounts, job->uid, ACCOUNT_BYTES, size, refusal);
         if (r == 0)
@@ -97,11 +95,10 @@ uint64_t job_next_id(struct job *job) {
 int job_add(struct job *job, const struct job_join *join, struct refusal *refusal) {
         struct membership_request request = join->membership;
         struct member *member;
-        int r;
 
         request.member = job_next_id(job);
         request.pid = (int32_t)join->pid;
-        r = takeover_is_awaiting(job) ? takeover_check_join(job, &request, refusal) : 0;
+        int r = takeover_is_awaiting(job) ? takeover_check_join(job, &request, refusal) : 0;
         if (r == 0)
                 r = member_new(job, &member, refusal);
         if (r != 0)
@@ -140,7 +137,7 @@ static bool quiet(const struct job *job) {
         return true;
 }
 
-/* The backend has let go of everything: the memory of those who are gone is given back. */
+/* The backend has let go of everything: the memory of members that are gone is given back. */
 static void release_lost(struct job *job) {
         struct plan *plan;
 
@@ -154,7 +151,7 @@ static void release_lost(struct job *job) {
         }
 }
 
-/* … and the others hear of the loss. */
+/* Gives that memory back, and tells the other members of the loss. */
 static void settle_lost(struct job *job) {
         if (!quiet(job))
                 return;
@@ -197,7 +194,7 @@ void job_end(struct job *job, uint32_t cause) {
         struct refusal refusal;
 
         if (job->state == JOB_LOST)
-                return; /* of something else: that stays the reason */
+                return; /* it has ended for another reason, which stays */
         snprintf(job->loss_text, sizeof(job->loss_text), "job '%s' has ended after step %llu: %s", job->name,
                  (unsigned long long)job->last_step, cause_text(cause));
         job->open = false;

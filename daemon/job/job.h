@@ -5,8 +5,8 @@
  * mistake is a positive code with a refusal, never an end of anything but that client.
  *
  * The folders: machine/ is the job's node, keep/ what is kept of steps, plan/ and op/ what members do
- * together, restart/ the way back from a former daemon, watch/ whom a job waits for. None of them calls what
- * lies beside this header: what comes up from the machine goes through jobs->act.
+ * together, restart/ the way back from a former daemon, watch/ the members that a job waits for. None of them
+ * calls what lies beside this header: what comes up from the machine goes through jobs->act.
  */
 #pragma once
 
@@ -15,22 +15,18 @@
 int jobs_new(const struct jobs_config *config, struct jobs **ret);
 /* All members must be gone; what they left is reaped here. No backend answers any more. */
 struct jobs *jobs_free(struct jobs *jobs);
-/* What is kept for the next daemon, and what the last one has left; both are taken, and may be NULL. */
-void jobs_set_state(struct jobs *jobs, struct state *state, struct past *past);
-void jobs_forget_past(struct jobs *jobs); /* whoever may come back has come */
-void jobs_set_events(struct jobs *jobs, const struct jobs_events *events, void *data);
-void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace);
 /* Results of the backend come in here. */
 void jobs_done(void *jobs, const struct backend_result *result);
 void jobs_made(void *jobs, const struct memory_result *result);
 /* The daemon stops: whatever an operator holds back goes on, and no new step opens from now on; jobs_busy()
- * tells whether one is still open. */
+ * says whether one is still open. */
 void jobs_drain(struct jobs *jobs);
 bool jobs_busy(const struct jobs *jobs);
-/* Steps that are still open become void, and jobs of which somebody does not come back to another daemon are
- * at their end. */
+/* Steps that are still open become void. A job ends if one of its members does not come back to the next
+ * daemon. */
 void jobs_end(struct jobs *jobs);
-/* Jobs whose members all come back are theirs alone from now on. */
+/* Jobs whose members all come back to the next daemon are left to them: this daemon decides nothing any more
+ * about them. */
 void jobs_suspend(struct jobs *jobs);
 
 struct job_join {
@@ -60,7 +56,7 @@ int member_check(const struct member *member, struct refusal *refusal);
 
 /* NULL if the member with this rank is not on this node. */
 struct member *member_of_rank(const struct job *job, uint32_t rank);
-/* The member has no place: it waits for that of somebody who is lost. */
+/* The member has no place yet: it waits for the place of a lost one. */
 bool member_waits(const struct member *member);
 static inline void *job_events_data(const struct job *job) {
         return job->table->config.events_data;

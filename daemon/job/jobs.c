@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of jobs: finding one by its owner and name, handing results of the backend to whom they belong,
- * and the clock tick. */
+/* The table of jobs: finding one by its owner and name, handing results of the backend to their owners, and
+ * the clock tick. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@
 
 #define WATCH (2 * USEC_PER_MSEC) /* of a tick for stalls: all members of a job hear of each */
 
-/* Jobs that stall together are told of it one after the other, so that nobody's results wait behind all of
- * them: with those for whom there was no time the next tick begins. */
+/* If many jobs stall at once, a tick looks at as many as it has time for, so that no job's results wait for
+ * all of that. The next tick begins with the jobs that are left. */
 static void watch_stalls(struct jobs *jobs, uint64_t now) {
         uint64_t began = clock_now();
         uint32_t first = jobs->unwatched;
@@ -55,7 +55,6 @@ static void tick(void *data) {
 
 int jobs_new(const struct jobs_config *config, struct jobs **ret) {
         struct jobs *jobs = calloc(1, sizeof(*jobs));
-        int r;
 
         if (jobs == NULL)
                 return -ENOMEM;
@@ -68,7 +67,7 @@ int jobs_new(const struct jobs_config *config, struct jobs **ret) {
         list_init(&jobs->list);
         list_init(&jobs->holdings.list);
         records_init(&jobs->ended);
-        r = effects_init(&jobs->effects, EFFECTS_ROOM);
+        int r = effects_init(&jobs->effects, EFFECTS_ROOM);
         if (r == 0)
                 r = loop_timer_new(config->loop, tick, jobs, &jobs->tick);
         if (r < 0) {
@@ -85,6 +84,7 @@ struct jobs *jobs_free(struct jobs *jobs) {
 
         if (jobs == NULL)
                 return NULL;
+        carry_end(jobs);
         list_for_each_safe(job, spare, &jobs->list, link)
                 job_free(job);
         holdings_deinit(&jobs->holdings);
@@ -96,26 +96,6 @@ struct jobs *jobs_free(struct jobs *jobs) {
         tasks_deinit(&jobs->tasks);
         free(jobs);
         return NULL;
-}
-
-void jobs_set_state(struct jobs *jobs, struct state *state, struct past *past) {
-        jobs->state = state;
-        jobs->past = past;
-}
-
-void jobs_forget_past(struct jobs *jobs) {
-        jobs->past = past_free(jobs->past);
-}
-
-void jobs_set_events(struct jobs *jobs, const struct jobs_events *events, void *data) {
-        jobs->config.events = events;
-        jobs->config.events_data = data;
-}
-
-void jobs_set_times(struct jobs *jobs, uint64_t step_deadline, uint64_t stall_notice, uint64_t rejoin_grace) {
-        jobs->config.rejoin_grace = rejoin_grace;
-        jobs->config.step_deadline = step_deadline;
-        jobs->config.stall_notice = stall_notice;
 }
 
 void jobs_done(void *data, const struct backend_result *result) {
@@ -130,7 +110,6 @@ void jobs_made(void *jobs, const struct memory_result *result) {
 
 int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *refusal) {
         struct job *job = jobs_find(jobs, join->uid, join->name);
-        bool fresh;
         int r = 0;
 
         if (jobs->gate == GATE_STOPPING)
@@ -148,11 +127,11 @@ int jobs_join(struct jobs *jobs, const struct job_join *join, struct refusal *re
         if (job != NULL && join->membership.incarnation > job->incarnation) {
                 r = membership_check(join->name, &join->membership, refusal);
                 if (r != 0)
-                        return r; /* who could be in no job ends none */
+                        return r; /* a process that cannot join any job must not end one */
                 job_end(job, WIRE__CAUSE__SUPERSEDED);
                 job = NULL;
         }
-        fresh = job == NULL;
+        bool fresh = job == NULL;
         if (fresh) {
                 r = job_new(jobs, join, &job, refusal);
                 if (r != 0)
@@ -196,7 +175,7 @@ void jobs_end(struct jobs *jobs) {
                         job_end(job, WIRE__CAUSE__SHUTDOWN);
 }
 
-/* Those who would come back must not wait for the others then. */
+/* Members that would come back must not wait for the others then. */
 static bool some_return(const struct job *job) {
         const struct member *member;
 

@@ -28,12 +28,11 @@ void member_set_state(struct member *member, enum member_state state) {
 
 int member_new(struct job *job, struct member **ret, struct refusal *refusal) {
         struct member *member = calloc(1, sizeof(*member));
-        int r;
 
         if (member == NULL)
                 return -ENOMEM;
-        r = charge_take(&member->self, job->table->config.accounts, job->uid, ACCOUNT_BYTES, sizeof(*member),
-                        refusal);
+        int r = charge_take(&member->self, job->table->config.accounts, job->uid, ACCOUNT_BYTES,
+                            sizeof(*member), refusal);
         if (r != 0) {
                 free(member);
                 return r;
@@ -107,7 +106,7 @@ void member_refused(struct job *job, uint64_t id, enum job_end end, const struct
         struct member *member = member_of_id(job, id);
 
         if (member == NULL || end == JOB_END_NONE)
-                return; /* who has left or is lost knows it */
+                return; /* a member that has left, or is lost, knows it */
         if (member->state == MEMBER_JOINING)
                 member_answer_join(member, refusal);
         else if (end == JOB_END_FENCED)

@@ -12,9 +12,9 @@
 #include "job/private.h"
 
 #define MOST_WAIT (UINT64_C(3600) * USEC_PER_SEC)
-#define MOST_GENERATIONS (UINT32_C(1) << 31) /* those that follow are counted from there on */
-#define MOST_OPERATIONS (UINT64_C(1) << 62)  /* the same of operations */
-/* Of a member: those of its job that come later are counted from the highest on. */
+#define MOST_GENERATIONS (UINT32_C(1) << 31) /* so that the generations that follow can still be counted */
+#define MOST_OPERATIONS (UINT64_C(1) << 62)  /* so that operations can still be counted */
+/* The ids of members that join later are counted from the highest known one on. */
 #define MOST_ID (UINT64_C(1) << 48)
 
 static int rejoin_check_claims(const struct job_rejoin *rejoin, struct refusal *refusal) {
@@ -42,7 +42,7 @@ static int rejoin_check_claims(const struct job_rejoin *rejoin, struct refusal *
         return 0;
 }
 
-/* A member that is not here yet: what is lost, and never was, looks alike to everybody else. */
+/* A member that has not come back yet. To the rest of the job layer it looks like one that is lost. */
 static int add_absent(struct job *job, uint32_t rank, struct refusal *refusal) {
         struct member *member;
         int r = member_new(job, &member, refusal);
@@ -72,16 +72,15 @@ static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct
         uint64_t wait = rejoin->wait < MOST_WAIT ? rejoin->wait : MOST_WAIT, now = clock_now();
         size_t size = sizeof(struct takeover) + rejoin->world * sizeof(struct returned);
         struct takeover *takeover = calloc(1, size);
-        int r;
 
         if (takeover == NULL)
                 return -ENOMEM;
-        r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES, size, refusal);
+        int r = charge_take(&takeover->charge, config->accounts, job->uid, ACCOUNT_BYTES, size, refusal);
         if (r == 0)
                 r = machine_reserve(job, rejoin->world + job->machine.node.n, 0, refusal);
         for (uint32_t rank = 0; rank < rejoin->world && r == 0; rank++)
                 r = add_absent(job, rank, refusal);
-        if (r == 0) /* last: who comes to a job that could not be taken back must not wait for anybody */
+        if (r == 0) /* last: if this job cannot be taken back, nobody must wait for its former members */
                 r = machine_expect(job, rejoin->world, refusal);
         if (r != 0) {
                 remove_absent(job);
@@ -102,8 +101,8 @@ static int rejoin_begin(struct job *job, const struct job_rejoin *rejoin, struct
         return 0;
 }
 
-/* What came to this daemon first were processes that are new in the job: they wait for a place in it, like
- * any that comes later. */
+/* New processes came to this daemon before the first former member. They wait for a place in the job that is
+ * taken back, like new processes that come later. */
 static int rejoin_convert(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         struct member *member, *spare;
         struct refusal why;
@@ -120,8 +119,8 @@ static int rejoin_convert(struct job *job, const struct job_rejoin *rejoin, stru
         return r;
 }
 
-/* Whether somebody who knows of this generation and world belongs to the job that is being taken back: of a
- * change, not all need to have heard. */
+/* Whether a member that knows this generation and world belongs to the job that is being taken back. Not all
+ * members need to have heard of the latest generation. */
 static bool rejoin_agrees(const struct job *job, const struct job_rejoin *rejoin) {
         uint32_t known = job->takeover->generation, told = rejoin->said.word.generation;
 
@@ -209,8 +208,8 @@ static int rejoin_check_wait(const struct member *member, const struct membershi
                       member->job->name, (double)wish->timeout / 1e6);
 }
 
-/* Processes that are new in the job: refuses those that ask for what they cannot have now that somebody is
- * back, and those that have waited long enough for the others' return. */
+/* Refuses new processes that ask for what they cannot have now that a former member is back, and those whose
+ * time to wait for the others is over. */
 static void rejoin_check_joins(struct job *job, uint64_t now) {
         struct member *member, *spare;
         struct refusal refusal;
@@ -236,7 +235,7 @@ static struct membership_request request_of(const struct job *job, const struct 
         return request;
 }
 
-/* The verdict is found already: the place is this member's while it tells the rest. */
+/* The machine has judged already. The place is kept for this member while it tells the rest. */
 static int rejoin_take_late(struct job *job, const struct job_rejoin *rejoin, struct refusal *refusal) {
         struct membership_request request = request_of(job, rejoin);
         struct tag tag = takeover_tag(job, rejoin->said.history);

@@ -9,20 +9,20 @@
 #include "job/restart/takeover.h"
 
 struct job_rejoin {
-        struct job_join join; /* who it is, and what it had asked for; its rank and slot there are those
+        struct job_join join; /* the process, and what it had asked for; its rank and slot there are those
                                   that it has */
         struct returned said; /* what it knows; its request and `here` are set when it is taken back */
         uint32_t world;       /* of the generation that it knows */
         uint64_t stable;      /* its member id */
         uint64_t wait;        /* us */
-        bool has_lost;        /* nobody waits any longer for this rank: */
+        bool has_lost;        /* `lost` is a rank that nobody has to wait for */
         uint32_t lost;
 };
 
-/* The member is back in its place, and *ret is what it tells the rest for. 0, a code with *refusal, or a
+/* Puts the member back into its place; it tells the rest (takeover.h) as *ret. 0, a code with *refusal, or a
  * negative errno. */
 int jobs_rejoin(struct jobs *jobs, const struct job_rejoin *rejoin, struct member **ret,
                 struct refusal *refusal);
 
-/* Refuses newcomers that have waited for long enough, and evicts members that do not tell in time. */
+/* Refuses newcomers whose time to wait is over, and evicts members that have not told everything in time. */
 void rejoin_check(struct job *job, uint64_t now);

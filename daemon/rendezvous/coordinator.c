@@ -253,7 +253,7 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
                 c->ending = JOB_END_ENDED;
                 c->cause = report->cause;
         }
-        if (plans && c->stage != STAGE_HEARING && tracks_assign(c))
+        if (c->stage != STAGE_HEARING && ((plans && tracks_assign(c)) | tracks_give_turns(c, report)))
                 coordinator_say(c, now);
         if (first) {
                 coordinator_say_to(c, report->from);

@@ -55,8 +55,11 @@ struct track_report {
 struct track_owner {
         uint64_t digest;
         uint32_t ordinal;
-        bool held; /* by some node; or else nobody's */
-        bool open; /* in this generation */
+        uint64_t unit, turn; /* the latest one that has a turn in this generation, and which; 0: none */
+        uint32_t awaited;    /* the node whose report was the last one that did not do for a turn */
+        uint64_t before;     /* see struct message_plan */
+        bool held;           /* by some node; or else nobody's */
+        bool open;           /* in this generation */
 };
 
 struct coordinator_config {
@@ -109,10 +112,12 @@ struct coordinator {
         uint64_t said; /* when the order was said last */
         bool growing;  /* FREEZE to VERDICT: nobody was lost when it began */
         bool abort;    /* the engine cannot be drained */
+        bool behind;   /* in the generation: see ORDER_NEWGEN */
         struct generation current, comm;
         struct coordinator_tally tally;
         uint64_t empty_since; /* a node of the generation has no member: since when; 0: none */
         uint64_t number;      /* the highest number of a generation heard of */
+        uint64_t turn;        /* the latest one given in this generation */
         uint64_t cut[LIMIT_LANES];
         uint32_t n_tracks;  /* in use anywhere */
         struct tag history; /* the largest tag of anybody in the generation: without it there is no state */

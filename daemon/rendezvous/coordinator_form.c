@@ -76,6 +76,7 @@ static void make(struct coordinator *c, uint64_t now) {
                 c->number++;
         c->current = (struct generation){ c->term, c->number, c->config.nonce };
         c->membership.generation = c->current.number;
+        c->behind = source_is_lacked(c, &tag);
         member_add_nodes(c, wanted);
         if (comm_stays(c, now, wanted))
                 nodeset_copy(wanted, c->set);

@@ -123,6 +123,7 @@ static void note_member(struct coordinator *c, uint64_t now, const struct messag
                 return;
         }
         seat->tag = reported->tag;
+        seat->in = reported->in;
         if (c->stage == STAGE_HEARING)
                 note_claim(seat, reported);
         if (admissible(c, seat))

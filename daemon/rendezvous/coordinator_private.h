@@ -41,12 +41,16 @@ static inline void coordinator_address(const struct coordinator *c, uint32_t nod
 
 /* coordinator_source.c: the rank whose state the others take, and its tag. */
 uint32_t source_find(const struct coordinator *c, struct tag *ret);
+/* A member that is new in the generation comes without that state, or there is none yet. */
+bool source_is_lacked(const struct coordinator *c, const struct tag *source);
 void source_fill_order(const struct coordinator *c, struct message *order); /* NEWGEN, for one node */
 
 /* coordinator_track.c. A report may say something new of plans; then the orders perhaps do: */
 bool tracks_note(struct coordinator *c, const struct message *report);
 bool tracks_assign(struct coordinator *c);
 void tracks_begin(struct coordinator *c); /* a generation */
+/* Units that share a lane get their turns once no node lacks anything of them. True if one has. */
+bool tracks_give_turns(struct coordinator *c, const struct message *report);
 void tracks_fill_order(const struct coordinator *c, struct message *order);
 /* The node that keeps a plan of the others closed, and is not among those that have members; LIMIT_NODES:
  * none. */

@@ -60,6 +60,17 @@ uint32_t source_find(const struct coordinator *c, struct tag *ret) {
         return source;
 }
 
+bool source_is_lacked(const struct coordinator *c, const struct tag *source) {
+        for (uint32_t rank = 0; rank < c->membership.n; rank++) {
+                const struct seat *seat = seat_of(c, rank);
+
+                if (seat != NULL && !seat->in &&
+                    (tag_compare(&seat->tag, source) != 0 || (source->step == 0 && !seat->request.returns)))
+                        return true;
+        }
+        return false;
+}
+
 /* The members of that node, with their ranks. */
 void source_fill_order(const struct coordinator *c, struct message *order) {
         struct tag tag;
@@ -67,6 +78,7 @@ void source_fill_order(const struct coordinator *c, struct message *order) {
         order->world = c->membership.n;
         order->source = source_find(c, &tag);
         order->history = c->history;
+        order->behind = c->behind;
         for (uint32_t rank = 0; rank < c->membership.n; rank++) {
                 const struct seat *seat = seat_of(c, rank);
                 bool twice = planted(PLANTED_RANK_TWICE) && rank + 1 == c->membership.n && rank > 0;

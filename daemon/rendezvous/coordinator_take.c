@@ -24,6 +24,7 @@ void take_over(struct coordinator *c, uint64_t now) {
         nodeset_clear(c->links);
         coordinator_set_nodes(c, (struct nodeset){ 0 });
         c->number = keep;
+        c->turn = 0;
         c->history = (struct tag){ 0 };
         c->end = JOB_END_NONE;
         c->top = c->n_waits = 0;
@@ -89,11 +90,12 @@ static bool all_are_heard(const struct coordinator *c, uint32_t latest) {
         return c->config.alone || speaker->origin == ORIGIN_OWN || members >= speaker->world;
 }
 
-/* Where there is one node only, it has been heard once anybody has, in this term or before there was any.
- * What it has said in a former one may be older than the last order of that term. */
+/* Where there is one node only, it has been heard once anybody has, in this term, or before any when there
+ * has been no generation. What it has said before may be older than the last order of a former term. */
 static bool any_has_said_all(const struct coordinator *c) {
         for (uint32_t node = 0; node < c->top; node++)
-                if (has_answered(c, node) || (c->node[node].known && c->node[node].term == 0))
+                if (has_answered(c, node) ||
+                    (c->node[node].known && c->node[node].term == 0 && c->number == 0))
                         return true;
         return false;
 }

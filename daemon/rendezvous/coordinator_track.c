@@ -29,9 +29,25 @@ static struct track_owner *owner_find(const struct coordinator *c, uint32_t ordi
 }
 
 static void owner_take(struct coordinator *c, uint32_t track, const struct message_plan *plan) {
-        c->owner[track] = (struct track_owner){ plan->digest, plan->ordinal, .held = true };
+        c->owner[track] = (struct track_owner){
+                .digest = plan->digest, .ordinal = plan->ordinal, .before = plan->before, .held = true
+        };
         for (; c->n_tracks <= track; c->n_tracks++)
                 c->stop[c->n_tracks] = c->verdict[c->n_tracks] = c->highest[c->n_tracks] = 0;
+}
+
+static void owner_set_turn(struct coordinator *c, struct track_owner *owner, uint64_t unit, uint64_t turn) {
+        owner->unit = unit;
+        owner->turn = turn;
+        if (turn > c->turn)
+                c->turn = turn;
+}
+
+/* As it is in this generation, through another coordinator. */
+static void owner_go_on(struct coordinator *c, struct track_owner *owner, const struct message_plan *plan) {
+        owner->open |= plan->open;
+        if (plan->turn > owner->turn && !planted(PLANTED_FORGETS_TURNS))
+                owner_set_turn(c, owner, plan->unit, plan->turn);
 }
 
 /* Another coordinator has given it; what the generation's nodes know of it comes first. */
@@ -50,14 +66,25 @@ static void owner_learn(struct coordinator *c, bool of_survivors) {
                         }
                         if (owner != NULL && of_survivors &&
                             generation_equal(c->node[node].generation, c->current))
-                                owner->open |= plan->open;
+                                owner_go_on(c, owner, plan);
                 }
+}
+
+/* By plans that had the track before: all nodes have let go of these. */
+static uint64_t committed_on(const struct coordinator *c, uint32_t track) {
+        uint64_t committed = 0;
+
+        for (uint32_t node = 0; node < c->top; node++)
+                if (coordinator_survives(c, node) && coordinator_track(c, node, track)->committed > committed)
+                        committed = coordinator_track(c, node, track)->committed;
+        return committed;
 }
 
 static void owner_give(struct coordinator *c, const struct message_plan *plan) {
         for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++)
                 if (!c->owner[track].held) {
                         owner_take(c, track, plan);
+                        c->owner[track].before = committed_on(c, track);
                         return;
                 }
 }
@@ -91,14 +118,52 @@ bool tracks_assign(struct coordinator *c) {
 }
 
 void tracks_begin(struct coordinator *c) {
-        for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++)
+        for (uint32_t track = TRACK_STEP; track < c->config.room.tracks; track++) {
                 c->owner[track].open = false;
+                if (!planted(PLANTED_KEEPS_TURNS))
+                        c->owner[track].unit = c->owner[track].turn = 0;
+        }
         tracks_assign(c);
+}
+
+/* On all nodes members have given it all that they have to give: it waits for nobody but lower turns. */
+static bool all_are_full(const struct coordinator *c, struct track_owner *owner, uint64_t unit) {
+        uint32_t nodes = c->config.room.nodes;
+
+        for (uint32_t i = 0, node = owner->awaited; i < nodes; i++, node = (node + 1) % nodes) {
+                const struct message_plan *said;
+
+                if (!coordinator_survives(c, node))
+                        continue;
+                said = said_of(c, node, owner->ordinal);
+                if (said != NULL && said->unit == unit &&
+                    generation_equal(c->node[node].generation, c->current))
+                        continue;
+                owner->awaited = node;
+                return false;
+        }
+        return c->tally.survivors > 0;
+}
+
+bool tracks_give_turns(struct coordinator *c, const struct message *report) {
+        bool given = false;
+
+        for (uint32_t i = 0; i < report->n_plans; i++) {
+                struct track_owner *owner =
+                        report->plan[i].unit > 0 ? owner_find(c, report->plan[i].ordinal) : NULL;
+
+                if (owner == NULL || report->plan[i].unit <= owner->unit ||
+                    !all_are_full(c, owner, report->plan[i].unit))
+                        continue;
+                owner_set_turn(c, owner, report->plan[i].unit, c->turn + 1);
+                given = true;
+        }
+        return given;
 }
 
 static bool plan_equal(const struct message_plan *a, const struct message_plan *b) {
         return a->digest == b->digest && a->ordinal == b->ordinal && a->track == b->track &&
-               a->open == b->open;
+               a->open == b->open && a->before == b->before;
 }
 
 bool tracks_note(struct coordinator *c, const struct message *report) {
@@ -118,9 +183,12 @@ void tracks_fill_order(const struct coordinator *c, struct message *order) {
                 if (c->owner[track].held)
                         order->plan[order->n_plans++] =
                                 (struct message_plan){ .digest = c->owner[track].digest,
+                                                       .unit = c->owner[track].unit,
+                                                       .turn = c->owner[track].turn,
                                                        .ordinal = c->owner[track].ordinal,
                                                        .track = track,
-                                                       .open = c->owner[track].open };
+                                                       .open = c->owner[track].open,
+                                                       .before = c->owner[track].before };
 }
 
 /* One of those that lack it; LIMIT_NODES if one of them has members, which may bring it yet. */

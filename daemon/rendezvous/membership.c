@@ -60,12 +60,6 @@ void membership_set_state(struct membership *m, enum membership_state state) {
         m->state = state;
 }
 
-bool membership_waits(const struct membership *m, uint64_t member) {
-        const struct seat *seat = membership_find(m, member);
-
-        return seat != NULL && seat->state == SEAT_WAITING;
-}
-
 uint32_t membership_vacant(const struct membership *m) {
         uint32_t n = 0;
 
@@ -198,9 +192,24 @@ static bool in_vain(const struct membership *m, const struct seat *seat) {
         return m->state == MEMBERSHIP_FORMED && seat->state == SEAT_WAITING && !places_all_adapt(m);
 }
 
-static void membership_refuse_fresh(const struct membership *m, const struct seat *seat,
-                                    struct refusal *refusal) {
-        if (in_vain(m, seat))
+static void membership_refuse_forming(const struct membership *m, const struct seat *seat,
+                                      struct refusal *refusal) {
+        uint32_t all = m->n + m->n_waiting;
+        char missing[128];
+
+        name_missing(m, missing, sizeof(missing));
+        refuse(refusal, WIRE__CODE__TIMEOUT,
+               "job '%s' did not form within %.1f s: %u of %u members are here (%s); start the "
+               "others, or raise the join time-out",
+               m->name, (double)seat->request.timeout / 1e6, all < m->max_world ? all : m->max_world,
+               m->max_world, missing);
+}
+
+static void membership_refuse_late(const struct membership *m, const struct seat *seat,
+                                   struct refusal *refusal) {
+        if (m->state == MEMBERSHIP_FORMING)
+                membership_refuse_forming(m, seat, refusal);
+        else if (in_vain(m, seat))
                 refuse(refusal, WIRE__CODE__JOB_FULL,
                        "job '%s' has formed with %u members, and the library of one is too old for a "
                        "spare to take any place: use "
@@ -220,22 +229,24 @@ static void membership_refuse_fresh(const struct membership *m, const struct sea
                                : "a step has been open all the time; look at gradsyncctl status");
 }
 
-/* The wait of a fresh member has ended: its place is vacant again. */
-static enum membership_event expire_fresh(struct membership *m, uint64_t now, uint64_t *ret_member,
-                                          struct refusal *refusal) {
+/* The wait of one of those that come together has ended, or that of a fresh member, whose place is vacant
+ * again. */
+static enum membership_event expire(struct membership *m, uint64_t now, uint64_t *ret_member,
+                                    struct refusal *refusal) {
         for (uint32_t i = 0; i < m->n + m->n_waiting; i++) {
                 struct seat *seat = &m->seat[i], gone = *seat;
 
-                if ((gone.state != SEAT_TAKEN && gone.state != SEAT_WAITING) ||
+                if ((m->state != MEMBERSHIP_FORMING && gone.state != SEAT_TAKEN &&
+                     gone.state != SEAT_WAITING) ||
                     (now < gone.deadline && !in_vain(m, seat)))
                         continue;
-                membership_refuse_fresh(m, seat, refusal);
+                membership_refuse_late(m, seat, refusal);
                 *ret_member = gone.request.member;
-                if (gone.state == SEAT_WAITING) {
-                        take_out(m, i);
-                } else {
+                if (gone.state == SEAT_TAKEN) {
                         seat_set_state(seat, SEAT_LOST);
                         membership_fill(m, seat);
+                } else {
+                        take_out(m, i);
                 }
                 seats_turn_away(m, gone, SEAT_REFUSED);
                 return MEMBERSHIP_EXPIRED;
@@ -243,42 +254,16 @@ static enum membership_event expire_fresh(struct membership *m, uint64_t now, ui
         return MEMBERSHIP_NOTHING;
 }
 
-/* The wait of one of those that come together has ended. */
-static enum membership_event expire_forming(struct membership *m, uint64_t now, uint64_t *ret_member,
-                                            struct refusal *refusal) {
-        uint32_t all = m->n + m->n_waiting;
-
-        for (uint32_t i = 0; i < all; i++) {
-                struct seat gone = m->seat[i];
-                char missing[128];
-
-                if (now < gone.deadline)
-                        continue;
-                name_missing(m, missing, sizeof(missing));
-                refuse(refusal, WIRE__CODE__TIMEOUT,
-                       "job '%s' did not form within %.1f s: %u of %u members are here (%s); start the "
-                       "others, or raise the join time-out",
-                       m->name, (double)gone.request.timeout / 1e6, all < m->max_world ? all : m->max_world,
-                       m->max_world, missing);
-                take_out(m, i);
-                seats_turn_away(m, gone, SEAT_REFUSED);
-                *ret_member = gone.request.member;
-                return MEMBERSHIP_EXPIRED;
-        }
-        return MEMBERSHIP_NOTHING;
-}
-
 enum membership_event membership_tick(struct membership *m, uint64_t now, uint64_t *ret_member,
                                       struct refusal *refusal) {
-        if (form(m, now))
-                return MEMBERSHIP_HAS_FORMED;
-        if (m->state == MEMBERSHIP_REPLACING || m->state == MEMBERSHIP_FORMED) {
-                enum membership_event event = m->state == MEMBERSHIP_FORMED ? grow(m) : replace(m, now);
+        enum membership_event event = form(m, now)                       ? MEMBERSHIP_HAS_FORMED
+                                      : m->state == MEMBERSHIP_FORMED    ? grow(m)
+                                      : m->state == MEMBERSHIP_REPLACING ? replace(m, now)
+                                                                         : MEMBERSHIP_NOTHING;
 
-                return event != MEMBERSHIP_NOTHING ? event : expire_fresh(m, now, ret_member, refusal);
-        }
-        return m->state == MEMBERSHIP_FORMING ? expire_forming(m, now, ret_member, refusal)
-                                              : MEMBERSHIP_NOTHING;
+        if (event != MEMBERSHIP_NOTHING || m->state == MEMBERSHIP_BROKEN)
+                return event;
+        return expire(m, now, ret_member, refusal);
 }
 
 uint64_t membership_deadline(const struct membership *m) {

@@ -75,6 +75,7 @@ struct seat {
         uint64_t kept;     /* of the place of a lost member: until when */
         uint32_t rank, slot;
         enum seat_state state;
+        bool in;     /* belongs to the generation of its node, as that has said last */
         bool behind; /* CLAIMS: was to take another one's state, and has not said that it has */
 };
 
@@ -167,8 +168,6 @@ uint32_t membership_fitting(const struct membership *m);
 
 /* The seat of a member that is here, however it stands; NULL: it has none. */
 struct seat *membership_find(const struct membership *m, uint64_t member);
-/* It waits for a place, after the others. */
-bool membership_waits(const struct membership *m, uint64_t member);
 uint32_t membership_all(const struct membership *m); /* seats */
 /* The only writer of that state. */
 void seat_set_state(struct seat *seat, enum seat_state state);

@@ -30,17 +30,22 @@ uint32_t membership_fitting(const struct membership *m) {
         return m->n_waiting < room ? m->n_waiting : room;
 }
 
+static uint32_t lowest_free(struct nodeset taken) {
+        uint32_t number = 0;
+
+        while (nodeset_has(taken, number))
+                number++;
+        return number;
+}
+
 /* The lowest local rank of a host that none of the first n members has. */
 static uint32_t free_slot(const struct membership *m, uint32_t n, uint32_t host) {
         struct nodeset taken = RANKS_SCRATCH;
-        uint32_t slot = 0;
 
         for (uint32_t i = 0; i < n; i++)
                 if (m->seat[i].request.host == host && m->seat[i].slot <= LIMIT_WORLD)
                         nodeset_add(taken, m->seat[i].slot);
-        while (nodeset_has(taken, slot))
-                slot++;
-        return slot;
+        return lowest_free(taken);
 }
 
 /* The rank goes to the newcomer; the local rank too, on the same host. */
@@ -110,7 +115,6 @@ static void assign_ranks(struct membership *m) {
 /* The lowest local rank of this member's host that nobody has asked for and no earlier member has. */
 static uint32_t assign_slot(const struct membership *m, uint32_t index) {
         struct nodeset taken = RANKS_SCRATCH;
-        uint32_t slot = 0;
 
         for (uint32_t i = 0; i < m->n; i++) {
                 if (m->seat[i].request.host != m->seat[index].request.host)
@@ -120,9 +124,7 @@ static uint32_t assign_slot(const struct membership *m, uint32_t index) {
                 else if (i < index)
                         nodeset_add(taken, m->seat[i].slot);
         }
-        while (nodeset_has(taken, slot))
-                slot++;
-        return slot;
+        return lowest_free(taken);
 }
 
 static void assign_slots(struct membership *m) {

@@ -58,15 +58,31 @@ int tag_compare(const struct tag *a, const struct tag *b) {
         return a->plans < b->plans ? -1 : a->plans > b->plans;
 }
 
-/* No track is that of two plans. */
+/* A node speaks of the unit that is open there, and a coordinator of none without a turn. */
+static bool unit_valid(const struct message *message, const struct message_plan *plan) {
+        bool answers = message->kind >= ANSWER_REPORT;
+
+        if (plan->unit == 0)
+                return plan->turn == 0;
+        if (plan->unit > LIMIT_NUMBER || plan->turn > LIMIT_NUMBER || !track_is_step(plan->track) ||
+            plan->track >= message->n_tracks || !plan->open)
+                return false;
+        return answers ? plan->unit == message->committed[plan->track] + 1 : plan->turn > 0;
+}
+
+/* No track is that of two plans, and no turn that of two units. */
 static bool plans_valid(const struct message *message) {
         uint64_t used[(LIMIT_TRACKS + 63) / 64] = { 0 };
 
         for (uint32_t i = 0; i < message->n_plans; i++) {
                 uint32_t track = message->plan[i].track;
 
-                if (track >= LIMIT_TRACKS || (track_is_step(track) && (used[track / 64] >> track % 64 & 1)))
+                if (track >= LIMIT_TRACKS || (track_is_step(track) && (used[track / 64] >> track % 64 & 1)) ||
+                    !unit_valid(message, &message->plan[i]))
                         return false;
+                for (uint32_t k = 0; k < i && message->plan[i].turn > 0; k++)
+                        if (message->plan[k].turn == message->plan[i].turn)
+                                return false;
                 used[track / 64] |= UINT64_C(1) << track % 64;
         }
         return true;

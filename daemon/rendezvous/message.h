@@ -22,10 +22,12 @@
 #include "rendezvous/nodeset.h"
 #include "rendezvous/room.h"
 
-#define LIMIT_SEATS (LIMIT_LOCAL + 1) /* a full world, and the newer process of one of its members */
-#define LIMIT_LANES 4u                /* of steps and operations together */
-#define LIMIT_VACANT LIMIT_LOCAL      /* ranks of which nodes are told whether anybody has them */
-#define LIMIT_CANDIDATES 7u           /* daemons that may coordinate; they are the first ones by address */
+#define LIMIT_SEATS (LIMIT_LOCAL + 1)    /* a full world, and the newer process of one of its members */
+#define LIMIT_LANES 4u                   /* of steps and operations together */
+#define LIMIT_WINDOW 8u                  /* collectives ahead on a lane */
+#define LIMIT_NUMBER (UINT64_C(1) << 62) /* of a unit, of a turn */
+#define LIMIT_VACANT LIMIT_LOCAL         /* ranks of which nodes are told whether anybody has them */
+#define LIMIT_CANDIDATES 7u              /* daemons that may coordinate; they are the first ones by address */
 
 /* Operations outside steps, and the steps of each plan: every track has its own numbers and outcome, and
  * units of several may be open at the same time. The coordinator says which track is which plan's. */
@@ -132,9 +134,14 @@ struct message_gone {
 /* A plan, as one of its nodes has it, or as the coordinator wants all of them to have it. */
 struct message_plan {
         uint64_t digest; /* of what the members have agreed on */
+        /* Where its steps share a lane with those of other plans, and so take turns: */
+        uint64_t unit; /* answers: the open one, if its members there have given everything; orders: the
+                          latest one that has a turn; 0: none */
+        uint64_t turn; /* … its turn; 0: the sender knows of none yet */
         uint32_t ordinal;
-        uint32_t track; /* of its steps, the same on every node; TRACK_OPERATION: none yet */
-        bool open;      /* its steps may begin in the generation that the message names */
+        uint32_t track;  /* of its steps, the same on every node; TRACK_OPERATION: none yet */
+        bool open;       /* its steps may begin in the generation that the message names */
+        uint64_t before; /* units of the track that were committed before its first one */
 };
 
 struct message {
@@ -155,6 +162,7 @@ struct message {
         enum origin origin;           /* answers */
         bool running;                 /* answers: nothing keeps the node from opening the next step */
         bool wait;      /* answers: more is to come, so make no generation now, and end nobody's wait */
+        bool behind;    /* NEWGEN: some member of it, on any node, comes without the source's state */
         uint32_t cause; /* answers: for which the node's daemon ends the job (WIRE__CAUSE__…), or 0 */
         uint32_t world, source; /* NEWGEN: members, and the rank whose state counts; answers: members of the
                                    generation, 0: the sender is outside */
@@ -199,8 +207,8 @@ enum action_kind {
         ACTION_LAUNCH, /* collective `seq` of `lane`: number `index` of the track's open unit, or its vote
                           with `value`, or a filler → node_done() */
         ACTION_CANCEL, /* let go of the unit's arenas → node_quiet() */
-        ACTION_TRACK,  /* the steps of plan `number` are those of `track`, and may begin; TRACK_OPERATION: no
-                          longer */
+        ACTION_TRACK,  /* the steps of plan `number` are those of `track`, and may begin, `index` of them are
+                          committed; TRACK_OPERATION: no longer */
         ACTION_OPEN,   /* from now on the unit's data may go to the engine, or into a reduction */
         /* to members: */
         ACTION_INTERRUPTED, /* the generation has lost somebody: nothing more is decided in it before all have
@@ -212,7 +220,8 @@ enum action_kind {
         ACTION_GENERATION,  /* `member` belongs to `generation` with `rank` of `world`, in the place `id`;
                                `behind`: take  the state of `source`; `number`: steps of the job that were
                                committed before */
-        ACTION_ENTERED,     /* every member of this node that belongs to `generation` has been named */
+        ACTION_ENTERED, /* every member of this node that belongs to `generation` has been named; `behind`:
+                               some member of it, on any node, comes without the state of `source` */
         ACTION_OUT, /* the node is outside: `since` the coordinator was last heard; its members join again */
         ACTION_REFUSED, /* `member` is not taken, or no longer: `end`, and what to tell it */
         ACTION_ENDED,   /* the job is over: `end` */
@@ -253,6 +262,11 @@ struct machine_times {
 
 static inline bool track_is_step(uint32_t track) {
         return track >= TRACK_STEP;
+}
+
+/* Each of the first plans has lanes of its own, all others share one. The last lane is that of operations. */
+static inline bool lane_is_shared(uint32_t n_lanes, uint32_t lane) {
+        return lane + 2 == n_lanes && n_lanes > 2;
 }
 
 static inline bool generation_equal(struct generation a, struct generation b) {

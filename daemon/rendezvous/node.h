@@ -48,6 +48,8 @@ struct track {
         bool landed;         /* every result is in the arenas */
         bool mismatch;       /* the operation is not the same everywhere */
         bool behind, silent; /* VOIDING: others may have it; nobody is told, it was never opened */
+        bool asked;          /* reported as full, where it takes turns */
+        uint64_t turn;       /* … of this unit; 0: none yet */
         bool voted;          /* the vote was launched; */
         int vote;            /* its result, -1: none yet */
 };
@@ -55,24 +57,27 @@ struct track {
 /* A plan on which the members of the node have agreed. */
 struct node_plan {
         uint64_t digest;
-        uint64_t
-                asked; /* stamp of the first report that names it: orders that answer an older one do not know
-                           of it, or mean an earlier plan of that ordinal */
+        /* Stamp of the first report that names it: orders that answer an older one do not know of it, or mean
+         * an earlier plan of that ordinal. */
+        uint64_t asked;
         uint32_t ordinal, track;
-        bool open; /* in this generation */
+        uint64_t before; /* see struct message_plan */
+        bool open;       /* in this generation */
 };
 
 struct node_lane {
         uint64_t launched, completed; /* on the communicator in use */
+        uint32_t track[LIMIT_WINDOW]; /* whose collective it was, by sequence number; LIMIT_TRACKS: a filler's
+                                       */
 };
 
 struct node_config {
         uint32_t address, candidates; /* own address; how many daemons may coordinate: 0 … candidates - 1 */
         uint64_t instance;            /* grows with each start of this daemon */
         uint32_t host, device;
-        uint32_t n_lanes;     /* the last one is that of operations. On several nodes steps that are open at
-                                 the same time have lanes of their own; the vote is on a step's lowest one */
-        uint64_t window;      /* collectives ahead on a lane */
+        uint32_t n_lanes;     /* the last one is that of operations; on a shared one (message.h) plans take
+                                 turns, each other one is one plan's. The vote is on a step's lowest one */
+        uint64_t window;      /* collectives ahead on a lane: at most LIMIT_WINDOW */
         uint64_t incarnation; /* of the job */
         const char *name;     /* … for refusals; the caller's */
         struct machine_times times;
@@ -96,6 +101,7 @@ struct node {
         bool held, stopping;  /* opens nothing beyond stop[], but what an open unit may need; stopping:
                                 those numbers are the coordinator's */
         bool missing;     /* a member of this node and generation is gone: nothing can be opened without it */
+        bool behind;      /* as NEWGEN has said: for when it is entered */
         bool interrupted; /* its members know that the generation has lost somebody */
         struct membership_loss loss; /* whom, as the coordinator says */
         struct generation generation, comm, old_comm;

@@ -49,6 +49,7 @@ void node_init(struct node *node, const struct node_config *config, uint64_t now
         node->contact = now;
         node->stamp = now;
         node->answer = ANSWER_REPORT;
+        assert(config->window <= LIMIT_WINDOW);
         node_lay_out(node, &config->room);
         nodeset_clear(node->set);
         nodeset_clear(node->links);

@@ -125,6 +125,7 @@ static void order_newgen(struct node *node, uint64_t now, const struct message *
         node->generation = order->generation;
         node->world = order->world;
         node->source = order->source;
+        node->behind = order->behind;
         node->history = order->history;
         nodeset_copy(node->set, message_set(order));
         nodeset_clear(node->links);

@@ -55,6 +55,7 @@ void node_enter(struct node *node) {
                                                          .loss = node->loss });
         }
         node_act(node, &(struct action){ .kind = ACTION_ENTERED,
+                                         .behind = node->behind,
                                          .generation = node->generation,
                                          .comm = node->comm,
                                          .world = node->world,
@@ -80,7 +81,7 @@ static void node_fill(struct node *node) {
                                                          .comm = node->comm,
                                                          .generation = node->generation,
                                                          .lane = lane,
-                                                         .seq = ++node->lane[lane].launched,
+                                                         .seq = unit_count_launch(node, LIMIT_TRACKS, lane),
                                                          .launch = LAUNCH_FILLER });
 }
 
@@ -125,6 +126,8 @@ void node_advance(struct node *node, uint64_t now) {
                 if (unit_open_more(node))
                         report_send(node, now); /* others must be allowed to open it too */
                 unit_progress(node);
+                if (unit_asks(node))
+                        report_send(node, now);
         }
         if (node->phase == NODE_FILLING)
                 node_fill(node);

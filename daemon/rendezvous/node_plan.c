@@ -16,12 +16,16 @@ static const struct message_plan *agreed_in(const struct node *node, const struc
         return NULL;
 }
 
-static void agreed_set_track(struct node *node, struct node_plan *plan, uint32_t track) {
+static void agreed_set_track(struct node *node, struct node_plan *plan, uint32_t track, uint64_t before) {
+        uint64_t committed = node->track[track].committed;
+
         plan->track = track;
+        plan->before = before;
         node_use_tracks(node, track + 1);
         node_act(node, &(struct action){ .kind = ACTION_TRACK,
                                          .track = track,
                                          .number = plan->ordinal,
+                                         .index = committed > before ? committed - before : 0,
                                          .generation = node->generation });
 }
 
@@ -40,13 +44,16 @@ void plan_hear(struct node *node, const struct message *order) {
                 const struct message_plan *said = agreed_in(node, order, plan);
                 bool lacks_track = !track_is_step(plan->track);
 
+                if (said != NULL && plan->open && plan->track == said->track)
+                        unit_take_turn(node, plan->track, said->unit, said->turn);
                 if (plan->open || said == NULL || !said->open ||
                     (lacks_track && track_is_taken(node, said->track)))
                         continue;
                 plan->open = true;
                 if (lacks_track)
                         agreed_set_track(node, plan,
-                                         planted(PLANTED_NUMBERS_ALONE) ? TRACK_STEP + i : said->track);
+                                         planted(PLANTED_NUMBERS_ALONE) ? TRACK_STEP + i : said->track,
+                                         said->before);
         }
 }
 
@@ -57,9 +64,9 @@ void plan_enter(struct node *node, const struct message *order) {
                 uint32_t track = said != NULL ? said->track : (uint32_t)TRACK_OPERATION;
 
                 plan->open = said != NULL && said->open;
-                if (track != plan->track && (plan->open || track_is_step(plan->track)) &&
-                    !planted(PLANTED_NUMBERS_ALONE))
-                        agreed_set_track(node, plan, track);
+                if ((plan->open || (track != plan->track && track_is_step(plan->track))) &&
+                    !planted(PLANTED_NUMBERS_ALONE)) /* also where it stays: perhaps others went on */
+                        agreed_set_track(node, plan, track, said != NULL ? said->before : 0);
         }
         plan_hear(node, order);
 }

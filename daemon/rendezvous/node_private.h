@@ -41,6 +41,13 @@ bool unit_idle(const struct node *node);
 bool unit_empty(const struct node *node);       /* no member of this node belongs to the generation */
 uint64_t unit_ended(const struct track *track); /* in any way that all nodes agree on */
 uint64_t unit_opened(const struct node *node, uint32_t track);
+/* The unit that this node wants launched on the shared lane, or has there: its number; 0: none. */
+uint64_t unit_in_turn(const struct node *node, uint32_t track);
+/* Some of them have not been reported yet; now they are. */
+bool unit_asks(struct node *node);
+void unit_take_turn(struct node *node, uint32_t track, uint64_t number, uint64_t turn);
+/* A collective of that track; LIMIT_TRACKS: a filler for the others' sake. Its sequence number. */
+uint64_t unit_count_launch(struct node *node, uint32_t track, uint32_t lane);
 /* Whether there is a unit of that generation. What is said of it is absorbed if it comes too late: */
 bool unit_is_open(const struct node *node, struct generation generation, uint32_t track);
 void unit_begin(struct node *node, uint32_t track, const uint64_t planned[LIMIT_LANES]);

@@ -27,11 +27,19 @@ static void report_fill(struct node *node, uint64_t now, struct message *message
         }
         message->n_tracks = node->n_tracks;
         message->n_plans = node->n_plans;
-        for (uint32_t i = 0; i < node->n_plans; i++)
-                message->plan[i] = (struct message_plan){ .digest = node->plan[i].digest,
-                                                          .ordinal = node->plan[i].ordinal,
-                                                          .track = node->plan[i].track,
-                                                          .open = node->plan[i].open };
+        for (uint32_t i = 0; i < node->n_plans; i++) {
+                const struct node_plan *plan = &node->plan[i];
+                uint64_t unit = unit_in_turn(node, plan->track);
+
+                message->plan[i] =
+                        (struct message_plan){ .digest = plan->digest,
+                                               .unit = unit,
+                                               .turn = unit > 0 ? node->track[plan->track].turn : 0,
+                                               .ordinal = plan->ordinal,
+                                               .track = plan->track,
+                                               .open = plan->open,
+                                               .before = plan->before };
+        }
         message->history = node->history;
         message->host = node->config.host;
         message->device = node->config.device;

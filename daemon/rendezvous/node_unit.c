@@ -179,6 +179,14 @@ void unit_give_up(struct node *node, uint32_t which) {
         begin_void(node, which);
 }
 
+uint64_t unit_count_launch(struct node *node, uint32_t which, uint32_t at) {
+        struct node_lane *lane = &node->lane[at];
+
+        lane->launched++;
+        lane->track[lane->launched % LIMIT_WINDOW] = which;
+        return lane->launched;
+}
+
 static void unit_launch(struct node *node, uint32_t which, uint32_t lane, enum launch_kind what,
                         uint64_t value) {
         struct track *track = &node->track[which];
@@ -188,7 +196,7 @@ static void unit_launch(struct node *node, uint32_t which, uint32_t lane, enum l
                                .comm = node->comm,
                                .generation = node->generation,
                                .lane = lane,
-                               .seq = ++node->lane[lane].launched,
+                               .seq = unit_count_launch(node, which, lane),
                                .launch = what,
                                .track = which,
                                .number = track->committed + 1,
@@ -201,9 +209,53 @@ static bool window_open(const struct node *node, uint32_t lane) {
         return node->lane[lane].launched - node->lane[lane].completed < node->config.window;
 }
 
+uint64_t unit_in_turn(const struct node *node, uint32_t which) {
+        const struct track *track = &node->track[which];
+
+        if (!track_is_step(which) || track->state != UNIT_OPEN || unit_alone(node))
+                return 0;
+        for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
+                if (lane_is_shared(node->config.n_lanes, lane) && track->planned[lane] > 0 &&
+                    (track->full || unit_empty(node) || planted(PLANTED_ASKS_EARLY)))
+                        return track->committed + 1;
+        return 0;
+}
+
+bool unit_asks(struct node *node) {
+        bool asks = false;
+
+        for (uint32_t which = TRACK_STEP; which < node->n_tracks; which++)
+                if (!node->track[which].asked && unit_in_turn(node, which) > 0)
+                        node->track[which].asked = asks = true;
+        return asks;
+}
+
+void unit_take_turn(struct node *node, uint32_t which, uint64_t number, uint64_t turn) {
+        if (number > 0 && unit_in_turn(node, which) == number)
+                node->track[which].turn = turn;
+}
+
+/* What has a lower turn launches nothing more. Whoever hears of a turn hears of all lower ones. */
+static bool has_its_turn(const struct node *node, uint32_t which) {
+        uint64_t turn = node->track[which].turn;
+
+        for (uint32_t other = TRACK_STEP; other < node->n_tracks; other++) {
+                const struct track *track = &node->track[other];
+
+                if (track->state == UNIT_OPEN && !track->voted && track->turn > 0 && track->turn < turn)
+                        return false;
+        }
+        return turn > 0;
+}
+
 /* An operation's first payload compares it across nodes: nothing else moves before its result is there. */
-static bool may_launch(const struct track *track, uint32_t which, uint32_t lane) {
-        return which != TRACK_OPERATION || track->launched[lane] == 0 || track->completed[lane] > 0;
+static bool may_launch(const struct node *node, uint32_t which, uint32_t lane) {
+        const struct track *track = &node->track[which];
+
+        if (which == TRACK_OPERATION)
+                return track->launched[lane] == 0 || track->completed[lane] > 0;
+        return !lane_is_shared(node->config.n_lanes, lane) || has_its_turn(node, which) ||
+               planted(PLANTED_LAUNCHES_BY_READY);
 }
 
 static void launch_payloads(struct node *node, uint32_t which) {
@@ -211,7 +263,7 @@ static void launch_payloads(struct node *node, uint32_t which) {
 
         for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
                 while (track->launched[lane] < track->offered[lane] && window_open(node, lane) &&
-                       may_launch(track, which, lane)) {
+                       may_launch(node, which, lane)) {
                         unit_launch(node, which, lane, track->mismatch ? LAUNCH_FILLER : LAUNCH_PAYLOAD, 0);
                         track->launched[lane]++;
                 }
@@ -225,15 +277,17 @@ static bool complete(const struct node *node, const struct track *track) {
         return true;
 }
 
-static void progress_open(struct node *node, uint32_t which) {
+/* True if another unit may follow it on a shared lane now. */
+static bool progress_open(struct node *node, uint32_t which) {
         struct track *track = &node->track[which];
+        bool voted = track->voted;
 
         if (unit_alone(node)) {
                 if (track->mismatch)
                         begin_void(node, which);
                 else if (track->full)
                         commit(node, which);
-                return;
+                return false;
         }
         launch_payloads(node, which);
         if (!track->voted && complete(node, track)) {
@@ -248,6 +302,7 @@ static void progress_open(struct node *node, uint32_t which) {
                 track->mismatch = true;
                 begin_void(node, which);
         }
+        return track->voted && !voted && track->turn > 0;
 }
 
 /* Members have not given everything to what is open: perhaps they need another unit before they can. */
@@ -294,14 +349,18 @@ bool unit_open_more(struct node *node) {
 }
 
 void unit_progress(struct node *node) {
+        bool again = false;
+
         for (uint32_t which = 0; which < node->n_tracks; which++) {
                 struct track *track = &node->track[which];
 
                 if (track->state == UNIT_OPEN)
-                        progress_open(node, which);
+                        again |= progress_open(node, which);
                 else if (track->state == UNIT_WANTED && track->mismatch && unit_alone(node))
                         begin_void(node, which);
         }
+        if (again)
+                unit_progress(node);
 }
 
 bool unit_is_open(const struct node *node, struct generation generation, uint32_t which) {
@@ -389,26 +448,21 @@ void unit_quiet(struct node *node, uint32_t which) {
         unit_reset(track);
 }
 
-/* Whose turn it is on that lane. */
-static uint32_t waiting_on(const struct node *node, uint32_t lane) {
-        for (uint32_t which = 0; which < node->n_tracks; which++) {
-                const struct track *track = &node->track[which];
+static uint32_t lane_owner(const struct node_lane *lane, uint64_t seq) {
+        uint32_t which = lane->track[seq % LIMIT_WINDOW];
 
-                if (track->state == UNIT_OPEN &&
-                    (track->completed[lane] < track->launched[lane] ||
-                     (track->voted && track->vote < 0 && lane == vote_lane(node, which))))
-                        return which;
-        }
-        return LIMIT_TRACKS;
+        for (; planted(PLANTED_CREDITS_LOWEST) && seq <= lane->launched; seq++)
+                if (lane->track[seq % LIMIT_WINDOW] < which)
+                        which = lane->track[seq % LIMIT_WINDOW];
+        return which;
 }
 
-/* In order on each lane: the payloads of the open unit, its vote, then fillers. */
+/* In order on each lane: the payloads of a unit, its vote, then those of the next one; fillers. */
 void unit_done(struct node *node, uint32_t lane, uint64_t value) {
-        uint32_t which = waiting_on(node, lane);
+        uint32_t which = lane_owner(&node->lane[lane], ++node->lane[lane].completed);
         struct track *track;
 
-        node->lane[lane].completed++;
-        if (which == LIMIT_TRACKS)
+        if (which == LIMIT_TRACKS || node->track[which].state != UNIT_OPEN)
                 return;
         track = &node->track[which];
         if (track->completed[lane] < track->launched[lane]) {

@@ -20,7 +20,8 @@
 #define FIELDS_MESSAGE(X) \
         X(kind, kind) X(from, from) X(to, to) X(instance, instance) X(term, term) X(round, round) \
         X(stamp, stamp) X(host, host) X(device, device) X(origin, origin) X(running, running) \
-        X(wait, wait) X(cause, cause) X(world, world) X(source, source) X(end, end) X(member, member) \
+        X(wait, wait) X(cause, cause) X(world, world) X(source, source) X(behind, behind) X(end, end) \
+        X(member, member) \
         X(loss.member, loss_member) X(loss.rank, loss_rank) X(loss.pid, loss_pid) X(loss.cause, loss_cause) \
         FIELDS_GENERATION(X, generation, generation) FIELDS_GENERATION(X, comm, comm) \
         FIELDS_TAG(X, history, history)
@@ -33,7 +34,8 @@
         X(request.last_call, last_call) X(request.grace, grace) X(request.adapts, adapts) \
         X(request.identity, identity) X(request.instance, instance) FIELDS_TAG(X, tag, tag)
 #define FIELDS_GONE(X) X(member, member) X(cause, cause)
-#define FIELDS_PLAN(X) X(digest, digest) X(ordinal, ordinal) X(track, track) X(open, open)
+#define FIELDS_PLAN(X) X(digest, digest) X(ordinal, ordinal) X(track, track) X(open, open) \
+        X(unit, unit) X(turn, turn) X(before, before)
 #define FIELDS_REFUSAL(X) X(code, code) X(has_culprit, has_culprit) X(rank, rank) X(pid, pid)
 /* clang-format on */
 #define PUT(ours, theirs) to->theirs = from->ours;
@@ -44,7 +46,7 @@ _Static_assert(sizeof(struct tag) == 48 && sizeof(struct generation) == 16, "car
 _Static_assert(sizeof(struct membership_request) == 112 && sizeof(struct membership_loss) == 24, "likewise");
 _Static_assert(sizeof(struct message_member) == 184 && sizeof(struct message_gone) == 16, "likewise");
 _Static_assert(offsetof(struct message, mark) == 248 && sizeof(struct places) == 40, "likewise");
-_Static_assert(sizeof(struct message_plan) == 24, "likewise");
+_Static_assert(sizeof(struct message_plan) == 48, "likewise");
 
 /* Only answers say what a node has committed and is prepared for. */
 static bool peer_says_units(enum message_kind kind) {

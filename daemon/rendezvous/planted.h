@@ -34,6 +34,11 @@ enum planted {
         PLANTED_TRUSTS_CLOCKS,     /* a machine takes its driver's clock for the time */
         PLANTED_NUMBERS_ALONE,     /* a node gives its plans tracks of its own choice */
         PLANTED_FORGETS_COMMITS,   /* what only some members know to be committed is not */
+        PLANTED_LAUNCHES_BY_READY, /* a node launches on a shared lane whatever is full, without a turn */
+        PLANTED_ASKS_EARLY,        /* a unit gets its turn before all members have given everything to it */
+        PLANTED_KEEPS_TURNS,       /* turns outlive their generation */
+        PLANTED_FORGETS_TURNS,     /* a coordinator that takes over knows of no turn that another one gave */
+        PLANTED_CREDITS_LOWEST, /* what is done on a lane is taken for the lowest track's that waits there */
         N_PLANTED,
 };
 

@@ -127,16 +127,14 @@ static struct member *dispatch_member(const struct session *session, uint32_t jo
 /* Sets request->member if the message is about one. 0, or a code with request->refusal. */
 static int dispatch_permit(struct session *session, const struct dispatch_row *row, struct request *request,
                            const ProtobufCMessage *message) {
-        struct member *member;
-
         if (session->minor < row->min_minor)
                 return refuse(&request->refusal, WIRE__CODE__UNSUPPORTED,
                               "%s needs minor version %u of the protocol", codec_type_name(row->type),
                               row->min_minor);
         if (row->scope < SCOPE_MEMBER)
                 return 0;
-        member = dispatch_member(session, *CAST(uint32_t, (const char *)message + row->job),
-                                 &request->refusal);
+        struct member *member = dispatch_member(session, *CAST(uint32_t, (const char *)message + row->job),
+                                                &request->refusal);
         if (member == NULL)
                 return (int)request->refusal.code;
         request->member = member;
@@ -173,13 +171,12 @@ static void dispatch(struct session *session, const struct frame_header *header,
                      int *fds, unsigned n_fds) {
         const struct dispatch_row *row = dispatch_admit(session, header, n_fds);
         struct request request;
-        const ProtobufCMessage *message;
         const char *why = "";
-        int r;
 
         if (row == NULL)
                 return;
-        message = codec_unpack(&session->sessions->codec, header->type, payload, header->length, &why);
+        const ProtobufCMessage *message =
+                codec_unpack(&session->sessions->codec, header->type, payload, header->length, &why);
         if (message == NULL) {
                 session_protocol_error(session, codec_type_name(header->type), why);
                 return;
@@ -192,7 +189,7 @@ static void dispatch(struct session *session, const struct frame_header *header,
         request.fds = fds;
         request.n_fds = n_fds;
         request.member = NULL;
-        r = dispatch_permit(session, row, &request, message);
+        int r = dispatch_permit(session, row, &request, message);
         if (r == 0)
                 r = row->handler(session, &request, message);
         if (r > 0)
@@ -203,11 +200,10 @@ static void dispatch(struct session *session, const struct frame_header *header,
 
 void session_packet(struct session *session, const void *packet, size_t size, int *fds, unsigned n_fds) {
         struct frame_header header;
-        enum frame_verdict verdict;
 
         if (session->state == SESSION_ENDING)
                 return;
-        verdict = frame_decode(packet, size, &header);
+        enum frame_verdict verdict = frame_decode(packet, size, &header);
         if (verdict == FRAME_OK)
                 dispatch(session, &header, (const uint8_t *)packet + FRAME_HEADER, fds, n_fds);
         else if (verdict == FRAME_BAD_MAJOR)

@@ -27,7 +27,7 @@ static void events_joined(struct member *member) {
                 SET(message, next_plan, next);
         }
         SET_IF(message, history, member->job->last_step > 0 || member->job->history, true);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__JOINED, member->join_request, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__JOINED, member->join_request, &message.base);
 }
 
 static void events_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
@@ -51,7 +51,7 @@ static void events_plan_dropped(struct member *member, uint32_t request, uint32_
 
         SET(message, job, member->job->id);
         SET(message, plan, ordinal);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_DROPPED, request, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_DROPPED, request, &message.base);
 }
 
 static void events_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
@@ -68,7 +68,7 @@ static void events_staging_ready(struct member *member, uint32_t request) {
         Wire__StagingReady message = WIRE__STAGING_READY__INIT;
 
         SET(message, job, member->job->id);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__STAGING_READY, request, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__STAGING_READY, request, &message.base);
 }
 
 static void events_registered(struct member *member, uint32_t request, uint32_t handle) {
@@ -76,7 +76,7 @@ static void events_registered(struct member *member, uint32_t request, uint32_t 
 
         SET(message, job, member->job->id);
         SET(message, memory, handle);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__REGISTERED, request, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__REGISTERED, request, &message.base);
 }
 
 static void events_unregistered(struct member *member, uint32_t request, uint32_t handle) {
@@ -84,7 +84,7 @@ static void events_unregistered(struct member *member, uint32_t request, uint32_
 
         SET(message, job, member->job->id);
         SET(message, memory, handle);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__UNREGISTERED, request, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__UNREGISTERED, request, &message.base);
 }
 
 static void events_plan_agreed(struct member *member, uint32_t request, const struct plan *plan) {
@@ -94,7 +94,7 @@ static void events_plan_agreed(struct member *member, uint32_t request, const st
         SET(message, generation, member->job->generation);
         SET(message, plan, plan->ordinal);
         SET(message, step, plan->step);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_AGREED, request, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_AGREED, request, &message.base);
 }
 
 static void events_operation_done(struct member *member, uint32_t request, uint64_t sequence) {
@@ -102,21 +102,11 @@ static void events_operation_done(struct member *member, uint32_t request, uint6
 
         SET(message, job, member->job->id);
         SET(message, sequence, sequence);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__OPERATION_DONE, request, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__OPERATION_DONE, request, &message.base);
 }
 
 static struct sessions *events_sessions(const struct job *job) {
         return job_events_data(job);
-}
-
-static void events_result(struct plan *plan, uint32_t bucket, const struct backend_result *from,
-                          const uint8_t *unused, size_t unused_bytes) {
-        report_result(&events_sessions(plan->job)->report, plan, bucket, from, unused, unused_bytes);
-}
-
-static void events_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss,
-                           const char *text) {
-        report_outcome(&events_sessions(plan->job)->report, plan, step, loss, text);
 }
 
 static void events_flush(struct job *job) {
@@ -126,7 +116,7 @@ static void events_flush(struct job *job) {
 static void events_send_members(const struct job *job, uint16_t type, const ProtobufCMessage *message) {
         report_flush(&events_sessions(job)->report); /* outcomes come before what follows them */
         for (uint32_t local = 0; local < job->n_local; local++)
-                session_send(job->local[local]->owner, type, 0, -1, message);
+                session_send(job->local[local]->owner, type, 0, message);
 }
 
 static void events_lost(struct job *job, const struct membership_loss *loss, const char *text) {
@@ -159,7 +149,7 @@ static void events_regenerated(struct member *member, const struct membership_lo
                 SET(message, operations, job->takeover->operations);
                 message.has_operation_failed = message.operation_failed = job->takeover->operation_failed;
         }
-        session_send(member->owner, WIRE__MESSAGE_TYPE__NEWGEN, 0, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__NEWGEN, 0, &message.base);
 }
 
 static void events_resumed(struct member *member) {
@@ -170,7 +160,7 @@ static void events_resumed(struct member *member) {
         SET(message, generation, member->job->generation);
         SET(message, operations, takeover->operations);
         message.has_operation_failed = message.operation_failed = takeover->operation_failed;
-        session_send(member->owner, WIRE__MESSAGE_TYPE__RESUMED, 0, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__RESUMED, 0, &message.base);
 }
 
 static void events_plan_step(struct member *member, const struct plan *plan) {
@@ -179,7 +169,7 @@ static void events_plan_step(struct member *member, const struct plan *plan) {
         SET(message, job, member->job->id);
         SET(message, plan, plan->ordinal);
         SET(message, step, plan->step);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_STEP, 0, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__PLAN_STEP, 0, &message.base);
 }
 
 /* In a frame of its own, in the generation that the member knows. */
@@ -209,14 +199,14 @@ static void events_past_result(struct member *member, const struct plan *plan, u
                                                .data = (uint8_t *)(uintptr_t)unused };
         message.n_result = 1;
         message.result = &list;
-        session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, &message.base);
 }
 
 static void events_past_commit(struct member *member, const struct plan *plan) {
         Wire__Step message = events_past_step(member, plan);
 
         SET(message, outcome, WIRE__OUTCOME__COMMITTED);
-        session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, -1, &message.base);
+        session_send(member->owner, WIRE__MESSAGE_TYPE__STEP, 0, &message.base);
 }
 
 static void events_stall(struct job *job, const struct job_wait *wait, const char *text) {
@@ -252,8 +242,8 @@ const struct jobs_events sessions_events = {
         .unregistered = events_unregistered,
         .plan_agreed = events_plan_agreed,
         .operation_done = events_operation_done,
-        .result = events_result,
-        .outcome = events_outcome,
+        .result = report_result,
+        .outcome = report_outcome,
         .lost = events_lost,
         .flush = events_flush,
         .regenerated = events_regenerated,

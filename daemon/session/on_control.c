@@ -72,7 +72,6 @@ static void control_log(const struct session *session, const struct job *job, co
 static int control_evict(const struct session *session, struct job *job, const Wire__Control *control,
                          struct refusal *refusal) {
         struct log_context context = LOG_CONTEXT_NONE;
-        struct member *member;
         char owner[24];
 
         if (job->state != JOB_RUNNING && job->state != JOB_REPLACING)
@@ -81,7 +80,7 @@ static int control_evict(const struct session *session, struct job *job, const W
         if (!control->has_rank || control->rank >= job->world)
                 return refuse(refusal, WIRE__CODE__INVALID, "job '%s' has no rank %u; its ranks are 0 to %u",
                               job->name, control->rank, job->world - 1);
-        member = member_of_rank(job, control->rank);
+        struct member *member = member_of_rank(job, control->rank);
         if (member == NULL)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "job '%s': rank %u is on another node; give the order to the gradsyncd there",
@@ -126,11 +125,10 @@ static int control_hold(const struct session *session, bool on, struct refusal *
 static int control_check_token(const struct session *session, const struct job *job,
                                const Wire__Control *control, struct refusal *refusal) {
         struct token token;
-        bool fits;
 
         if (session_is_operator(session))
                 return 0;
-        fits = token_set(&token, control->token) && token_equal(&token, &job->token);
+        bool fits = token_set(&token, control->token) && token_equal(&token, &job->token);
         token_clear(&token);
         if (fits)
                 return 0;
@@ -177,9 +175,8 @@ int on_control(struct session *session, struct request *request, const ProtobufC
         const Wire__Control *control = CAST(Wire__Control, message);
         Wire__ControlDone done = WIRE__CONTROL_DONE__INIT;
         struct job *job = NULL;
-        int r;
+        int r = control_check(control, &request->refusal);
 
-        r = control_check(control, &request->refusal);
         if (r == 0 && control_is_for_all(control))
                 r = control_hold(session, control->verb == WIRE__VERB__DRAIN, &request->refusal);
         else if (r == 0)
@@ -192,6 +189,6 @@ int on_control(struct session *session, struct request *request, const ProtobufC
                 return r;
         SET(done, found, job != NULL || control_is_for_all(control));
         SET_IF(done, open, control_is_for_all(control), jobs_open(session->sessions->config.jobs));
-        session_send(session, WIRE__MESSAGE_TYPE__CONTROL_DONE, request->id, -1, &done.base);
+        session_send(session, WIRE__MESSAGE_TYPE__CONTROL_DONE, request->id, &done.base);
         return 0;
 }

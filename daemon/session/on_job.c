@@ -16,8 +16,6 @@
 
 /* Keeps the client's pidfd if the kernel gave none. A pidfd of another process is an attempt to deceive. */
 static int hello_take_pidfd(struct session *session, struct request *request) {
-        int r;
-
         if (request->n_fds == 0)
                 return 0;
         if (!proc_pidfd_is(request->fds[0], session->peer.pid))
@@ -27,8 +25,8 @@ static int hello_take_pidfd(struct session *session, struct request *request) {
                 request->fds[0] = fd_close(request->fds[0]); /* of a pidfd that takes no time */
                 return 0;
         }
-        r = charge_take(&session->pidfd_charge, session->sessions->config.accounts, session->peer.uid,
-                        ACCOUNT_FDS, 1, &request->refusal);
+        int r = charge_take(&session->pidfd_charge, session->sessions->config.accounts, session->peer.uid,
+                            ACCOUNT_FDS, 1, &request->refusal);
         if (r != 0)
                 return r;
         r = session_watch_pidfd(session, request->fds[0]);
@@ -49,22 +47,17 @@ static void hello_take_text(char *to, size_t size, const char *from) {
                         *at = ' ';
 }
 
-static uint32_t hello_lower(uint32_t a, uint32_t b) {
-        return a < b ? a : b;
-}
-
 int on_hello(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Hello *hello = CAST(Wire__Hello, message);
         const struct sessions_config *config = &session->sessions->config;
         Wire__Welcome welcome = WIRE__WELCOME__INIT;
-        int r;
+        int r = hello_take_pidfd(session, request);
 
-        r = hello_take_pidfd(session, request);
         if (r > 0)
                 session_evict(session, &request->refusal);
         if (r != 0)
                 return r > 0 ? 0 : r;
-        session->minor = hello_lower(hello->minor, FRAME_MINOR);
+        session->minor = hello->minor < FRAME_MINOR ? hello->minor : FRAME_MINOR;
         session->admin = hello->admin;
         session->returns = hello->returns && session->minor >= FRAME_MINOR_1;
         hello_take_text(session->program, sizeof(session->program), hello->program);
@@ -76,24 +69,22 @@ int on_hello(struct session *session, struct request *request, const ProtobufCMe
         welcome.device = (char *)config->device;
         welcome.version = (char *)GRADSYNC_RELEASE;
         SET(welcome, staging_bytes, config->staging_bytes);
-        session_send(session, WIRE__MESSAGE_TYPE__WELCOME, request->id, -1, &welcome.base);
+        session_send(session, WIRE__MESSAGE_TYPE__WELCOME, request->id, &welcome.base);
         return 0;
 }
 
 int on_join(struct session *session, struct request *request, const ProtobufCMessage *message) {
         const Wire__Join *join = CAST(Wire__Join, message);
-        struct membership_request *wish;
         struct job_join what;
         struct token token;
-        int r;
 
         if (request->id == 0)
                 return refuse(&request->refusal, WIRE__CODE__INVALID, "JOIN needs a request number");
-        r = session_begin_join(session, request, join->job, join->min_world, join->max_world, join->token,
-                               &token, &what);
+        int r = session_begin_join(session, request, join->job, join->min_world, join->max_world, join->token,
+                                   &token, &what);
         if (r != 0)
                 return r;
-        wish = &what.membership;
+        struct membership_request *wish = &what.membership;
         wish->has_rank = join->has_rank;
         wish->has_slot = join->has_slot;
         wish->rank = join->rank;
@@ -119,7 +110,7 @@ int on_leave(struct session *session, struct request *request, const ProtobufCMe
         report_flush(&session->sessions->report);
         member_gone(request->member, WIRE__CAUSE__LEAVING);
         SET(left, job, leave->job);
-        session_send(session, WIRE__MESSAGE_TYPE__LEFT, request->id, -1, &left.base);
+        session_send(session, WIRE__MESSAGE_TYPE__LEFT, request->id, &left.base);
         return 0;
 }
 

@@ -31,10 +31,9 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
         struct membership_request *wish = &what.join.membership;
         struct member *member;
         struct token token;
-        int r;
+        int r = session_begin_join(session, request, rejoin->job, rejoin->min_world, rejoin->max_world,
+                                   rejoin->token, &token, &what.join);
 
-        r = session_begin_join(session, request, rejoin->job, rejoin->min_world, rejoin->max_world,
-                               rejoin->token, &token, &what.join);
         if (r != 0)
                 return r;
         wish->has_rank = rejoin->asked_rank;
@@ -52,7 +51,7 @@ int on_rejoin(struct session *session, struct request *request, const ProtobufCM
         if (r != 0)
                 return r;
         SET(rejoined, job, member->job->id);
-        session_send(session, WIRE__MESSAGE_TYPE__REJOINED, request->id, -1, &rejoined.base);
+        session_send(session, WIRE__MESSAGE_TYPE__REJOINED, request->id, &rejoined.base);
         return 0;
 }
 

@@ -61,9 +61,8 @@ struct request {
         struct refusal refusal;
 };
 
-/* fd -1: none. It stays the caller's. To a member that is gone, whose session is NULL, nothing is sent. */
-void session_send(struct session *session, uint16_t type, uint32_t request, int fd,
-                  const ProtobufCMessage *message);
+/* To a member that is gone, whose session is NULL, nothing is sent. Fds stay the caller's. */
+void session_send(struct session *session, uint16_t type, uint32_t request, const ProtobufCMessage *message);
 void session_send_fds(struct session *session, uint16_t type, uint32_t request, const int *fds,
                       unsigned n_fds, const ProtobufCMessage *message);
 void session_send_refused(struct session *session, uint32_t request, const struct refusal *refusal);

@@ -40,14 +40,13 @@ static struct job *report_find_job(const struct jobs *jobs, uint32_t id) {
 void report_flush(struct report *report) {
         struct sessions *sessions = report->sessions;
         struct job *job = report_find_job(sessions->config.jobs, report->job);
-        ssize_t size;
 
         if (report->job == 0)
                 return;
         report->job = 0;
         if (job == NULL)
                 return;
-        size = codec_pack(sessions->frame, WIRE__MESSAGE_TYPE__STEP, 0, 0, &report->step.base);
+        ssize_t size = codec_pack(sessions->frame, WIRE__MESSAGE_TYPE__STEP, 0, 0, &report->step.base);
         for (uint32_t local = 0; local < job->n_local; local++) {
                 struct session *session = job->local[local]->owner;
 
@@ -99,20 +98,26 @@ static void *report_by_rank(const struct job *job, const void *values, void *by_
         return by_rank;
 }
 
-void report_result(struct report *report, const struct plan *plan, uint32_t bucket,
-                   const struct backend_result *result, const uint8_t *unused, size_t unused_bytes) {
+static struct report *report_of(const struct plan *plan) {
+        struct sessions *sessions = job_events_data(plan->job);
+
+        return &sessions->report;
+}
+
+void report_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                   const uint8_t *unused, size_t unused_bytes) {
+        struct report *report = report_of(plan);
         bool counts = report_any(result->input_nonfinite, result->n_inputs);
         uint32_t world = plan->job->world;
         uint32_t bytes =
                 RESULT_BYTES + world * (counts ? 18 : 8) + (unused != NULL ? (uint32_t)unused_bytes : 0);
-        Wire__BucketResult *entry;
 
         report_turn_to(report, plan, plan->step + 1);
         if (!report_fits(report, world, unused != NULL ? unused_bytes : 0, bytes)) {
                 report_flush(report);
                 report_turn_to(report, plan, plan->step + 1);
         }
-        entry = report->results[report->step.n_result++];
+        Wire__BucketResult *entry = report->results[report->step.n_result++];
         wire__bucket_result__init(entry);
         SET(*entry, bucket, bucket);
         SET(*entry, sum_squares, result->sum_squares);
@@ -134,8 +139,9 @@ void report_result(struct report *report, const struct plan *plan, uint32_t buck
         report->used_bytes += bytes;
 }
 
-void report_outcome(struct report *report, const struct plan *plan, uint64_t step,
-                    const struct membership_loss *loss, const char *text) {
+void report_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss, const char *text) {
+        struct report *report = report_of(plan);
+
         report_turn_to(report, plan, step);
         SET(report->step, outcome, loss != NULL ? WIRE__OUTCOME__VOID : WIRE__OUTCOME__COMMITTED);
         if (loss == NULL)

@@ -32,9 +32,9 @@ struct report {
 
 void report_init(struct report *report, struct sessions *sessions);
 void report_deinit(struct report *report);
-void report_result(struct report *report, const struct plan *plan, uint32_t bucket,
-                   const struct backend_result *result, const uint8_t *unused, size_t unused_bytes);
-void report_outcome(struct report *report, const struct plan *plan, uint64_t step,
-                    const struct membership_loss *loss, const char *text);
+/* What the job layer reports, see struct jobs_events. */
+void report_result(struct plan *plan, uint32_t bucket, const struct backend_result *result,
+                   const uint8_t *unused, size_t unused_bytes);
+void report_outcome(struct plan *plan, uint64_t step, const struct membership_loss *loss, const char *text);
 /* Sends what has been gathered. */
 void report_flush(struct report *report);

@@ -19,7 +19,6 @@
 
 int sessions_new(const struct sessions_config *config, struct sessions **ret) {
         struct sessions *sessions = calloc(1, sizeof(*sessions));
-        int r;
 
         if (sessions == NULL)
                 return -ENOMEM;
@@ -27,13 +26,14 @@ int sessions_new(const struct sessions_config *config, struct sessions **ret) {
         sessions->started = clock_now();
         sessions->start_time = clock_wall();
         list_init(&sessions->list);
-        r = codec_init(&sessions->codec);
+        int r = codec_init(&sessions->codec);
         if (r < 0) {
                 free(sessions);
                 return r;
         }
         report_init(&sessions->report, sessions);
-        jobs_set_events(config->jobs, &sessions_events, sessions);
+        config->jobs->config.events = &sessions_events;
+        config->jobs->config.events_data = sessions;
         *ret = sessions;
         return 0;
 }
@@ -89,7 +89,7 @@ static void session_tell_restarting(struct session *session, const char *why) {
         Wire__Restarting message = WIRE__RESTARTING__INIT;
 
         message.text = (char *)why;
-        session_send(session, WIRE__MESSAGE_TYPE__RESTARTING, 0, -1, &message.base);
+        session_send(session, WIRE__MESSAGE_TYPE__RESTARTING, 0, &message.base);
         session_begin_end(session, WIRE__CAUSE__SHUTDOWN);
 }
 
@@ -193,18 +193,15 @@ struct session *session_free(struct session *session) {
         return NULL;
 }
 
-void session_send(struct session *session, uint16_t type, uint32_t request, int fd,
-                  const ProtobufCMessage *message) {
-        session_send_fds(session, type, request, &fd, fd >= 0, message);
+void session_send(struct session *session, uint16_t type, uint32_t request, const ProtobufCMessage *message) {
+        session_send_fds(session, type, request, NULL, 0, message);
 }
 
 void session_send_fds(struct session *session, uint16_t type, uint32_t request, const int *fds,
                       unsigned n_fds, const ProtobufCMessage *message) {
-        ssize_t size;
-
         if (session == NULL || session->state == SESSION_ENDING)
                 return;
-        size = codec_pack(session->sessions->frame, type, request, n_fds, message);
+        ssize_t size = codec_pack(session->sessions->frame, type, request, n_fds, message);
         if (size < 0)
                 log_error("a %s for pid %d does not fit a frame", codec_type_name(type),
                           (int)session->peer.pid);
@@ -222,7 +219,7 @@ void session_send_refused(struct session *session, uint32_t request, const struc
         SET_IF(refused, rank, refusal->has_culprit, refusal->rank);
         SET_IF(refused, pid, refusal->has_culprit, refusal->pid);
         refused.parameter = refusal->parameter[0] != '\0' ? (char *)refusal->parameter : NULL;
-        session_send(session, WIRE__MESSAGE_TYPE__REFUSED, request, -1, &refused.base);
+        session_send(session, WIRE__MESSAGE_TYPE__REFUSED, request, &refused.base);
 }
 
 void session_evict(struct session *session, const struct refusal *refusal) {
@@ -267,15 +264,6 @@ void session_given_up(struct session *session) {
         session_begin_end(session, WIRE__CAUSE__EVICTED);
 }
 
-static unsigned session_count_members(const struct session *session) {
-        const struct list *link;
-        unsigned n = 0;
-
-        for (link = session->members.next; link != &session->members; link = link->next)
-                n++;
-        return n;
-}
-
 /* A job is addressed by its handle, so one connection can hold one place in it. */
 static bool session_has_joined(const struct session *session, const char *job) {
         const struct member *member;
@@ -301,7 +289,7 @@ static int session_check_job(const struct session *session, const char *job, uin
                               "this connection is a member of job '%s' already; open another one for another "
                               "member",
                               job);
-        if (session_count_members(session) >= SESSION_MEMBERS)
+        if (list_length(&session->members) >= SESSION_MEMBERS)
                 return refuse(refusal, WIRE__CODE__QUOTA, "one connection can be member of %u jobs",
                               SESSION_MEMBERS);
         return 0;

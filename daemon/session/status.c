@@ -43,10 +43,6 @@ struct answer {
         struct found *found;
 };
 
-static void status_send_row(const struct answer *answer, uint16_t type, const ProtobufCMessage *row) {
-        answer->row(answer->data, type, row);
-}
-
 static unsigned status_visible_jobs(const struct answer *answer) {
         struct job *job;
         unsigned n = 0;
@@ -127,14 +123,12 @@ static void status_send_daemon(const struct answer *answer) {
         SET(row, draining, config->jobs->gate != GATE_OPEN);
         SET_IF(row, open, answer->viewer != NULL && session_may_drain(answer->viewer),
                jobs_open(config->jobs));
-        status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &row.base);
+        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_DAEMON, &row.base);
 }
 
 static void status_send_client(const struct answer *answer, const struct session *client) {
         Wire__StatusClient row = WIRE__STATUS_CLIENT__INIT;
-        const struct list *link;
 
-        row.has_jobs = true;
         SET(row, id, client->id);
         SET(row, pid, (int32_t)client->peer.pid);
         SET(row, uid, client->peer.uid);
@@ -144,17 +138,14 @@ static void status_send_client(const struct answer *answer, const struct session
         SET(row, minor, client->minor);
         SET(row, connected_ms, (answer->now - client->connected) / USEC_PER_MSEC);
         SET(row, admin, client->admin);
-        for (link = client->members.next; link != &client->members; link = link->next)
-                row.jobs++;
-        status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_CLIENT, &row.base);
+        SET(row, jobs, list_length(&client->members));
+        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_CLIENT, &row.base);
 }
 
 static void status_add_totals(Wire__StatusJob *row, const struct record *record) {
-        const struct record_totals *totals;
-
         if (record == NULL)
                 return; /* there has been no plan yet */
-        totals = &record->totals;
+        const struct record_totals *totals = &record->totals;
         SET(*row, committed, totals->committed);
         SET(*row, step_us, totals->step_us);
         SET(*row, nonfinite_steps, totals->nonfinite_steps);
@@ -222,7 +213,7 @@ static void status_send_job(const struct answer *answer, const struct job *job, 
         status_add_totals(&row, job->record);
         status_add_nonfinite(&row, &job->blame);
         status_add_recovery(&row, &job->recovery, answer->now);
-        status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
+        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_JOB, &row.base);
 }
 
 /* Where this process is noted, or will be: at a free place, or if there is none, in place of another one. */
@@ -277,7 +268,7 @@ static void status_send_member(const struct answer *answer, const struct member 
         SET_IF(row, exposed_us, seen.exposed >= 0, seen.exposed_us);
         SET(row, unranked, joining);
         SET_IF(row, late_us, job->record != NULL && !joining, job->record->totals.late_us[member->local]);
-        status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
+        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_MEMBER, &row.base);
 }
 
 static void status_send_plan(const struct answer *answer, const struct plan *plan) {
@@ -293,7 +284,7 @@ static void status_send_plan(const struct answer *answer, const struct plan *pla
         SET(row, arena_bytes, d->arena_bytes);
         row.reduce = (char *)reduce_name(d->reduce);
         SET(row, open, plan_unit(plan) != UNIT_IDLE);
-        status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
+        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_PLAN, &row.base);
 }
 
 static void status_look(const struct answer *answer, struct job_wait *wait) {
@@ -322,7 +313,7 @@ static void status_send_wait(const struct answer *answer, const struct job *job,
         SET(row, since_ms, now > wait->since ? (now - wait->since) / USEC_PER_MSEC : 0);
         row.what = (char *)wait_names[wait->kind];
         SET(row, step, wait->step);
-        status_send_row(answer, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
+        answer->row(answer->data, WIRE__MESSAGE_TYPE__STATUS_WAIT, &row.base);
 }
 
 static const struct looks all_looks = { THREADS, MARKS };
@@ -356,34 +347,29 @@ bool status_asks_for(const char *asked, uid_t uid, const char *name) {
 }
 
 /* Everything except the end of the answer; whether the job asked for is there. */
-static bool status_describe(const struct answer *answer, const char *asked) {
+static bool status_describe(struct sessions *sessions, const struct session *viewer, const char *asked,
+                            sessions_row_fn row, void *data) {
+        struct found processes = { .looks = all_looks };
+        struct answer answer = { sessions, viewer, clock_now(), row, data, &processes };
         bool found = asked == NULL || asked[0] == '\0';
         struct session *client;
         struct job *job;
 
-        status_send_daemon(answer);
-        list_for_each(client, &answer->sessions->list, link)
-                if (session_sees(answer->viewer, client->peer.uid) && client->state == SESSION_OPEN)
-                        status_send_client(answer, client);
-        list_for_each(job, &answer->sessions->config.jobs->list, link) {
-                if (!session_sees(answer->viewer, job->uid) || !status_asks_for(asked, job->uid, job->name))
+        status_send_daemon(&answer);
+        list_for_each(client, &sessions->list, link)
+                if (session_sees(viewer, client->peer.uid) && client->state == SESSION_OPEN)
+                        status_send_client(&answer, client);
+        list_for_each(job, &sessions->config.jobs->list, link) {
+                if (!session_sees(viewer, job->uid) || !status_asks_for(asked, job->uid, job->name))
                         continue;
                 found = true;
-                status_send_whole_job(answer, job);
+                status_send_whole_job(&answer, job);
         }
         return found;
 }
 
 void sessions_describe(struct sessions *sessions, sessions_row_fn row, void *data) {
-        struct found found = { 0 };
-        struct answer answer = { .sessions = sessions,
-                                 .viewer = NULL,
-                                 .now = clock_now(),
-                                 .row = row,
-                                 .data = data,
-                                 .found = &found };
-
-        status_describe(&answer, NULL);
+        status_describe(sessions, NULL, NULL, row, data);
 }
 
 struct reply {
@@ -394,23 +380,15 @@ struct reply {
 static void status_send_reply(void *data, uint16_t type, const ProtobufCMessage *row) {
         const struct reply *reply = data;
 
-        session_send(reply->to, type, reply->request, -1, row);
+        session_send(reply->to, type, reply->request, row);
 }
 
 int on_status(struct session *session, struct request *request, const ProtobufCMessage *message) {
-        const Wire__Status *status = CAST(Wire__Status, message);
+        const char *asked = (CAST(Wire__Status, message))->job;
         struct reply reply = { .to = session, .request = request->id };
-        struct found found = { 0 };
-        struct answer answer = { .sessions = session->sessions,
-                                 .viewer = session,
-                                 .now = clock_now(),
-                                 .row = status_send_reply,
-                                 .data = &reply,
-                                 .found = &found };
         Wire__StatusEnd end = WIRE__STATUS_END__INIT;
 
-        found.looks = all_looks;
-        SET(end, found, status_describe(&answer, status->job));
+        SET(end, found, status_describe(session->sessions, session, asked, status_send_reply, &reply));
         status_send_reply(&reply, WIRE__MESSAGE_TYPE__STATUS_END, &end.base);
         return 0;
 }

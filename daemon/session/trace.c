@@ -134,7 +134,7 @@ static void trace_add_bucket(struct step_frame *frame, const struct record_step 
 }
 
 static void trace_send_frame(const struct piece *piece, const struct step_frame *frame) {
-        session_send(piece->to, WIRE__MESSAGE_TYPE__TRACE_STEP, piece->request, -1, &frame->message.base);
+        session_send(piece->to, WIRE__MESSAGE_TYPE__TRACE_STEP, piece->request, &frame->message.base);
 }
 
 static void trace_send_step(struct piece *piece, const struct record *record,
@@ -199,6 +199,6 @@ int on_trace(struct session *session, struct request *request, const ProtobufCMe
                 from = record->job + 1;
                 after = 0;
         }
-        session_send(session, WIRE__MESSAGE_TYPE__TRACE_END, request->id, -1, &end.base);
+        session_send(session, WIRE__MESSAGE_TYPE__TRACE_END, request->id, &end.base);
         return 0;
 }

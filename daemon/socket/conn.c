@@ -441,8 +441,7 @@ static void conn_turn_away(int sock, const struct session_peer *peer, const stru
                             refusal->text);
         if (frame == NULL)
                 return;
-        refused.has_code = true;
-        refused.code = (Wire__Code)refusal->code;
+        SET(refused, code, (Wire__Code)refusal->code);
         refused.text = (char *)refusal->text;
         ssize_t size = codec_pack(frame, WIRE__MESSAGE_TYPE__REFUSED, 0, 0, &refused.base);
         if (size > 0)
@@ -481,13 +480,8 @@ static bool conns_admit(struct conns *conns, int sock, struct session_peer *ret)
 bool conn_accept(struct conns *conns, int sock) {
         struct session_peer peer;
         struct refusal refusal;
-        struct conn *conn;
+        struct conn *conn = conns_admit(conns, sock, &peer) ? calloc(1, sizeof(*conn)) : NULL;
 
-        if (!conns_admit(conns, sock, &peer)) {
-                closer_hang_up(conns->closer, sock);
-                return false;
-        }
-        conn = calloc(1, sizeof(*conn));
         if (conn == NULL) {
                 closer_hang_up(conns->closer, sock);
                 return false;

@@ -119,8 +119,12 @@ def peer():
             message.committed.extend([1, 299])
             message.prepared.extend([1, 300])
             message.links = b"\x02"
+            message.plan.add(digest=11, ordinal=1, track=1, open=True, unit=300, turn=6)
+            message.plan.add(digest=12, ordinal=2)
         if first_lease <= kind:
             del message.mark[:]
+        elif kind < refuse:
+            message.plan.add(digest=11, ordinal=1, track=1, open=True, unit=300, turn=7)
         if kind == refuse:
             message.refusal.code = 3
             message.refusal.text = "job 'j' is full \u20ac".encode()
@@ -142,6 +146,9 @@ def peer():
         "other-major": peer_pb.Message(major=2, kind=13, stamp=1),
         "too-many-members": peer_pb.Message(
             major=1, kind=13, stamp=1, member_of=[peer_pb.Member(member=1)] * 258),
+        "turn-twice": peer_pb.Message(
+            major=1, kind=1, term=1, mark=[0, 1, 1],
+            plan=[peer_pb.Plan(track=track, open=True, unit=1, turn=5) for track in (1, 2)]),
         "set-too-long": peer_pb.Message(major=1, kind=13, stamp=1, set=bytes(512) + b"\x01"),
     }
     for name, message in bad.items():

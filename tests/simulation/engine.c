@@ -69,18 +69,27 @@ void engine_built(const struct event *event) {
 }
 
 static void contribute(struct collective *c, const struct action *action, uint32_t proc) {
-        if (c->launched == 0) {
+        bool filler = action->launch == LAUNCH_FILLER;
+
+        if (c->launched == 0)
+                c->value = 1;
+        if (c->named && !filler &&
+            (c->kind != action->launch || c->track != action->track || c->number != action->number ||
+             c->index != action->index))
+                violate(RULE_ORDER,
+                        "node %u launches part %llu of unit %llu on track %u as number %llu of lane %u, "
+                        "others part %llu of unit %llu on track %u",
+                        proc, (unsigned long long)action->index, (unsigned long long)action->number,
+                        action->track, (unsigned long long)action->seq, action->lane,
+                        (unsigned long long)c->index, (unsigned long long)c->number, c->track);
+        if (!filler) {
+                c->named = true;
                 c->kind = action->launch;
                 c->track = action->track;
                 c->number = action->number;
                 c->index = action->index;
-                c->value = 1;
-        } else if (c->kind != action->launch || c->track != action->track || c->number != action->number ||
-                   c->index != action->index) {
-                c->mixed = true;
         }
-        if (action->launch == LAUNCH_FILLER)
-                c->mixed = true;
+        c->mixed |= filler;
         if (action->launch != LAUNCH_PAYLOAD && action->value < c->value)
                 c->value = action->value;
         if (action->launch == LAUNCH_PAYLOAD) {

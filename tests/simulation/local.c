@@ -29,6 +29,28 @@ void local_quiet(uint32_t proc, uint32_t track) {
                 at(rnd(4), EVENT_QUIET, proc, track, local->serial, 0);
 }
 
+/* All trainers of the node have that plan, and it has a track. */
+bool local_has(uint32_t proc, uint32_t unit) {
+        return w.proc[proc].track_of[unit] != TRACK_OPERATION && w.proc[proc].dropped[unit] == 0;
+}
+
+/* No unit of it is open. Once all have given it up it is gone, and brought again a little later. */
+void local_drop(uint32_t proc, uint32_t unit) {
+        struct proc *p = &w.proc[proc];
+
+        if (++p->dropped[unit] < members_in(p))
+                return;
+        trace("%u drops plan %u", proc, unit);
+        p->dropped[unit] = 0;
+        p->track_of[unit] = TRACK_OPERATION;
+        for (uint32_t i = 0; i < MAX_TRAINERS; i++)
+                p->trainer[i].known[unit] = 0;
+        restart_note_track(proc, unit);
+        truth_dropped(proc, unit);
+        node_forget(&p->node, clock_of(p), unit);
+        at(rnd(30), EVENT_PLAN, proc, unit, 0, 0);
+}
+
 /* False: absorbed. */
 bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
         struct proc *p = &w.proc[proc];
@@ -38,10 +60,10 @@ bool local_open(uint32_t proc, struct generation generation, uint32_t track) {
 
         if (local->active)
                 return !local->cancelled && generation_equal(local->generation, generation);
-        if (track_is_step(track) && (p->ending || p->track_of[track] == TRACK_OPERATION))
+        if (track_is_step(track) && (p->ending || !local_has(proc, track)))
                 return false;
-        for (uint32_t lane = 0; lane < N_LANES; lane++)
-                planned[lane] = w.planned[track][lane];
+        for (uint32_t item = 0; item < w.items[track]; item++)
+                planned[lane_of(p, track, item)]++;
         memset(local, 0, sizeof(*local));
         *local = (struct local){ .active = true,
                                  .serial = serial,
@@ -68,7 +90,7 @@ void local_look(uint32_t proc) {
                 p->local[track].empty = true;
                 for (uint32_t item = 0; item < w.items[track]; item++)
                         node_offer(&p->node, clock_of(p), p->node.generation, p->track_of[track],
-                                   w.item_lane[track][item]);
+                                   lane_of(p, track, item));
                 node_landed(&p->node, clock_of(p), p->node.generation, p->track_of[track]);
         }
 }
@@ -112,9 +134,9 @@ static void fan_out(uint32_t proc, uint32_t track, uint32_t item) {
 }
 
 /* The n-th payload of a lane. */
-static uint32_t item_of(uint32_t track, uint32_t lane, uint32_t n) {
+static uint32_t item_of(const struct proc *p, uint32_t track, uint32_t lane, uint32_t n) {
         for (uint32_t item = 0; item < w.items[track]; item++)
-                if (w.item_lane[track][item] == lane && n-- == 0)
+                if (lane_of(p, track, item) == lane && n-- == 0)
                         return item;
         return MAX_ITEMS;
 }
@@ -122,7 +144,7 @@ static uint32_t item_of(uint32_t track, uint32_t lane, uint32_t n) {
 void local_reduced(uint32_t proc, uint32_t track, uint32_t item) {
         struct proc *p = &w.proc[proc];
         struct local *local = &p->local[track];
-        uint32_t lane = w.item_lane[track][item];
+        uint32_t lane = lane_of(p, track, item);
 
         local->tasks--;
         if (local->cancelled) {
@@ -135,7 +157,7 @@ void local_reduced(uint32_t proc, uint32_t track, uint32_t item) {
                 fan_out(proc, track, item);
                 return;
         }
-        while ((item = item_of(track, lane, local->offered[lane])) < MAX_ITEMS && local->reduced[item]) {
+        while ((item = item_of(p, track, lane, local->offered[lane])) < MAX_ITEMS && local->reduced[item]) {
                 local->offered[lane]++;
                 node_offer(&p->node, clock_of(p), local->generation, p->track_of[track], lane);
         }
@@ -149,7 +171,7 @@ void local_result(uint32_t proc, uint32_t lane, const struct collective *c) {
         if ((c->payload >> proc & 1) == 0 || c->serial[proc] != local->serial || !local->active ||
             local->cancelled)
                 return;
-        item = item_of(track, lane, local->results[lane]++);
+        item = item_of(&w.proc[proc], track, lane, local->results[lane]++);
         local->good[item] = !c->mixed && c->members == w.proc[proc].node.world;
         if (!local->empty)
                 fan_out(proc, track, item);

@@ -56,6 +56,11 @@ static const struct {
         [PLANTED_TRUSTS_CLOCKS] = { "trusts-clocks", RULE_WAIT },
         [PLANTED_NUMBERS_ALONE] = { "numbers-alone", RULE_TRACK },
         [PLANTED_FORGETS_COMMITS] = { "forgets-commits", RULE_SAME_STATE },
+        [PLANTED_LAUNCHES_BY_READY] = { "launches-by-ready", RULE_ORDER },
+        [PLANTED_ASKS_EARLY] = { "asks-early", RULE_WAIT },
+        [PLANTED_KEEPS_TURNS] = { "keeps-turns", RULE_ORDER },
+        [PLANTED_FORGETS_TURNS] = { "forgets-turns", RULE_ORDER },
+        [PLANTED_CREDITS_LOWEST] = { "credits-lowest", RULE_WAIT },
 };
 
 static bool plant(const char *name, int *ret_rule) {
@@ -81,7 +86,7 @@ static void list_bugs(void) {}
 #endif
 
 struct tally {
-        uint64_t violations[N_RULES], first[N_RULES], hits[N_PHASES][N_FAULTS], run;
+        uint64_t violations[N_RULES], first[N_RULES], hits[N_PHASES][N_FAULTS], shared_hits[N_PHASES], run;
 };
 
 static struct options {
@@ -155,6 +160,7 @@ static void run_share(struct tally *all, unsigned job) {
                         tally->first[rule] = o.seed + i;
         }
         memcpy(tally->hits, hits, sizeof(hits));
+        memcpy(tally->shared_hits, shared_hits, sizeof(shared_hits));
 }
 
 static void run_all(struct tally *tally) {
@@ -185,8 +191,13 @@ static uint64_t count_hits(const struct tally *tally, unsigned phase, unsigned f
         uint64_t n = 0;
 
         for (unsigned job = 0; job < o.jobs; job++)
-                n += tally[job].hits[phase][fault];
+                n += fault < N_FAULTS ? tally[job].hits[phase][fault] : tally[job].shared_hits[phase];
         return n;
+}
+
+/* Nothing is open before there is a generation, and between steps. */
+static bool is_possible(unsigned phase, unsigned column) {
+        return column < N_FAULTS || (phase != PHASE_FORM && phase != PHASE_RUN);
 }
 
 static bool print_coverage(const struct tally *tally) {
@@ -196,13 +207,15 @@ static bool print_coverage(const struct tally *tally) {
         printf("%-8s", "");
         for (unsigned fault = 0; fault < N_FAULTS; fault++)
                 printf(" %16s", fault_names[fault]);
+        printf(" %16s", "on a shared lane");
         for (unsigned phase = 0; phase < N_PHASES; phase++) {
                 printf("\n%-8s", phase_names[phase]);
-                for (unsigned fault = 0; fault < N_FAULTS; fault++) {
+                for (unsigned fault = 0; fault <= N_FAULTS; fault++) {
                         uint64_t n = count_hits(tally, phase, fault);
+                        bool enough_here = n >= least || !is_possible(phase, fault);
 
-                        printf(" %15llu%c", (unsigned long long)n, n < least ? '!' : ' ');
-                        enough &= n >= least;
+                        printf(" %15llu%c", (unsigned long long)n, enough_here ? ' ' : '!');
+                        enough &= enough_here;
                 }
         }
         printf("\n%s: each pair at least %llu times\n", enough ? "enough" : "NOT ENOUGH",

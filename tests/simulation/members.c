@@ -9,16 +9,28 @@
 #include "sim.h"
 
 /* What trainers do, one behind the other: OPEN begins a unit, GIVE makes all that is left of it ready, WAIT
- * is for its outcome. Each one opens what it opens in the same order everywhere, and needs nothing that
- * another one could not give. */
-enum { END, OPEN, GIVE, WAIT };
-enum { O = TRACK_OPERATION, A = TRACK_STEP, B };
-enum { SCRIPT_SYNC, N_SCRIPTS = 8 };
+ * is for its outcome, DROP gives a plan up, to bring it again. Each one opens what it opens in the same order
+ * everywhere, except X, Y and Z, and needs nothing that another one could not give. */
+enum { END, OPEN, GIVE, WAIT, DROP };
+/* X, Y and Z are A, B and C, in another order on each node. */
+enum { O = TRACK_OPERATION, A = TRACK_STEP, B, C, X, Y, Z };
+enum { SCRIPT_SYNC, SCRIPT_SYNC_INSIDE, SCRIPT_FIRST, N_SCRIPTS = 15 };
 
 static const struct {
         uint8_t what, track;
-} script[N_SCRIPTS][12] = {
+} script[N_SCRIPTS][13] = {
         [SCRIPT_SYNC] = { { GIVE, O }, { WAIT, O } },
+        [SCRIPT_SYNC_INSIDE] = { { OPEN, X },
+                                 { OPEN, Y },
+                                 { OPEN, Z },
+                                 { GIVE, O },
+                                 { WAIT, O },
+                                 { GIVE, A },
+                                 { GIVE, B },
+                                 { GIVE, C },
+                                 { WAIT, A },
+                                 { WAIT, B },
+                                 { WAIT, C } },
         { { GIVE, A }, { WAIT, A } },
         { { GIVE, O }, { WAIT, O }, { GIVE, B }, { WAIT, B } },
         { { OPEN, A }, { GIVE, B }, { WAIT, B }, { GIVE, A }, { WAIT, A } },
@@ -33,7 +45,60 @@ static const struct {
           { GIVE, B },
           { WAIT, B } },
         { { OPEN, B }, { GIVE, A }, { WAIT, A }, { GIVE, A }, { WAIT, A }, { GIVE, B }, { WAIT, B } },
+        { { GIVE, X }, { GIVE, Y }, { GIVE, Z }, { WAIT, A }, { WAIT, B }, { WAIT, C } },
+        { { OPEN, X },
+          { OPEN, Y },
+          { GIVE, Z },
+          { GIVE, X },
+          { GIVE, Y },
+          { WAIT, C },
+          { WAIT, B },
+          { WAIT, A } },
+        { { OPEN, C }, { GIVE, B }, { WAIT, B }, { GIVE, B }, { GIVE, C }, { WAIT, C }, { WAIT, B } },
+        { { OPEN, B },
+          { OPEN, A },
+          { GIVE, C },
+          { WAIT, C },
+          { GIVE, Y },
+          { GIVE, X },
+          { GIVE, Z },
+          { WAIT, A },
+          { WAIT, B },
+          { WAIT, C } },
+        { { GIVE, C },
+          { GIVE, B },
+          { WAIT, C },
+          { DROP, C },
+          { WAIT, B },
+          { GIVE, Z },
+          { GIVE, Y },
+          { GIVE, X },
+          { WAIT, A },
+          { WAIT, B },
+          { WAIT, C } },
+        { { GIVE, Y },
+          { GIVE, X },
+          { GIVE, Z },
+          { WAIT, B },
+          { WAIT, A },
+          { DROP, A },
+          { DROP, B },
+          { WAIT, C },
+          { GIVE, B },
+          { GIVE, A },
+          { WAIT, A },
+          { WAIT, B } },
 };
+
+static bool is_sync(const struct trainer *trainer) {
+        return trainer->script < SCRIPT_FIRST;
+}
+
+static uint32_t unit_of(uint32_t proc, const struct trainer *trainer) {
+        uint32_t unit = script[trainer->script][trainer->line].track;
+
+        return unit < X ? unit : A + (unit - X + proc + w.program) % 3;
+}
 
 /* The next script depends on nothing but what is committed, so all members play the same one. */
 static uint32_t next_script(const struct node *node) {
@@ -41,7 +106,7 @@ static uint32_t next_script(const struct node *node) {
 
         for (uint32_t track = TRACK_STEP; track < TRACKS; track++)
                 steps += node->track[track].committed;
-        return 1 + (uint32_t)(steps % (N_SCRIPTS - 1));
+        return SCRIPT_FIRST + (uint32_t)(steps % (N_SCRIPTS - SCRIPT_FIRST));
 }
 
 static void later(uint32_t proc, uint32_t index) {
@@ -185,12 +250,12 @@ static bool give(uint32_t proc, struct trainer *trainer, uint32_t track) {
         struct local *local = &p->local[track];
         uint32_t item = trainer->item[track];
 
-        if (track_is_step(track) && p->track_of[track] == TRACK_OPERATION)
+        if (track_is_step(track) && !local_has(proc, track))
                 return false;
         trainer->item[track]++;
         if (!local_open(proc, trainer->generation, track))
                 return false;
-        if (trainer->behind && trainer->script == SCRIPT_SYNC && item == 0) {
+        if (trainer->behind && is_sync(trainer) && track == TRACK_OPERATION && item == 0) {
                 trainer->tag = (struct tag){ 0 };
                 trainer->hash = 0;
                 node_sync(&p->node, trainer->id);
@@ -212,8 +277,7 @@ static bool give(uint32_t proc, struct trainer *trainer, uint32_t track) {
 /* The next line of its script, or a part of it. */
 static void play(uint32_t proc, uint32_t index) {
         struct trainer *trainer = &w.proc[proc].trainer[index];
-        uint32_t what = script[trainer->script][trainer->line].what,
-                 track = script[trainer->script][trainer->line].track;
+        uint32_t what = script[trainer->script][trainer->line].what, track = unit_of(proc, trainer);
 
         if (what == END) {
                 begin(proc, index, next_script(&w.proc[proc].node));
@@ -228,13 +292,17 @@ static void play(uint32_t proc, uint32_t index) {
                 trainer->state = TRAINER_WAITING; /* for a word about another generation */
                 return;
         }
+        if (what == DROP)
+                local_drop(proc, track);
         if (what == WAIT) {
                 trainer->done[track] = false;
                 trainer->item[track] = 0;
         }
         if (what != GIVE || trainer->item[track] == w.items[track])
                 trainer->line++;
-        if (trainer->state == TRAINER_READYING) /* not turned away by what its data has led to */
+        if (what == OPEN && rnd(2) == 0)
+                play(proc, index);
+        else if (trainer->state == TRAINER_READYING) /* not turned away by what its data has led to */
                 later(proc, index);
 }
 
@@ -306,7 +374,7 @@ static void enter(uint32_t proc, const struct action *action) {
                 trainer->world = action->world;
                 trainer->behind = action->behind;
                 trainer->received = false;
-                begin(proc, i, SCRIPT_SYNC);
+                begin(proc, i, w.program % 4 > 1 ? SCRIPT_SYNC_INSIDE : SCRIPT_SYNC);
         }
 }
 
@@ -315,6 +383,7 @@ static void entered(uint32_t proc) {
         bool resumed = restart_resumes(proc);
 
         truth_resumed(proc, resumed);
+        memset(w.proc[proc].dropped, 0, sizeof(w.proc[proc].dropped));
         restart_note_generation(proc);
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 w.proc[proc].trainer[i].resumed = resumed;
@@ -330,12 +399,12 @@ static void track_given(uint32_t proc, uint32_t plan, uint32_t track) {
         struct proc *p = &w.proc[proc];
 
         p->track_of[plan] = track;
+        restart_note_track(proc, plan);
         for (uint32_t i = 0; i < MAX_TRAINERS; i++) {
                 struct trainer *trainer = &p->trainer[i];
 
                 trainer->known[plan] = track_on(p, plan)->committed;
-                if (trainer->state == TRAINER_WAITING && trainer->in &&
-                    script[trainer->script][trainer->line].track == plan &&
+                if (trainer->state == TRAINER_WAITING && trainer->in && unit_of(proc, trainer) == plan &&
                     script[trainer->script][trainer->line].what != WAIT)
                         later(proc, i);
         }
@@ -357,7 +426,7 @@ void member_hear(uint32_t proc, struct trainer *trainer, uint32_t track, struct 
 }
 
 static void committed_operation(struct trainer *trainer) {
-        if (trainer->script != SCRIPT_SYNC || !trainer->behind)
+        if (!is_sync(trainer) || !trainer->behind)
                 return;
         trainer->hash = truth_state(trainer->generation, &trainer->tag);
         trainer->behind = false;
@@ -377,7 +446,7 @@ static void hear(uint32_t proc, uint32_t index, uint32_t track) {
                 committed_operation(trainer);
         trainer->done[track] = true;
         if (trainer->state == TRAINER_WAITING && script[trainer->script][trainer->line].what == WAIT &&
-            script[trainer->script][trainer->line].track == track)
+            unit_of(proc, trainer) == track)
                 later(proc, index);
 }
 
@@ -415,12 +484,12 @@ static void mismatched(uint32_t proc, uint32_t track) {
 
                 hear_news(proc, i);
                 if (trainer->state == TRAINER_NONE || trainer->state == TRAINER_AWAY || !trainer->in ||
-                    script[trainer->script][trainer->line].track != track)
+                    unit_of(proc, trainer) != track)
                         continue;
                 trainer->epoch++;
                 trainer->item[track] = 0;
                 trainer->line -= script[trainer->script][trainer->line].what == WAIT;
-                if (w.program % 2 == 0 && trainer->script != SCRIPT_SYNC)
+                if (w.program % 2 == 0 && !is_sync(trainer))
                         trainer->line += 2;
                 later(proc, i);
         }

@@ -28,10 +28,15 @@ void restart_note_void(uint32_t proc, uint32_t track) {
         w.proc[proc].trace[track].step = 0;
 }
 
+/* The numbers of its steps are others from now on. */
+void restart_note_track(uint32_t proc, uint32_t unit) {
+        w.proc[proc].trace[unit] = (struct trace){ .known = w.traced };
+}
+
 /* The trace of a generation begins with nothing. */
 void restart_note_generation(uint32_t proc) {
-        for (uint32_t track = 0; track < TRACKS; track++)
-                w.proc[proc].trace[track] = (struct trace){ .known = w.traced };
+        for (uint32_t unit = 0; unit < TRACKS; unit++)
+                restart_note_track(proc, unit);
 }
 
 /* Whether nothing of it is begun that is not at its end: an orderly end waits for that. */

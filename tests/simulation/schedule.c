@@ -9,7 +9,7 @@
 
 #include "sim.h"
 
-uint64_t hits[N_PHASES][N_FAULTS];
+uint64_t hits[N_PHASES][N_FAULTS], shared_hits[N_PHASES];
 const char *const phase_names[N_PHASES] = { "form", "take",   "run", "open",  "doubt",   "hold",
                                             "stop", "freeze", "cut", "abort", "verdict", "newgen" };
 const char *const fault_names[N_FAULTS] = { "member-kill",
@@ -84,6 +84,7 @@ void proc_start(uint32_t proc) {
         p->epoch++;
         p->clock = SOME_BOOT + rnd(UINT32_MAX);
         memset(p->track_of, 0, sizeof(p->track_of));
+        memset(p->dropped, 0, sizeof(p->dropped));
         for (uint32_t track = 0; track < TRACKS; track++)
                 p->local[track] = (struct local){ .serial = p->local[track].serial + 1 };
         room.memory = make_room(&node_memory[proc], node_bytes(&room));
@@ -354,6 +355,13 @@ static bool strike(enum fault fault, uint32_t coordinator) {
         }
 }
 
+/* A generation that begins has nothing open at first. */
+static uint32_t strike_delay(const struct plan_fault *fault) {
+        if (fault->at_phase && fault->phase == PHASE_NEWGEN)
+                return rnd(3) == 0 ? 0 : rnd(20);
+        return rnd(3) == 0 ? rnd(8) : 0;
+}
+
 /* After each event: rules about coordinators, and whether a fault's phase has come. */
 void schedule_look(void) {
         struct plan_fault *fault = &w.fault[w.n_done];
@@ -380,10 +388,25 @@ void schedule_look(void) {
                 return;
         if (!fault->at_phase || phase_of(c) == fault->phase || w.now > fault->at + GIVE_UP) {
                 fault->armed = true;
-                at(rnd(3) == 0 ? rnd(8) : 0, EVENT_FAULT, proc, 0, 0, 0);
+                at(strike_delay(fault), EVENT_FAULT, proc, 0, 0, 0);
                 if (w.now > fault->at + GIVE_UP)
                         w.n_faults = w.n_done;
         }
+}
+
+/* On some node steps are open that share a lane. */
+static bool is_shared(void) {
+        bool shared = false;
+
+        for (uint32_t i = 0; i < w.n_procs; i++) {
+                const struct node *node = &w.proc[i].node;
+                uint32_t n = 0;
+
+                for (uint32_t which = TRACK_STEP + 1; which < TRACKS; which++)
+                        n += node->track[which].state == UNIT_OPEN;
+                shared |= w.proc[i].alive && n > 1 && nodeset_count(node->set) > 1;
+        }
+        return shared;
 }
 
 static void fault_event(void) {
@@ -391,11 +414,13 @@ static void fault_event(void) {
         uint32_t proc;
         struct coordinator *c = serving(&proc);
         enum phase phase;
+        bool shared;
 
         fault->armed = false;
         if (w.n_done >= w.n_faults || c == NULL)
                 return;
         phase = phase_of(c);
+        shared = is_shared();
         if (fault->at_phase && phase != fault->phase)
                 return; /* it waits for the next time */
         if (fault->fault != FAULT_MEMBER_KILL && fault->fault != FAULT_LEAVE && fault->fault != FAULT_TWIN)
@@ -405,6 +430,7 @@ static void fault_event(void) {
                 return;
         }
         hits[phase][fault->fault]++;
+        shared_hits[phase] += shared;
         w.n_done++;
 }
 
@@ -518,17 +544,10 @@ static void plan_faults(uint64_t seed) {
 }
 
 static void make_plan(void) {
-        memset(w.planned, 0, sizeof(w.planned));
-        w.items[TRACK_STEP] = 1 + rnd(3);
-        w.items[TRACK_STEP + 1] = 1 + rnd(2);
         w.items[TRACK_OPERATION] = 2;
-        for (uint32_t track = 0; track < TRACKS; track++)
-                for (uint32_t item = 0; item < w.items[track]; item++) {
-                        w.item_lane[track][item] = track == TRACK_STEP        ? item % 2
-                                                   : track == TRACK_OPERATION ? N_LANES - 1
-                                                                              : 2;
-                        w.planned[track][w.item_lane[track][item]]++;
-                }
+        w.items[TRACK_STEP] = 1 + rnd(3);
+        for (uint32_t unit = TRACK_STEP + 1; unit < TRACKS; unit++)
+                w.items[unit] = 1 + rnd(2);
 }
 
 static void make_world(void) {

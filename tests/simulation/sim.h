@@ -17,8 +17,8 @@
 #define MAX_TRAINERS 3u
 #define MAX_ITEMS 4u
 #define MAX_COMMS 128u
-#define TRACKS 3u    /* units of a node: operations, and the steps of two plans; each plan has a track */
-#define N_LANES 4u   /* two of the first plan, one of the second, one of operations */
+#define TRACKS 4u    /* units of a node: operations, and the steps of three plans; each plan has a track */
+#define N_LANES 4u   /* two of the first track, one of all others, one of operations */
 #define SPARES 1000u /* identities of spares begin here */
 #define RING 16u     /* collectives of a lane that are kept: more than any window */
 #define MAX_FAULTS 6u
@@ -71,6 +71,8 @@ enum rule {
         RULE_FENCED,
         RULE_LOSS,
         RULE_TRACK,
+        RULE_ORDER,
+        RULE_VALID,
         RULE_RESTART,
         RULE_NO_FAULT,
         RULE_ONE_FAULT,
@@ -180,6 +182,7 @@ struct proc {
         struct trainer trainer[MAX_TRAINERS];
         struct local local[TRACKS];
         uint32_t track_of[TRACKS]; /* of each plan, as the node has heard; TRACK_OPERATION: not yet */
+        uint32_t dropped[TRACKS];  /* trainers that have no use for that plan any more, others still have */
         struct node node;
         struct coordinator coordinator;
 };
@@ -187,6 +190,7 @@ struct proc {
 struct collective {
         uint64_t seq;      /* which one of the lane this is now */
         uint64_t launched; /* by whom */
+        bool named;        /* not by fillers only: what it is; */
         uint64_t number;
         enum launch_kind kind;
         uint32_t track;
@@ -223,7 +227,7 @@ struct world {
         bool traced; /* daemons leave a trace to the next run */
         bool coded;  /* messages are bytes on their way */
         uint32_t n_procs, n_candidates, min_world, max_world;
-        uint32_t items[TRACKS], item_lane[TRACKS][MAX_ITEMS], planned[TRACKS][N_LANES];
+        uint32_t items[TRACKS]; /* of each unit */
         bool grows, ranked;
         bool crowded;     /* there are spares: who is slow finds his place taken */
         uint32_t program; /* which scripts are played when */
@@ -249,6 +253,7 @@ struct world {
 
 extern struct world w;
 extern uint64_t hits[N_PHASES][N_FAULTS];
+extern uint64_t shared_hits[N_PHASES]; /* … while two plans wanted one lane */
 extern const char *const rule_names[N_RULES];
 extern const char *const phase_names[N_PHASES];
 extern const char *const fault_names[N_FAULTS];
@@ -267,6 +272,13 @@ static inline uint32_t unit_on(const struct proc *proc, uint32_t track) {
         while (unit > 0 && proc->track_of[unit] != track)
                 unit--;
         return unit;
+}
+
+/* On which lane an item goes. */
+static inline uint32_t lane_of(const struct proc *proc, uint32_t unit, uint32_t item) {
+        if (unit == TRACK_OPERATION)
+                return N_LANES - 1;
+        return proc->track_of[unit] == TRACK_STEP ? item % 2 : N_LANES - 2;
 }
 
 static inline uint64_t clock_of(const struct proc *proc) {
@@ -314,6 +326,7 @@ void restart_note_begun(uint32_t proc, uint32_t track);
 void restart_note_done(uint32_t proc, uint32_t track);
 void restart_note_void(uint32_t proc, uint32_t track);
 void restart_note_generation(uint32_t proc);
+void restart_note_track(uint32_t proc, uint32_t unit);
 bool restart_is_quiet(uint32_t proc);
 void restart_down(uint32_t proc, bool orderly);
 void restart_up(uint32_t proc);
@@ -321,6 +334,7 @@ void restart_event(const struct event *event);
 bool restart_resumes(uint32_t proc);
 
 /* local.c */
+bool local_has(uint32_t proc, uint32_t unit); /* an operation, or a plan that it may open */
 bool local_open(uint32_t proc, struct generation generation, uint32_t track); /* false: absorbed */
 void local_opened(uint32_t proc, uint32_t track); /* from now on data may be touched */
 void local_reduce(uint32_t proc, uint32_t track, uint32_t item);
@@ -329,6 +343,7 @@ void local_result(uint32_t proc, uint32_t lane, const struct collective *collect
 void local_fanned(uint32_t proc, uint32_t track, uint32_t item);
 void local_quiet(uint32_t proc, uint32_t track); /* once nothing touches arenas any more */
 void local_spoil(uint32_t proc);                 /* a member takes its memory with it */
+void local_drop(uint32_t proc, uint32_t unit);   /* a trainer gives its plan up */
 void local_look(uint32_t proc);                  /* what a node without members does of itself */
 
 /* schedule.c */
@@ -356,6 +371,7 @@ void truth_resumed(uint32_t proc, bool resumed);
 void truth_lost(uint32_t proc); /* its node is no survivor of its generation any more */
 void truth_serving(uint32_t proc);
 void truth_opened(uint32_t proc, const struct action *action); /* a unit: whose track it is */
+void truth_dropped(uint32_t proc, uint32_t unit);
 void truth_write(uint32_t proc, const struct local *local);
 void truth_before(uint32_t proc, const struct message *message);
 void truth_after(uint32_t proc, const struct message *message);

@@ -23,7 +23,8 @@ struct fact {
         struct tag tag;
         struct generation before; /* where the survivors come from, and */
         uint64_t committed;       /* the last step that they were told there */
-        uint32_t plan[TRACKS];    /* whose track it is */
+        uint32_t plan[TRACKS];    /* whose track it is, */
+        uint64_t number[TRACKS];  /* … since which unit at the latest */
 };
 
 /* What the members of a process were told, as long as their node is a survivor of its generation. */
@@ -69,8 +70,8 @@ static struct track track_before[TRACKS];
 static bool compare;
 
 const char *const rule_names[N_RULES] = {
-        "none",   "same-state", "true-sum", "arena", "rank",    "generation", "term",      "wait",
-        "counts", "fenced",     "loss",     "track", "restart", "no-fault",   "one-fault",
+        "none",   "same-state", "true-sum", "arena", "rank",  "generation", "term",     "wait",      "counts",
+        "fenced", "loss",       "track",    "order", "valid", "restart",    "no-fault", "one-fault",
 };
 
 void truth_reset(void) {
@@ -324,10 +325,19 @@ void truth_opened(uint32_t proc, const struct action *action) {
 
         if (f == NULL || !track_is_step(action->track))
                 return;
-        if (f->plan[action->track] != 0 && f->plan[action->track] != unit)
+        if (f->plan[action->track] != 0 && f->plan[action->track] != unit &&
+            f->number[action->track] == action->number)
                 violate(RULE_TRACK, "node %u has plan %u on track %u, others have plan %u", proc, unit,
                         action->track, f->plan[action->track]);
+        if (action->number < f->number[action->track])
+                return;
         f->plan[action->track] = unit;
+        f->number[action->track] = action->number;
+}
+
+/* What it comes to be after that has numbers of another track. */
+void truth_dropped(uint32_t proc, uint32_t unit) {
+        heard[proc].number[unit] = 0;
 }
 
 void truth_write(uint32_t proc, const struct local *local) {

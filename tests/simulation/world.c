@@ -137,9 +137,13 @@ static void encode(struct slot *s, const struct message *message) {
 static void put_on_wire(const struct message *message, uint64_t delay) {
         struct slot *s;
 
-        if (n_free == 0 || (!w.coded && !message_valid(message))) {
-                fprintf(stderr, "seed %llu: %s: %s\n", (unsigned long long)w.seed,
-                        n_free == 0 ? "network is full" : "a message that is none",
+        if (!message_valid(message)) {
+                violate(RULE_VALID, "%u says %s, and contradicts itself", message->from,
+                        message_name(message->kind));
+                return;
+        }
+        if (n_free == 0) {
+                fprintf(stderr, "seed %llu: network is full: %s\n", (unsigned long long)w.seed,
                         message_name(message->kind));
                 abort();
         }

@@ -20,6 +20,7 @@ def expected(libdir):
         "bin/gradsyncctl": PROGRAM,
         "sbin/gradsyncd": PROGRAM,
         "include/gradsync/gradsync.h": FILE,
+        "libexec/gradsync/demo.py": PROGRAM,
         "libexec/gradsync/digits": PROGRAM,
         "share/gradsync/digits.csv.gz": FILE,
         "share/gradsync/digits.md": FILE,

@@ -33,6 +33,13 @@ static inline struct membership_request ranked(uint64_t member, uint32_t world, 
         return r;
 }
 
+/* It waits for a place, after the others. */
+static inline bool membership_waits(const struct membership *in, uint64_t member) {
+        const struct seat *seat = membership_find(in, member);
+
+        return seat != NULL && seat->state == SEAT_WAITING;
+}
+
 static inline int join(struct membership_request r, uint64_t now) {
         return membership_join(&m, &r, now, &refusal);
 }

@@ -23,6 +23,7 @@
 
 #define MOST_NODES 3u
 #define MOST_TRAINERS 6u
+#define MOST_PLANS 4u     /* of a job; tests are about the first one, if they do not say so */
 #define BUCKETS 6u        /* more than there are slots between nodes */
 #define ELEMENTS 48u      /* of each but the last, */
 #define LARGE (96u << 10) /* which the backend hands to its workers */
@@ -44,9 +45,10 @@ struct station { /* a node */
 struct trainer {
         struct member *member; /* NULL: none */
         struct station *station;
-        unsigned char *arena, *staging;
-        uint64_t step; /* the next one */
+        unsigned char *arena[MOST_PLANS], *staging;
+        uint64_t step[MOST_PLANS]; /* the next one of each plan */
         bool evicted;
+        bool history, behind; /* as it was told in its latest generation */
 };
 
 struct cluster {
@@ -91,7 +93,11 @@ static void on_joined(struct member *member) {
         struct trainer *trainer = &cluster->trainer[member->rank];
 
         assert_null(trainer->member);
-        *trainer = (struct trainer){ .member = member, .station = station_of(member), .step = 1 };
+        *trainer = (struct trainer){ .member = member,
+                                     .station = station_of(member),
+                                     .history = member->job->last_step > 0 || member->job->history };
+        for (uint32_t plan = 0; plan < MOST_PLANS; plan++)
+                trainer->step[plan] = 1;
 }
 
 static void on_refused(struct member *member, uint32_t request, const struct refusal *refusal) {
@@ -112,12 +118,7 @@ static unsigned char *map_and_touch(int fd, uint64_t bytes) {
 
 static void on_plan_arena(struct member *member, uint32_t request, const struct plan *plan,
                           const struct plan_memory *memory) {
-        unsigned char *arena = map_and_touch(memory->fds[0], memory->bytes);
-
-        if (plan->ordinal == 0)
-                cluster->trainer[member->rank].arena = arena;
-        else
-                munmap(arena, memory->bytes);
+        cluster->trainer[member->rank].arena[plan->ordinal] = map_and_touch(memory->fds[0], memory->bytes);
 }
 
 static void on_staging(struct member *member, uint32_t request, const int *fds, unsigned n_fds,
@@ -127,7 +128,15 @@ static void on_staging(struct member *member, uint32_t request, const int *fds, 
 
 static void on_staging_ready(struct member *member, uint32_t request) {}
 
-static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {}
+static void on_agreed(struct member *member, uint32_t request, const struct plan *plan) {
+        if (plan->ordinal < MOST_PLANS)
+                cluster->trainer[member->rank].step[plan->ordinal] = plan->step + 1;
+}
+
+/* A step is committed of which this member has no results. */
+static void on_plan_step(struct member *member, const struct plan *plan) {
+        cluster->trainer[member->rank].step[plan->ordinal] = plan->step + 1;
+}
 
 static void on_dropped(struct member *member, uint32_t request, uint32_t ordinal) {}
 
@@ -151,7 +160,7 @@ static void on_outcome(struct plan *plan, uint64_t step, const struct membership
         if (loss != NULL)
                 snprintf(station->text, sizeof(station->text), "%s", text);
         for (uint32_t local = 0; local < plan->job->n_local && loss == NULL; local++)
-                cluster->trainer[plan->job->local[local]->rank].step = step + 1;
+                cluster->trainer[plan->job->local[local]->rank].step[plan->ordinal] = step + 1;
 }
 
 static void on_lost(struct job *job, const struct membership_loss *loss, const char *text) {}
@@ -164,6 +173,7 @@ static void on_regenerated(struct member *member, const struct membership_loss *
 
         while (cluster->trainer[before].member != member)
                 before++;
+        cluster->trainer[before].behind = member->job->behind;
         if (before == member->rank)
                 return;
         assert_null(cluster->trainer[member->rank].member);
@@ -188,6 +198,7 @@ static const struct jobs_events events = {
         .staging_ready = on_staging_ready,
         .plan_dropped = on_dropped,
         .plan_agreed = on_agreed,
+        .plan_step = on_plan_step,
         .operation_done = on_operation,
         .result = on_result,
         .outcome = on_outcome,
@@ -332,8 +343,13 @@ static inline struct plan *plan_of(uint32_t node) {
 
 /* Workers have something to do for it. */
 static inline bool is_reducing(uint32_t node) {
-        return job_on(node) != NULL && (job_on(node)->operation.owner.tasks > 0 ||
-                                        (plan_of(node) != NULL && plan_of(node)->owner.tasks > 0));
+        uint32_t tasks = job_on(node) != NULL ? job_on(node)->operation.owner.tasks : 0;
+        struct plan *plan;
+
+        if (job_on(node) != NULL)
+                list_for_each(plan, &job_on(node)->plans, link)
+                        tasks += plan->owner.tasks;
+        return tasks > 0;
 }
 
 /* Everything that is there to be delivered, once. */
@@ -399,9 +415,9 @@ static inline uint64_t bucket_offset(uint32_t bucket) {
 }
 
 /* One parameter in each bucket. */
-static inline void describe(struct member *member, uint32_t ordinal, const char *name) {
+static inline void describe(struct member *member, uint32_t plan, const char *name) {
         struct offer begin = { .generation = member->job->generation,
-                               .plan = ordinal,
+                               .plan = plan,
                                .params = BUCKETS,
                                .buckets = BUCKETS,
                                .arena_bytes = ARENA_BYTES,
@@ -424,16 +440,16 @@ static inline void describe(struct member *member, uint32_t ordinal, const char 
                 bucket[b].bytes = bucket[b].payload = bucket_bytes(b);
         }
         assert_int_equal(plan_begin(member, &begin, &cluster->refusal), 0);
-        assert_int_equal(plan_params(member, ordinal, param, BUCKETS, &cluster->refusal), 0);
-        assert_int_equal(plan_buckets(member, ordinal, bucket, BUCKETS, &cluster->refusal), 0);
+        assert_int_equal(plan_params(member, plan, param, BUCKETS, &cluster->refusal), 0);
+        assert_int_equal(plan_buckets(member, plan, bucket, BUCKETS, &cluster->refusal), 0);
 }
 
-static inline void bring_plan(uint32_t rank, uint32_t ordinal, const char *name) {
-        struct member *member = cluster->trainer[rank].member;
+static inline void bring_plan(uint32_t rank, uint32_t plan, const char *name) {
+        struct trainer *trainer = &cluster->trainer[rank];
 
-        describe(member, ordinal, name);
-        assert_int_equal(plan_commit(member, ordinal, 8, &cluster->refusal), 0);
-        assert_int_equal(plan_mapped(member, ordinal, 9, &cluster->refusal), 0);
+        describe(trainer->member, plan, name);
+        assert_int_equal(plan_commit(trainer->member, plan, 8, &cluster->refusal), 0);
+        assert_int_equal(plan_mapped(trainer->member, plan, 9, &cluster->refusal), 0);
 }
 
 static inline void bring(uint32_t rank) {
@@ -441,8 +457,8 @@ static inline void bring(uint32_t rank) {
 }
 
 /* Small whole numbers, of which every sum is exact. */
-static inline double value_of(uint32_t rank, uint64_t step, uint32_t bucket, uint64_t i) {
-        return (double)((rank + 1) * (1 + (i + bucket + step) % 5));
+static inline double value_of(uint32_t rank, uint32_t plan, uint64_t step, uint32_t bucket, uint64_t i) {
+        return (double)((rank + 1) * (1 + (i + bucket + step + 2 * plan) % 5));
 }
 
 static inline void put(unsigned dtype, unsigned char *at, uint64_t i, double value) {
@@ -456,39 +472,48 @@ static inline double get(unsigned dtype, const unsigned char *at, uint64_t i) {
         return dtype == WIRE__DTYPE__F32 ? (double)((const float *)at)[i] : ((const int32_t *)at)[i];
 }
 
-static inline int ready_with(uint32_t rank, uint32_t bucket, uint32_t divisor) {
+static inline int ready_of(uint32_t rank, uint32_t plan, uint32_t bucket, uint32_t divisor) {
         struct trainer *trainer = &cluster->trainer[rank];
 
         return step_ready(trainer->member,
                           &(struct ready){ .generation = trainer->member->job->generation,
-                                           .step = trainer->step,
+                                           .plan = plan,
+                                           .step = trainer->step[plan],
                                            .bucket = bucket,
                                            .divisor = divisor },
                           &cluster->refusal);
 }
 
-static inline void ready(uint32_t rank, uint32_t bucket) {
+static inline void fill(uint32_t rank, uint32_t plan, uint32_t bucket) {
         struct trainer *trainer = &cluster->trainer[rank];
 
         for (uint64_t i = 0; i < bucket_bytes(bucket) / dtype_size(cluster->dtype); i++)
-                put(cluster->dtype, trainer->arena + bucket_offset(bucket), i,
-                    value_of(rank, trainer->step, bucket, i));
-        assert_int_equal(ready_with(rank, bucket, 0), 0);
+                put(cluster->dtype, trainer->arena[plan] + bucket_offset(bucket), i,
+                    value_of(rank, plan, trainer->step[plan], bucket, i));
+        assert_int_equal(ready_of(rank, plan, bucket, 0), 0);
+}
+
+static inline void ready(uint32_t rank, uint32_t bucket) {
+        fill(rank, 0, bucket);
 }
 
 /* All buckets, in an order of the rank's own. */
-static inline void give(uint32_t rank) {
+static inline void give_to(uint32_t rank, uint32_t plan) {
         for (uint32_t b = 0; b < BUCKETS; b++)
-                ready(rank, (b * 5 + rank) % BUCKETS);
+                fill(rank, plan, (b * 5 + rank) % BUCKETS);
+}
+
+static inline void give(uint32_t rank) {
+        give_to(rank, 0);
 }
 
 /* What the ranks in `from` make of that element. */
-static inline double whole_of(unsigned from, uint64_t step, uint32_t bucket, uint64_t i) {
+static inline double whole_of(unsigned from, uint32_t plan, uint64_t step, uint32_t bucket, uint64_t i) {
         double whole = cluster->reduce == WIRE__REDUCE__MIN ? 1e9 : 0;
         uint32_t world = 0;
 
         for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++) {
-                double value = value_of(rank, step, bucket, i);
+                double value = value_of(rank, plan, step, bucket, i);
 
                 world += cluster->trainer[rank].member != NULL;
                 if ((from >> rank & 1) == 0)
@@ -502,21 +527,25 @@ static inline double whole_of(unsigned from, uint64_t step, uint32_t bucket, uin
 }
 
 /* `step` is over, and all ranks of `from` have what came of their inputs. */
-static inline void assert_sums(unsigned from, uint64_t step) {
+static inline void assert_sums_of(unsigned from, uint32_t plan, uint64_t step) {
         for (uint32_t rank = 0; rank < MOST_TRAINERS; rank++) {
                 if ((from >> rank & 1) == 0)
                         continue;
-                assert_int_equal(cluster->trainer[rank].step, step + 1);
+                assert_int_equal(cluster->trainer[rank].step[plan], step + 1);
                 for (uint32_t b = 0; b < BUCKETS; b++)
                         for (uint64_t i = 0; i < bucket_bytes(b) / dtype_size(cluster->dtype); i++) {
                                 double got = get(cluster->dtype,
-                                                 cluster->trainer[rank].arena + bucket_offset(b), i);
+                                                 cluster->trainer[rank].arena[plan] + bucket_offset(b), i);
 
-                                if (got != whole_of(from, step, b, i))
-                                        fail_msg("rank %u, bucket %u, element %u: %f", rank, b, (unsigned)i,
-                                                 got);
+                                if (got != whole_of(from, plan, step, b, i))
+                                        fail_msg("rank %u, plan %u, bucket %u, element %u: %f", rank, plan, b,
+                                                 (unsigned)i, got);
                         }
         }
+}
+
+static inline void assert_sums(unsigned from, uint64_t step) {
+        assert_sums_of(from, 0, step);
 }
 
 /* ---- operations ---- */
@@ -549,7 +578,8 @@ static inline void lose(uint32_t rank) {
         struct trainer *trainer = &cluster->trainer[rank];
         struct member *member = trainer->member;
 
-        munmap(trainer->arena, trainer->arena != NULL ? ARENA_BYTES : 0);
+        for (uint32_t plan = 0; plan < MOST_PLANS; plan++)
+                munmap(trainer->arena[plan], trainer->arena[plan] != NULL ? ARENA_BYTES : 0);
         munmap(trainer->staging, trainer->staging != NULL ? STAGING : 0);
         *trainer = (struct trainer){ 0 };
         member_gone(member, WIRE__CAUSE__EXITED);
@@ -601,6 +631,7 @@ static int setup_cluster(uint32_t nodes, unsigned dtype, unsigned reduce) {
 }
 
 static void free_station(struct station *station) {
+        cluster->fabric->node[station - cluster->node].held = false; /* or it would not end what it is at */
         jobs_free(station->jobs);
         station->backend->ops->close(station->backend);
         for (unsigned slot = 0; slot < ACCOUNT_SLOTS; slot++)

@@ -58,6 +58,24 @@ static void a_unit_that_has_ended_is_followed_by_a_comparison(void **state) {
         assert_item(comm, 6, 0, 0, true);
 }
 
+/* On a lane that plans share the vote of one need not be done. */
+static void a_filler_stands_for_what_the_latest_unit_has_left(void **state) {
+        struct action other = { .launch = LAUNCH_PAYLOAD, .track = TRACK + 1, .seq = 4 };
+        struct comm *comm = *state;
+
+        for (uint64_t index = 0; index < 2; index++)
+                assert_true(take(comm, LAUNCH_PAYLOAD, 1 + index, index));
+        comm_next_held(comm, 0, 2);
+        assert_true(take(comm, LAUNCH_VOTE, 3, 0));
+        assert_true(comm_take(comm, &other, 2));
+        assert_false(comm_take(comm, &(struct action){ .launch = LAUNCH_FILLER, .seq = 5 }, 0));
+        assert_int_equal(comm_next_held(comm, 0, 3), 0);
+        assert_int_equal(comm_next_held(comm, 0, 4), 5);
+        assert_item(comm, 3, TRACK, COMM_VOTE, false);
+        assert_item(comm, 4, TRACK + 1, 0, false);
+        assert_item(comm, 5, TRACK + 1, 1, true);
+}
+
 static void fillers_wait_for_the_comparison(void **state) {
         struct comm *comm = *state;
 
@@ -74,11 +92,24 @@ static void fillers_wait_for_the_comparison(void **state) {
         assert_true(comm_take(comm, &(struct action){ .launch = LAUNCH_FILLER, .seq = 6 }, 0));
 }
 
+/* What the engine refuses leaves a gap, and nothing goes behind it. */
+static void a_broken_communicator_launches_nothing_held(void **state) {
+        struct comm *comm = *state;
+
+        assert_true(take(comm, LAUNCH_PAYLOAD, 1, 0));
+        assert_false(comm_take(comm, &(struct action){ .launch = LAUNCH_FILLER, .seq = 2 }, 0));
+        comm_set_state(comm, COMM_BROKEN);
+        assert_int_equal(comm_next_held(comm, 0, 1), 0);
+        assert_int_equal(comm_next_held(comm, 0, 1), 0);
+        comm_begin(comm, 8);
+        assert_true(take(comm, LAUNCH_PAYLOAD, 1, 0));
+}
+
 static void another_communicator_begins_anew(void **state) {
         struct comm *comm = *state;
 
         assert_true(take(comm, LAUNCH_PAYLOAD, 1, 0));
-        comm->broken = true;
+        comm_set_state(comm, COMM_BROKEN);
         assert_false(take(comm, LAUNCH_PAYLOAD, 2, 1));
         comm_begin(comm, 8);
         assert_int_equal(comm->old_id, 7);
@@ -129,7 +160,9 @@ int main(void) {
         const struct CMUnitTest tests[] = {
                 cmocka_unit_test_setup(a_filler_stands_for_what_follows, setup),
                 cmocka_unit_test_setup(a_unit_that_has_ended_is_followed_by_a_comparison, setup),
+                cmocka_unit_test_setup(a_filler_stands_for_what_the_latest_unit_has_left, setup),
                 cmocka_unit_test_setup(fillers_wait_for_the_comparison, setup),
+                cmocka_unit_test_setup(a_broken_communicator_launches_nothing_held, setup),
                 cmocka_unit_test_setup(another_communicator_begins_anew, setup),
                 cmocka_unit_test(words_are_equal_or_not),
                 cmocka_unit_test(a_filler_agrees_with_nobody),

@@ -476,6 +476,155 @@ static void what_was_compared_does_not_differ_later(void **state) {
         assert_true(unchanged());
 }
 
+/* Two plans whose steps go on the same lane, open and full, and a third one that is only open. */
+static void open_on_a_shared_lane(void) {
+        static const uint64_t planned[LIMIT_LANES] = { 0, 0, 1, 0 };
+
+        start_node();
+        node.config.n_lanes = LIMIT_LANES;
+        for (uint32_t track = TRACK_STEP; track < TRACK_STEP + 3; track++) {
+                struct message m = order(ORDER_RUN, 2 + track);
+
+                node_agree(&node, NOW, track, 11 * track);
+                m.stamp = node.stamp;
+                m.n_tracks = track + 1;
+                m.n_plans = track;
+                for (uint32_t i = 0; i < track; i++)
+                        m.plan[i] = (struct message_plan){
+                                .digest = 11 * (i + 1), .ordinal = i + 1, .track = i + 1, .open = true
+                        };
+                tell(m);
+                assert_true(node_open(&node, NOW, first, track, planned));
+                node_offer(&node, NOW, first, track, 2);
+        }
+        for (uint32_t track = TRACK_STEP; track < TRACK_STEP + 2; track++) {
+                forget();
+                node_full(&node, NOW, first, track);
+                assert_int_equal(n_sent(), 1);
+                assert_int_equal(sent(0)->plan[track - 1].unit, 1);
+                assert_int_equal(sent(0)->plan[track - 1].turn, 0);
+                assert_int_equal(sent(0)->plan[2].unit, 0);
+        }
+        assert_int_equal(launches(), 0);
+        forget();
+}
+
+static struct message turns(uint64_t of_first, uint64_t of_second) {
+        struct message m = order(ORDER_RUN, 9);
+
+        m.stamp = node.stamp;
+        m.n_tracks = TRACK_STEP + 2;
+        m.n_plans = 2;
+        m.plan[0] = (struct message_plan){ .digest = 11, .ordinal = 1, .track = 1, .open = true };
+        m.plan[1] = (struct message_plan){ .digest = 22, .ordinal = 2, .track = 2, .open = true };
+        m.plan[0].turn = of_first;
+        m.plan[0].unit = of_first > 0;
+        m.plan[1].turn = of_second;
+        m.plan[1].unit = of_second > 0;
+        return m;
+}
+
+/* The second one first; its vote is enough for the other to follow, and each gets what is its own. */
+static void plans_that_share_a_lane_take_turns(void **state) {
+        open_on_a_shared_lane();
+        tell(turns(8, 7));
+        assert_int_equal(launches(), 1);
+        assert_int_equal(acted(0)->track, TRACK_STEP + 1);
+        node_done(&node, NOW, first, 2, 1, 0);
+        assert_int_equal(launches(), 3);
+        assert_int_equal(acted(1)->launch, LAUNCH_VOTE);
+        assert_int_equal(acted(2)->launch, LAUNCH_PAYLOAD);
+        assert_int_equal(acted(2)->track, TRACK_STEP);
+        node_done(&node, NOW, first, 2, 2, 1);
+        node_done(&node, NOW, first, 2, 3, 1);
+        assert_int_equal(node.track[TRACK_STEP].committed, 0);
+        assert_int_equal(node.track[TRACK_STEP + 1].committed, 1);
+        node_done(&node, NOW, first, 2, 4, 1);
+        assert_int_equal(node.track[TRACK_STEP].committed, 1);
+        assert_int_equal(node.track[TRACK_STEP + 2].committed, 0);
+}
+
+/* Of another unit, of one that has not asked, or of another generation. */
+static void a_turn_is_that_of_the_unit_that_asked(void **state) {
+        struct message m;
+
+        open_on_a_shared_lane();
+        m = turns(7, 0);
+        m.plan[0].unit = 2;
+        tell(m);
+        m = turns(7, 0);
+        m.plan[0].ordinal = m.plan[0].track = 3;
+        m.n_tracks = TRACK_STEP + 3;
+        tell(m);
+        m = turns(7, 0);
+        m.generation.nonce++;
+        tell(m);
+        assert_int_equal(launches(), 0);
+        tell(turns(7, 0));
+        assert_int_equal(launches(), 1);
+}
+
+static struct message answer_of(uint32_t from, uint64_t unit, uint64_t turn) {
+        static uint64_t stamp = NOW;
+        struct message m = { .kind = ANSWER_REPORT,
+                             .from = from,
+                             .instance = 1,
+                             .term = coordinator.term,
+                             .stamp = ++stamp,
+                             .generation = first,
+                             .comm = first,
+                             .running = true,
+                             .world = 2,
+                             .n_words = 1,
+                             .set = { 3 },
+                             .n_members = 1,
+                             .n_plans = 1,
+                             .n_tracks = TRACK_STEP + 1 };
+
+        m.member_of[0] = (struct message_member){ .request = member(1 + from), .in = true, .rank = from };
+        m.plan[0] = (struct message_plan){
+                .digest = 3, .ordinal = 4, .track = TRACK_STEP, .open = true, .unit = unit, .turn = turn
+        };
+        return m;
+}
+
+static void hear(struct message m) {
+        coordinator_receive(&coordinator, NOW, &m);
+}
+
+/* A coordinator that takes over a generation of two nodes. */
+static void a_unit_has_its_turn_when_it_is_full_everywhere(void **state) {
+        const struct track_owner *owner = &coordinator.owner[TRACK_STEP];
+
+        start_coordinator((struct coordinator_config){ .candidates = 1 }, NOW);
+        coordinator_tick(&coordinator, NOW);
+        for (uint32_t from = 0; from < 2; from++)
+                hear(answer_of(from, 0, 0));
+        assert_int_equal(coordinator.stage, STAGE_RUNNING);
+        hear(answer_of(0, 1, 0));
+        assert_int_equal(owner->turn, 0);
+        forget();
+        hear(answer_of(1, 1, 0));
+        assert_int_equal(owner->turn, 1);
+        assert_int_equal(owner->unit, 1);
+        assert_int_equal(sent(0)->plan[0].turn, 1);
+        assert_int_equal(sent(1)->plan[0].unit, 1);
+        hear(answer_of(0, 1, 0)); /* said before it heard */
+        assert_int_equal(owner->turn, 1);
+}
+
+/* One of the nodes has heard of a turn, perhaps it has launched the unit. */
+static void turns_are_known_to_the_next_coordinator(void **state) {
+        start_coordinator((struct coordinator_config){ .candidates = 1 }, NOW);
+        coordinator_tick(&coordinator, NOW);
+        hear(answer_of(0, 1, 6));
+        forget();
+        hear(answer_of(1, 1, 0));
+        assert_int_equal(coordinator.owner[TRACK_STEP].turn, 6);
+        assert_int_equal(coordinator.turn, 6);
+        assert_int_equal(sent(n_sent() - 1)->plan[0].turn, 6);
+}
+
 static void a_node_beyond_the_table_is_not_heard(void **state) {
         struct message m = { .kind = ANSWER_REPORT, .from = NODES, .instance = 1, .stamp = NOW };
         struct reporter reporters[NODES];
@@ -489,6 +638,29 @@ static void a_node_beyond_the_table_is_not_heard(void **state) {
         m.from = NODES - 1;
         coordinator_receive(&coordinator, NOW, &m);
         assert_int_equal(coordinator.top, NODES);
+}
+
+/* A report from before the first term may have lain about for long: the node has been told of a generation
+ * meanwhile, and perhaps enters it. */
+static void an_old_report_is_no_answer_to_a_later_term(void **state) {
+        struct message m = { .kind = ANSWER_REPORT, .from = 0, .instance = 1, .stamp = NOW, .n_members = 1 };
+        uint64_t later = NOW + 9 * times.lease;
+
+        m.member_of[0] = (struct message_member){ .request = member(1) };
+        start_coordinator((struct coordinator_config){ .candidates = 1, .alone = true }, NOW);
+        coordinator_tick(&coordinator, NOW);
+        coordinator_receive(&coordinator, NOW, &m);
+        coordinator_tick(&coordinator, NOW);
+        assert_int_equal(coordinator.stage, STAGE_ENTERING);
+        while (coordinator.stage != STAGE_HEARING)
+                coordinator_tick(&coordinator, ++later);
+        coordinator_receive(&coordinator, later, &m);
+        assert_int_equal(coordinator.stage, STAGE_HEARING);
+        m.stamp++;
+        m.term = coordinator.term;
+        coordinator_receive(&coordinator, later, &m);
+        assert_int_equal(coordinator.stage, STAGE_ENTERING);
+        assert_int_equal(coordinator.current.number, 2);
 }
 
 static void a_vote_of_all_commits_when_the_results_are_there(void **state) {
@@ -639,6 +811,11 @@ int main(void) {
                 cmocka_unit_test(a_vote_of_all_commits_when_the_results_are_there),
                 cmocka_unit_test(a_node_that_hears_nobody_holds_still_then_leaves),
                 cmocka_unit_test(noise_breaks_no_node),
+                cmocka_unit_test(an_old_report_is_no_answer_to_a_later_term),
+                cmocka_unit_test(plans_that_share_a_lane_take_turns),
+                cmocka_unit_test(a_turn_is_that_of_the_unit_that_asked),
+                cmocka_unit_test(a_unit_has_its_turn_when_it_is_full_everywhere),
+                cmocka_unit_test(turns_are_known_to_the_next_coordinator),
                 cmocka_unit_test(noise_breaks_no_coordinator),
         };
 

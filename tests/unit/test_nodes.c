@@ -90,9 +90,93 @@ static void plans_are_compared_between_nodes(void **state) {
 static void divisors_are_compared_between_nodes(void **state) {
         form();
         for (uint32_t rank = 0; rank < 4; rank++)
-                assert_int_equal(ready_with(rank, 0, rank < 2 ? 4 : 3), 0);
+                assert_int_equal(ready_of(rank, 0, 0, rank < 2 ? 4 : 3), 0);
         until(cluster->trainer[0].evicted && cluster->trainer[2].evicted);
         assert_int_equal(cluster->fabric->node[1].n_payloads, 0);
+}
+
+/* ---- plans that share a lane: the third one and all after it ---- */
+
+static void form_with_plans(void) {
+        form();
+        for (uint32_t plan = 1; plan < MOST_PLANS; plan++)
+                for (uint32_t rank = 0; rank < 4; rank++)
+                        bring_plan(rank, plan, "q");
+        settle();
+        for (uint32_t n = 0; n < cluster->n; n++)
+                assert_int_equal(plan_find(job_on(n), 3)->track, TRACK_STEP + 3);
+}
+
+/* Whoever is on another node gives them in the opposite order. */
+static void give_both(uint32_t rank, uint32_t first, uint32_t second) {
+        bool here = cluster->trainer[rank].station == &cluster->node[0];
+
+        give_to(rank, here ? first : second);
+        settle();
+        give_to(rank, here ? second : first);
+}
+
+static void plans_take_turns_on_a_lane(void **state) {
+        form_with_plans();
+        for (uint64_t step = 1; step <= 3; step++) {
+                for (uint32_t rank = 0; rank < 4; rank++)
+                        give_both(rank, 2 + step % 2, 3 - step % 2);
+                until(all_committed(2 * (unsigned)step));
+                assert_sums_of(ALL, 2, step);
+                assert_sums_of(ALL, 3, step);
+        }
+        for (uint32_t rank = 0; rank < 4; rank++)
+                for (uint32_t plan = MOST_PLANS; plan-- > 0;)
+                        give_to(rank, plan);
+        until(all_committed(6 + MOST_PLANS));
+        for (uint32_t plan = 0; plan < MOST_PLANS; plan++)
+                assert_sums_of(ALL, plan, plan < 2 ? 1 : 4);
+        assert_int_equal(cluster->fabric->node[0].n_fillers, 0);
+}
+
+/* A step may need another one before it can become full. */
+static void what_is_not_full_keeps_no_other_plan_from_the_lane(void **state) {
+        form_with_plans();
+        for (uint32_t rank = 0; rank < 4; rank++)
+                fill(rank, 2, 0);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give_to(rank, 3);
+        until(all_committed(1));
+        assert_sums_of(ALL, 3, 1);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                for (uint32_t b = 1; b < BUCKETS; b++)
+                        fill(rank, 2, b);
+        until(all_committed(2));
+        assert_sums_of(ALL, 2, 1);
+}
+
+/* What was open on a shared lane ends everywhere alike, and the next generation has turns of its own. */
+static void a_loss_on_a_shared_lane_leaves_no_difference(void **state) {
+        form_with_plans();
+        for (unsigned moment = 0; moment < 24; moment++) {
+                for (uint32_t rank = 0; rank < 4; rank++)
+                        for (uint32_t i = 0; i < 2; i++)
+                                give_to(rank,
+                                        cluster->trainer[rank].station == &cluster->node[0] ? 2 + i : 3 - i);
+                for (unsigned i = 0; i < moment; i++)
+                        pass();
+                lose(2);
+                settle();
+                for (uint32_t n = 1; n < cluster->n; n++) {
+                        assert_int_equal(cluster->node[n].committed, cluster->node[0].committed);
+                        assert_int_equal(cluster->node[n].voided, cluster->node[0].voided);
+                }
+                join(1, 2, 4);
+                until(cluster->trainer[2].member != NULL);
+                for (uint32_t n = 0; n < cluster->n; n++)
+                        until(job_on(n)->state == JOB_RUNNING);
+                for (uint32_t plan = 0; plan < MOST_PLANS; plan++)
+                        bring_plan(2, plan, plan == 0 ? "p" : "q");
+                settle();
+                memcpy(cluster->trainer[2].step, cluster->trainer[0].step, sizeof(cluster->trainer[2].step));
+        }
+        assert_true(cluster->node[0].committed > 0 && cluster->node[0].voided > 0);
+        assert_int_equal(cluster->fabric->n_comms, 1);
 }
 
 /* ---- somebody is lost ---- */
@@ -105,7 +189,7 @@ static void replace(uint32_t rank, uint32_t node) {
                 until(cluster->node[n].gone || job_on(n) == NULL || job_on(n)->state == JOB_RUNNING);
         bring(rank);
         settle();
-        cluster->trainer[rank].step = cluster->trainer[0].step;
+        cluster->trainer[rank].step[0] = cluster->trainer[0].step[0];
 }
 
 static void a_lost_member_costs_a_step_and_no_communicator(void **state) {
@@ -212,7 +296,7 @@ static void a_lost_node_costs_the_communicator(void **state) {
         step_of(ALL, 2);
         assert_int_equal(cluster->fabric->n_comms, 2);
         assert_int_equal(cluster->fabric->comm[1].n_peers, 2);
-        munmap(gone.arena, ARENA_BYTES);
+        munmap(gone.arena[0], ARENA_BYTES);
         member_gone(gone.member, WIRE__CAUSE__EXITED);
 }
 
@@ -264,6 +348,38 @@ static void a_fenced_node_tells_its_members(void **state) {
         step_of(ALL, 2);
 }
 
+/* The others have committed what it has not: its members hear of the number, and that they need the state. */
+static void a_node_that_lacks_a_step_counts_on_with_the_others(void **state) {
+        struct fake_engine *last = &cluster->fabric->node[2];
+        struct message fence;
+
+        form();
+        step_of(ALL, 1);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        while (last->n_votes < 4) { /* up to its vote, of which it does not hear */
+                last->held = false;
+                fake_dispatch_one(last);
+                last->held = true;
+                pass();
+        }
+        until(cluster->node[0].committed == 2 && cluster->node[1].committed == 2);
+        fence_of(job_on(2), &fence);
+        post(postman_of(&job_on(2)->machine.attachment), false, &fence);
+        settle();
+        last->held = false;
+        until(cluster->node[2].voided == 1);
+        until(job_on(0)->state == JOB_RUNNING && job_on(2)->state == JOB_RUNNING && job_on(0)->world == 4);
+        assert_int_equal(plan_of(2)->step, 2);
+        assert_int_equal(cluster->trainer[3].step[0], 3);
+        for (uint32_t rank = 0; rank < 4; rank++) {
+                assert_true(cluster->trainer[rank].behind);
+                give(rank);
+        }
+        until(cluster->trainer[0].step[0] == 4 && cluster->trainer[3].step[0] == 4);
+        assert_sums(ALL, 3);
+}
+
 /* What the others fill up is no other plan. */
 static void whoever_has_begun_alone_is_not_blamed(void **state) {
         form();
@@ -302,6 +418,27 @@ static void staging_outlives_its_plan(void **state) {
         assert_false(list_empty(&job->exchanges));
         cluster->fabric->node[2].held = false;
         until(list_empty(&job->exchanges));
+}
+
+/* The daemon ends while the engine works: the engine's hands are off its memory first. */
+static void an_engine_at_work_is_ended_before_its_memory(void **state) {
+        struct station *last = &cluster->node[2];
+
+        form();
+        cluster->fabric->hangs = true;
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        settle();
+        assert_true(machine_engine_busy(job_on(2)));
+        cluster->trainer[3].member->returns = true;
+        jobs_drain(last->jobs);
+        jobs_suspend(last->jobs);
+        lose(3);
+        pass();
+        free_station(last);
+        cluster->n = 2;
+        cluster->fabric->hangs = false;
+        settle();
 }
 
 static void what_hangs_is_aborted(void **state) {
@@ -498,9 +635,69 @@ static void a_member_comes_to_an_empty_node(void **state) {
         join(1, 3, 4);
         until(job_on(0)->generation == 3 && job_on(1)->generation == 3 && job_on(2)->generation == 3);
         bring(3);
-        cluster->trainer[3].step = 3;
+        cluster->trainer[3].step[0] = 3;
         step_of(ALL, 3);
         assert_int_equal(cluster->fabric->n_comms, 1);
+}
+
+/* Its plan goes on where the others are, and all of them hear that somebody lacks the state. */
+static void a_node_that_comes_later_counts_on_with_the_others(void **state) {
+        cluster->least = 3;
+        join(0, 0, 4);
+        join(0, 1, 4);
+        join(1, 2, 4);
+        until(cluster->trainer[2].member != NULL);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                bring(rank);
+        settle();
+        step_of(0x7, 1);
+        step_of(0x7, 2);
+        assert_false(cluster->trainer[0].history);
+        join(2, 3, 4);
+        until(cluster->trainer[3].member != NULL);
+        assert_true(cluster->trainer[3].history);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                assert_true(cluster->trainer[rank].behind);
+        bring(3);
+        settle();
+        assert_int_equal(plan_of(2)->step, 2);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        until(cluster->trainer[0].step[0] == 4 && cluster->trainer[3].step[0] == 4);
+        assert_sums(ALL, 3);
+}
+
+/* A later plan on a track that has been used counts from the beginning, on every node. */
+static void a_track_that_is_used_again_begins_anew(void **state) {
+        cluster->least = 3;
+        join(0, 0, 4);
+        join(0, 1, 4);
+        join(1, 2, 4);
+        until(cluster->trainer[2].member != NULL);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                bring_plan(rank, 1, "q");
+        settle();
+        for (uint32_t rank = 0; rank < 3; rank++)
+                bring(rank);
+        settle();
+        step_of(0x7, 1);
+        step_of(0x7, 2);
+        for (uint32_t rank = 0; rank < 3; rank++)
+                assert_int_equal(plan_drop(cluster->trainer[rank].member, 0, 12, &cluster->refusal), 0);
+        settle();
+        for (uint32_t rank = 0; rank < 3; rank++)
+                bring_plan(rank, 2, "r");
+        settle();
+        assert_int_equal(plan_find(job_on(0), 2)->track, TRACK_STEP + 1);
+        join(2, 3, 4);
+        until(cluster->trainer[3].member != NULL);
+        bring_plan(3, 1, "q");
+        bring_plan(3, 2, "r");
+        settle();
+        assert_true(plan_find(job_on(2), 2)->agreed);
+        assert_int_equal(plan_find(job_on(2), 2)->track, TRACK_STEP + 1);
+        assert_int_equal(plan_find(job_on(2), 2)->step, 0);
+        assert_true(job_on(2)->machine.node.track[TRACK_STEP + 1].committed == 2);
 }
 
 static void a_loss_beside_an_empty_node(void **state) {
@@ -529,6 +726,11 @@ int main(void) {
                 test_on(nothing_is_decided_without_the_slowest_node, three_nodes_avg),
                 test_on(plans_are_compared_between_nodes, two_nodes_avg),
                 test_on(divisors_are_compared_between_nodes, two_nodes_avg),
+                test_on(plans_take_turns_on_a_lane, two_nodes_avg),
+                test_on(plans_take_turns_on_a_lane, three_nodes_sum),
+                test_on(what_is_not_full_keeps_no_other_plan_from_the_lane, two_nodes_avg),
+                test_on(a_loss_on_a_shared_lane_leaves_no_difference, two_nodes_avg),
+                test_on(a_loss_on_a_shared_lane_leaves_no_difference, three_nodes_sum),
                 test_on(a_lost_member_costs_a_step_and_no_communicator, two_nodes_avg),
                 test_on(a_lost_member_costs_a_step_and_no_communicator, three_nodes_avg),
                 test_on(a_node_of_fewer_plans_hears_every_order, two_nodes_avg),
@@ -538,8 +740,10 @@ int main(void) {
                 test_on(a_lost_node_costs_the_communicator, three_nodes_avg),
                 test_on(a_way_that_breaks_costs_a_communicator, three_nodes_avg),
                 test_on(a_fenced_node_tells_its_members, three_nodes_avg),
+                test_on(a_node_that_lacks_a_step_counts_on_with_the_others, three_nodes_avg),
                 test_on(whoever_has_begun_alone_is_not_blamed, two_nodes_avg),
                 test_on(staging_outlives_its_plan, three_nodes_avg),
+                test_on(an_engine_at_work_is_ended_before_its_memory, three_nodes_avg),
                 test_on(what_hangs_is_aborted, two_nodes_avg),
                 test_on(operations_go_between_nodes, one_node_avg),
                 test_on(operations_go_between_nodes, two_nodes_avg),
@@ -554,6 +758,8 @@ int main(void) {
                 test_on(operations_pass_a_node_without_members, three_nodes_min_for_two),
                 test_on(a_node_that_stays_empty_is_left_out, three_nodes_for_two),
                 test_on(a_member_comes_to_an_empty_node, three_nodes_for_two),
+                test_on(a_node_that_comes_later_counts_on_with_the_others, three_nodes_for_two),
+                test_on(a_track_that_is_used_again_begins_anew, three_nodes_for_two),
                 test_on(a_loss_beside_an_empty_node, three_nodes_for_two),
         };
 

@@ -89,7 +89,7 @@ static void fill_arrays(struct message *m) {
         m->n_tracks = some(LIMIT_TRACKS);
         for (uint32_t i = 0; i < m->n_tracks; i++) {
                 m->mark[i] = any();
-                m->committed[i] = m->kind < ANSWER_REPORT ? 0 : any() / 2;
+                m->committed[i] = m->kind < ANSWER_REPORT ? 0 : any() / 4;
                 m->prepared[i] = m->kind < ANSWER_REPORT ? 0 : m->committed[i] + below(2);
         }
         m->n_words = some(NODESET_WORDS);
@@ -105,7 +105,14 @@ static void fill_plans(struct message *m) {
                 m->plan[i] = (struct message_plan){ .digest = any(),
                                                     .ordinal = (uint32_t)any(),
                                                     .track = below(2) ? TRACK_STEP + i : 0,
-                                                    .open = below(2) };
+                                                    .open = below(2),
+                                                    .before = any() };
+        for (uint32_t i = 0; i < m->n_plans; i++)
+                if (m->plan[i].open && track_is_step(m->plan[i].track) && m->plan[i].track < m->n_tracks) {
+                        m->plan[i].unit =
+                                m->kind < ANSWER_REPORT ? 1 + any() / 4 : m->committed[m->plan[i].track] + 1;
+                        m->plan[i].turn = m->kind < ANSWER_REPORT || below(2) ? (any() >> 8) * 64 + i + 1 : 0;
+                }
 }
 
 static void fill_tail(struct message *m) {
@@ -244,6 +251,8 @@ static void plan_tidy(struct message_plan *plan) {
 
         memset(&tidy, 0, sizeof(tidy));
         tidy.digest = plan->digest;
+        tidy.unit = plan->unit;
+        tidy.turn = plan->turn;
         tidy.ordinal = plan->ordinal;
         tidy.track = plan->track;
         tidy.open = plan->open;
@@ -327,14 +336,22 @@ static void the_largest_message_fits(void **state) {
         in.n_tracks = LIMIT_TRACKS;
         in.n_plans = LIMIT_PLANS;
         for (uint32_t i = 0; i < LIMIT_PLANS; i++)
-                in.plan[i] = (struct message_plan){ UINT64_MAX, UINT32_MAX, TRACK_STEP + i, true };
+                in.plan[i] = (struct message_plan){ .digest = UINT64_MAX,
+                                                    .unit = LIMIT_NUMBER,
+                                                    .turn = LIMIT_NUMBER - i,
+                                                    .ordinal = UINT32_MAX,
+                                                    .track = TRACK_STEP + i,
+                                                    .open = true,
+                                                    .before = UINT64_MAX };
         in.n_words = NODESET_WORDS;
         memset(in.set, 0xff, sizeof(in.set));
         memset(in.links, 0xff, sizeof(in.links));
         memset(in.gone, 0xff, sizeof(in.gone));
         memset(in.mark, 0xff, sizeof(in.mark));
-        memset(in.committed, 0xff, sizeof(in.committed));
-        memset(in.prepared, 0xff, sizeof(in.prepared));
+        for (uint32_t i = 0; i < LIMIT_TRACKS; i++) {
+                in.committed[i] = LIMIT_NUMBER - 1;
+                in.prepared[i] = LIMIT_NUMBER;
+        }
         in.world = LIMIT_WORLD;
         in.generation = in.comm = (struct generation){ UINT64_MAX, UINT32_MAX, UINT32_MAX };
         for (uint32_t i = 0; i < LIMIT_SEATS; i++) {
@@ -368,6 +385,7 @@ static void an_ordinary_message_is_small(void **state) {
                 in.n_members = kind >= LEASE_ASK ? 0 : 8;
                 in.n_gone = kind == ORDER_FREEZE || kind >= LEASE_ASK ? 0 : 8;
                 in.n_tracks = 3;
+                in.n_plans %= 9;
                 memset(in.mark, 0, sizeof(in.mark));
                 memset(in.committed, 0, sizeof(in.committed));
                 memset(in.prepared, 0, sizeof(in.prepared));
@@ -439,6 +457,7 @@ static void what_breaks_a_limit_is_refused(void **state) {
         Peer__Message good = PEER__MESSAGE__INIT, bad;
         Peer__Refusal refusal = PEER__REFUSAL__INIT;
         Peer__Places places = PEER__PLACES__INIT;
+        Peer__Plan plan[2] = { PEER__PLAN__INIT, PEER__PLAN__INIT }, *plans[] = { &plan[0], &plan[1] };
 
         member.member = member.min_world = member.max_world = 1;
         for (unsigned i = 0; i < LIMIT_SEATS + 1; i++)
@@ -461,6 +480,36 @@ static void what_breaks_a_limit_is_refused(void **state) {
         BAD(bad.n_member_of = LIMIT_SEATS + 1, bad.member_of = members);
         BAD(bad.set.data = wide, bad.set.len = sizeof(wide));
         BAD(bad.links.data = wide, bad.links.len = sizeof(wide));
+        good.n_plan = 2;
+        good.plan = plans;
+        good.n_mark = good.n_committed = good.n_prepared = 3;
+        good.mark = good.committed = good.prepared = numbers;
+        for (unsigned i = 0; i < 2; i++) {
+                plan[i].track = 1 + i;
+                plan[i].open = true;
+                plan[i].unit = 1;
+                plan[i].turn = 4 + i;
+        }
+        assert_true(decodes(&good));
+        BAD(plan[0].track = 2);
+        BAD(plan[0].track = 0);
+        plan[0].track = 1;
+        BAD(plan[0].turn = plan[1].turn);
+        BAD(plan[0].turn = LIMIT_NUMBER + 1);
+        BAD(plan[0].turn = 4, plan[0].unit = 0);
+        BAD(plan[0].unit = 2); /* which is not open there */
+        plan[0].unit = 1;
+        BAD(plan[0].open = false);
+        plan[0].open = true;
+        BAD(bad.n_mark = bad.n_committed = bad.n_prepared = 2);
+        assert_true(decodes(&good));
+        good.kind = ORDER_RUN;
+        good.term = 1;
+        good.n_committed = good.n_prepared = 0;
+        assert_true(decodes(&good));
+        BAD(plan[0].turn = 0);
+        BAD(plan[0].turn = 4, plan[0].unit = LIMIT_NUMBER + 1);
+        good.n_plan = 0;
         good.kind = ORDER_REFUSE;
         good.term = 1;
         good.refusal = &refusal;

@@ -225,7 +225,7 @@ static void test_ended_records_are_few_and_fair(void **state) {
         }
         assert_string_equal(left, "quiet noise17 noise18 noise19 noise20 noise21 noise22 noise23 ");
         records_deinit(&records);
-        assert_int_equal(records.n, 0);
+        assert_true(list_empty(&records.list));
 }
 
 /* A user's full quota of jobs, and what ended jobs have left, in a daemon that stays below 20 MiB. */

@@ -5,23 +5,25 @@
 #include "client/cli/ask/observe.h"
 #include "client/cli/ask/sockets.h"
 
-static struct attempt observe_look(const char *path, const struct inquiry *inquiry, bool *ret_found) {
-        struct attempt attempt = { 0 };
+/* Whether the daemon has what is asked for. */
+static bool observe_look(struct attempt *at, const struct inquiry *inquiry) {
+        bool found = false;
         struct talk talk;
 
-        attempt.result = talk_open(&talk, path, TALK_TIMEOUT);
-        if (!attempt.result)
-                attempt.result = inquiry->ask(&talk, path, inquiry->job, inquiry->data, ret_found);
-        memcpy(attempt.error, talk.error, sizeof attempt.error);
+        at->result = talk_open(&talk, at->path, TALK_TIMEOUT);
+        if (!at->result)
+                at->result = inquiry->ask(&talk, at->path, inquiry->job, inquiry->data, &found);
+        memcpy(at->error, talk.error, sizeof at->error);
         talk_close(&talk);
-        return attempt;
+        return !at->result && found;
 }
 
 static void observe_advise(const struct cli *cli, const struct sockets *sockets) {
         const char *device = sockets_device(cli);
 
         if (sockets->source == SOCKETS_FROM_OPTION || sockets->source == SOCKETS_FROM_VARIABLE) {
-                fprintf(stderr, "Start it:  gradsyncd --device %s --socket %s\n", device, sockets->path[0]);
+                fprintf(stderr, "Start it:  gradsyncd --device %s --socket %s\n", device,
+                        sockets->at[0].path);
                 return;
         }
         fprintf(stderr,
@@ -31,16 +33,15 @@ static void observe_advise(const struct cli *cli, const struct sockets *sockets)
                 device, device);
 }
 
-int observe_nobody(const struct cli *cli, const struct sockets *sockets, const struct attempt *attempts,
-                   const char *denied) {
+int observe_nobody(const struct cli *cli, const struct sockets *sockets, const char *denied) {
         const char *complaint = "no daemon is running";
 
         for (size_t i = 0; i < sockets->n; i++)
-                if (attempts[i].result == TALK_DENIED)
+                if (sockets->at[i].result == TALK_DENIED)
                         complaint = denied;
         cli_complain("%s", complaint);
         for (size_t i = 0; i < sockets->n; i++)
-                fprintf(stderr, "  tried %s: %s\n", sockets->path[i], attempts[i].error);
+                fprintf(stderr, "  tried %s: %s\n", sockets->at[i].path, sockets->at[i].error);
         if (complaint == denied)
                 return CLI_ERROR;
         observe_advise(cli, sockets);
@@ -59,16 +60,16 @@ static bool observe_notable(enum talk_result result) {
 }
 
 static int observe_judge(const struct cli *cli, const char *job, const struct sockets *sockets,
-                         const struct attempt *attempts, size_t tried, size_t answered, size_t kept) {
+                         size_t answered, size_t kept) {
         bool trouble = false;
 
-        for (size_t i = 0; i < tried; i++)
-                if (observe_notable(attempts[i].result)) {
-                        cli_complain("%s: %s", sockets->path[i], attempts[i].error);
+        for (size_t i = 0; i < sockets->n; i++)
+                if (observe_notable(sockets->at[i].result)) {
+                        cli_complain("%s: %s", sockets->at[i].path, sockets->at[i].error);
                         trouble = true;
                 }
         if (!answered && !trouble)
-                return observe_nobody(cli, sockets, attempts,
+                return observe_nobody(cli, sockets,
                                       "no daemon may be asked by you; gradsyncctl doctor says more");
         if (answered && !kept)
                 return observe_no_job(job);
@@ -77,20 +78,15 @@ static int observe_judge(const struct cli *cli, const char *job, const struct so
 
 int observe_each(const struct cli *cli, const struct inquiry *inquiry) {
         struct sockets sockets;
-        size_t answered = 0, kept = 0, tried = 0;
+        size_t answered = 0, kept = 0;
 
         if (sockets_find_all(cli, &sockets) < 0)
                 return cli_out_of_memory();
-        _cleanup_(freep) struct attempt *attempts = calloc(sockets.n, sizeof *attempts);
-        for (size_t i = 0; attempts && i < sockets.n && !(sockets.one && answered); i++) {
-                bool found = false;
-                tried = i + 1;
-                attempts[i] = observe_look(sockets.path[i], inquiry, &found);
-                answered += !attempts[i].result;
-                kept += !attempts[i].result && found;
+        for (size_t i = 0; i < sockets.n && !(sockets.one && answered); i++) {
+                kept += observe_look(&sockets.at[i], inquiry);
+                answered += !sockets.at[i].result;
         }
-        int code = attempts ? observe_judge(cli, inquiry->job, &sockets, attempts, tried, answered, kept)
-                            : cli_out_of_memory();
+        int code = observe_judge(cli, inquiry->job, &sockets, answered, kept);
         sockets_deinit(&sockets);
         return code;
 }

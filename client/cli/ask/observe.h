@@ -7,12 +7,6 @@
 
 struct sockets;
 
-/* What came of one daemon. */
-struct attempt {
-        enum talk_result result;
-        char error[1280]; /* that of the talk, if it failed */
-};
-
 struct observation {
         struct snapshot *snapshot;
         size_t n;
@@ -37,7 +31,6 @@ void observe_deinit(struct observation *observation);
 
 /* Says on stderr that no daemon has answered, why each has not, and how to start one; or `denied`, if there
  * is one that does not serve this user. Returns the exit code. */
-int observe_nobody(const struct cli *cli, const struct sockets *sockets, const struct attempt *attempts,
-                   const char *denied);
+int observe_nobody(const struct cli *cli, const struct sockets *sockets, const char *denied);
 /* Says on stderr that no daemon has the job. Returns the exit code. */
 int observe_no_job(const char *job);

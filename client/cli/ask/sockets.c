@@ -23,19 +23,19 @@ const char *sockets_source_name(enum sockets_source source) {
 
 /* Takes ownership of `path`; a path that is listed already is dropped. */
 static int sockets_add(struct sockets *sockets, char *path) {
-        char **grown = path ? realloc(sockets->path, (sockets->n + 1) * sizeof *grown) : NULL;
+        struct attempt *grown = path ? realloc(sockets->at, (sockets->n + 1) * sizeof *grown) : NULL;
 
         if (!grown) {
                 free(path);
                 return -ENOMEM;
         }
-        sockets->path = grown;
+        sockets->at = grown;
         for (size_t i = 0; i < sockets->n; i++)
-                if (strcmp(sockets->path[i], path) == 0) {
+                if (strcmp(sockets->at[i].path, path) == 0) {
                         free(path);
                         return 0;
                 }
-        sockets->path[sockets->n++] = path;
+        sockets->at[sockets->n++] = (struct attempt){ .path = path };
         return 0;
 }
 
@@ -122,7 +122,7 @@ int sockets_find_all(const struct cli *cli, struct sockets *ret) {
 
 void sockets_deinit(struct sockets *sockets) {
         for (size_t i = 0; i < sockets->n; i++)
-                free(sockets->path[i]);
-        free(sockets->path);
+                free(sockets->at[i].path);
+        free(sockets->at);
         *sockets = (struct sockets){ 0 };
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "client/cli/ask/talk.h"
 #include "client/cli/base/cli.h"
 
 enum sockets_source {
@@ -19,7 +20,13 @@ enum sockets_source {
 };
 
 struct sockets {
-        char **path;
+        struct attempt {
+                char *path;
+                /* What came of asking there (TALK_OK also if nobody has), and the error of the talk if it
+                 * failed. */
+                enum talk_result result;
+                char error[1280];
+        } * at;
         size_t n;
         enum sockets_source source;
         bool one; /* the paths are alternatives: the first that answers is meant */

@@ -220,9 +220,7 @@ enum talk_result talk_open(struct talk *talk, const char *path, unsigned timeout
 }
 
 void talk_close(struct talk *talk) {
-        if (talk->fd >= 0)
-                close(talk->fd);
-        talk->fd = -1;
+        talk->fd = fd_close(talk->fd);
         codec_deinit(&talk->codec);
         free(talk->buffer);
         free(talk->version);

@@ -13,10 +13,8 @@ int cmd_metrics(struct cli *cli, int argc, char **argv);
 int cmd_doctor(struct cli *cli, int argc, char **argv);
 int cmd_demo(struct cli *cli, int argc, char **argv);
 int cmd_run(struct cli *cli, int argc, char **argv);
-int cmd_evict(struct cli *cli, int argc, char **argv);
-int cmd_pause(struct cli *cli, int argc, char **argv);
-int cmd_resume(struct cli *cli, int argc, char **argv);
-int cmd_drain(struct cli *cli, int argc, char **argv);
+/* evict, pause, resume and drain: cli->command says which. */
+int cmd_control(struct cli *cli, int argc, char **argv);
 
 /* What `run` does once its options are known. An exit code. */
 int cmd_run_with(const struct cli *cli, const struct run_options *options);

@@ -15,9 +15,20 @@
 #define NO_JOB "/"          /* asks a daemon for itself only */
 #define LOOK_AGAIN 50000000 /* ns between two looks at what is still open */
 
+static const struct order_kind {
+        const char *name, *done;
+        Wire__Verb verb;
+} orders[] = {
+        { "evict", "evicted", WIRE__VERB__EVICT },
+        { "pause", "paused", WIRE__VERB__PAUSE },
+        { "resume", "resumed", WIRE__VERB__RESUME },
+        { "drain", NULL, WIRE__VERB__DRAIN },
+};
+
 struct order {
         Wire__Verb verb;
-        const char *job; /* NULL: the daemon */
+        const char *done; /* what has happened to the job then */
+        const char *job;  /* NULL: the daemon */
         unsigned long rank;
         const char *token;
         bool no_wait;
@@ -100,44 +111,39 @@ static int cmd_control_wait_quiet(struct talk *talk, const char *path, unsigned 
 
 static int cmd_control_finish(struct talk *talk, const char *path, const struct order *order,
                               const Wire__ControlDone *done) {
-        static const char *const verbs[] = { [WIRE__VERB__EVICT] = "evicted",
-                                             [WIRE__VERB__PAUSE] = "paused",
-                                             [WIRE__VERB__RESUME] = "resumed" };
-
         if (order->verb == WIRE__VERB__DRAIN && !order->no_wait)
                 return cmd_control_wait_quiet(talk, path, done->open);
         if (order->verb == WIRE__VERB__DRAIN)
                 printf("draining: %u open\n", done->open);
         else
-                printf("%s\n", verbs[order->verb]);
+                printf("%s\n", order->done);
         return CLI_OK;
 }
 
 enum outcome { OUTCOME_UNHEARD, OUTCOME_FAILED, OUTCOME_UNKNOWN_JOB, OUTCOME_ENDED };
 
-static enum outcome cmd_control_try_daemon(const char *path, const struct order *order,
-                                           struct attempt *attempt, int *code) {
+static enum outcome cmd_control_try_daemon(struct attempt *at, const struct order *order, int *code) {
         Wire__ControlDone done = WIRE__CONTROL_DONE__INIT;
         enum outcome outcome = OUTCOME_ENDED;
         struct talk talk;
-        enum talk_result r = talk_open(&talk, path, TALK_TIMEOUT);
+        enum talk_result r = talk_open(&talk, at->path, TALK_TIMEOUT);
 
         /* A daemon that ends while it is asked is like one that had ended before. */
         if (r == TALK_ABSENT || r == TALK_DENIED || r == TALK_GONE) {
                 outcome = OUTCOME_UNHEARD;
         } else if (r) {
-                cli_complain("%s: %s", path, talk.error);
+                cli_complain("%s: %s", at->path, talk.error);
                 outcome = OUTCOME_FAILED;
         } else if (cmd_control_give(&talk, order, &done)) {
-                cli_complain("%s: %s", path, talk.error);
+                cli_complain("%s: %s", at->path, talk.error);
                 *code = CLI_ERROR;
         } else if (!done.found) {
                 outcome = OUTCOME_UNKNOWN_JOB;
         } else {
-                *code = cmd_control_finish(&talk, path, order, &done);
+                *code = cmd_control_finish(&talk, at->path, order, &done);
         }
-        attempt->result = r;
-        memcpy(attempt->error, talk.error, sizeof attempt->error);
+        at->result = r;
+        memcpy(at->error, talk.error, sizeof at->error);
         talk_close(&talk);
         return outcome;
 }
@@ -145,12 +151,12 @@ static enum outcome cmd_control_try_daemon(const char *path, const struct order 
 /* The job may be at any of these daemons, also at one after a daemon that is not for this user or does not
  * answer. */
 static int cmd_control_try_all(const struct cli *cli, const struct sockets *sockets,
-                               const struct order *order, struct attempt *attempts) {
+                               const struct order *order) {
         bool answered = false, failed = false;
         int code = CLI_OK;
 
         for (size_t i = 0; i < sockets->n; i++) {
-                enum outcome outcome = cmd_control_try_daemon(sockets->path[i], order, &attempts[i], &code);
+                enum outcome outcome = cmd_control_try_daemon(&sockets->at[i], order, &code);
 
                 if (outcome == OUTCOME_ENDED)
                         return code;
@@ -162,7 +168,7 @@ static int cmd_control_try_all(const struct cli *cli, const struct sockets *sock
         if (failed)
                 return CLI_ERROR;
         if (!answered)
-                return observe_nobody(cli, sockets, attempts,
+                return observe_nobody(cli, sockets,
                                       "no daemon takes orders from you; gradsyncctl doctor says more");
         return observe_no_job(order->job);
 }
@@ -172,31 +178,17 @@ static int cmd_control_carry_out(const struct cli *cli, const struct order *orde
 
         if ((order->job ? sockets_find_all(cli, &sockets) : sockets_find_one(cli, &sockets)) < 0)
                 return cli_out_of_memory();
-        _cleanup_(freep) struct attempt *attempts = calloc(sockets.n, sizeof *attempts);
-        int code = attempts ? cmd_control_try_all(cli, &sockets, order, attempts) : cli_out_of_memory();
+        int code = cmd_control_try_all(cli, &sockets, order);
         sockets_deinit(&sockets);
         return code;
 }
 
-static int cmd_control(struct cli *cli, Wire__Verb verb, int argc, char **argv) {
-        struct order order = { .verb = verb };
+int cmd_control(struct cli *cli, int argc, char **argv) {
+        const struct order_kind *kind = orders;
+
+        while (strcmp(kind->name, cli->command->name) != 0)
+                kind++;
+        struct order order = { .verb = kind->verb, .done = kind->done };
         int r = cmd_control_parse(cli, &order, argc, argv);
-
         return r ? r - 1 : cmd_control_carry_out(cli, &order);
-}
-
-int cmd_evict(struct cli *cli, int argc, char **argv) {
-        return cmd_control(cli, WIRE__VERB__EVICT, argc, argv);
-}
-
-int cmd_pause(struct cli *cli, int argc, char **argv) {
-        return cmd_control(cli, WIRE__VERB__PAUSE, argc, argv);
-}
-
-int cmd_resume(struct cli *cli, int argc, char **argv) {
-        return cmd_control(cli, WIRE__VERB__RESUME, argc, argv);
-}
-
-int cmd_drain(struct cli *cli, int argc, char **argv) {
-        return cmd_control(cli, WIRE__VERB__DRAIN, argc, argv);
 }

@@ -19,22 +19,19 @@ static bool cmd_doctor_tells_more(enum talk_result fresh, enum talk_result known
 /* Looks for the first daemon that answers; if none does, remembers the place that says most. */
 static void cmd_doctor_examine(struct checkup *checkup) {
         for (size_t i = 0; i < checkup->sockets.n; i++) {
-                struct talk talk;
-                const char *path = checkup->sockets.path[i];
+                struct talk talk, other = checkup->talk;
+                const char *path = checkup->sockets.at[i].path;
                 enum talk_result r = talk_open(&talk, path, TALK_TIMEOUT);
                 if (!r)
                         r = snapshot_fetch(&talk, path, NULL, &checkup->snapshot);
                 if (i == 0 || !r || cmd_doctor_tells_more(r, checkup->result)) {
                         checkup->path = path;
                         checkup->result = r;
-                        memcpy(checkup->error, talk.error, sizeof checkup->error);
+                        checkup->talk = talk;
+                } else {
+                        other = talk;
                 }
-                if (!r) {
-                        checkup->version = strdup(talk.version);
-                        checkup->device = strdup(talk.device);
-                        checkup->minor = talk.minor;
-                }
-                talk_close(&talk);
+                talk_close(&other);
                 if (!r)
                         return;
         }
@@ -67,7 +64,7 @@ static void cmd_doctor_print_text(const struct findings *findings, bool color) {
 }
 
 int cmd_doctor(struct cli *cli, int argc, char **argv) {
-        struct checkup checkup = { .cli = cli, .result = TALK_ABSENT };
+        struct checkup checkup = { .cli = cli, .result = TALK_ABSENT, .talk.fd = -1 };
         struct findings findings = { 0 };
         bool json = false;
         int r = cli_plain_options(cli, argc, argv, &json), code = CLI_OK;
@@ -95,8 +92,7 @@ int cmd_doctor(struct cli *cli, int argc, char **argv) {
                 code = cli_out_of_memory();
         findings_deinit(&findings);
         snapshot_deinit(&checkup.snapshot);
-        free(checkup.version);
-        free(checkup.device);
+        talk_close(&checkup.talk);
         sockets_deinit(&checkup.sockets);
         return code ? code : r;
 }

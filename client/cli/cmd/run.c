@@ -45,10 +45,10 @@ static char *cmd_run_reachable(const struct sockets *sockets, char *error, size_
 
         for (size_t i = 0; i < sockets->n && !found; i++) {
                 struct talk talk;
-                if (talk_open(&talk, sockets->path[i], TALK_TIMEOUT) == TALK_OK)
-                        found = strdup(sockets->path[i]);
+                if (talk_open(&talk, sockets->at[i].path, TALK_TIMEOUT) == TALK_OK)
+                        found = strdup(sockets->at[i].path);
                 else
-                        snprintf(error, error_size, "%s: %s", sockets->path[i], talk.error);
+                        snprintf(error, error_size, "%s: %s", sockets->at[i].path, talk.error);
                 talk_close(&talk);
         }
         return found;

@@ -80,12 +80,10 @@ static int cmd_trace_write_out(const char *path, const char *text, size_t size) 
         FILE *to = here ? stdout : fopen(path, "we");
         bool fine = to && fwrite(text, 1, size, to) == size && fflush(to) == 0;
 
+        if (to && !here && fclose(to) != 0)
+                fine = false;
         if (!fine)
                 cli_complain("cannot write %s: %s", path, strerror(errno));
-        if (to && !here && fclose(to) != 0 && fine) {
-                cli_complain("cannot write %s: %s", path, strerror(errno));
-                fine = false;
-        }
         return fine ? CLI_OK : CLI_ERROR;
 }
 

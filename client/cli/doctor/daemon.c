@@ -26,10 +26,10 @@ static void doctor_daemon_socket(const struct checkup *checkup, struct findings 
         if (checkup->result == TALK_OK)
                 return findings_add(findings, "socket", VERDICT_OK,
                                     format_new("gradsyncd answers at %s (device %s)", checkup->path,
-                                               checkup->device),
+                                               checkup->talk.device),
                                     NULL);
         char *what = format_new("no daemon at %s%s%s%s: %s", checkup->path, *source ? " (" : "", source,
-                                *source ? ")" : "", checkup->error);
+                                *source ? ")" : "", checkup->talk.error);
         switch (checkup->result) {
         case TALK_ABSENT:
         case TALK_GONE:
@@ -145,7 +145,7 @@ static void doctor_daemon_permissions(const struct checkup *checkup, struct find
                                     doctor_daemon_group_fix(&info, checkup->path));
         if (checkup->result == TALK_DENIED)
                 return findings_add(findings, check, VERDICT_FAIL,
-                                    format_new("the daemon turns you away: %s", checkup->error),
+                                    format_new("the daemon turns you away: %s", checkup->talk.error),
                                     format_new("ask who runs it (user %s)", who));
         const char *why = geteuid() == 0                         ? "you are root"
                           : geteuid() == info.st_uid             ? "it is yours"
@@ -182,17 +182,17 @@ static enum verdict doctor_daemon_compare(const char *ours, const char *theirs) 
 static void doctor_daemon_version(const struct checkup *checkup, struct findings *findings) {
         if (checkup->result == TALK_VERSION)
                 return findings_add(
-                        findings, "version", VERDICT_FAIL, format_new("%s", checkup->error),
+                        findings, "version", VERDICT_FAIL, format_new("%s", checkup->talk.error),
                         format_new(
                                 "install gradsyncctl and gradsyncd of the same version, restart the daemon"));
         if (checkup->result != TALK_OK)
                 return findings_add(findings, "version", VERDICT_WARN,
                                     format_new("not checked: no daemon answers"),
                                     format_new("start the daemon, then look again"));
-        enum verdict verdict = doctor_daemon_compare(GRADSYNC_RELEASE, checkup->version);
+        enum verdict verdict = doctor_daemon_compare(GRADSYNC_RELEASE, checkup->talk.version);
         findings_add(findings, "version", verdict,
-                     format_new("gradsyncd %s, gradsyncctl %s, protocol %u.%u", checkup->version,
-                                GRADSYNC_RELEASE, FRAME_MAJOR, checkup->minor),
+                     format_new("gradsyncd %s, gradsyncctl %s, protocol %u.%u", checkup->talk.version,
+                                GRADSYNC_RELEASE, FRAME_MAJOR, checkup->talk.minor),
                      verdict ? format_new("upgrade the older one, then restart the daemon") : NULL);
 }
 
@@ -216,7 +216,7 @@ static void doctor_daemon_library(const struct checkup *checkup, struct findings
 
         if (library)
                 *(void **)&version = dlsym(library, "gradsync_version");
-        const char *with = checkup->version ? checkup->version : GRADSYNC_RELEASE;
+        const char *with = checkup->result == TALK_OK ? checkup->talk.version : GRADSYNC_RELEASE;
         if (!version) {
                 findings_add(findings, "library", VERDICT_WARN,
                              format_new("libgradsync.so.0 is not found by the loader"),

@@ -14,10 +14,7 @@ struct checkup {
         struct sockets sockets;
         const char *path;        /* of `sockets`: the daemon that answered, else the likeliest place */
         enum talk_result result; /* for `path` */
-        char error[1280];
-        char *version; /* of the daemon that answered */
-        char *device;
-        unsigned minor;
+        struct talk talk;
         struct snapshot snapshot; /* .daemon NULL if none answered */
 };
 

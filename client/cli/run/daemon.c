@@ -334,8 +334,7 @@ void run_daemon_stop(struct run_daemon *daemon) {
         if (daemon->directory)
                 run_daemon_remove_directory(daemon->directory);
         for (int *fd = (int[]){ daemon->pidfd, daemon->lock, daemon->notify, -2 }; *fd != -2; fd++)
-                if (*fd >= 0)
-                        close(*fd);
+                fd_close(*fd);
         free(daemon->directory);
         free(daemon->socket);
         *daemon = (struct run_daemon)RUN_DAEMON_INIT;

@@ -102,14 +102,11 @@ int run_member_start(struct run *run, unsigned rank) {
         if (pid == 0)
                 run_member_become(run, rank, out, report[1], parent);
         for (int i = 0; i < RUN_STREAMS; i++)
-                if (out[i] >= 0)
-                        close(out[i]);
-        if (report[1] >= 0)
-                close(report[1]);
+                fd_close(out[i]);
+        fd_close(report[1]);
         if (r < 0) {
                 for (int i = 0; i < RUN_STREAMS; i++)
-                        if (in[i] >= 0)
-                                close(in[i]);
+                        fd_close(in[i]);
                 code = run_member_cannot("fork", -r);
         } else {
                 setpgid(pid, pid); /* the child does the same: whichever is first */
@@ -117,8 +114,7 @@ int run_member_start(struct run *run, unsigned rank) {
                 if (!code && read(report[0], &error, sizeof error) == sizeof error)
                         code = run_member_exec_failed(run, error);
         }
-        if (report[0] >= 0)
-                close(report[0]);
+        fd_close(report[0]);
         return code;
 }
 
@@ -133,12 +129,10 @@ int run_members_start(struct run *run) {
 
 static void run_member_deinit(struct run_member *member) {
         for (int i = 0; i < RUN_STREAMS; i++) {
-                if (member->pipe[i] >= 0)
-                        close(member->pipe[i]);
+                fd_close(member->pipe[i]);
                 lines_deinit(&member->lines[i]);
         }
-        if (member->pidfd >= 0)
-                close(member->pidfd);
+        fd_close(member->pidfd);
 }
 
 int run_member_restart(struct run *run, unsigned rank) {

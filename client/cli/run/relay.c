@@ -212,6 +212,14 @@ static int relay_follow_member(const struct run *run, unsigned rank) {
         return r;
 }
 
+/* What is left of a line, also of a pipe that a process out of reach keeps open. */
+static void relay_flush(struct run *run, unsigned rank) {
+        for (int k = 0; k < RUN_STREAMS; k++) {
+                struct giving giving = { run, rank, k };
+                lines_flush(&run->member[rank].lines[k], relay_line, &giving);
+        }
+}
+
 /* Relays what the member has written before its end. Other processes that hold the pipe are killed with its
  * group. */
 static void relay_rest(struct run *run, unsigned rank) {
@@ -222,11 +230,8 @@ static void relay_rest(struct run *run, unsigned rank) {
 
                 while (member->pipe[k] >= 0 && poll(&fd, 1, 0) > 0)
                         relay_chunk(run, rank, k);
-                if (member->pipe[k] >= 0) {
-                        struct giving giving = { run, rank, k };
-                        lines_flush(&member->lines[k], relay_line, &giving);
-                }
         }
+        relay_flush(run, rank);
 }
 
 /* Only the member that died is started again; the others wait for it inside gradsync. */
@@ -361,15 +366,6 @@ static bool relay_has_output(const struct run *run) {
         return false;
 }
 
-/* What is left of pipes that a process out of reach keeps open. */
-static void relay_flush_all(struct run *run) {
-        for (unsigned i = 0; i < run->n_members; i++)
-                for (int k = 0; k < RUN_STREAMS; k++) {
-                        struct giving giving = { run, i, k };
-                        lines_flush(&run->member[i].lines[k], relay_line, &giving);
-                }
-}
-
 void relay_run(struct run *run) {
         struct epoll_event events[64];
         bool draining = false;
@@ -391,7 +387,8 @@ void relay_run(struct run *run) {
                         run->deadline = moment_ms() + DRAIN_MS;
                         relay_signal(run, SIGTERM);
                 } else if (draining && run->killed && !run->deadline) {
-                        relay_flush_all(run);
+                        for (unsigned i = 0; i < run->n_members; i++)
+                                relay_flush(run, i);
                         return;
                 }
         }

@@ -21,9 +21,8 @@ struct perfetto_track {
 /* The step whose frames arrive now. Its slice is written when it is known that no more of them come. */
 struct open_step {
         bool any;
-        uint32_t plan, generation, buckets, seen;
-        uint64_t step, opened, ended; /* ended: 0 while it is open */
-        Wire__Outcome outcome;
+        Wire__TraceStep is; /* what its first frame says of it; the lists are gone */
+        uint32_t seen;      /* buckets */
         double sum_squares;
         uint64_t nonfinite;
 };
@@ -124,29 +123,30 @@ static const char *perfetto_outcome_name(Wire__Outcome outcome) {
 
 static void perfetto_end_step(struct perfetto *trace) {
         const struct open_step *open = &trace->open;
+        const Wire__TraceStep *step = &open->is;
         double norm = sqrt(open->sum_squares);
-        bool whole = open->outcome == WIRE__OUTCOME__COMMITTED && open->seen == open->buckets;
+        bool whole = step->outcome == WIRE__OUTCOME__COMMITTED && open->seen == step->buckets;
 
         if (!open->any)
                 return;
         _cleanup_(freep) char *name =
-                format_new("step %" PRIu64 "%s%s", open->step,
-                           open->outcome == WIRE__OUTCOME__COMMITTED ? "" : ", ",
-                           open->outcome == WIRE__OUTCOME__COMMITTED ? ""
-                                                                     : perfetto_outcome_name(open->outcome));
-        perfetto_slice(trace, perfetto_thread_of(trace, TRACK_STEPS, open->plan, 0), name ? name : "step",
-                       open->opened, open->ended ? open->ended : trace->now,
-                       json_pack("{s:o,s:s,s:o,s:o,s:o,s:o}", "step", value_number(open->step), "outcome",
-                                 perfetto_outcome_name(open->outcome), "generation",
-                                 value_number(open->generation), "buckets", value_number(open->buckets),
+                format_new("step %" PRIu64 "%s%s", step->step,
+                           step->outcome == WIRE__OUTCOME__COMMITTED ? "" : ", ",
+                           step->outcome == WIRE__OUTCOME__COMMITTED ? ""
+                                                                     : perfetto_outcome_name(step->outcome));
+        perfetto_slice(trace, perfetto_thread_of(trace, TRACK_STEPS, step->plan, 0), name ? name : "step",
+                       step->opened_us, step->ended_us ? step->ended_us : trace->now,
+                       json_pack("{s:o,s:s,s:o,s:o,s:o,s:o}", "step", value_number(step->step), "outcome",
+                                 perfetto_outcome_name(step->outcome), "generation",
+                                 value_number(step->generation), "buckets", value_number(step->buckets),
                                  "norm", value_real(whole, norm), "nonfinite",
                                  value_number(open->nonfinite)));
         if (whole && isfinite(norm)) {
-                _cleanup_(freep) char *counter = format_new("gradient norm, plan %u", open->plan);
+                _cleanup_(freep) char *counter = format_new("gradient norm, plan %u", step->plan);
                 perfetto_emit(trace,
                               json_pack("{s:s,s:s,s:i,s:o,s:{s:f}}", "ph", "C", "name",
                                         counter ? counter : "gradient norm", "pid", (int)trace->process, "ts",
-                                        value_number(open->ended), "args", "norm", norm));
+                                        value_number(step->ended_us), "args", "norm", norm));
         }
         trace->open = (struct open_step){ 0 };
 }
@@ -171,21 +171,8 @@ static int perfetto_begin_record(struct perfetto *trace, const Wire__TraceStep *
 }
 
 static bool perfetto_same_step(const struct open_step *open, const Wire__TraceStep *step) {
-        return open->any && open->plan == step->plan && open->step == step->step &&
-               open->opened == step->opened_us;
-}
-
-static void perfetto_begin_step(struct perfetto *trace, const Wire__TraceStep *step) {
-        trace->open = (struct open_step){
-                .any = true,
-                .plan = step->plan,
-                .generation = step->generation,
-                .buckets = step->buckets,
-                .step = step->step,
-                .opened = step->opened_us,
-                .ended = step->ended_us,
-                .outcome = step->outcome,
-        };
+        return open->any && open->is.plan == step->plan && open->is.step == step->step &&
+               open->is.opened_us == step->opened_us;
 }
 
 /* Which rank was ready last, and how long after the first one. */
@@ -257,7 +244,7 @@ int perfetto_step(struct perfetto *trace, const Wire__TraceStep *step) {
                         return r;
         }
         if (!trace->open.any)
-                perfetto_begin_step(trace, step);
+                trace->open = (struct open_step){ .any = true, .is = *step };
         for (size_t i = 0; i < step->n_bucket; i++)
                 perfetto_add_bucket(trace, step, step->bucket[i]);
         return trace->failed ? -ENOMEM : 0;

@@ -12,17 +12,12 @@ static const struct column columns[] = {
         { "RATE", true }, { "EXPOSED", true }, { "LATE", true }, { "WAITED FOR", false },
 };
 
-/* The look before this one: what is shown is of the interval between the two, or since the start at the first
- * look. */
-struct top_past {
-        const struct observation *observation; /* NULL: there is none */
-        double seconds;
-};
-
-static const struct snapshot_job *top_job_before(const struct top_past *past, const struct snapshot *from,
+/* The same in the look before this one (NULL: there is none): what is shown is of the interval between the
+ * two, or since the start at the first look. */
+static const struct snapshot_job *top_job_before(const struct observation *past, const struct snapshot *from,
                                                  const struct snapshot_job *job) {
-        for (size_t i = 0; past->observation && i < past->observation->n; i++) {
-                const struct snapshot *before = &past->observation->snapshot[i];
+        for (size_t i = 0; past && i < past->n; i++) {
+                const struct snapshot *before = &past->snapshot[i];
                 if (before->daemon->instance != from->daemon->instance)
                         continue;
                 for (size_t k = 0; k < before->n_jobs; k++)
@@ -174,15 +169,14 @@ static void top_summary(const struct observation *observation, FILE *to) {
 
 void top_page(const struct observation *observation, const struct observation *before, uint64_t elapsed_ms,
               bool color, FILE *to) {
-        struct top_past past = { .observation = before, .seconds = (double)elapsed_ms / 1000 };
         struct libscols_table *table = table_new(columns, array_size(columns), color);
 
         top_summary(observation, to);
         for (size_t i = 0; i < observation->n; i++)
                 for (size_t k = 0; k < observation->snapshot[i].n_jobs; k++) {
                         const struct snapshot_job *job = &observation->snapshot[i].job[k];
-                        top_add_job(table, job, top_job_before(&past, &observation->snapshot[i], job),
-                                    past.seconds);
+                        top_add_job(table, job, top_job_before(before, &observation->snapshot[i], job),
+                                    (double)elapsed_ms / 1000);
                 }
         table_print(table, "", to);
 }

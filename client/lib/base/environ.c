@@ -10,6 +10,7 @@
 
 #include "client/lib/base/fail.h"
 #include "gradsync/gradsync.h"
+#include "proto/cleanup.h"
 #include "proto/names.h"
 
 #define VARIABLES 5u
@@ -92,8 +93,6 @@ static const struct row rows[] = {
           .name = environ_name_gradsync },
 };
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 /* Number of the row's variables that are set, and the first that is not. */
 static unsigned environ_count_set(const struct row *row, const char **ret_missing) {
         unsigned n = 0;
@@ -111,7 +110,7 @@ static unsigned environ_count_set(const struct row *row, const char **ret_missin
 static const struct row *environ_find_row(void) {
         const char *missing;
 
-        for (size_t i = 0; i < COUNT(rows); i++) {
+        for (size_t i = 0; i < array_size(rows); i++) {
                 environ_count_set(&rows[i], &missing);
                 if (missing == NULL && environ_get(rows[i].unless) == NULL &&
                     (rows[i].flag == NULL || strcmp(environ_get(rows[i].flag), "0") != 0))
@@ -223,7 +222,7 @@ const char *environ_launcher_variable(void) {
                 "SLURM_STEP_NUM_TASKS", "JOB_COMPLETION_INDEX", "GRADSYNC_SPARE",
         };
 
-        for (size_t i = 0; i < COUNT(telling); i++)
+        for (size_t i = 0; i < array_size(telling); i++)
                 if (environ_get(telling[i]) != NULL)
                         return telling[i];
         return NULL;
@@ -233,7 +232,7 @@ void environ_missing(char *text, size_t size) {
         const char *missing, *best = NULL, *set = NULL;
         unsigned most = 0;
 
-        for (size_t i = 0; i < COUNT(rows); i++) {
+        for (size_t i = 0; i < array_size(rows); i++) {
                 unsigned n = environ_count_set(&rows[i], &missing);
 
                 if (n <= most || missing == NULL)

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "client/lib/base/clock.h"
-#include "client/lib/base/descriptor.h"
 #include "client/lib/base/fail.h"
 #include "client/lib/job/job.h"
+#include "proto/cleanup.h"
 #include "proto/names.h"
 
 #define NEWEST UINT32_MAX
@@ -29,10 +29,6 @@ struct call {
         /* The call is void in any other one. Or one of the constants above. */
         uint32_t generation;
 };
-
-static uint64_t collective_align(uint64_t bytes) {
-        return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
 
 static bool collective_scatters(unsigned kind) {
         return kind == WIRE__OPERATION_KIND__ALLGATHER || kind == WIRE__OPERATION_KIND__REDUCE_SCATTER;
@@ -71,7 +67,7 @@ static int collective_map_staging(struct gradsync_job *job) {
                 link_fail(&job->gs->link, r);
         /* No other daemon will ask for it. */
         if (r == GRADSYNC_OK && job->gs->link.timer < 0)
-                job->collective->staging_fd = descriptor_close(job->collective->staging_fd);
+                job->collective->staging_fd = fd_close(job->collective->staging_fd);
         return r;
 }
 
@@ -206,7 +202,7 @@ void collective_settle(struct collective *c, uint64_t operations, bool failed, c
 static int collective_run_chunk(struct gradsync_job *job, uint64_t bytes) {
         struct collective *c = job->collective;
         /* The daemon wants parts that it splits to be aligned. */
-        uint64_t stride = collective_scatters(c->kind) ? collective_align(bytes) : bytes;
+        uint64_t stride = collective_scatters(c->kind) ? frame_round_up(bytes, ARENA_ALIGN) : bytes;
 
         /* Once it has been sent, its answer decides: it may have ended before the generation did. */
         if (c->request.id == 0 && c->generation != job->standing.generation)
@@ -264,7 +260,7 @@ static void collective_forget_staging(struct gradsync_job *job) {
 
         request_close(job->gs, &c->request);
         shared_unmap(&job->collective->staging);
-        job->collective->staging_fd = descriptor_close(job->collective->staging_fd);
+        job->collective->staging_fd = fd_close(job->collective->staging_fd);
         c->phase = COLLECTIVE_STAGING;
         c->connection = job->gs->link.connection;
 }

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/lib/base/descriptor.h"
 #include "client/lib/memory/registered.h"
+#include "proto/cleanup.h"
 
 struct gradsync_job *member_new(struct gradsync *gs, const struct wish *wish) {
         struct member *member = calloc(1, sizeof(*member));
@@ -54,7 +54,7 @@ void member_free(struct gradsync_job *job) {
                 registered_free(memory);
         }
         shared_unmap(&job->collective->staging);
-        descriptor_close(job->collective->staging_fd);
+        fd_close(job->collective->staging_fd);
         params_deinit(&job->plans->params);
         sync_end(job->sync);
         /* The member begins with it. */
@@ -67,10 +67,10 @@ void member_abandon(struct gradsync_job *job) {
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 plan_close_fds(plan);
         for (struct gradsync_memory *memory = job->memories; memory != NULL; memory = memory->next)
-                memory->kept = descriptor_close(memory->kept);
+                memory->kept = fd_close(memory->kept);
         if (job->registering != NULL)
-                job->registering->kept = descriptor_close(job->registering->kept);
-        job->collective->staging_fd = descriptor_close(job->collective->staging_fd);
+                job->registering->kept = fd_close(job->registering->kept);
+        job->collective->staging_fd = fd_close(job->collective->staging_fd);
 }
 
 void member_forget(struct gradsync_job *job) {

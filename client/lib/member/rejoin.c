@@ -179,8 +179,7 @@ static int rejoin_offer(struct gradsync_plan *plan, uint32_t id) {
         bool committed = step->outcome == WIRE__OUTCOME__COMMITTED;
         int fds[FRAME_FDS_MAX];
 
-        SET(message, job, plan->job->handle);
-        SET(message, plan, plan->ordinal);
+        SET_PLAN(message, plan);
         SET(message, step, committed ? step->number : step_next(plan, false) - 1);
         SET(message, launched, step->outcome == WIRE__OUTCOME__OPEN ? plan->ready.sent : 0);
         return link_send_fds(&plan->job->gs->link, WIRE__MESSAGE_TYPE__REJOIN_PLAN, id, &message.base, fds,

@@ -17,14 +17,14 @@
 #include <unistd.h>
 
 #include "client/lib/base/clock.h"
-#include "client/lib/base/descriptor.h"
 #include "client/lib/base/fail.h"
 #include "client/lib/job/job.h"
+#include "proto/cleanup.h"
 
 void registered_free(struct gradsync_memory *memory) {
         request_close(memory->job->gs, &memory->request);
         request_close(memory->job->gs, &memory->again);
-        descriptor_close(memory->kept);
+        fd_close(memory->kept);
         if (memory->mapped_here)
                 shared_unmap(&memory->map);
         free(memory);

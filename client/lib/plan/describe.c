@@ -14,9 +14,8 @@
 static int describe_begin(struct gradsync_plan *plan, uint32_t request) {
         Wire__PlanBegin begin = WIRE__PLAN_BEGIN__INIT;
 
-        SET(begin, job, plan->job->handle);
+        SET_PLAN(begin, plan);
         SET(begin, generation, plan->job->standing.generation);
-        SET(begin, plan, plan->ordinal);
         SET(begin, params, plan->layout.n_params);
         SET(begin, buckets, plan->layout.n_buckets);
         SET(begin, arena_bytes, plan->layout.arena_bytes);
@@ -46,8 +45,7 @@ static int describe_params(struct gradsync_plan *plan, uint32_t request) {
         Wire__Param message[LIMIT_CHUNK], *list[LIMIT_CHUNK];
         size_t bytes = 0;
 
-        SET(chunk, job, plan->job->handle);
-        SET(chunk, plan, plan->ordinal);
+        SET_PLAN(chunk, plan);
         chunk.param = list;
         while (chunk.n_param < LIMIT_CHUNK && plan->at + chunk.n_param < plan->layout.n_params) {
                 Wire__Param *next = &message[chunk.n_param];
@@ -70,8 +68,7 @@ static int describe_buckets(struct gradsync_plan *plan, uint32_t request) {
         Wire__Bucket message[LIMIT_CHUNK], *list[LIMIT_CHUNK];
         uint32_t first = plan->at - plan->layout.n_params;
 
-        SET(chunk, job, plan->job->handle);
-        SET(chunk, plan, plan->ordinal);
+        SET_PLAN(chunk, plan);
         chunk.bucket = list;
         while (chunk.n_bucket < LIMIT_CHUNK && first + chunk.n_bucket < plan->layout.n_buckets) {
                 const struct layout_bucket *bucket = &plan->layout.bucket[first + chunk.n_bucket];
@@ -94,8 +91,7 @@ static int describe_buckets(struct gradsync_plan *plan, uint32_t request) {
 static int describe_commit(struct gradsync_plan *plan) {
         Wire__PlanCommit commit = WIRE__PLAN_COMMIT__INIT;
 
-        SET(commit, job, plan->job->handle);
-        SET(commit, plan, plan->ordinal);
+        SET_PLAN(commit, plan);
         return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_COMMIT, plan->request.id,
                          &commit.base, -1);
 }

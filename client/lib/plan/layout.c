@@ -17,10 +17,6 @@
 /* Numbers of element types are below this. */
 #define DTYPES 8u
 
-static uint64_t layout_round_up(uint64_t value, uint64_t to) {
-        return (value + to - 1) / to * to;
-}
-
 static int layout_allocate(struct layout *layout, uint32_t n) {
         layout->n_params = n;
         layout->bucket = calloc(n, sizeof(*layout->bucket));
@@ -37,7 +33,7 @@ static int layout_allocate(struct layout *layout, uint32_t n) {
 /* Whether parameter i can go in front of `next` in its bucket. */
 static bool layout_fits_before(const struct param *i, const struct param *next) {
         return i->memory == next->memory &&
-               (i->memory == NULL || layout_round_up(i->offset + i->bytes, ARENA_ALIGN) == next->offset);
+               (i->memory == NULL || frame_round_up(i->offset + i->bytes, ARENA_ALIGN) == next->offset);
 }
 
 /* Fills bucket_of with provisional numbers, in the order in which buckets were opened; `first` of a bucket
@@ -147,7 +143,7 @@ int layout_place(struct layout *layout, const struct params *params, bool contro
                 for (uint32_t k = 0; k < bucket->n; k++) {
                         uint32_t i = layout->order[bucket->first + k];
 
-                        at = layout_round_up(at, ARENA_ALIGN);
+                        at = frame_round_up(at, ARENA_ALIGN);
                         layout->offset[i] = at;
                         at += params->list[i].bytes;
                         if (at > LIMIT_ARENA)
@@ -157,7 +153,7 @@ int layout_place(struct layout *layout, const struct params *params, bool contro
                                             params->list[i].name, (unsigned long long)LIMIT_ARENA);
                 }
                 bucket->bytes = at - bucket->offset;
-                at = layout_round_up(at, ARENA_PAGE);
+                at = frame_round_up(at, ARENA_PAGE);
         }
         layout->arena_bytes = at;
         return GRADSYNC_OK;

@@ -17,9 +17,8 @@ struct layout_bucket {
         uint32_t first, n;
         /* In which it lies; NULL: in the arena. */
         struct gradsync_memory *memory;
-        uint64_t
-                /* Of its first byte: in the arena a multiple of ARENA_PAGE, elsewhere of ARENA_ALIGN. */
-                offset;
+        /* Of its first byte: in the arena a multiple of ARENA_PAGE, elsewhere of ARENA_ALIGN. */
+        uint64_t offset;
         /* From there to the end of its last parameter. */
         uint64_t bytes;
         /* Without the padding between parameters. */

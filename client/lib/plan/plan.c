@@ -8,12 +8,12 @@
 #include <stdlib.h>
 
 #include "client/lib/base/clock.h"
-#include "client/lib/base/descriptor.h"
 #include "client/lib/base/fail.h"
 #include "client/lib/base/options.h"
 #include "client/lib/memory/registered.h"
 #include "client/lib/plan/describe.h"
 #include "client/lib/plan/placement.h"
+#include "proto/cleanup.h"
 #include "proto/names.h"
 
 #define OLDEST_OPTIONS (offsetof(struct gradsync_plan_options, bucket_bytes) + sizeof(uint64_t))
@@ -30,8 +30,8 @@ unsigned plan_list_fds(const struct gradsync_plan *plan, int ret[FRAME_FDS_MAX])
 }
 
 void plan_close_fds(struct gradsync_plan *plan) {
-        plan->fd = descriptor_close(plan->fd);
-        plan->control_fd = descriptor_close(plan->control_fd);
+        plan->fd = fd_close(plan->fd);
+        plan->control_fd = fd_close(plan->control_fd);
 }
 
 static void plan_unmap(struct gradsync_plan *plan) {
@@ -195,8 +195,7 @@ static int plan_take_agreed(struct request *request, const ProtobufCMessage *mes
 static int plan_say_mapped(struct gradsync_plan *plan) {
         Wire__PlanMapped mapped = WIRE__PLAN_MAPPED__INIT;
 
-        SET(mapped, job, plan->job->handle);
-        SET(mapped, plan, plan->ordinal);
+        SET_PLAN(mapped, plan);
         return request_call(plan->job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_MAPPED, &mapped.base, -1,
                             WIRE__MESSAGE_TYPE__PLAN_AGREED, plan_take_agreed, plan->deadline);
 }
@@ -208,8 +207,7 @@ static void plan_say_dropped(struct gradsync_plan *plan) {
         struct gradsync *gs = plan->job->gs;
         struct request unheard = { 0 };
 
-        SET(drop, job, plan->job->handle);
-        SET(drop, plan, plan->ordinal);
+        SET_PLAN(drop, plan);
         request_open(gs, &unheard, WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL);
         link_send(&gs->link, WIRE__MESSAGE_TYPE__PLAN_DROP, unheard.id, &drop.base, -1);
         request_close(gs, &unheard);
@@ -285,10 +283,8 @@ static int plan_make(struct gradsync_job *job, const struct gradsync_plan_option
         if (plan == NULL) {
                 r = plan_create(job, options, &plan);
                 if (r != GRADSYNC_OK) {
-                        params_deinit(
-                                &job->plans
-                                         /* Else nothing would get them out of registered memory again. */
-                                         ->params);
+                        /* Else nothing would get them out of registered memory again. */
+                        params_deinit(&job->plans->params);
                         return r;
                 }
                 job->plans->making = plan;
@@ -342,8 +338,7 @@ static int plan_ask_drop(struct gradsync_plan *plan) {
                 if (r != GRADSYNC_OK)
                         return r;
         }
-        SET(message, job, job->handle);
-        SET(message, plan, plan->ordinal);
+        SET_PLAN(message, plan);
         plan->drop = true;
         r = request_call(job->gs, &plan->request, WIRE__MESSAGE_TYPE__PLAN_DROP, &message.base, -1,
                          WIRE__MESSAGE_TYPE__PLAN_DROPPED, NULL, NEVER);

@@ -37,9 +37,8 @@ struct gradsync_plan {
         unsigned reduce;
         /* Being freed. */
         bool drop;
-        uint64_t
-                /* The least number of the next step: others have gone on without this member. */
-                least;
+        /* The least number of the next step: others have gone on without this member. */
+        uint64_t least;
         /* The generation changed while a committed step was not finished. */
         bool renewed;
         bool accumulating;
@@ -87,6 +86,13 @@ struct plans {
         /* The one that is being made, or that is agreed but not yet returned to the caller. */
         struct gradsync_plan *making;
 };
+
+/* How a message names it. */
+#define SET_PLAN(message, named)                                                                             \
+        do {                                                                                                 \
+                SET(message, job, (named)->job->handle);                                                     \
+                SET(message, plan, (named)->ordinal);                                                        \
+        } while (0)
 
 /* Local: its job does not know it any more. */
 void plan_free(struct gradsync_plan *plan);

@@ -29,9 +29,8 @@ static int ready_send_bucket(struct gradsync_plan *plan, uint32_t b) {
         const struct gradsync_job *job = plan->job;
         Wire__Ready ready = WIRE__READY__INIT;
 
-        SET(ready, job, job->handle);
+        SET_PLAN(ready, plan);
         SET(ready, generation, job->standing.generation);
-        SET(ready, plan, plan->ordinal);
         SET(ready, step, plan->step.number);
         SET(ready, bucket, b);
         if (plan->step.absent[b] > 0) {

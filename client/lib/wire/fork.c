@@ -61,11 +61,10 @@ int fork_register(struct gradsync *gs) {
 
 void fork_unregister(struct gradsync *gs) {
         pthread_mutex_lock(&registry);
-        for (struct gradsync **at = &first; *at != NULL; at = &(*at)->next) {
-                if (*at != gs)
-                        continue;
+        struct gradsync **at = &first;
+        while (*at != NULL && *at != gs)
+                at = &(*at)->next;
+        if (*at != NULL)
                 *at = gs->next;
-                break;
-        }
         pthread_mutex_unlock(&registry);
 }

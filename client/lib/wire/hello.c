@@ -9,8 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "client/lib/base/descriptor.h"
 #include "client/lib/wire/context.h"
+#include "proto/cleanup.h"
 #include "proto/names.h"
 
 /* A service manager that opened the socket for the daemon is not it. */
@@ -42,6 +42,6 @@ int hello_send(struct gradsync *gs, request_answer_fn answer) {
         SET(hello, pid, (int32_t)getpid());
         request_open(gs, &gs->hello, WIRE__MESSAGE_TYPE__WELCOME, answer);
         int r = link_send(&gs->link, WIRE__MESSAGE_TYPE__HELLO, gs->hello.id, &hello.base, pidfd);
-        descriptor_close(pidfd);
+        fd_close(pidfd);
         return r;
 }

@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 #include "client/lib/base/clock.h"
-#include "client/lib/base/descriptor.h"
 #include "client/lib/base/fail.h"
 #include "gradsync/gradsync.h"
+#include "proto/cleanup.h"
 
 static void link_watch(struct link *link, int operation, int fd, uint32_t events) {
         struct epoll_event event = { .events = events, .data.fd = fd };
@@ -61,10 +61,10 @@ int link_init(struct link *link, int sock, link_message_fn message, link_event_f
 }
 
 void link_abandon(struct link *link) {
-        link->sock = descriptor_close(link->sock);
-        link->epoll = descriptor_close(link->epoll);
-        link->wake = descriptor_close(link->wake);
-        link->timer = descriptor_close(link->timer);
+        link->sock = fd_close(link->sock);
+        link->epoll = fd_close(link->epoll);
+        link->wake = fd_close(link->wake);
+        link->timer = fd_close(link->timer);
 }
 
 void link_deinit(struct link *link) {
@@ -153,7 +153,7 @@ static void link_let_go(struct link *link) {
         epoll_ctl(link->epoll, EPOLL_CTL_DEL, link->sock, NULL);
         shutdown(link->sock, SHUT_RDWR);
         if (!link->polling)
-                link->sock = descriptor_close(link->sock);
+                link->sock = fd_close(link->sock);
 }
 
 /* The link has not failed: another attempt is due at once. */
@@ -449,7 +449,7 @@ int link_reconnects(struct link *link, link_event_fn lost_fn, link_event_fn retr
 }
 
 void link_attach(struct link *link, int sock) {
-        descriptor_close(link->sock);
+        fd_close(link->sock);
         link->sock = sock;
         link->state = LINK_GREETING;
         link_watch(link, EPOLL_CTL_ADD, sock, EPOLLIN);

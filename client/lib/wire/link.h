@@ -65,9 +65,8 @@ struct link {
         /* 0, or the result of every call from now on. */
         int failed;
         char why[LINK_TEXT];
-        char farewell
-                /* What the daemon said before it hung up; stays until the link is up again. */
-                [LINK_TEXT];
+        /* What the daemon said before it hung up; stays until the link is up again. */
+        char farewell[LINK_TEXT];
         int farewell_code;
         /* FRAME_MAX and LINK_BATCH × FRAME_MAX bytes. */
         uint8_t *out, *in;

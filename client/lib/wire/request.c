@@ -24,12 +24,12 @@ void request_open(struct gradsync *gs, struct request *request, uint16_t expects
 }
 
 void request_close(struct gradsync *gs, struct request *request) {
-        for (struct request **at = &gs->requests; *at != NULL; at = &(*at)->next) {
-                if (*at != request)
-                        continue;
+        struct request **at = &gs->requests;
+
+        while (*at != NULL && *at != request)
+                at = &(*at)->next;
+        if (*at != NULL)
                 *at = request->next;
-                break;
-        }
         request->id = 0;
         free(request->text);
         request->text = NULL;

@@ -60,14 +60,13 @@ static void *arena_map_apart(const struct arena *arena) {
                span = arena->bytes + PLACE_ALIGN + PLACES * (size_t)ARENA_PAGE;
         unsigned char *reserved =
                 mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        unsigned char *start, *end;
-        void *map;
         if (reserved == MAP_FAILED)
                 return arena_map_anywhere(arena);
-        start = reserved + (PLACE_ALIGN - (uintptr_t)reserved % PLACE_ALIGN) % PLACE_ALIGN + shift;
-        end = start + arena->bytes;
-        map = mmap(start, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena->fd,
-                   (off_t)arena->offset);
+        unsigned char *start =
+                reserved + (PLACE_ALIGN - (uintptr_t)reserved % PLACE_ALIGN) % PLACE_ALIGN + shift;
+        unsigned char *end = start + arena->bytes;
+        void *map = mmap(start, arena->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena->fd,
+                         (off_t)arena->offset);
         if (map == MAP_FAILED) {
                 munmap(reserved, span);
                 return arena_map_anywhere(arena);
@@ -101,16 +100,14 @@ static int arena_make(struct arena *arena, const struct memory_request *request)
 
 int arena_new(struct reaper *reaper, unsigned place, const struct memory_request *request,
               struct arena **ret) {
-        struct arena *arena;
-        int r;
         if (request->bytes == 0 || request->bytes % ARENA_PAGE != 0 || request->bytes > LIMIT_ARENA)
                 return -EINVAL;
-        arena = calloc(1, sizeof *arena);
+        struct arena *arena = calloc(1, sizeof *arena);
         if (!arena)
                 return -ENOMEM;
         arena->reaper = reaper;
         arena->place = place % PLACES;
-        r = arena_make(arena, request);
+        int r = arena_make(arena, request);
         if (r < 0)
                 arena_release(arena);
         else
@@ -131,7 +128,6 @@ int arena_adopt(struct reaper *reaper, unsigned place, const struct memory_reque
         _cleanup_(freep) struct arena *arena = NULL;
         uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
         char text[512];
-        int r;
         if (request->n_fds != 1)
                 return -EINVAL;
         if (request->kind == MEMORY_OFFERED && memfd_is_ours(request->fds[0]))
@@ -145,7 +141,7 @@ int arena_adopt(struct reaper *reaper, unsigned place, const struct memory_reque
                 .reaper = reaper, .place = place % PLACES, .fd = request->fds[0], .offset = request->offset
         };
         arena->bytes = (request->bytes + page - 1) / page * page;
-        r = memfd_check(arena->fd, request->offset, request->bytes, &arena->file, text, sizeof text);
+        int r = memfd_check(arena->fd, request->offset, request->bytes, &arena->file, text, sizeof text);
         if (r > 0)
                 return refuse(refusal, (uint32_t)r, "%s", text);
         if (r == 0 && request->kind == MEMORY_RETURNED && arena->file.size != request->bytes)
@@ -163,11 +159,10 @@ int arena_adopt(struct reaper *reaper, unsigned place, const struct memory_reque
 
 int arena_check(struct arena *arena, uint64_t bytes, struct refusal *refusal) {
         char text[512];
-        int r;
         arena->unchecked += bytes;
         if (arena->unchecked < MEMORY_UNCHECKED)
                 return 0;
         arena->unchecked = 0;
-        r = memfd_check_kept(arena->fd, &arena->file, text, sizeof text);
+        int r = memfd_check_kept(arena->fd, &arena->file, text, sizeof text);
         return r > 0 ? refuse(refusal, (uint32_t)r, "%s", text) : r;
 }

@@ -60,7 +60,6 @@ static struct backend *host_close(struct backend *backend) {
 /* What has been opened so far stays in *host for host_close(). */
 static int host_init(struct host *host, const struct backend_config *config) {
         unsigned workers = config->workers ? config->workers : cpus_available();
-        int r;
         if (workers > WORKERS_MAX)
                 return -EINVAL;
         host->kernels = kernel_select();
@@ -69,7 +68,7 @@ static int host_init(struct host *host, const struct backend_config *config) {
         host->here = task_reusable();
         if (!host->here)
                 return -ENOMEM;
-        r = reaper_new(&host->reaper);
+        int r = reaper_new(&host->reaper);
         if (r < 0)
                 return r;
         return pool_new(workers, config->has_affinity ? &config->affinity : NULL, &host->pool);
@@ -77,13 +76,12 @@ static int host_init(struct host *host, const struct backend_config *config) {
 
 static int host_open(const struct backend_config *config, struct backend **ret) {
         struct host *host = calloc(1, sizeof *host);
-        int r;
         if (!host)
                 return -ENOMEM;
         host->backend = (struct backend){ &backend_host, backend_host.memory, backend_host.compute };
         host->done = config->done;
         host->owner = config->owner;
-        r = host_init(host, config);
+        int r = host_init(host, config);
         if (r < 0) {
                 host_close(&host->backend);
                 return r;
@@ -202,13 +200,12 @@ static int host_submit(struct backend *backend, const struct backend_task *descr
         struct host *host = host_of(backend);
         uint64_t traffic = task_traffic(description), start;
         struct task *task;
-        int r;
         if (traffic <= SMALL_TRAFFIC)
                 return host_run_here(host, description, ret);
         if (traffic <= MIDDLING_TRAFFIC && (start = host_now_ns()) >= host->rest_until &&
             pool_empty(host->pool))
                 return host_run_here_middling(host, description, ret, start);
-        r = task_new(host->kernels, description, &task);
+        int r = task_new(host->kernels, description, &task);
         if (r < 0)
                 return r;
         pool_submit(host->pool, task);

@@ -86,13 +86,12 @@ static INLINE struct row_f row_load_f(unsigned dtype, const unsigned char *from)
 
 static INLINE struct row_f row_store_f(unsigned dtype, const struct kernel_slice *slice, size_t offset,
                                        struct row_f row) {
-        struct row_h packed;
         if (dtype == WIRE__DTYPE__F32) {
                 for (unsigned i = 0; i < slice->n_outputs; i++)
                         row_put_f(slice->outputs[i] + offset, row);
                 return row;
         }
-        packed = dtype == WIRE__DTYPE__F16 ? row_to_f16(row) : row_to_bf16(row);
+        struct row_h packed = dtype == WIRE__DTYPE__F16 ? row_to_f16(row) : row_to_bf16(row);
         for (unsigned i = 0; i < slice->n_outputs; i++)
                 row_put_h(slice->outputs[i] + offset, packed);
         return dtype == WIRE__DTYPE__F16 ? row_from_f16(packed) : row_from_bf16(packed);

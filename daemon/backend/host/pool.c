@@ -274,10 +274,9 @@ static void pool_drop_rest(struct pool *pool, struct task *task) {
 static void worker_run(struct worker *worker, struct task *task, unsigned slice) {
         struct pool *pool = worker->pool;
         struct worker *other = pool_idle_take_needed(pool);
-        unsigned withdrawn;
         pthread_mutex_unlock(&pool->lock);
         workers_wake(other);
-        withdrawn = task_look(task, slice);
+        unsigned withdrawn = task_look(task, slice);
         if (withdrawn == 0)
                 task_run(task, slice, worker->nonfinite);
         pthread_mutex_lock(&pool->lock);
@@ -331,10 +330,9 @@ static int worker_bind(struct worker *worker, int cpu, pthread_attr_t *attribute
 static int worker_start(struct pool *pool, unsigned i, pthread_attr_t *attributes, const cpu_set_t *allowed) {
         struct worker *worker = &pool->workers[i];
         char name[16];
-        int r;
         worker->pool = pool;
         worker->cpu = -1;
-        r = pool->pinned ? worker_bind(worker, pool_cpu_of(allowed, i), attributes) : 0;
+        int r = pool->pinned ? worker_bind(worker, pool_cpu_of(allowed, i), attributes) : 0;
         if (r < 0)
                 return r;
         if (sem_init(&worker->wake, 0, 0) < 0)
@@ -380,7 +378,6 @@ static int workers_start(struct pool *pool, unsigned n, const cpu_set_t *affinit
 int pool_new(unsigned workers, const cpu_set_t *affinity, struct pool **ret) {
         size_t size = sizeof(struct pool) + workers * sizeof(struct worker);
         struct pool *pool = aligned_alloc(_Alignof(struct worker), size);
-        int r;
         if (!pool)
                 return -ENOMEM;
         memset(pool, 0, size);
@@ -389,7 +386,7 @@ int pool_new(unsigned workers, const cpu_set_t *affinity, struct pool **ret) {
         list_init(&pool->unfinished);
         list_init(&pool->done);
         pool->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        r = pool->event < 0 ? -errno : workers_start(pool, workers, affinity);
+        int r = pool->event < 0 ? -errno : workers_start(pool, workers, affinity);
         if (r < 0) {
                 pool_free(pool);
                 return r;
@@ -399,13 +396,12 @@ int pool_new(unsigned workers, const cpu_set_t *affinity, struct pool **ret) {
 }
 
 struct pool *pool_free(struct pool *pool) {
-        struct worker *idle;
         if (!pool)
                 return NULL;
         pthread_mutex_lock(&pool->lock);
         assert(list_empty(&pool->unfinished) && list_empty(&pool->done));
         pool->stop = true;
-        idle = pool_idle_take(pool, pool->n_workers);
+        struct worker *idle = pool_idle_take(pool, pool->n_workers);
         pthread_mutex_unlock(&pool->lock);
         workers_wake(idle);
         for (unsigned i = 0; i < pool->n_workers; i++) {
@@ -423,11 +419,10 @@ int pool_fd(const struct pool *pool) {
 }
 
 void pool_submit(struct pool *pool, struct task *task) {
-        struct worker *idle;
         pthread_mutex_lock(&pool->lock);
         list_append(&pool->unfinished, &task->unfinished);
         pool_ring_add(pool, task);
-        idle = pool_idle_take_needed(pool);
+        struct worker *idle = pool_idle_take_needed(pool);
         if (idle)
                 idle->idle = pool_idle_take_here(pool);
         pthread_mutex_unlock(&pool->lock);
@@ -465,22 +460,20 @@ void pool_take(struct pool *pool, struct list *to) {
 }
 
 unsigned pool_ping(struct pool *pool) {
-        struct worker *idle;
         unsigned silent = 0;
         pthread_mutex_lock(&pool->lock);
         for (unsigned i = 0; i < pool->n_workers; i++)
                 silent += pool->workers[i].answered != pool->ping;
         pool->ping++;
-        idle = pool_idle_take(pool, pool->n_workers);
+        struct worker *idle = pool_idle_take(pool, pool->n_workers);
         pthread_mutex_unlock(&pool->lock);
         workers_wake(idle);
         return silent;
 }
 
 bool pool_empty(struct pool *pool) {
-        bool empty;
         pthread_mutex_lock(&pool->lock);
-        empty = list_empty(&pool->unfinished);
+        bool empty = list_empty(&pool->unfinished);
         pthread_mutex_unlock(&pool->lock);
         return empty;
 }

@@ -59,12 +59,11 @@ static int reaper_start(struct reaper *reaper) {
 
 int reaper_new(struct reaper **ret) {
         struct reaper *reaper = calloc(1, sizeof *reaper);
-        int r;
         if (!reaper)
                 return -ENOMEM;
         pthread_mutex_init(&reaper->lock, NULL);
         pthread_cond_init(&reaper->work, NULL);
-        r = reaper_start(reaper);
+        int r = reaper_start(reaper);
         if (r < 0) {
                 pthread_cond_destroy(&reaper->work);
                 pthread_mutex_destroy(&reaper->lock);

@@ -100,12 +100,11 @@ static int task_set(struct task *task, const struct kernel_set *kernels,
                     const struct backend_task *description) {
         unsigned n_in = description->n_inputs, n_out = description->n_outputs;
         unsigned char **inputs = (unsigned char **)(task + 1), **outputs = inputs + n_in;
-        size_t skip;
         memset(task, 0, task_block_size(n_in, n_out, task_slice_count(description)));
         list_init(&task->unfinished);
         list_init(&task->ring);
         task->kernel = task_kernel(kernels, description);
-        skip = description->first * kernel_size(description->dtype);
+        size_t skip = description->first * kernel_size(description->dtype);
         if (!task->kernel || !task_resolve(description->inputs, n_in, skip, inputs) ||
             !task_resolve(description->outputs, n_out, skip, outputs))
                 return -EINVAL;
@@ -144,14 +143,13 @@ size_t task_room(const struct backend_task *description) {
 int task_new(const struct kernel_set *kernels, const struct backend_task *description, struct task **ret) {
         _cleanup_(freep) struct task *own = NULL;
         struct task *task = description->room;
-        int r;
         if (!task_is_valid(description))
                 return -EINVAL;
         if (!task)
                 task = own = malloc(task_room(description));
         if (!task)
                 return -ENOMEM;
-        r = task_set(task, kernels, description);
+        int r = task_set(task, kernels, description);
         if (r < 0)
                 return r;
         task->in_room = !pointer_steal(own);

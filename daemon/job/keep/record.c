@@ -17,11 +17,10 @@ int record_new(struct users *accounts, uid_t uid, const char *name, struct recor
                struct refusal *refusal) {
         struct record *record =
                 mmap(NULL, sizeof(*record), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        int r;
 
         if (record == MAP_FAILED)
                 return -ENOMEM;
-        r = charge_take(&record->charge, accounts, uid, ACCOUNT_BYTES, sizeof(*record), refusal);
+        int r = charge_take(&record->charge, accounts, uid, ACCOUNT_BYTES, sizeof(*record), refusal);
         if (r != 0) {
                 munmap(record, sizeof(*record));
                 return r;
@@ -44,7 +43,6 @@ struct record *record_free(struct record *record) {
 
 void records_init(struct records *records) {
         list_init(&records->list);
-        records->n = 0;
 }
 
 void records_deinit(struct records *records) {
@@ -52,7 +50,6 @@ void records_deinit(struct records *records) {
 
         list_for_each_safe(record, spare, &records->list, link)
                 record_free(record);
-        records->n = 0;
 }
 
 static unsigned held_by(const struct records *records, uid_t uid) {
@@ -64,7 +61,7 @@ static unsigned held_by(const struct records *records, uid_t uid) {
         return n;
 }
 
-/* So that one uid with many short jobs costs the others nothing. */
+/* The oldest record of the uid that has most: a uid with many short jobs pushes out its own. */
 static struct record *to_push_out(const struct records *records) {
         struct record *record, *found = NULL;
 
@@ -80,10 +77,8 @@ void records_keep(struct records *records, struct record *record) {
         record->ended = true;
         charge_release(&record->charge);
         list_append(&records->list, &record->link);
-        if (++records->n > RECORD_ENDED) {
+        if (list_length(&records->list) > RECORD_ENDED)
                 record_free(to_push_out(records));
-                records->n--;
-        }
 }
 
 static struct record_step *step_at(const struct record *record, uint32_t index) {
@@ -100,8 +95,8 @@ static void push_out_oldest(struct record *record) {
         record->n--;
 }
 
-/* Room behind the youngest step, or at the start of the ring where there is not enough. The oldest steps
- * make way. */
+/* Room after the youngest step, or at the start of the ring if there is not enough. The oldest steps are
+ * pushed out. */
 static uint32_t make_room(struct record *record, uint32_t size) {
         uint32_t start = record->end;
 
@@ -188,14 +183,13 @@ void record_ready(struct record_step *step, uint32_t bucket, uint32_t local, uin
                 ready_of(step, bucket)[local] = since(step, now);
 }
 
-/* All members are ready: who has waited, and who came late, is known now. */
+/* All members are ready: how long each has waited, and how late each came, is known now. */
 void record_start(struct record *record, struct record_step *step, uint32_t bucket, uint64_t now) {
-        const uint32_t *ready;
         uint32_t start, first;
 
         if (!is_kept(step, bucket))
                 return;
-        ready = ready_of(step, bucket);
+        const uint32_t *ready = ready_of(step, bucket);
         first = start = buckets_of(step)[bucket].start = since(step, now);
         for (uint32_t local = 0; local < step->n_local; local++)
                 first = ready[local] < first ? ready[local] : first;
@@ -209,7 +203,6 @@ void record_end(struct record *record, struct record_step *step, uint32_t bucket
                 uint64_t start, const struct backend_result *result) {
         uint64_t us = now - start;
         unsigned class = 0;
-        uint32_t *counts;
 
         while (class < RECORD_CLASSES && us > record_class_us[class])
                 class ++;
@@ -219,7 +212,7 @@ void record_end(struct record *record, struct record_step *step, uint32_t bucket
                 return;
         buckets_of(step)[bucket].end = since(step, now);
         buckets_of(step)[bucket].sum_squares = result->sum_squares;
-        counts = nonfinite_of(step, bucket);
+        uint32_t *counts = nonfinite_of(step, bucket);
         for (unsigned i = 0; i < result->n_inputs && i < step->n_local; i++)
                 counts[i] = result->input_nonfinite[i] < UINT32_MAX ? (uint32_t)result->input_nonfinite[i]
                                                                     : UINT32_MAX;

@@ -30,7 +30,7 @@ struct record_bucket {
 };
 
 struct record_step {
-        struct record_step **holder;    /* whoever writes to it still; NULL once the step has ended */
+        struct record_step **holder;    /* its writer's pointer to it; NULL once the step has ended */
         uint64_t sequence;              /* 1, 2, … in this record */
         uint64_t number, opened, ended; /* clock_now(); ended: 0 while it is open */
         uint32_t size;                  /* bytes in the ring */
@@ -65,7 +65,7 @@ struct record {
         struct record_totals totals;
         uint64_t sequence;         /* of the last step */
         uint32_t first, n;         /* steps in `at` */
-        uint32_t end;              /* behind the youngest step in `ring` */
+        uint32_t end;              /* after the youngest step in `ring` */
         uint32_t at[RECORD_STEPS]; /* offsets of steps */
         _Alignas(8) uint8_t ring[RECORD_BYTES];
 };
@@ -74,7 +74,6 @@ struct record {
  * them. */
 struct records {
         struct list list; /* oldest first */
-        unsigned n;
 };
 
 /* Upper bounds in microseconds of the classes of reductions. */

@@ -29,7 +29,7 @@ struct recovery {
         /* since the job began */
         uint64_t rebuilds[LIMIT_CAUSES];      /* new generations by cause; none: for growth */
         uint64_t recoveries, us;              /* that ended, and how long they took together */
-        uint64_t class[RECOVERY_CLASSES + 1]; /* … by that time, not cumulative */
+        uint64_t class[RECOVERY_CLASSES + 1]; /* of them by that time, not cumulative */
 };
 
 /* Upper bounds in microseconds of the classes. */
@@ -37,7 +37,7 @@ extern const uint32_t recovery_class_us[RECOVERY_CLASSES];
 
 void recovery_begin(struct recovery *recovery, const struct membership_loss *loss, uint32_t generation,
                     uint64_t step, uint64_t noticed);
-/* An open step was given up, and later: the frames that say so have gone to all who stay. */
+/* An open step was given up; later, the frames that say so have been sent to all members that stay. */
 void recovery_void(struct recovery *recovery);
 void recovery_told(struct recovery *recovery, uint64_t now);
 /* There is a new generation; `successor` is the pid that has the lost rank now, 0 if nobody came for it. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A header, then slots of different sizes, one behind the other. The file grows with them; the mapping has
+ * A header, then slots of different sizes, one after the other. The file grows with them; the mapping has
  * its largest size from the start, so that slots stay where they are. A slot is used again by a plan that
  * fits; the last ones are given back.
  */
@@ -107,7 +107,6 @@ static struct header *header_of(const struct state *state) {
 
 int state_new(struct state **ret) {
         struct state *state = calloc(1, sizeof(*state));
-        void *map;
 
         if (state == NULL)
                 return -ENOMEM;
@@ -118,7 +117,7 @@ int state_new(struct state **ret) {
                 state_free(state);
                 return r;
         }
-        map = mmap(NULL, MOST, PROT_READ | PROT_WRITE, MAP_SHARED, state->fd, 0);
+        void *map = mmap(NULL, MOST, PROT_READ | PROT_WRITE, MAP_SHARED, state->fd, 0);
         if (map == MAP_FAILED) {
                 state_free(state);
                 return -ENOMEM;
@@ -218,7 +217,7 @@ void state_drop(struct state *state, struct state_plan *plan) {
 void state_generation(struct state_plan *plan, uint32_t generation, uint32_t n_local) {
         if (plan == NULL)
                 return;
-        plan->check = 0; /* nobody believes it meanwhile */
+        plan->check = 0; /* not to be believed meanwhile */
         plan->step = 0;
         plan->generation = generation;
         plan->n_local = n_local;
@@ -241,11 +240,10 @@ void state_begin(struct state_plan *plan, uint32_t bucket) {
 void state_done(struct state_plan *plan, uint32_t bucket, uint32_t first, const struct backend_result *result,
                 const uint8_t *unused, size_t unused_bytes) {
         uint64_t has_map = unused != NULL;
-        uint8_t *row;
 
         if (plan == NULL)
                 return;
-        row = row_of(plan, bucket);
+        uint8_t *row = row_of(plan, bucket);
         memcpy(row, &result->sum_squares, sizeof(double));
         row += sizeof(double);
         memcpy(row, result->input_sum_squares, result->n_inputs * sizeof(double));
@@ -260,19 +258,17 @@ void state_done(struct state_plan *plan, uint32_t bucket, uint32_t first, const 
 
 int past_new(int fd, struct past **ret) {
         struct header header;
-        struct past *past;
         struct stat info;
-        void *map;
 
         if (fstat(fd, &info) < 0 || pread(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header))
                 return -EPROTO;
         if (header.magic != MAGIC || header.version != VERSION || header.size != sizeof(struct state_plan) ||
             header.end > (uint64_t)info.st_size || (uint64_t)info.st_size > MOST)
                 return -EPROTO;
-        past = calloc(1, sizeof(*past));
+        struct past *past = calloc(1, sizeof(*past));
         if (past == NULL)
                 return -ENOMEM;
-        map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        void *map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (map == MAP_FAILED) {
                 free(past);
                 return -ENOMEM;

@@ -4,11 +4,17 @@
 #include <assert.h>
 #include <string.h>
 
+/* From bad to worse, or anew. */
+void comm_set_state(struct comm *comm, enum comm_state state) {
+        if (state == COMM_WORKS || state > comm->state)
+                comm->state = state;
+}
+
 void comm_begin(struct comm *comm, uint64_t id) {
         assert(comm->old_id == 0);
         comm->old_id = comm->id;
         comm->id = id;
-        comm->broken = false;
+        comm_set_state(comm, COMM_WORKS);
         memset(comm->lane, 0, sizeof(comm->lane));
 }
 
@@ -50,7 +56,7 @@ bool comm_take(struct comm *comm, const struct action *action, uint64_t planned)
         lane->item[action->seq % COMM_WINDOW] = item;
         if (item.filler && lane->compares > 0 && lane->held == 0)
                 lane->held = action->seq;
-        return lane->held == 0 && !comm->broken;
+        return lane->held == 0 && comm->state == COMM_WORKS;
 }
 
 uint64_t comm_next_held(struct comm *comm, uint32_t at, uint64_t done) {
@@ -59,7 +65,7 @@ uint64_t comm_next_held(struct comm *comm, uint32_t at, uint64_t done) {
 
         if (lane->compares == done)
                 lane->compares = 0;
-        if (lane->compares > 0 || held == 0)
+        if (lane->compares > 0 || held == 0 || comm->state != COMM_WORKS)
                 return 0;
         lane->held = held < lane->launched ? held + 1 : 0;
         return held;

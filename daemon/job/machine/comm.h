@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "rendezvous/message.h"
 
-#define COMM_WINDOW 8u                       /* collectives ahead on a lane */
+#define COMM_WINDOW LIMIT_WINDOW             /* collectives ahead on a lane */
 #define COMM_WORDS ((ENGINE_VALUES - 2) / 2) /* of a comparison */
 
 /* What all nodes must have equal, and a number of which everybody hears the largest one. */
@@ -34,14 +34,23 @@ struct comm_lane {
         uint64_t compares, held; /* a comparison that is not done, and what waits for it; 0: none */
 };
 
+enum comm_state {
+        COMM_WORKS,
+        COMM_BROKEN, /* the engine has refused something: nothing more is launched, what is held neither */
+        COMM_ABORTING,
+};
+
 struct comm {
         uint64_t id, old_id; /* the engine's; 0: none */
-        bool broken;         /* the engine has refused something: nothing more is launched */
+        enum comm_state state;
         struct comm_lane lane[LIMIT_LANES];
 };
 
 /* `id` 0: one that is only a name. There is no older one beside it. */
 void comm_begin(struct comm *comm, uint64_t id);
+
+/* The only writer of its state: BROKEN or ABORTING from now on, if that is worse than what it is. */
+void comm_set_state(struct comm *comm, enum comm_state state);
 
 /* What the node launches now, in comm_item(); `planned` payloads has the unit that the action is about.
  * False: it is held. Only the comparison says how large some fillers are, so they wait until it is done. */

@@ -33,7 +33,8 @@ static void machine_make_room(struct job *job, uint32_t tracks) {
                           job->name, tracks - TRACK_STEP, r > 0 ? refusal.text : strerror(-r));
 }
 
-/* What the coordinator makes of an answer before all has been said comes when the job settles. */
+/* An answer of the node that says that more is to come: the job settles at the end of the loop pass, and then
+ * the coordinator goes on. */
 static void deliver(struct job *job, const struct message *message) {
         if (message->kind < ANSWER_REPORT) {
                 machine_make_room(job, message->n_tracks);
@@ -53,8 +54,8 @@ static void note_refused(struct job *job, const struct action *action) {
                 *machine->refusal = *action->refusal;
 }
 
-/* What is not for the job. Without other nodes, or an engine that leads to them, the communicator is only a
- * name: it is there at once, and gone at once. */
+/* Actions that do not concern the job end here. Without other nodes, or an engine that leads to them, the
+ * communicator is only a name: it is built at once, and gone at once. */
 static void carry_out(struct job *job, const struct action *action) {
         struct machine *machine = &job->machine;
 
@@ -80,7 +81,7 @@ static void machine_run(struct job *job) {
         effects_drain(&job->table->effects, do_effect);
 }
 
-/* Comes in the middle of what the node has to say, or by itself: then the job has not settled since. */
+/* The coordinator answers during a call of the node, or by itself later: then the job has to settle again. */
 static void machine_receive(struct attachment *attachment, const struct message *message) {
         struct job *job = list_entry(attachment, struct job, machine.attachment);
         struct outlet outlet = { .effects = &job->table->effects, .owner = job };
@@ -95,7 +96,7 @@ static void machine_release(struct machine *machine) {
         charge_release(&machine->charge);
 }
 
-/* Doubled, so that it is not asked for often. */
+/* Room is doubled, so that it seldom has to grow. */
 static uint32_t machine_grow(uint32_t room, uint32_t wanted, uint32_t most) {
         while (room < wanted)
                 room *= 2;
@@ -106,7 +107,7 @@ static size_t machine_bytes(const struct room *room) {
         return node_bytes(room) + room->members * sizeof(struct member *);
 }
 
-/* For a node that is as large as that. */
+/* Memory for a node of that size. */
 static int machine_allocate(struct job *job, const struct room *room, struct charge *charge, void **ret,
                             struct refusal *refusal) {
         size_t bytes = machine_bytes(room);
@@ -134,9 +135,8 @@ int machine_init(struct job *job, uint64_t incarnation, struct refusal *refusal)
                 .room = { .members = FIRST_MEMBERS, .tracks = TRACK_STEP + 1, .nodes = HUB_NODES },
         };
         struct machine *machine = &job->machine;
-        int r;
+        int r = machine_allocate(job, &config.room, &machine->charge, &machine->memory, refusal);
 
-        r = machine_allocate(job, &config.room, &machine->charge, &machine->memory, refusal);
         if (r != 0)
                 return r;
         machine->attachment.receive = machine_receive;
@@ -193,7 +193,7 @@ int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct r
         return r;
 }
 
-/* Room for those on their way back, and for `n` newcomers. */
+/* Room for the members on their way back, and for `n` newcomers. */
 static int machine_reserve_for_all(struct job *job, uint32_t world, uint32_t n, struct refusal *refusal) {
         if (world + n > LIMIT_SEATS)
                 return refuse(
@@ -265,11 +265,13 @@ uint32_t machine_node_rank(const struct job *job) {
         return rank;
 }
 
-/* The last lane is that of operations; plans take turns on the others. */
+/* The last lane is that of operations; the one before it is shared by plans that have none of their own. */
 static uint32_t track_lane(const struct node *node, uint32_t track) {
-        uint32_t last = node->config.n_lanes - 1;
+        uint32_t last = node->config.n_lanes - 1, own = track - TRACK_STEP;
 
-        return track_is_step(track) && last > 0 ? (track - TRACK_STEP) % last : last;
+        if (!track_is_step(track) || last == 0)
+                return last;
+        return own < last ? own : last - 1;
 }
 
 bool machine_is_awaiting(const struct job *job) {
@@ -298,10 +300,9 @@ void machine_forget(struct job *job, uint32_t ordinal) {
 bool machine_open(struct job *job, uint32_t track, uint64_t payloads) {
         struct node *node = &job->machine.node;
         uint64_t planned[LIMIT_LANES] = { 0 };
-        bool open;
 
         planned[track_lane(node, track)] = payloads;
-        open = node_open(node, clock_now(), node->generation, track, planned);
+        bool open = node_open(node, clock_now(), node->generation, track, planned);
         machine_run(job);
         return open;
 }
@@ -322,7 +323,7 @@ uint64_t machine_payloads(const struct job *job, uint32_t track) {
 bool machine_engine_busy(const struct job *job) {
         const struct node *node = &job->machine.node;
 
-        for (uint32_t lane = 0; lane < node->config.n_lanes; lane++)
+        for (uint32_t lane = 0; lane < node->config.n_lanes && job->comm.id != 0; lane++)
                 if (node->lane[lane].completed < node->lane[lane].launched)
                         return true;
         return false;
@@ -358,7 +359,8 @@ enum unit_state machine_unit(const struct job *job, uint32_t track) {
         return job->machine.node.track[track].state;
 }
 
-/* Whoever gives all of a step says that its state is the others': it has taken it, or needs none. */
+/* A member that has given all buckets of a step has the same state as the others: it has taken theirs, or
+ * needs none. */
 static void note_up_to_date(struct job *job) {
         struct node *node = &job->machine.node;
 

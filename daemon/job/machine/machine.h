@@ -25,7 +25,7 @@ struct machine {
         struct attachment attachment;
         void *memory;            /* of the node, and after it job->local[] */
         struct charge charge;    /* the memory, to the job's uid */
-        uint64_t joining;        /* member whose join is being asked for; 0: none */
+        uint64_t joining;        /* the member that joins in this call; 0: none */
         struct refusal *refusal; /* where the answer to it goes */
         bool refused;
 };
@@ -37,7 +37,7 @@ void machine_deinit(struct machine *machine);
  * *refusal, or -ENOMEM. */
 int machine_reserve(struct job *job, uint32_t members, uint32_t tracks, struct refusal *refusal);
 
-/* As the coordinator has said. */
+/* The places of the generation, as the coordinator has said. */
 static inline const struct places *machine_places(const struct machine *machine) {
         return &machine->node.places;
 }

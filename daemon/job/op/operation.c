@@ -133,7 +133,7 @@ static void answer_refused(struct member *member, const struct refusal *refusal)
                 member->job->table->config.events->refused(member, request, refusal);
 }
 
-/* Everybody who has called hears it; the job is free for the next operation. */
+/* All members that have called are told; the job is free for the next operation. */
 static void refuse_pending(struct job *job, const struct refusal *refusal) {
         for (uint32_t local = 0; local < job->n_local; local++)
                 if (job->local[local]->operation.pending)
@@ -141,7 +141,8 @@ static void refuse_pending(struct job *job, const struct refusal *refusal) {
         job->operation.n_calls = 0;
 }
 
-/* The call differs from those gathered: it fails for all of them, and for those who come to it later. */
+/* The call differs from those gathered: the operation fails for all members, also for those that call
+ * later. */
 static void mismatch(struct job *job, struct member *member, const struct operation_request *call) {
         struct operation *operation = &job->operation;
         const struct member *other = first_caller(job);
@@ -172,7 +173,7 @@ static void finish(struct job *job) {
         job->operations++;
 }
 
-/* It is over for everybody in the same way, also where the backend has refused a part of it. */
+/* It ends in the same way for all members, also if the backend has refused a part of it. */
 void operation_committed(struct job *job) {
         if (job->operation.failed)
                 refuse_pending(job, &job->operation.refusal);
@@ -240,9 +241,8 @@ int operation_call(struct member *member, uint32_t request, const struct operati
                    struct refusal *refusal) {
         struct job *job = member->job;
         struct operation *operation = &job->operation;
-        int r;
+        int r = check_call(member, call, refusal);
 
-        r = check_call(member, call, refusal);
         if (r == 0)
                 r = spread_prepare(job, refusal);
         if (r != 0)
@@ -315,17 +315,16 @@ void operation_restart(struct job *job) {
 
 int operation_follow(struct job *job) {
         struct refusal refusal;
-        int r;
 
         if (job->n_local > 0 || machine_is_alone(job) || machine_unit(job, TRACK_OPERATION) != UNIT_IDLE)
                 return 0;
-        r = spread_prepare(job, &refusal);
+        int r = spread_prepare(job, &refusal);
         if (r == 0)
                 operation_begin(job);
         return r > 0 ? -EDQUOT : r;
 }
 
-/* Members here have called the same, so it is known only that others have not. */
+/* Members of this node have called the same, so all that is known is that another node's have not. */
 static void operation_differs(struct job *job) {
         struct operation *operation = &job->operation;
         char text[128];

@@ -37,8 +37,8 @@ struct operation_part { /* a member's call */
 struct operation {
         struct operation_request first; /* of the first member that called: what the others are compared
                                            with */
-        uint64_t dead;                  /* calls below this sequence have failed, also for who comes later */
-        uint64_t since;                 /* clock_now() at the first call */
+        uint64_t dead;  /* calls below this sequence have failed, also for members that call later */
+        uint64_t since; /* clock_now() at the first call */
         bool stall_told;
         bool differs; /* its calls are not the same */
         uint32_t n_calls;

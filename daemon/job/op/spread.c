@@ -238,7 +238,8 @@ static int spread_hand_out(struct job *job) {
         return r == 0 && c.n_outputs > 0 ? spread_submit(job, 0, &c) : r;
 }
 
-/* Whether nobody has given back memory that is about to be used. Who has is evicted. */
+/* Whether the memory that is about to be used is all there. A member that has given some back to the kernel
+ * is evicted. */
 static bool spread_intact(struct job *job) {
         bool all = true;
 

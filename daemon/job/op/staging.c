@@ -74,13 +74,12 @@ int staging_ask(struct member *member, uint32_t request, struct refusal *refusal
 int staging_attach(struct member *member, uint32_t request, struct refusal *refusal) {
         struct memory_request what = { .kind = MEMORY_ATTACH };
         struct staging *staging = &member->staging;
-        int r;
 
         if (staging->arena == NULL || staging->arena->state != HOLDING_THERE)
                 return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no staging memory to map",
                               member->rank, member->job->name);
         staging->request = request;
-        r = holding_ask(staging->arena, member->job, &what, refusal);
+        int r = holding_ask(staging->arena, member->job, &what, refusal);
         if (r == 0 && !holding_is_busy(staging->arena))
                 staging_answer(member);
         return r;

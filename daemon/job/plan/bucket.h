@@ -13,7 +13,7 @@ enum bucket_state {
         BUCKET_WAITING,     /* for READY of local members */
         BUCKET_REDUCING,    /* with the backend */
         BUCKET_EXCHANGING,  /* only on several nodes: with the engine, or waiting for its turn */
-        BUCKET_FANNING_OUT, /* … then with the backend again */
+        BUCKET_FANNING_OUT, /* only on several nodes: the backend copies the result to the members */
         BUCKET_DONE,        /* all members here hold the result */
 };
 
@@ -22,7 +22,7 @@ struct bucket {
         uint32_t n_ready; /* members here whose READY has come */
         bool used;        /* some member used every parameter of it */
         uint64_t since;   /* clock_now() of the last change of state, or of the first READY while waiting */
-        uint64_t begun;   /* … and when it began to be REDUCING */
+        uint64_t begun;   /* clock_now() when it became REDUCING */
         uint8_t *absent;  /* bit i: absent on all members here that have said so in this step */
         void *room;       /* for the backend's task */
 };

@@ -44,8 +44,6 @@ static int check_diagnosis(const struct offer *begin, struct refusal *refusal) {
 }
 
 static int check_begin(const struct offer *begin, struct refusal *refusal) {
-        int r;
-
         if (begin->params < 1 || begin->params > LIMIT_PARAMS)
                 return refuse(refusal, INVALID, "plan %u has %u parameters; 1 to %u are possible",
                               begin->plan, begin->params, LIMIT_PARAMS);
@@ -60,7 +58,7 @@ static int check_begin(const struct offer *begin, struct refusal *refusal) {
                               "plan %u: an arena of %" PRIu64
                               " bytes is not possible: it is a multiple of %u and at most %" PRIu64,
                               begin->plan, begin->arena_bytes, ARENA_PAGE, LIMIT_ARENA);
-        r = check_diagnosis(begin, refusal);
+        int r = check_diagnosis(begin, refusal);
         if (r != 0)
                 return r;
         if (begin->reduce < WIRE__REDUCE__AVG || begin->reduce > WIRE__REDUCE__PROD)
@@ -71,17 +69,15 @@ static int check_begin(const struct offer *begin, struct refusal *refusal) {
 
 int description_new(const struct offer *begin, struct users *accounts, uid_t uid, struct description **ret,
                     struct refusal *refusal) {
-        struct description *d;
-        uint64_t cost;
-        int r;
+        int r = check_begin(begin, refusal);
 
-        r = check_begin(begin, refusal);
         if (r != 0)
                 return r;
-        d = calloc(1, sizeof(*d));
+        struct description *d = calloc(1, sizeof(*d));
         if (d == NULL)
                 return -ENOMEM;
-        cost = sizeof(*d) + begin->params * PARAM_COST + begin->buckets * sizeof(struct description_bucket);
+        uint64_t cost =
+                sizeof(*d) + begin->params * PARAM_COST + begin->buckets * sizeof(struct description_bucket);
         r = charge_take(&d->charge, accounts, uid, ACCOUNT_BYTES, cost, refusal);
         if (r != 0) {
                 free(d);
@@ -121,8 +117,9 @@ static int add_param(struct description *d, const struct offer_param *from, stru
         struct description_param *param = &d->param[d->have_params];
         uint32_t index = d->have_params;
         uint64_t elements;
-        size_t name_bytes;
 
+        if (d->have_params == d->n_params)
+                return refuse(refusal, INVALID, "more parameters came than the %u announced", d->n_params);
         if (from->name == NULL || !name_valid(from->name))
                 return refuse(
                         refusal, INVALID,
@@ -141,7 +138,7 @@ static int add_param(struct description *d, const struct offer_param *from, stru
         if (!reduce_valid(d->reduce, from->dtype))
                 return refuse(refusal, INVALID, "parameter %u \"%s\": the %s of %s is not defined; use a sum",
                               index, from->name, reduce_name(d->reduce), dtype_name(from->dtype));
-        name_bytes = strlen(from->name) + 1;
+        size_t name_bytes = strlen(from->name) + 1;
         param->shape = malloc(from->dims * sizeof(uint64_t) + name_bytes);
         if (param->shape == NULL)
                 return -ENOMEM;
@@ -159,20 +156,14 @@ static int add_param(struct description *d, const struct offer_param *from, stru
 
 int description_add_params(struct description *d, const struct offer_param *param, size_t n,
                            struct refusal *refusal) {
-        for (size_t i = 0; i < n; i++) {
-                int r;
+        int r = 0;
 
-                if (d->have_params == d->n_params)
-                        return refuse(refusal, INVALID, "more parameters came than the %u announced",
-                                      d->n_params);
+        for (size_t i = 0; i < n && r == 0; i++)
                 r = add_param(d, &param[i], refusal);
-                if (r != 0)
-                        return r;
-        }
-        return 0;
+        return r;
 }
 
-/* In the arena: behind what comes before it. */
+/* A bucket in the arena lies after the one before it. */
 static int check_arena(const struct description *d, uint32_t index, const struct offer_bucket *from,
                        struct refusal *refusal) {
         if (from->offset % ARENA_PAGE != 0 || from->offset < d->used)
@@ -202,11 +193,12 @@ static int check_memory(uint32_t index, const struct offer_bucket *from, struct 
 
 static int add_bucket(struct description *d, const struct offer_bucket *from, struct refusal *refusal) {
         uint32_t index = d->have_buckets;
-        int r;
 
+        if (index == d->n_buckets)
+                return refuse(refusal, INVALID, "more buckets came than the %u announced", d->n_buckets);
         if (dtype_size(from->dtype) == 0)
                 return refuse(refusal, INVALID, "bucket %u: unknown data type %d", index, (int)from->dtype);
-        r = from->memory == 0 ? check_arena(d, index, from, refusal) : check_memory(index, from, refusal);
+        int r = from->memory == 0 ? check_arena(d, index, from, refusal) : check_memory(index, from, refusal);
         if (r != 0)
                 return r;
         if (from->bytes % dtype_size(from->dtype) != 0)
@@ -230,17 +222,11 @@ static int add_bucket(struct description *d, const struct offer_bucket *from, st
 
 int description_add_buckets(struct description *d, const struct offer_bucket *bucket, size_t n,
                             struct refusal *refusal) {
-        for (size_t i = 0; i < n; i++) {
-                int r;
+        int r = 0;
 
-                if (d->have_buckets == d->n_buckets)
-                        return refuse(refusal, INVALID, "more buckets came than the %u announced",
-                                      d->n_buckets);
+        for (size_t i = 0; i < n && r == 0; i++)
                 r = add_bucket(d, &bucket[i], refusal);
-                if (r != 0)
-                        return r;
-        }
-        return 0;
+        return r;
 }
 
 /* Groups the parameters by bucket, keeping their order: a counting sort. */
@@ -316,13 +302,10 @@ int description_complete(struct description *d, struct refusal *refusal) {
                               "the plan announced %u parameters and %u buckets, %u and %u came", d->n_params,
                               d->n_buckets, d->have_params, d->have_buckets);
         order_params(d);
-        for (uint32_t b = 0; b < d->n_buckets; b++) {
-                int r = check_bucket(d, b, refusal);
-
-                if (r != 0)
-                        return r;
-        }
-        return check_names(d, refusal);
+        int r = 0;
+        for (uint32_t b = 0; b < d->n_buckets && r == 0; b++)
+                r = check_bucket(d, b, refusal);
+        return r == 0 ? check_names(d, refusal) : r;
 }
 
 static void shape_text(const struct description_param *param, char *text, size_t size) {

@@ -23,10 +23,8 @@ static bool is_sum(const struct exchange *exchange) {
 
 /* Slots, the place for what nobody wants, then the neutral elements. How many bytes that is. */
 static uint64_t lay_out(struct exchange *exchange, const struct description *plan) {
-        uint64_t bytes;
-
         exchange->slot_bytes = largest(plan, 0);
-        bytes = (exchange->n_slots + 1) * exchange->slot_bytes;
+        uint64_t bytes = (exchange->n_slots + 1) * exchange->slot_bytes;
         for (unsigned dtype = 1; dtype < EXCHANGE_DTYPES; dtype++) {
                 exchange->neutral[dtype] = bytes;
                 if (!is_sum(exchange))
@@ -58,7 +56,6 @@ static int exchange_prepare(struct exchange *exchange, struct job *job, const st
 int exchange_new(struct job *job, const struct description *plan, struct exchange **ret,
                  struct refusal *refusal) {
         struct exchange *exchange = calloc(1, sizeof(*exchange));
-        int r;
 
         if (exchange == NULL)
                 return -ENOMEM;
@@ -67,7 +64,7 @@ int exchange_new(struct job *job, const struct description *plan, struct exchang
         exchange->digest = description_digest(plan);
         exchange->reduce = plan->reduce;
         exchange->n_slots = plan->n_buckets < EXCHANGE_SLOTS ? plan->n_buckets : EXCHANGE_SLOTS;
-        r = exchange_prepare(exchange, job, plan, refusal);
+        int r = exchange_prepare(exchange, job, plan, refusal);
         if (r == 0)
                 *ret = exchange;
         else

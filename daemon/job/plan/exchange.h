@@ -26,7 +26,7 @@ struct exchange {
         uint64_t neutral[EXCHANGE_DTYPES]; /* by type: where the neutral elements of the reduction are */
         bool asked, compared; /* the open step: the comparison is offered; all nodes have the same */
         double *sums;         /* of inputs, by slot and local index */
-        uint64_t *counts;     /* … that are not finite */
+        uint64_t *counts;     /* of inputs' values that are not finite, in the same way */
         struct charge charge;
 };
 

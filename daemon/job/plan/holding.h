@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory that a job has of a backend: a member's arena, staging or registered memory, or the daemon's own,
- * with what its user is charged for it and the one request that may be under way. A late answer finds whom it
- * concerns by numbers: what has gone meanwhile is not found. A holding outlives its owner until the backend
- * has let go of the memory; only then the charges are given back.
+ * with what its user is charged for it and the one request that may be under way. A late answer finds its
+ * member and plan by numbers, so one that has gone meanwhile is not found. A holding outlives its owner until
+ * the backend has let go of the memory; only then are the charges given back.
  */
 #pragma once
 
@@ -95,5 +95,5 @@ void holdings_made(struct jobs *jobs, const struct memory_result *result);
 /* Of jobs that are all gone. What the backend still works at is ended with it. */
 void holdings_deinit(struct holdings *holdings);
 
-/* The member whose holding it is; NULL if it has gone. */
+/* The member that has it; NULL if it has gone. */
 struct member *holder_find(const struct job *job, const struct holder *holder);

@@ -77,7 +77,6 @@ static int memory_new(struct member *member, uint64_t offset, uint64_t bytes, st
         struct memory *memory = calloc(1, sizeof(*memory));
         struct backend *backend = config_of(member)->backend;
         struct holding_cost cost = holding_cost(backend, sizeof(*memory) + bytes);
-        int r;
 
         if (memory == NULL)
                 return -ENOMEM;
@@ -88,8 +87,8 @@ static int memory_new(struct member *member, uint64_t offset, uint64_t bytes, st
         list_init(&memory->claims);
         memory->next = member->memories;
         member->memories = memory;
-        r = holding_new(member->job, member, memory->handle, backend, &cost, memory_late, &memory->arena,
-                        refusal);
+        int r = holding_new(member->job, member, memory->handle, backend, &cost, memory_late, &memory->arena,
+                            refusal);
         if (r != 0)
                 memory_free(memory);
         *ret = memory;
@@ -103,14 +102,13 @@ int memory_register(struct member *member, uint32_t request, int *fds, unsigned 
         };
         struct memory *memory;
         struct refusal why;
-        int r;
 
         if (bytes > LIMIT_ARENA)
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "job '%s': a memory of %" PRIu64 " bytes is too large; %" PRIu64
                               " are possible",
                               member->job->name, bytes, LIMIT_ARENA);
-        r = memory_new(member, offset, bytes, &memory, refusal);
+        int r = memory_new(member, offset, bytes, &memory, refusal);
         if (r != 0)
                 return r;
         memory->request = request;
@@ -127,7 +125,7 @@ int memory_register(struct member *member, uint32_t request, int *fds, unsigned 
         return 0;
 }
 
-/* What is still being taken over has no use yet. */
+/* A memory that is still being taken over cannot be used yet. */
 static bool memory_is_there(const struct memory *memory) {
         return memory != NULL && !holding_is_busy(memory->arena);
 }
@@ -238,7 +236,7 @@ static int by_bytes(const void *left, const void *right) {
         return a->end <= b->start ? -1 : a->start >= b->end;
 }
 
-/* The file may be another user's, too; whose plan it is, is told to its own uid only. */
+/* The other plan may be another user's: its name is shown only to members of its own uid. */
 static int refuse_overlap(const struct memory_span *span, const struct memory_span *taken,
                           struct refusal *refusal) {
         const struct member *member = span->claim->memory->member, *other = taken->claim->memory->member;
@@ -295,11 +293,10 @@ int memory_claim(struct member *member, const struct plan *plan, const struct de
         _cleanup_(freep) struct lying *lying = malloc(d->n_buckets * sizeof(*lying));
         struct memory_claim *claims = NULL;
         uint32_t n = 0, some;
-        int r;
 
         if (lying == NULL)
                 return -ENOMEM;
-        r = memory_find_places(member, d, place, lying, &n, refusal);
+        int r = memory_find_places(member, d, place, lying, &n, refusal);
         for (uint32_t first = 0; r == 0 && first < n; first += some) {
                 some = 1;
                 while (first + some < n && lying[first + some].memory == lying[first].memory)

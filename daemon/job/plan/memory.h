@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory that members bring: registered by its fds, and used by plans in place of an arena of ours. A claim
- * says which bytes of it a plan has; no byte has two, however often the memory was registered, and by whom.
- * And the watch over all memory that a member shares with us: a member that withdraws some while we use it is
- * evicted.
+ * says which bytes of it a plan has; no byte belongs to two claims, however often, and by whichever member,
+ * the memory was registered. And the watch over all memory that a member shares with us: a member that
+ * withdraws some while we use it is evicted.
  */
 #pragma once
 

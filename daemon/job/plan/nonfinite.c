@@ -157,7 +157,7 @@ void nonfinite_committed(struct plan *plan) {
                 state->burst = false;
 }
 
-/* What was not found out about a step that does not count will be about the next one. */
+/* The search is given up with its step; the next step that has such a value is searched instead. */
 void nonfinite_void(struct plan *plan) {
         struct nonfinite *state = &plan->job->blame;
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Naming who brought a value that is not finite, and where. The counts of a reduction tell the rank; the
- * inputs are gone by then, but a NaN or an infinity shows in the result, so the bucket's parameters are
- * looked through, by the backend, before the members get them back. That is done, and logged, once per burst:
- * it begins with such a step and ends after NONFINITE_QUIET committed steps in a row without one.
+ * Naming the member that brought a value that is not finite, and the parameter. The counts of a reduction
+ * give the rank; the inputs are gone by then, but a NaN or an infinity shows in the result, so the bucket's
+ * parameters are looked through, by the backend, before the members get them back. That is done, and logged,
+ * once per burst: it begins with such a step and ends after NONFINITE_QUIET committed steps in a row without
+ * one.
  */
 #pragma once
 

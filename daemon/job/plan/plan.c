@@ -66,11 +66,8 @@ struct member *plan_member(const struct plan *plan, uint32_t local) {
 
 /* A plan that failed stays until each member has met it, so one member alone could pile them up. */
 static int check_room(const struct job *job, struct refusal *refusal) {
-        const struct list *link;
-        unsigned n = 0;
+        unsigned n = list_length(&job->plans);
 
-        for (link = job->plans.next; link != &job->plans; link = link->next)
-                n++;
         if (n < 2 * LIMIT_PLANS)
                 return 0;
         return refuse(refusal, WIRE__CODE__QUOTA,
@@ -80,13 +77,11 @@ static int check_room(const struct job *job, struct refusal *refusal) {
 
 int plan_new(struct job *job, uint32_t ordinal, struct plan **ret, struct refusal *refusal) {
         uint64_t parts = job->max_world * sizeof(struct plan_part); /* the world may grow so far */
-        struct plan *plan;
-        int r;
+        int r = check_room(job, refusal);
 
-        r = check_room(job, refusal);
         if (r != 0)
                 return r;
-        plan = calloc(1, sizeof(*plan));
+        struct plan *plan = calloc(1, sizeof(*plan));
         if (plan == NULL)
                 return -ENOMEM;
         r = charge_take(&plan->self, job->table->config.accounts, job->uid, ACCOUNT_BYTES,
@@ -105,7 +100,7 @@ int plan_new(struct job *job, uint32_t ordinal, struct plan **ret, struct refusa
         return 0;
 }
 
-/* The engine may still write to it, after the plan has ended with its members. */
+/* The engine may still write to its memory after the plan has ended. */
 static void plan_retire_exchange(struct plan *plan) {
         struct job *job = plan->job;
 

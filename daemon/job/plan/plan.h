@@ -45,9 +45,10 @@ struct plan_part { /* of one member of this node */
         struct memory_claim *claims; /* on registered memory */
         uint64_t *ready;             /* per bucket: number of the last step for which READY came */
         uint32_t n_ready;            /* buckets of the open step */
-        uint64_t said_step; /* back from a former daemon: the last step that the member knows to be committed,
-                             */
-        uint32_t said_launched; /* and buckets of the next one whose READY it has sent */
+        /* Back from a former daemon: the last step that the member knows to be committed, and how many
+         * buckets of the next one it has sent READY for. */
+        uint64_t said_step;
+        uint32_t said_launched;
 };
 
 /* What a member that comes back knows of one. */
@@ -69,8 +70,8 @@ struct plan {
         struct job *job;
         uint32_t ordinal;
         struct plan_part *part;        /* by local index, like everything here that is one of each member */
-        struct description *reference; /* what all members agreed on, but where buckets are; whose it was: */
-        uint32_t reference_local;
+        struct description *reference; /* what all members agreed on, except where buckets are */
+        uint32_t reference_local;      /* the member that brought it */
         bool agreed, failed, dropped;
         struct refusal refusal; /* why it failed */
         struct task_owner owner;
@@ -110,7 +111,7 @@ struct plan *plan_on_track(const struct job *job, uint32_t track); /* that is ag
 /* Where that member has the bucket. */
 struct backend_range plan_range(const struct plan *plan, uint32_t local, uint32_t bucket);
 
-/* It is for the member, not for the backend, to go on with it. */
+/* It goes on when the member does something; else the backend is at work. */
 static inline bool part_is_awaited(const struct plan_part *part) {
         return part->state == PART_NONE || part->state == PART_DESCRIBING || part->state == PART_COMPLETE;
 }
@@ -133,7 +134,7 @@ void part_set_state(struct plan_part *part, enum plan_part_state state); /* its 
  * that are taken over are -1. Only a refusal is answered. */
 int plan_return(struct member *member, const struct plan_word *said, uint32_t request, int *fds,
                 unsigned n_fds, struct refusal *refusal);
-/* Whether some of its parts are on their way back. */
+/* Whether some part of that member is on its way back from a former daemon. */
 bool plan_is_returning(const struct job *job, uint32_t local);
 /* The answer to a request. All that a member brings back is one: it hears once that it does not come back. */
 void plan_refuse(struct member *member, bool returning, uint32_t request, const struct refusal *refusal);
@@ -147,18 +148,19 @@ void plan_break(struct plan *plan, const struct refusal *refusal); /* the job ha
                                                                       agreement any more */
 void plan_release(struct plan *plan, uint32_t local);              /* the part of a member that is gone; its
                                                                       tasks have ended */
-/* The job is in a new generation: the part of local member m is that of the former one from[m], or of nobody
- * if that is negative. `before` is the number of former local members. */
+/* The job is in a new generation: local member m takes the part of the former local member from[m]; it has
+ * none if that is negative. `before` is the number of former local members. */
 void plan_move(struct plan *plan, uint32_t before, const int64_t *from);
-/* After that, when everybody has heard of the generation: agrees, if only members that are gone were missing;
- * frees what only they had, or had still to free. */
+/* After that, when all members have been told of the generation: agrees on the plan if only members that are
+ * gone had not brought it, and frees it if only they had it. */
 void plan_resume(struct plan *plan);
 /* For what is kept of it; it has a reference. */
 struct state_key plan_key(const struct plan *plan);
 /* Whether some member has a part of it. */
 bool plan_is_held(const struct plan *plan);
-/* Its steps have that track, and may begin: all members have agreed. TRACK_OPERATION: not now. */
-void plan_take_track(struct plan *plan, uint32_t track);
+/* Its steps have that track, and may begin: all members have agreed, and `steps` are committed on some node.
+ * TRACK_OPERATION: not now. */
+void plan_take_track(struct plan *plan, uint32_t track, uint64_t steps);
 struct plan *plan_free(struct plan *plan);
 /* The plans of a job that its members still have, by ascending ordinals, and the ordinal of their next one.
  * How many there are. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gathering the descriptions of a plan, comparing them and agreeing on it; whom it fails for, and why. */
+/* Gathering the descriptions of a plan, comparing them and agreeing on it; for which members it fails, and
+ * why. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +49,7 @@ static void refuse_part(struct plan *plan, uint32_t local, const struct refusal 
         plan_refuse(plan_member(plan, local), returning, request, refusal);
 }
 
-/* The members that hold an unanswered request are told now, the others when they come. */
+/* Members with an unanswered request are told now, the others when they ask for it. */
 static void plan_fail(struct plan *plan, const struct refusal *refusal) {
         plan->failed = true;
         plan->refusal = *refusal;
@@ -63,9 +64,9 @@ static int answer_failed(struct plan *plan, uint32_t local, struct refusal *refu
         return end_part(plan, local, refusal);
 }
 
-/* Everybody else hears it as an answer to what they have open; the caller as the answer to this request.
- * Where the others agreed in a former generation, it concerns only the one who came later: his part is as if
- * never begun. */
+/* Everybody else hears it as an answer to what they have open; the caller as the answer to this request. If
+ * the others agreed on the plan in a former generation, only the member that joined later is concerned: its
+ * part is as if never begun. */
 static int fail_for(struct plan *plan, struct member *member, const struct refusal *refusal) {
         bool dropped = plan->dropped;
 
@@ -81,7 +82,7 @@ static int fail_for(struct plan *plan, struct member *member, const struct refus
         return end_part(plan, member->local, refusal);
 }
 
-/* The member cannot bring the plan, so nobody will have it: whoever waits for it hears why. */
+/* The member cannot bring the plan, so no member will have it: those that wait for it are told why. */
 static int lose_part(struct plan *plan, struct member *member, const struct refusal *why) {
         struct refusal refusal;
 
@@ -100,7 +101,6 @@ static int lose_part(struct plan *plan, struct member *member, const struct refu
 int plan_begin(struct member *member, const struct offer *begin, struct refusal *refusal) {
         struct job *job = member->job;
         struct plan *plan = plan_find(job, begin->plan);
-        struct plan_part *part;
         int r;
 
         if (begin->generation == 0 || begin->generation > job->generation)
@@ -121,7 +121,7 @@ int plan_begin(struct member *member, const struct offer *begin, struct refusal 
                 if (r != 0)
                         return r;
         }
-        part = &plan->part[member->local];
+        struct plan_part *part = &plan->part[member->local];
         if (part->state != PART_NONE)
                 return refuse(refusal, WIRE__CODE__STATE, "plan %u of job '%s' exists on rank %u already",
                               begin->plan, job->name, member->rank);
@@ -149,22 +149,20 @@ static struct plan *describing(struct member *member, uint32_t ordinal, struct r
 int plan_params(struct member *member, uint32_t ordinal, const struct offer_param *param, size_t n,
                 struct refusal *refusal) {
         struct plan *plan = describing(member, ordinal, refusal);
-        int r;
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        r = description_add_params(plan->part[member->local].description, param, n, refusal);
+        int r = description_add_params(plan->part[member->local].description, param, n, refusal);
         return r > 0 ? lose_part(plan, member, refusal) : r;
 }
 
 int plan_buckets(struct member *member, uint32_t ordinal, const struct offer_bucket *bucket, size_t n,
                  struct refusal *refusal) {
         struct plan *plan = describing(member, ordinal, refusal);
-        int r;
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        r = description_add_buckets(plan->part[member->local].description, bucket, n, refusal);
+        int r = description_add_buckets(plan->part[member->local].description, bucket, n, refusal);
         return r > 0 ? lose_part(plan, member, refusal) : r;
 }
 
@@ -244,19 +242,16 @@ static int plan_allocated(struct plan *plan, struct member *member, int r, struc
 int plan_commit(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {
         struct plan *plan = describing(member, ordinal, refusal);
         struct memory_request what = { .kind = MEMORY_SHARED };
-        uint64_t bytes;
-        struct plan_part *part;
-        int r;
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        part = &plan->part[member->local];
-        r = description_complete(part->description, refusal);
+        struct plan_part *part = &plan->part[member->local];
+        int r = description_complete(part->description, refusal);
         if (r != 0)
                 return r > 0 ? lose_part(plan, member, refusal) : r;
         if (plan->failed)
                 return answer_failed(plan, member->local, refusal);
-        bytes = part->description->arena_bytes;
+        uint64_t bytes = part->description->arena_bytes;
         r = compare(plan, member, refusal);
         if (r == 0)
                 r = plan_provide(plan, member, refusal);
@@ -280,7 +275,7 @@ static int check_said(const struct plan *plan, const struct member *member, cons
                       plan->ordinal, plan->job->name, member->rank, said->launched, n, said->step);
 }
 
-/* What one member brings back does not concern the others. */
+/* A member brings back what cannot be used. The others keep their parts. */
 static int refuse_return(struct plan *plan, const struct member *member, const struct refusal *refusal) {
         plan_release(plan, member->local);
         part_set_state(&plan->part[member->local], PART_NONE);
@@ -297,9 +292,25 @@ static void answer_agreed(struct plan *plan, uint32_t local) {
         plan->job->table->config.events->plan_agreed(plan_member(plan, local), request, plan);
 }
 
-void plan_take_track(struct plan *plan, uint32_t track) {
+/* Members of other nodes have steps that those here lack. */
+static void plan_catch_up(struct plan *plan, uint64_t steps) {
+        struct job *job = plan->job;
+        const struct jobs_events *events = job->table->config.events;
+
+        events->flush(job);
+        plan->step = steps;
+        if (steps > job->last_step)
+                job->last_step = steps;
+        for (uint32_t local = 0; local < job->n_local; local++)
+                if (plan->part[local].state == PART_MAPPED && plan->part[local].request == 0)
+                        events->plan_step(plan_member(plan, local), plan);
+}
+
+void plan_take_track(struct plan *plan, uint32_t track, uint64_t steps) {
         plan->track = track;
         plan->agreed = track_is_step(track) && !plan->failed;
+        if (plan->agreed && steps > plan->step && !machine_is_alone(plan->job))
+                plan_catch_up(plan, steps);
         for (uint32_t local = 0; local < plan->job->n_local && plan->agreed; local++)
                 if (plan->part[local].state == PART_MAPPED && plan->part[local].request != 0)
                         answer_agreed(plan, local);
@@ -321,7 +332,7 @@ static uint32_t free_track(const struct plan *plan) {
 /* Of a plan that comes back. */
 static void find_track(struct plan *plan) {
         if (machine_is_awaiting(plan->job))
-                plan_take_track(plan, free_track(plan));
+                plan_take_track(plan, free_track(plan), 0);
         else
                 machine_agree(plan->job, plan->ordinal, description_digest(plan->reference));
 }
@@ -339,6 +350,7 @@ static int plan_returned(struct plan *plan, struct member *member, int r, struct
         if (r != 0)
                 return r > 0 ? refuse_return(plan, member, refusal) : r;
         part_set_state(part, PART_MAPPED);
+        part->request = 0; /* only a refusal would have been answered */
         part->mapped = clock_now();
         part->deadline = UINT64_MAX;
         return 0;
@@ -359,16 +371,13 @@ int plan_return(struct member *member, const struct plan_word *said, uint32_t re
                 unsigned n_fds, struct refusal *refusal) {
         struct plan *plan = describing(member, said->plan, refusal);
         struct memory_request what = { .kind = MEMORY_RETURNED, .fds = fds };
-        struct plan_part *part;
-        uint64_t bytes;
-        int r;
 
         if (plan == NULL)
                 return WIRE__CODE__STATE;
-        part = &plan->part[member->local];
-        bytes = part->description->arena_bytes;
+        struct plan_part *part = &plan->part[member->local];
+        uint64_t bytes = part->description->arena_bytes;
         what.n_fds = n_fds - (part->description->control_bytes > 0);
-        r = plan_take_back(plan, member, said, fds, n_fds, refusal);
+        int r = plan_take_back(plan, member, said, fds, n_fds, refusal);
         if (r != 0)
                 return r > 0 ? refuse_return(plan, member, refusal) : r;
         keep_reference(plan, member->local);
@@ -426,14 +435,13 @@ static int plan_attached(struct plan *plan, struct member *member, int r, struct
 
 int plan_mapped(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {
         struct plan *plan = plan_find(member->job, ordinal);
-        struct plan_part *part;
         int r = 0;
 
         if (plan == NULL || plan->part[member->local].state != PART_COMPLETE)
                 return refuse(refusal, WIRE__CODE__STATE,
                               "plan %u of job '%s' has no arena to map on rank %u", ordinal,
                               member->job->name, member->rank);
-        part = &plan->part[member->local];
+        struct plan_part *part = &plan->part[member->local];
         if (plan->failed)
                 return answer_failed(plan, member->local, refusal);
         part_set_state(part, PART_MAPPING);
@@ -464,13 +472,12 @@ void plan_late(struct job *job, const struct holder *holder, const struct refusa
         bool returning = part->state == PART_RETURNING;
         uint32_t request = part->request;
         struct refusal why = { 0 };
-        int r;
 
         if (member->owner == NULL)
                 return; /* its part goes with it */
         if (refusal != NULL)
                 why = *refusal;
-        r = plan_go_on(plan, member, refusal != NULL ? (int)why.code : 0, &why);
+        int r = plan_go_on(plan, member, refusal != NULL ? (int)why.code : 0, &why);
         if (r < 0) {
                 refuse(&why, WIRE__CODE__NO_MEMORY, "job '%s': gradsyncd has no memory for plan %u: %s",
                        job->name, plan->ordinal, strerror(-r));
@@ -487,7 +494,6 @@ static void plan_gone(struct member *member, uint32_t request, uint32_t ordinal)
 int plan_drop(struct member *member, uint32_t ordinal, uint32_t request, struct refusal *refusal) {
         struct plan *plan = plan_find(member->job, ordinal);
         struct plan_part *part = plan != NULL ? &plan->part[member->local] : NULL;
-        bool held;
 
         if (part == NULL || part->state == PART_NONE || part->state == PART_DROPPED)
                 return refuse(refusal, WIRE__CODE__STATE, "rank %u of job '%s' has no plan %u", member->rank,
@@ -496,7 +502,7 @@ int plan_drop(struct member *member, uint32_t ordinal, uint32_t request, struct 
                 return refuse(refusal, WIRE__CODE__STATE,
                               "plan %u of job '%s' has an open step; finish it before the plan is freed",
                               ordinal, member->job->name);
-        held = part->arena != NULL;
+        bool held = part->arena != NULL;
         if (held)
                 holding_answer(part->arena, request, plan_gone);
         lose_part(plan, member, &(struct refusal){ .text = "it gave the plan up" });
@@ -505,7 +511,8 @@ int plan_drop(struct member *member, uint32_t ordinal, uint32_t request, struct 
         return 0;
 }
 
-/* Those who have not brought it; or, if all have, those whose memory the backend still works at. */
+/* Lists the members that have not brought the plan (`awaited`), or those whose memory the backend still makes
+ * ready. */
 static void plan_list_missing(const struct plan *plan, bool awaited, char *text, size_t size) {
         size_t used = 0;
 
@@ -525,12 +532,11 @@ void plan_expire(struct plan *plan, uint64_t now) {
                 struct plan_part *part = &plan->part[local];
                 struct refusal refusal;
                 char missing[200];
-                bool awaited;
 
                 if (part->request == 0 || now < part->deadline)
                         continue;
                 plan_list_missing(plan, true, missing, sizeof(missing));
-                awaited = missing[0] != '\0';
+                bool awaited = missing[0] != '\0';
                 if (!awaited)
                         plan_list_missing(plan, false, missing, sizeof(missing));
                 refuse(&refusal, WIRE__CODE__TIMEOUT,

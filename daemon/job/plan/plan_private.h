@@ -6,11 +6,12 @@
 
 int plan_new(struct job *job, uint32_t ordinal, struct plan **ret, struct refusal *refusal);
 struct member *plan_member(const struct plan *plan, uint32_t local);
-/* Nobody holds a part of it, and whoever should hear that it failed has heard it. Who came to the job later
- * may have begun behind it. */
+/* No member has a part of it, and all that wait for it have been told if it failed. A member that joined
+ * later may have begun with plans after it. */
 bool plan_over(const struct plan *plan);
 
-/* What is compared with was brought by those who are gone, and nobody who stays has been compared with it. */
+/* Drops the reference if only members that are gone have brought it, and no member that stays has been
+ * compared with it. */
 void plan_forget_reference(struct plan *plan);
 
 /* plan_provide.c: all that a member's part needs except the memory that the backend is to be asked for, with
@@ -18,7 +19,7 @@ void plan_forget_reference(struct plan *plan);
 int plan_provide(struct plan *plan, struct member *member, struct refusal *refusal);
 int plan_provide_again(struct plan *plan, struct member *member, int *fds, unsigned n_fds,
                        struct refusal *refusal);
-/* Puts it before *refusal whose memory is meant. Returns its code. */
+/* Adds to *refusal which plan and member the memory belongs to. Returns its code. */
 int plan_refuse_memory(const struct plan *plan, const struct member *member, struct refusal *refusal);
 /* plan_agree.c: an answer of the backend that came late. */
 void plan_late(struct job *job, const struct holder *holder, const struct refusal *refusal);

@@ -120,9 +120,8 @@ int plan_prepare(struct plan *plan, struct refusal *refusal) {
         const struct state_key key = plan_key(plan);
         uint32_t most = plan->job->max_world;
         uint64_t bytes = buckets_bytes(plan->reference, config->backend, most);
-        int r;
+        int r = reserve_track(plan, refusal);
 
-        r = reserve_track(plan, refusal);
         if (r != 0 || plan->bucket != NULL)
                 return r; /* it has buckets from a generation before, in which no track has come */
         r = prepare_record(plan->job, refusal);
@@ -155,13 +154,12 @@ int plan_provide_again(struct plan *plan, struct member *member, int *fds, unsig
                 memories_of(plan->job->table->config.backend, plan->part[member->local].description);
         struct plan_part *part = &plan->part[member->local];
         uint64_t control = part->description->control_bytes;
-        int r;
 
         if (n_fds != needed)
                 return refuse(refusal, WIRE__CODE__INVALID,
                               "plan %u of job '%s', rank %u: %u file descriptors came for %u memories",
                               plan->ordinal, plan->job->name, member->rank, n_fds, needed);
-        r = provide_part(plan, member, refusal);
+        int r = provide_part(plan, member, refusal);
         if (r != 0 || control == 0)
                 return r;
         r = plan_control_adopt(part, &fds[n_fds - 1], control, refusal);

@@ -30,7 +30,7 @@ int shared_check(const struct job *job, struct refusal *refusal) {
                       job->name, job->n_local, job->world);
 }
 
-/* Memory of the daemon's own comes at once, see MEMORY_OWN: nobody has to be told later. */
+/* Memory of the daemon's own is there at once, see MEMORY_OWN: no late answer comes. */
 static int shared_allocate(struct shared *shared, struct job *job, struct backend *backend, uint64_t bytes,
                            struct refusal *refusal) {
         struct holding_cost cost = holding_cost(backend, bytes);

@@ -76,7 +76,7 @@ void step_committed(struct plan *plan) {
                 loop_defer(job->table->config.loop, &job->settle);
 }
 
-/* So that the step can be tried again under its number. */
+/* The step can be tried again under the same number. */
 static void forget_ready(struct plan *plan) {
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 for (uint32_t b = 0; b < plan->reference->n_buckets && plan->part[local].ready != NULL; b++)
@@ -84,7 +84,7 @@ static void forget_ready(struct plan *plan) {
                                 plan->part[local].ready[b] = 0;
 }
 
-static void undo_step(struct plan *plan) {
+void step_unbegun(struct plan *plan) {
         nonfinite_void(plan);
         record_close(plan->job->record, plan->trace, false, plan->opened, clock_now());
         close_step(plan);
@@ -98,12 +98,8 @@ void step_voided(struct plan *plan) {
 
         job->void_steps++;
         recovery_void(&job->recovery);
-        undo_step(plan);
+        step_unbegun(plan);
         job->table->config.events->outcome(plan, plan->step + 1, &job->loss, job->loss_text);
-}
-
-void step_unbegun(struct plan *plan) {
-        undo_step(plan);
 }
 
 /* Bits of parameters that no member used, or NULL if each was used by somebody. */
@@ -136,8 +132,8 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
                 machine_say(plan->job, plan->track, node_landed);
 }
 
-/* Whoever gave memory back meanwhile goes now, and not when he has done it again. Small buckets are looked at
- * together with the next ones. */
+/* A member that gave memory back to the kernel during the reduction is evicted now. Small buckets are looked
+ * at together with the next ones. */
 static void look_again(struct plan *plan, uint32_t index) {
         uint64_t bytes = plan->reference->bucket[index].bytes;
 
@@ -205,7 +201,8 @@ void step_done(struct task_owner *owner, uint32_t bucket, const struct backend_r
                 step_reduced(plan, bucket, result);
 }
 
-/* Whether nobody has given back memory that is about to be used. Who has is evicted. */
+/* Whether the memory that is about to be used is all there. A member that has given some back to the kernel
+ * is evicted. */
 static bool step_intact(struct plan *plan, const struct backend_range *range, uint64_t bytes) {
         bool all = true;
 
@@ -239,7 +236,6 @@ static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
                                      .outputs = range,
                                      .watch = true };
         struct backend_result result;
-        int r;
 
         for (uint32_t local = 0; local < plan->job->n_local; local++)
                 range[local] = plan_range(plan, local, index);
@@ -253,7 +249,7 @@ static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
         state_begin(plan->kept, index);
-        r = step_submit(plan, index, &task, &result);
+        int r = step_submit(plan, index, &task, &result);
         if (r > 0)
                 step_reduced(plan, index, &result);
         return r < 0 ? r : 0;
@@ -359,26 +355,21 @@ static int step_check_place(const struct plan *plan, const struct member *member
 
 int step_ready(struct member *member, const struct ready *ready, struct refusal *refusal) {
         struct job *job = member->job;
-        struct plan *plan;
-        struct plan_part *part;
-        struct bucket *bucket;
-        uint64_t now;
-        int r;
 
         if (ready->generation < job->generation || job->state != JOB_RUNNING)
                 return 0; /* absorbed: its step is void, or will be */
-        plan = plan_find(job, ready->plan);
-        r = step_check_place(plan, member, ready, refusal);
+        struct plan *plan = plan_find(job, ready->plan);
+        int r = step_check_place(plan, member, ready, refusal);
         if (r != 0)
                 return r;
         r = plan_prepare_exchange(plan, refusal);
         if (r != 0)
                 return r;
-        now = clock_now();
+        uint64_t now = clock_now();
         if (plan_unit(plan) == UNIT_IDLE && (job->table->gate == GATE_STOPPING || !open_step(plan, now)))
                 return 0;
-        part = &plan->part[member->local];
-        bucket = &plan->bucket[ready->bucket];
+        struct plan_part *part = &plan->part[member->local];
+        struct bucket *bucket = &plan->bucket[ready->bucket];
         r = note_divisor(plan, member, ready, refusal);
         if (r == 0 && ready->has_absent)
                 r = note_absent(plan, ready, refusal);
@@ -447,7 +438,7 @@ void step_release(struct plan *plan) {
         }
 }
 
-/* A node without members, which takes part all the same. */
+/* A node without members takes part in the exchange, but has nothing to reduce. */
 static void step_give_nothing(struct plan *plan) {
         uint64_t now = clock_now();
 
@@ -489,7 +480,7 @@ bool step_words(const struct plan *plan, struct comm_words *ret) {
         return plan->job->n_local > 0;
 }
 
-/* Nobody can tell which node is wrong: each of them loses a member, and its text says why. */
+/* It is not known which node is wrong: each of them evicts a member, with a text that says why. */
 static void step_differs(struct plan *plan) {
         struct refusal refusal;
 

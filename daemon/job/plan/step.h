@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The open step of a plan: from the first READY to committed or void. Which of them is decided by the job's
- * machine: committed once every bucket of every member was READY, whoever dies later; else void. Either is
- * told only after the last access to the arenas.
+ * machine: committed once every bucket of every member was READY, even if members die later; else void.
+ * Members are told of either only after the last access to their arenas.
  */
 #pragma once
 
@@ -22,8 +22,9 @@ struct ready {
  * over; a code with *refusal if the member broke a rule. */
 int step_ready(struct member *member, const struct ready *ready, struct refusal *refusal);
 
-/* What the job's machine decides about the open step. It may begin; nobody will have it; everybody has it;
- * the members can be told that nobody has it; it never began, and ends without a word. */
+/* What the job's machine decides about the open step, in this order: it may begin; no member will have it,
+ * so its tasks are to end; it is committed; it is void, which members can be told now; it never began, and
+ * members are told nothing. */
 void step_opened(struct plan *plan);
 void step_cancel(struct plan *plan);
 void step_committed(struct plan *plan);

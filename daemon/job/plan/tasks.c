@@ -47,11 +47,9 @@ static uint64_t task_id(const struct task_owner *owner, uint32_t index) {
 
 int tasks_submit(struct task_owner *owner, uint32_t index, struct backend *backend, struct backend_task *task,
                  struct backend_result *ret) {
-        int r;
-
         task->id = task_id(owner, index);
         task->turn = owner->turn;
-        r = backend->compute->submit(backend, task, ret);
+        int r = backend->compute->submit(backend, task, ret);
         owner->tasks += r == 0;
         return r;
 }

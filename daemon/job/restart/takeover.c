@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is awaited after a restart of the daemon, and what those who are back tell. See takeover.h. */
+/* Which members are awaited after a restart of the daemon, and what those that are back tell. See
+ * takeover.h. */
 #include "job/restart/takeover.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A job that a former daemon had formed, on its way back: its members come with what they know of it, and
- * with their arenas. When all are here, or those who are missing count as lost, what they have said becomes
+ * with their arenas. When all are here, or those missing count as lost, what they have said becomes
  * the report of the job's node (words.h), the machine judges by it, and the job goes on in its next
  * generation: resumed, if nothing is void and nobody is missing, else as after a loss.
  *
@@ -31,16 +31,15 @@ struct returned {       /* by rank in the generation before */
 };
 
 struct takeover {
-        uint32_t generation;             /* the last one that somebody has heard of */
+        uint32_t generation;             /* the latest one that any member knows */
         struct membership_request first; /* of the one that came first */
-        uint64_t deadline; /* when whoever is missing counts as lost, and whoever has not told all is given up
-                            */
-        bool ended;        /* somebody knows that this generation was at its end */
-        bool restored;     /* the machine has been told all of it, and has judged */
-        bool voided;       /* … that some step is void */
+        uint64_t deadline; /* after it missing members are lost, those that have not told all evicted */
+        bool ended;        /* some member knows that this generation was at its end */
+        bool restored;     /* the machine has got all of it, and has judged */
+        bool voided;       /* some step is void */
         bool resumed;      /* nothing is void, and nobody is missing; known when the next generation begins */
-        bool behind;       /* somebody has not the results of a step that is committed */
-        bool began;        /* somebody had sent a READY of an open step */
+        bool behind;       /* some member lacks the results of a committed step */
+        bool began;        /* some member had sent a READY of an open step */
         uint64_t operations;   /* that have ended in the generation before */
         bool operation_failed; /* the last of them did */
         struct charge charge;
@@ -59,7 +58,8 @@ int takeover_told(struct member *member, uint32_t request, struct refusal *refus
 bool takeover_forget(struct job *job, uint32_t rank);
 
 /* For the job layer. */
-/* Somebody is still telling; or all who came have left, and those who may still come must hear of it. */
+/* Some member is still telling what it knows; or all that came have left, and others may still come, which
+ * must be told. */
 bool takeover_busy(const struct job *job);
 /* The machine waits for what members say. */
 bool takeover_is_awaiting(const struct job *job);

@@ -13,7 +13,7 @@
 #include "job/plan/plan.h"
 #include "job/restart/takeover.h"
 
-#define MOST_NUMBERS (1u << 17) /* of results that are told to one member at once: as many fit its queue */
+#define MOST_NUMBERS (1u << 17) /* in the results that one member is sent at once: so many fit its queue */
 
 static bool is_back(const struct job *job, uint32_t rank) {
         return takeover_is_back(job, rank) && job->takeover->part[rank].word.told;
@@ -40,19 +40,10 @@ static bool all_current(const struct job *job, uint32_t before) {
         return true;
 }
 
-/* Parts that a member has dropped before it came. */
-static void drop_parts(struct plan *plan, uint32_t before) {
-        for (uint32_t rank = 0; rank < before; rank++)
-                if (is_back(plan->job, rank))
-                        takeover_drop_part(plan, rank);
-}
-
 static const struct state_plan *find_past(const struct plan *plan, uint32_t before) {
-        struct state_key key;
-
         if (plan->reference == NULL)
                 return NULL;
-        key = plan_key(plan);
+        struct state_key key = plan_key(plan);
         return past_find(plan->job->table->past, &key, plan->job->takeover->generation, before);
 }
 
@@ -114,14 +105,15 @@ static bool tell_last_step(struct plan *plan, uint32_t before, const struct word
 static void report_plan(struct plan *plan, const struct word *word, struct message *report) {
         const struct trace trace = past_trace(find_past(plan, plan->job->world));
         struct word_step about[LIMIT_LOCAL];
-        struct words_unit unit;
 
-        drop_parts(plan, plan->job->world);
+        for (uint32_t rank = 0; rank < plan->job->world; rank++)
+                if (is_back(plan->job, rank))
+                        takeover_drop_part(plan, rank);
         if (!plan->agreed)
                 return;
         for (uint32_t rank = 0; rank < plan->job->world; rank++)
                 about[rank] = about_of(plan, rank);
-        unit = words_unit(word, about, plan->job->world, &trace);
+        struct words_unit unit = words_unit(word, about, plan->job->world, &trace);
         plan->step = unit.committed;
         plan->job->takeover->began |= unit.began;
         while (report->n_tracks <= plan->track) {
@@ -148,12 +140,12 @@ static void report_member(const struct job *job, uint32_t rank, struct message *
                                          .in = true };
 }
 
-/* It has come back, and said goodbye: nobody waits for its place. */
+/* The member has come back and then left in good order: its place is not awaited. */
 static bool verdict_has_left(const struct job *job, uint32_t rank) {
         return job->takeover->part[rank].here && job->local[rank]->state == MEMBER_LEFT;
 }
 
-/* Everybody has told, or is not awaited any longer: what they know is the machine's from now on. */
+/* All members have told what they know, or are not awaited any longer: the machine gets their report. */
 static void verdict_restore(struct job *job) {
         struct word word[LIMIT_LOCAL];
         struct message report;
@@ -169,7 +161,7 @@ static void verdict_restore(struct job *job) {
         for (uint32_t rank = 0; rank < job->world; rank++)
                 if (word[rank].told || verdict_has_left(job, rank))
                         report_member(job, rank, &report);
-        report.history = takeover_tag(job, job->history); /* also of those who are gone again */
+        report.history = takeover_tag(job, job->history); /* also of members that are gone again */
         job->takeover->restored = true;
         machine_restore(job, &report);
         for (uint32_t rank = 0; rank < job->world; rank++)
@@ -181,14 +173,6 @@ void verdict_advance(struct job *job) {
         if (takeover_is_awaiting(job) && job->state != JOB_LOST && !takeover_any_telling(job) &&
             !takeover_any_expected(job))
                 verdict_restore(job);
-}
-
-void verdict_committed(struct plan *plan) {
-        plan->step++;
-}
-
-void verdict_voided(struct plan *plan) {
-        plan->job->takeover->voided = true;
 }
 
 static void resolve_operations(struct job *job, uint32_t before) {
@@ -221,10 +205,9 @@ void verdict_resolve(struct job *job, uint32_t before) {
         struct takeover *takeover = job->takeover;
         struct word word[LIMIT_LOCAL];
         struct plan *plan;
-        bool resumed;
 
         list_words(job, before, word);
-        resumed = job->world == before && words_all_here(word, before) && !takeover->voided;
+        bool resumed = job->world == before && words_all_here(word, before) && !takeover->voided;
         list_for_each(plan, &job->plans, link) {
                 resumed = tell_last_step(plan, before, word) && resumed;
                 if (plan->step > job->last_step)

@@ -8,13 +8,9 @@
 #include <stdint.h>
 
 struct job;
-struct plan;
 
 /* Tells the machine once nobody else has to be waited for. */
 void verdict_advance(struct job *job);
-/* What the machine has decided about a step of the former daemon. */
-void verdict_committed(struct plan *plan);
-void verdict_voided(struct plan *plan);
-/* The new generation is decided, and nobody has heard of it yet: tells members what they have missed, and
- * finds out whether anything is void. `before` is the number of former ranks. */
+/* The new generation is decided, and members do not know it yet: tells them what they have missed, and finds
+ * out whether anything is void. `before` is the number of former ranks. */
 void verdict_resolve(struct job *job, uint32_t before);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The stall watch. A step that waits for somebody longer than max(stall_notice, 3 x the median step), and an
- * operation outside steps that waits longer than stall_notice, is logged and told to the members once; what
- * waits beyond the step deadline loses those it waits for, unless a debugger holds them. Members start at
- * different times, so jobs that form and plans that are to be agreed on get more patience, and have time-outs
- * of their own.
+ * operation outside steps that waits longer than stall_notice, is logged, and its members are told, once;
+ * after the step deadline the members that it waits for are evicted, unless a debugger holds them. Members
+ * start at different times, so jobs that form and plans that are to be agreed on get more patience, and have
+ * time-outs of their own.
  */
 #include "job/watch/stall.h"
 
@@ -24,11 +24,11 @@
 #include "job/watch/waits.h"
 #include "proto/names.h"
 
-#define NAMED 16u          /* members named in one notice, */
-#define NOTICES 512u       /* unless these are more than so many frames */
+#define NAMED 16u          /* most members that are named in one notice */
+#define NOTICES 512u       /* most frames that it may cost: fewer are named to the members of a large job */
 #define START_PATIENCE 10u /* times stall_notice */
-#define THREADS 128u       /* of those whom one job waits for that are looked at, */
-#define MARKS 65536u       /* and parameters: as many as a plan may have */
+#define THREADS 128u       /* threads that are looked at for one job in one tick */
+#define MARKS 65536u       /* parameters that are looked at: as many as a plan may have */
 
 static void describe(const struct job *job, const struct job_wait *wait, uint64_t now, char *text,
                      size_t size) {
@@ -68,12 +68,7 @@ static void stall_notify(struct job *job, const struct job_wait *wait, uint64_t 
         job->table->config.events->stall(job, wait, text);
 }
 
-static void look(struct job_wait *wait, struct looks *looks) {
-        wait->parameter = plan_wait_parameter(wait, looks);
-        wait->process_state = proc_state_threads(wait->pid, &looks->threads);
-}
-
-/* How many of those who are missing are told to all members. */
+/* How many missing members are named to all members of the job. */
 static unsigned most_told(const struct job *job) {
         return job->n_local < NOTICES / NAMED ? NAMED : NOTICES / job->n_local;
 }
@@ -91,7 +86,7 @@ static void stall_give_up(struct job *job, const struct job_wait *wait, uint64_t
         job->table->config.events->evict(wait->member, &refusal);
 }
 
-/* Of what has been told nothing more is found out, tick after tick. */
+/* Processes are looked at only when something is to be said of them, not in every tick. */
 static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told, uint64_t deadline,
                 uint64_t now) {
         struct looks looks = { THREADS, MARKS };
@@ -100,8 +95,10 @@ static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told,
                 bool over = now - waits[i].since >= deadline;
                 bool untold = !*told && i < most_told(job);
 
-                if (untold || over)
-                        look(&waits[i], &looks);
+                if (untold || over) {
+                        waits[i].parameter = plan_wait_parameter(&waits[i], &looks);
+                        waits[i].process_state = proc_state_threads(waits[i].pid, &looks.threads);
+                }
                 if (untold)
                         stall_notify(job, &waits[i], now);
                 if (over)
@@ -113,13 +110,12 @@ static void act(struct job *job, struct job_wait *waits, unsigned n, bool *told,
 static void check_plan(struct job *job, struct plan *plan, uint64_t now) {
         uint64_t patience = hist_median(&job->steps) * 3;
         struct job_wait waits[NAMED];
-        unsigned n;
 
         if (patience < job->table->config.stall_notice)
                 patience = job->table->config.stall_notice;
         if (!plan_is_open(plan) || step_gate(plan) != GATE_OPEN || now - plan->opened < patience)
                 return;
-        n = plan_waits(plan, waits, NAMED);
+        unsigned n = plan_waits(plan, waits, NAMED);
         if (n > 0 && now - waits[0].since >= patience)
                 act(job, waits, n, &plan->stall_told, job->table->config.step_deadline, now);
 }
@@ -132,7 +128,7 @@ static void check_agreement(struct job *job, struct plan *plan, uint64_t now) {
                 act(job, waits, n, &plan->stall_told, UINT64_MAX, now); /* it has a time-out of its own */
 }
 
-/* Those who wait hear of nothing before they have joined. */
+/* Only the log says it: processes that have not joined yet receive no notices. */
 static void check_forming(struct job *job, uint64_t now) {
         struct log_context context = LOG_CONTEXT_NONE;
         struct job_wait waits[LIMIT_LOCAL];

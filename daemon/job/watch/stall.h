@@ -5,5 +5,5 @@
 
 struct job;
 
-/* Names whom the job waits for, once per stall, and ends what waits for too long. */
+/* Names the members that the job waits for, once per stall, and evicts them when it has waited too long. */
 void stall_check(struct job *job, uint64_t now);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who keeps a job waiting, and for how long its members were blocked: what people are shown. */
+/* Which members keep a job waiting, and for how long members were blocked: what people are shown. */
 #include "job/watch/waits.h"
 
 #include "job/data.h"
@@ -111,7 +111,7 @@ unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max) 
         return n;
 }
 
-/* The ranks that nobody has, of so many. */
+/* A wait for each rank below `world` that no member has. */
 static unsigned join_waits(const struct job *job, uint32_t world, uint64_t since, struct job_wait *waits,
                            unsigned max) {
         unsigned n = 0;

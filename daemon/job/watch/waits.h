@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whom a job waits for: to join it, to come back, for a plan or its open step, or for an operation. */
+/* The members that a job waits for: to join it, to come back, for a plan or its open step, or for an
+ * operation. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,26 +18,27 @@ enum wait_kind {
         WAIT_JOIN,
 };
 
-/* Whom somebody waits for. Strings live until the next call into the job layer. */
+/* One member that others wait for. Strings live until the next call into the job layer. */
 struct job_wait {
         enum wait_kind kind;
         struct member *member; /* the one that is missing; NULL for WAIT_JOIN: it has not come */
         uint32_t rank;
         pid_t pid; /* 0: it has not come */
         uint32_t plan, bucket;
-        /* Found out by whoever shows the wait: proc_state_threads(), plan_wait_parameter(). "": not known. */
+        /* Filled by the code that shows the wait, with proc_state_threads() and plan_wait_parameter(). "":
+         * not known. */
         const char *process_state;
         const char *parameter;
         uint64_t step;
         uint64_t since; /* clock_now() at which the wait began */
 };
 
-/* How much may still be looked at, because that takes time. */
+/* Looking at processes and at shared memory takes time: how much of it is still allowed. */
 struct looks {
         unsigned threads, marks; /* of processes; of parameters, in shared memory */
 };
 
-/* Everybody whom the job waits for now, at most `max`. */
+/* All members that the job waits for now, at most `max`. */
 unsigned job_waits(struct job *job, struct job_wait *waits, unsigned max);
 /* Members without whom the operation cannot be carried out. */
 unsigned operation_waits(struct job *job, struct job_wait *waits, unsigned max);
@@ -45,6 +47,6 @@ unsigned plan_waits(struct plan *plan, struct job_wait *waits, unsigned max);
 /* The parameter that a wait for a step is about; "" where it is not known, or not found among the first
  * looks->marks of its bucket, from which those are taken that were looked at. */
 const char *plan_wait_parameter(const struct job_wait *wait, struct looks *looks);
-/* For how long the member was blocked, of how long a time, in nanoseconds: as its library says, which can
- * write what it likes. False if that is not known. */
+/* How long the member was blocked, and how long it was watched, in nanoseconds. Its library has written these
+ * numbers, and can write anything. False if they are not known. */
 bool plan_read_times(const struct plan *plan, uint32_t local, uint64_t times[2]);
