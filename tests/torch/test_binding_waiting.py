@@ -178,8 +178,8 @@ def test_what_the_stall_callback_raises_is_raised_by_the_call(crew):
 
 
 def train(gs, rank, name="loop", steps=3):
-    """A generator of calls (function, options) that do not block, for any kind of loop; returns the job. It is
-    left later: who leaves ends the job, also for a member that has not yet seen that a barrier is over."""
+    """A generator of calls (function, options) that do not block, for any kind of loop; returns the job. That
+    is left later: a member that leaves ends it, also for one that has not yet seen the end of a barrier."""
     job = yield gs.join, {"name": name, "world_size": 2, "rank": rank}
     plan = yield job.plan, {"params": ONE}
     for step in range(1, steps + 1):
