@@ -6,8 +6,8 @@
 BUILD_PACKAGES="gcc libc6-dev meson ninja-build pkg-config protobuf-c-compiler libprotobuf-c-dev
         libevent-dev libinih-dev libsystemd-dev libjansson-dev libsmartcols-dev zlib1g-dev"
 TEST_PACKAGES="g++ clang clang-format-14 llvm libclang-rt-14-dev libcmocka-dev scdoc mandoc python3
-        python3-pytest python3-pytest-xdist python3-protobuf protobuf-compiler libnss-wrapper systemd
-        systemd-container debootstrap util-linux procps"
+        python3-venv python3-pytest python3-pytest-xdist python3-protobuf protobuf-compiler libnss-wrapper
+        systemd systemd-container debootstrap util-linux procps"
 BENCH_PACKAGES="g++ libgloo-dev libopenmpi-dev openmpi-bin python3"
 
 # Installs what is missing of the given packages, as root or through sudo. Where there is no apt it names

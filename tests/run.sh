@@ -16,7 +16,7 @@
 # the suite systemd boots.
 set -u
 
-SUITES="gcc clang lint unit simulation integration gpu systemd fuzz asan tsan"
+SUITES="gcc clang lint unit simulation integration torch gpu systemd fuzz asan tsan"
 
 cd "$(dirname "$0")/.." || exit 1
 ROOT=$PWD
@@ -174,6 +174,17 @@ suite_clang() { build_clang && unit "unit clang" clang; }
 suite_unit() { build_gcc && unit unit gcc; }
 suite_lint() { build_gcc && python lint gcc tests/lint; }
 suite_integration() { build_gcc && python integration gcc tests/integration; }
+
+# The Python package, with torch, in an environment of its own: see tests/torch/run.sh.
+suite_torch() {
+        build_gcc || return 1
+        log=$OUT/torch.log junit=$OUT/torch.xml
+        status=0
+        rm -f "$junit"
+        $AS_ROOT env GRADSYNC_BUILD="$OUT/gcc" PYTEST_JOBS="$JOBS" JOBS="$JOBS" timeout -k 10 2400 \
+                sh tests/torch/run.sh --junitxml "$junit" tests/torch </dev/null >"$log" 2>&1 || status=$?
+        verdicts torch "$status" "$log" "$junit"
+}
 
 # What is tested of the GPU path without a GPU; most of it waits for what hangs.
 suite_gpu() { build_gcc && python gpu gcc -n $((JOBS * 4)) tests/gpu; }

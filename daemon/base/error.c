@@ -32,6 +32,7 @@ static void refusal_fill(struct refusal *refusal, uint32_t code, const char *for
         refusal->has_culprit = false;
         refusal->rank = 0;
         refusal->pid = 0;
+        refusal->parameter[0] = '\0';
 }
 
 int refuse(struct refusal *refusal, uint32_t code, const char *format, ...) {
@@ -42,6 +43,11 @@ int refuse(struct refusal *refusal, uint32_t code, const char *format, ...) {
                 refusal_fill(refusal, code, format, arguments);
         va_end(arguments);
         return (int)code;
+}
+
+void refuse_parameter(struct refusal *refusal, const char *parameter) {
+        if (refusal)
+                snprintf(refusal->parameter, sizeof(refusal->parameter), "%s", parameter ? parameter : "");
 }
 
 int refuse_for(struct refusal *refusal, uint32_t code, uint32_t rank, int32_t pid, const char *format, ...) {

@@ -218,6 +218,7 @@ void session_send_refused(struct session *session, uint32_t request, const struc
         refused.text = (char *)refusal->text;
         SET_IF(refused, rank, refusal->has_culprit, refusal->rank);
         SET_IF(refused, pid, refusal->has_culprit, refusal->pid);
+        refused.parameter = refusal->parameter[0] != '\0' ? (char *)refusal->parameter : NULL;
         session_send(session, WIRE__MESSAGE_TYPE__REFUSED, request, &refused.base);
 }
 

@@ -337,9 +337,9 @@
  * ERRORS, AND WHAT TO REBUILD
  *
  * Functions that can fail return an enum gradsync_result; GRADSYNC_OK is 0. gradsync_error() then
- * has one or two sentences: what happened, to whom (job, rank, pid, parameter), what to do. A call
- * that fails changes nothing unless its declaration says otherwise. Any call may return, beside
- * what its declaration lists:
+ * has one or two sentences: what happened, to whom (job, rank, pid, parameter), what to do; rank,
+ * pid and parameter are in gradsync_culprit(), too. A call that fails changes nothing unless its
+ * declaration says otherwise. Any call may return, beside what its declaration lists:
  *
  *   INVALID         an argument is wrong (NULL, out of range, not a name)
  *   FORKED          the handle belongs to the parent process
@@ -535,6 +535,21 @@ int gradsync_dispatch(struct gradsync *gs);
  * of this thread.
  */
 const char *gradsync_error(void);
+
+/* Whom gradsync_error() is about, for programs that act on it or show it in another way. */
+struct gradsync_culprit {
+        size_t size;
+        int64_t rank;          /* the member that caused it, or -1: none, or not known */
+        int32_t pid;           /* of its process, on its host; 0: not known */
+        const char *parameter; /* the (first) parameter that it is about, or "". Lives as long as the
+                                  string of gradsync_error() */
+};
+#define GRADSYNC_CULPRIT_INIT                                                                                \
+        { sizeof(struct gradsync_culprit), -1, 0, "" }
+
+/* Fills *culprit for this thread's last call that did not return OK. */
+int gradsync_culprit(struct gradsync_culprit *culprit);
+
 /* "OK", "MEMBER_LOST", …; "?" for a number that is no result. Static. */
 const char *gradsync_result_name(int result);
 /* Of the library that is running, such as "0.1.0". Static. */

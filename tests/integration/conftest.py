@@ -1,82 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the black-box tests: real daemons, real members, and the build they come from.
 
-Each daemon started here is stopped with SIGTERM when its test ends and must then exit 0, without a report of
-a sanitizer. What the fixtures are made of is in harness.py.
+Those that need no more than processes are in fixtures.py; what they are made of is in harness.py.
 """
-import os
-import pathlib
-import shutil
-import tempfile
-
 import pytest
 
 import harness
 import served
+from fixtures import build, daemon, processes, program, scratch  # noqa: F401
 from peer import small_plan
 from returning import Returning
 from teams import GRACE, Team
-
-
-@pytest.fixture(scope="session")
-def build():
-    """The build directory under test."""
-    path = os.environ.get("GRADSYNC_BUILD")
-    if not path:
-        pytest.exit("GRADSYNC_BUILD must name a build directory", returncode=4)
-    path = pathlib.Path(path).resolve()
-    if not (path / harness.DAEMON).exists():
-        pytest.exit(f"{path} holds no {harness.DAEMON}: build it first", returncode=4)
-    return path
-
-
-@pytest.fixture
-def scratch():
-    """A short-named directory that every uid may enter: socket paths must fit into 107 bytes."""
-    path = pathlib.Path(tempfile.mkdtemp(prefix="gs-", dir="/tmp"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
-@pytest.fixture
-def processes():
-    """Whatever a test starts and leaves running is killed when it ends."""
-    started = []
-    yield started
-    for process in started:
-        process.destroy()
-
-
-@pytest.fixture
-def daemon(build, scratch, processes):
-    """daemon(*flags, config="", settings={}, env={}, uid=None, nofile=None, device="cpu", socket=True) -> a
-    running harness.Daemon.
-
-    `config` is the text of the configuration file, `settings` are keys to add to it. Flags are added to
-    --device, --socket and --config. On teardown each daemon that the test has not ended itself must finish on
-    SIGTERM with status 0; set `.expect_clean = False` on one whose end the test judges itself.
-    """
-    daemons = []
-
-    def start(*flags, **options):
-        made = harness.Daemon(build, scratch / f"d{len(daemons)}", *flags, **options)
-        daemons.append(made)
-        made.start()
-        return made
-
-    yield start
-    for process in processes:           # members first: a daemon waits for open steps when it ends
-        process.destroy()
-    problems = []
-    for made in daemons:
-        try:
-            made.finish()
-        except AssertionError as problem:
-            problems.append(str(problem))
-        finally:
-            made.destroy()
-    assert not problems, "\n".join(problems)
 
 
 @pytest.fixture
@@ -86,19 +20,6 @@ def member(build, processes):
 
     def start(daemon, *arguments, **options):
         made = harness.Member(build, daemon.socket, *arguments, **options)
-        processes.append(made)
-        return made
-
-    return start
-
-
-@pytest.fixture
-def program(build, processes):
-    """program(path in the build, *arguments, env={}, socket=None, uid=None) -> harness.Program, any of our
-    programs."""
-
-    def start(path, *arguments, **options):
-        made = harness.Program(build / path, *arguments, **options)
         processes.append(made)
         return made
 

@@ -7,6 +7,7 @@ import pathlib
 import re
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -107,6 +108,38 @@ def test_each_process_learns_who_it_is(runner):
     assert [line.split()[:4] for line, in told] == [[str(rank), "3", str(rank), job] for rank in range(3)]
     assert len(sockets) == 1 and re.fullmatch(rf"{runner.scratch}/tmp/gradsync-{os.geteuid()}\.\w{{6}}/socket", sockets.pop())
     assert len(made.out.splitlines()) == 3
+
+
+OF_TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+               "OMP_NUM_THREADS", "PYTHONUNBUFFERED")
+TELL_TORCHRUN = "echo " + " ".join(f"${name}" for name in OF_TORCHRUN)
+
+
+def test_scripts_for_torchrun_find_its_variables(runner):
+    """All of them agree on a port, on which they can listen."""
+    unset = dict.fromkeys(OF_TORCHRUN)
+    one_cpu = ("taskset", "-c", min(os.sched_getaffinity(0)))
+    made = runner.run("-n", "2", "--", "sh", "-c", TELL_TORCHRUN, env=unset, prefix=one_cpu)
+    (first,), (second,) = (lines_of(made.out, rank) for rank in range(2))
+    port = first.split()[5]
+    assert first.split() == ["0", "2", "0", "2", "127.0.0.1", port, "1", "1"]
+    assert second.split() == ["1", "2", "1", "2", "127.0.0.1", port, "1", "1"]
+    with socket.create_server(("127.0.0.1", int(port))):
+        pass
+
+
+def test_the_cpus_are_shared_by_the_members(runner):
+    cpus = len(os.sched_getaffinity(0))
+    made = runner.run("-n", "1", "--", "sh", "-c", TELL_TORCHRUN, env={"OMP_NUM_THREADS": None})
+    assert lines_of(made.out, 0)[0].split()[6] == str(cpus)
+
+
+def test_variables_of_torchrun_that_are_set(runner):
+    """The place in the job is this job's; the rest is what the user has said."""
+    env = {"RANK": "7", "WORLD_SIZE": "8", "LOCAL_RANK": "7", "LOCAL_WORLD_SIZE": "8", "MASTER_ADDR": "::1",
+           "MASTER_PORT": "4711", "OMP_NUM_THREADS": "3", "PYTHONUNBUFFERED": "x"}
+    made = runner.run("-n", "1", "--", "sh", "-c", TELL_TORCHRUN, env=env)
+    assert lines_of(made.out, 0) == ["0 1 0 1 ::1 4711 3 x"]
 
 
 def test_the_job_can_be_named(runner):

@@ -65,7 +65,7 @@ def proxies():
     return found
 
 
-def debootstrap(suite, target, debs, log):
+def debootstrap(suite, packages, target, debs, log):
     mirror, options = source(suite)
     if setting("Acquire::https::Verify-Peer") == "false":
         options.append("--no-check-certificate")
@@ -77,7 +77,7 @@ def debootstrap(suite, target, debs, log):
     # In a mount namespace of its own, so that nothing stays mounted below `target` whatever happens.
     command = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c",
                'mount --make-rprivate / 2>/dev/null; exec "$@"', "sh",
-               "debootstrap", "--variant=minbase", f"--cache-dir={debs}", "--include=" + ",".join(PACKAGES),
+               "debootstrap", "--variant=minbase", f"--cache-dir={debs}", "--include=" + ",".join(packages),
                *options, suite, str(target), mirror]
     with open(log, "ab") as to:
         to.write(f"{' '.join(command)}\n".encode())
@@ -87,10 +87,10 @@ def debootstrap(suite, target, debs, log):
                               check=False).returncode
 
 
-def archive(cache):
+def archive(cache, packages=PACKAGES):
     """The archive, made if `cache` does not hold it yet."""
     suite = release()
-    recipe = hashlib.sha256(repr((suite, PACKAGES, NOT_NEEDED)).encode()).hexdigest()[:12]
+    recipe = hashlib.sha256(repr((suite, packages, NOT_NEEDED)).encode()).hexdigest()[:12]
     made = cache / f"root-{suite}-{recipe}.tar"
     if made.exists():
         return made
@@ -99,7 +99,7 @@ def archive(cache):
     log.unlink(missing_ok=True)
     for _ in range(ATTEMPTS):
         shutil.rmtree(target, ignore_errors=True)
-        if debootstrap(suite, target, cache / "debs", log) == 0:
+        if debootstrap(suite, packages, target, cache / "debs", log) == 0:
             break
     else:
         raise AssertionError(f"debootstrap failed {ATTEMPTS} times; the end of {log}:\n"
@@ -114,10 +114,11 @@ def archive(cache):
     return made
 
 
-def unpack(cache, folder):
+def unpack(cache, folder, packages=PACKAGES):
     """A fresh root in `folder`, which nobody has booted yet: its first boot gives it its machine id."""
     folder.mkdir()
-    subprocess.run(["tar", "--numeric-owner", "-xpf", str(archive(cache)), "-C", str(folder)], check=True)
+    made = archive(cache, packages)
+    subprocess.run(["tar", "--numeric-owner", "-xpf", str(made), "-C", str(folder)], check=True)
     (folder / "etc/machine-id").write_text("")
     (folder / "etc/resolv.conf").unlink(missing_ok=True)
     (folder / "etc/hostname").write_text("node\n")

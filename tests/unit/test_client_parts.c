@@ -163,6 +163,32 @@ static void test_numbers_of_header_and_protocol(void **state) {
 }
 
 /* Arguments that need no daemon to be wrong. */
+/* Whom a failure is about belongs to its text: the next failure is about nobody. */
+static void test_culprits(void **state) {
+        struct gradsync_culprit culprit = GRADSYNC_CULPRIT_INIT;
+        const struct culprit whom = { 5, 77, "layer4.weight" };
+
+        fail_about(fail(GRADSYNC_PLAN_MISMATCH, "they differ"), &whom);
+        assert_int_equal(gradsync_culprit(&culprit), GRADSYNC_OK);
+        assert_int_equal(culprit.rank, 5);
+        assert_int_equal(culprit.pid, 77);
+        assert_string_equal(culprit.parameter, "layer4.weight");
+        assert_string_equal(gradsync_error(), "they differ");
+        assert_int_equal(fail_about_parameter(fail(GRADSYNC_STATE, "twice"), "bias"), GRADSYNC_STATE);
+        assert_int_equal(gradsync_culprit(&culprit), GRADSYNC_OK);
+        assert_int_equal(culprit.rank, -1);
+        assert_int_equal(culprit.pid, 0);
+        assert_string_equal(culprit.parameter, "bias");
+        fail_about_member(fail(GRADSYNC_MEMBER_LOST, "lost"), 0, 78);
+        fail_constant(GRADSYNC_AGAIN, "again");
+        assert_int_equal(gradsync_culprit(&culprit), GRADSYNC_OK);
+        assert_int_equal(culprit.rank, -1);
+        assert_string_equal(culprit.parameter, "");
+        culprit.size = 0;
+        assert_int_equal(gradsync_culprit(&culprit), GRADSYNC_INVALID);
+        assert_int_equal(gradsync_culprit(NULL), GRADSYNC_INVALID);
+}
+
 static void test_null(void **state) {
         struct gradsync_info info = GRADSYNC_INFO_INIT;
         struct gradsync *gs = NULL;
@@ -296,6 +322,7 @@ int main(void) {
                 cmocka_unit_test(test_results),
                 cmocka_unit_test(test_texts_are_of_one_thread),
                 cmocka_unit_test(test_numbers_of_header_and_protocol),
+                cmocka_unit_test(test_culprits),
                 cmocka_unit_test(test_null),
                 cmocka_unit_test(test_fork_while_opening),
                 cmocka_unit_test(test_fork_while_closing),

@@ -105,14 +105,16 @@ static void buckets_in_registered_memory(void **state) {
         struct description *arena = good(f, "b", 4), *memory = placed(f, 4, 192, 0),
                            *far = placed(f, 4, 1 << 20, 0);
         struct description *longer = placed(f, 5, 192, 0);
+        const char *parameter;
         char text[700];
 
         assert_false(arena->placed);
         assert_true(memory->placed);
-        assert_true(description_equal(arena, "A", memory, "M", text, sizeof(text))); /* wherever they lie */
-        assert_true(description_equal(memory, "M", arena, "A", text, sizeof(text)));
-        assert_true(description_equal(memory, "M", far, "F", text, sizeof(text)));
-        assert_false(description_equal(arena, "A", longer, "L", text, sizeof(text)));
+        assert_true(description_equal(arena, "A", memory, "M", text, sizeof(text),
+                                      &parameter)); /* wherever they lie */
+        assert_true(description_equal(memory, "M", arena, "A", text, sizeof(text), &parameter));
+        assert_true(description_equal(memory, "M", far, "F", text, sizeof(text), &parameter));
+        assert_false(description_equal(arena, "A", longer, "L", text, sizeof(text), &parameter));
         assert_non_null(strstr(text, "[5, 5] on L but [4, 5] on A"));
         description_free(arena);
         description_free(memory);
@@ -255,13 +257,15 @@ static void differences_are_told(void **state) {
         struct fixture *f = *state;
         struct description *a = good(f, "b", 4), *same = good(f, "b", 4), *name = good(f, "c", 4),
                            *shape = good(f, "b", 6), *longer;
+        const char *parameter;
         char text[512];
 
-        assert_true(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text)));
-        assert_false(description_equal(a, "rank 0", name, "rank 1", text, sizeof(text)));
+        assert_true(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text), &parameter));
+        assert_false(description_equal(a, "rank 0", name, "rank 1", text, sizeof(text), &parameter));
         assert_non_null(strstr(text, "parameter 1 is \"c\" on rank 1 but \"b\" on rank 0"));
-        assert_false(description_equal(a, "rank 0", shape, "rank 1", text, sizeof(text)));
+        assert_false(description_equal(a, "rank 0", shape, "rank 1", text, sizeof(text), &parameter));
         assert_non_null(strstr(text, "parameter 1 \"b\" has shape [6, 5] on rank 1 but [4, 5] on rank 0"));
+        assert_string_equal(parameter, "b");
         f->begin.params = 3;
         assert_int_equal(begin(f, &longer), 0);
         add_param(f, longer, "a", WIRE__DTYPE__F32, 2, 5, 0);
@@ -269,17 +273,20 @@ static void differences_are_told(void **state) {
         add_param(f, longer, "d", WIRE__DTYPE__F32, 1, 1, 0);
         add_bucket(f, longer, 4096, 256, 124);
         assert_int_equal(description_complete(longer, &f->refusal), 0);
-        assert_false(description_equal(a, "rank 0", longer, "rank 1", text, sizeof(text)));
+        assert_false(description_equal(a, "rank 0", longer, "rank 1", text, sizeof(text), &parameter));
         assert_non_null(strstr(text, "parameter 2 \"d\""));
-        assert_false(description_equal(longer, "rank 0", a, "rank 1", text, sizeof(text)));
+        assert_string_equal(parameter, "d");
+        assert_false(description_equal(longer, "rank 0", a, "rank 1", text, sizeof(text), &parameter));
         assert_non_null(strstr(text, "parameter 2 \"d\""));
+        assert_string_equal(parameter, "d");
         same->arena_bytes += 4096;
-        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text)));
+        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text), &parameter));
+        assert_null(parameter);
         same->bucket[0].offset += 4096;
-        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text)));
+        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text), &parameter));
         assert_non_null(strstr(text, "bucket 0 has 144 bytes at 8192 on rank 1 but 144 at 4096 on rank 0"));
         same->reduce = WIRE__REDUCE__SUM;
-        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text)));
+        assert_false(description_equal(a, "rank 0", same, "rank 1", text, sizeof(text), &parameter));
         assert_non_null(strstr(text, "rank 1 wants the sum"));
         description_free(a);
         description_free(same);

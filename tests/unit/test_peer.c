@@ -127,8 +127,10 @@ static void fill_plans(struct message *m) {
 static void fill_tail(struct message *m) {
         fill_plans(m);
         if (m->kind == ORDER_REFUSE) {
-                m->refusal = (struct refusal){ m->end != JOB_END_NONE ? (uint32_t)any() | 1 : 0, "", below(2),
-                                               (uint32_t)any(), (int32_t)any() };
+                m->refusal = (struct refusal){ .code = m->end != JOB_END_NONE ? (uint32_t)any() | 1 : 0,
+                                               .has_culprit = below(2),
+                                               .rank = (uint32_t)any(),
+                                               .pid = (int32_t)any() };
                 memset(m->refusal.text, 't', some(sizeof(m->refusal.text) - 1));
                 return;
         }

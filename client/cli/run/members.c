@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The processes of `gradsyncctl run`: each leads a process group of its own, dies with this program
- * (PR_SET_PDEATHSIG), writes into pipes of this program, and learns from the environment which member it is.
+ * (PR_SET_PDEATHSIG), writes into pipes of this program, and learns from the environment which member it is
+ * (variables.c).
  * See run.h.
  */
 #include <dirent.h>
@@ -13,18 +14,6 @@
 #include <sys/wait.h>
 
 #include "client/cli/run/run.h"
-
-/* For how long the place of a lost member is kept. A process comes for it only if processes are started
- * again. Until that one joins, it may have to load a framework from a slow file system, so the time is
- * generous; if it does not come after all, this program ends the others. */
-#define RESTART_GRACE_S 120
-
-static void run_member_set_number(const char *name, unsigned long value) {
-        char text[24];
-
-        snprintf(text, sizeof text, "%lu", value);
-        setenv(name, text, 1);
-}
 
 /* Only the first member reads this program's input, and not from a terminal: it is not in the terminal's
  * foreground group. */
@@ -53,13 +42,7 @@ _Noreturn static void run_member_become(const struct run *run, unsigned rank, co
         }
         signal(SIGPIPE, SIG_DFL);
         sigprocmask(SIG_SETMASK, &run->mask, NULL);
-        setenv("GRADSYNC_JOB", run->job, 1);
-        setenv("GRADSYNC_SOCKET", run->socket, 1);
-        run_member_set_number("GRADSYNC_WORLD_SIZE", run->options->members);
-        if (!getenv("GRADSYNC_REJOIN_GRACE"))
-                run_member_set_number("GRADSYNC_REJOIN_GRACE", run->options->restarts ? RESTART_GRACE_S : 0);
-        run_member_set_number("GRADSYNC_RANK", rank);
-        run_member_set_number("GRADSYNC_LOCAL_RANK", rank);
+        run_set_member_variables(rank);
         execvp(run->options->command[0], run->options->command);
         int error = errno;
         ssize_t told = write(report, &error, sizeof error);
@@ -138,6 +121,7 @@ int run_member_start(struct run *run, unsigned rank) {
 int run_members_start(struct run *run) {
         int code = CLI_OK;
 
+        run_set_common_variables(run);
         for (unsigned rank = 0; rank < run->options->members && !code; rank++)
                 code = run_member_start(run, rank);
         return code;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The processes of gradsyncctl run. daemon.c owns the private daemon; members.c starts and ends the members;
- * relay.c is the loop that relays output, forwards signals and ends things. There is one thread; all signals
- * of interest are blocked and read from a signalfd. What the command's options mean and what comes first is
- * decided in cmd/run.c.
+ * variables.c knows what they find in their environment; relay.c is the loop that relays output, forwards
+ * signals and ends things. There is one thread; all signals of interest are blocked and read from a signalfd.
+ * What the command's options mean and what comes first is decided in cmd/run.c.
  */
 #pragma once
 
@@ -99,6 +99,13 @@ int run_member_restart(struct run *run, unsigned rank);
 int run_members_start(struct run *run);
 /* Kills whatever is left of the members and of what they started, and reaps it. */
 void run_members_end(struct run *run);
+
+/* ---- their environment ---- */
+
+/* Sets what all members find in it, in this program's own environment. */
+void run_set_common_variables(const struct run *run);
+/* Sets what makes this process the member of that rank; runs in the child. */
+void run_set_member_variables(unsigned rank);
 
 /* ---- the loop ---- */
 

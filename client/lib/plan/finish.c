@@ -18,13 +18,13 @@ static int finish_fail_void(const struct gradsync_plan *plan) {
 
         if (loss->pid != 0)
                 snprintf(who, sizeof(who), "rank %u (pid %d) was lost: ", loss->rank, (int)loss->pid);
-        return fail(
-                code, "job '%s', step %llu is void on all members: %s%s. Its gradients are undefined; %s",
-                job->name, (unsigned long long)plan->step.number, who, loss->text,
-                standing_is_over(&job->standing) ? "compute the step again after joining anew"
-                : code == GRADSYNC_VOID_RETRY
-                        ? "compute the step again"
-                        : "synchronise the state with gradsync_sync_state(), then compute the step again");
+        fail(code, "job '%s', step %llu is void on all members: %s%s. Its gradients are undefined; %s",
+             job->name, (unsigned long long)plan->step.number, who, loss->text,
+             standing_is_over(&job->standing) ? "compute the step again after joining anew"
+             : code == GRADSYNC_VOID_RETRY
+                     ? "compute the step again"
+                     : "synchronise the state with gradsync_sync_state(), then compute the step again");
+        return loss->pid != 0 ? fail_about_member(code, loss->rank, loss->pid) : code;
 }
 
 /* Names the first parameters that are not marked. */
@@ -32,6 +32,7 @@ static int finish_fail_missing(const struct gradsync_plan *plan) {
         const struct step *step = &plan->step;
         uint32_t left = plan->layout.n_params - step->marked;
         char names[3 * (LIMIT_NAME + 4) + 1] = "";
+        const char *first = "";
         uint32_t told = 0;
         size_t used = 0;
 
@@ -45,13 +46,16 @@ static int finish_fail_missing(const struct gradsync_plan *plan) {
                         continue;
                 used += (size_t)snprintf(names + used, sizeof(names) - used, "%s\"%s\"", told > 0 ? ", " : "",
                                          plan->params.list[i].name);
-                told++;
+                if (told++ == 0)
+                        first = plan->params.list[i].name;
         }
-        return fail(GRADSYNC_STATE,
-                    "job '%s', rank %u, step %llu: %u of %u parameters are neither ready nor absent: %s%s. "
-                    "Mark them, then finish",
-                    plan->job->name, plan->job->standing.rank, (unsigned long long)step->number, left,
-                    plan->layout.n_params, names, left > told ? ", …" : "");
+        return fail_about_parameter(
+                fail(GRADSYNC_STATE,
+                     "job '%s', rank %u, step %llu: %u of %u parameters are neither ready nor absent: %s%s. "
+                     "Mark them, then finish",
+                     plan->job->name, plan->job->standing.rank, (unsigned long long)step->number, left,
+                     plan->layout.n_params, names, left > told ? ", …" : ""),
+                first);
 }
 
 /* Time in which at least one thread waits is exposed. */
@@ -136,6 +140,14 @@ static int finish_ended_result(const struct gradsync_plan *plan, const struct wa
                 plan->job->name, (unsigned long long)waiter->number);
 }
 
+static int finish_fail_unmarked(const struct gradsync_plan *plan, uint32_t param) {
+        const char *name = plan->params.list[param].name;
+
+        fail(GRADSYNC_STATE, "job '%s', step %llu: parameter \"%s\" is waited for but not marked ready",
+             plan->job->name, (unsigned long long)plan->step.number, name);
+        return fail_about_parameter(GRADSYNC_STATE, name);
+}
+
 static int finish_wait_param(struct gradsync_plan *plan, uint32_t param, const struct waiter *waiter) {
         int r = GRADSYNC_OK;
 
@@ -148,10 +160,7 @@ static int finish_wait_param(struct gradsync_plan *plan, uint32_t param, const s
                         return GRADSYNC_OK;
                 r = step_check_job(plan);
                 if (r == GRADSYNC_OK && plan->step.mark[param] == MARK_NONE)
-                        r = fail(GRADSYNC_STATE,
-                                 "job '%s', step %llu: parameter \"%s\" is waited for but not marked ready",
-                                 plan->job->name, (unsigned long long)plan->step.number,
-                                 plan->params.list[param].name);
+                        r = finish_fail_unmarked(plan, param);
                 if (r == GRADSYNC_OK)
                         r = finish_wait_once(plan);
         }

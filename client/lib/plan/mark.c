@@ -28,11 +28,13 @@ static int mark_begin(struct gradsync_plan *plan, uint32_t param, enum mark mark
         if (r != GRADSYNC_OK || plan->accumulating)
                 return r;
         if (step->mark[param] != MARK_NONE)
-                return fail(GRADSYNC_STATE,
-                            "job '%s', step %llu: parameter \"%s\" is marked %s already; a parameter is "
-                            "marked once in a step, and its gradient is gradsync's until gradsync_finish()",
-                            plan->job->name, (unsigned long long)step->number, plan->params.list[param].name,
-                            step->mark[param] == MARK_ABSENT ? "absent" : "ready");
+                return fail_about_parameter(
+                        fail(GRADSYNC_STATE,
+                             "job '%s', step %llu: parameter \"%s\" is marked %s already; a parameter is "
+                             "marked once in a step, and its gradient is gradsync's until gradsync_finish()",
+                             plan->job->name, (unsigned long long)step->number, plan->params.list[param].name,
+                             step->mark[param] == MARK_ABSENT ? "absent" : "ready"),
+                        plan->params.list[param].name);
         if (plan->drop)
                 return fail_constant(GRADSYNC_STATE, "the plan is being freed");
         step->mark[param] = (uint8_t)mark;

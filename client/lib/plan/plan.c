@@ -54,9 +54,11 @@ void plan_free(struct gradsync_plan *plan) {
 static int plan_check_reduce(const struct gradsync_job *job, unsigned reduce) {
         for (uint32_t i = 0; i < job->plans->params.n; i++)
                 if (!reduce_valid(reduce, job->plans->params.list[i].dtype))
-                        return fail(GRADSYNC_INVALID, "parameter \"%s\": the %s of %s is not defined",
-                                    job->plans->params.list[i].name, reduce_name(reduce),
-                                    dtype_name(job->plans->params.list[i].dtype));
+                        return fail_about_parameter(fail(GRADSYNC_INVALID,
+                                                         "parameter \"%s\": the %s of %s is not defined",
+                                                         job->plans->params.list[i].name, reduce_name(reduce),
+                                                         dtype_name(job->plans->params.list[i].dtype)),
+                                                    job->plans->params.list[i].name);
         return GRADSYNC_OK;
 }
 

@@ -2,6 +2,7 @@
 /* Requests and their answers, found by id in a short list. */
 #include "client/lib/wire/request.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,13 +41,15 @@ void request_end(struct request *request, int result, const char *text) {
         request->answered = true;
         request->result = result;
         request->text = strdup(text);
+        request->culprit = (struct culprit)CULPRIT_NONE;
 }
 
 int request_take(struct gradsync *gs, struct request *request) {
         int r = request->result;
 
         if (r != GRADSYNC_OK)
-                fail(r, "%s", request->text ? request->text : "(no memory for the text)");
+                fail_about(fail(r, "%s", request->text ? request->text : "(no memory for the text)"),
+                           &request->culprit);
         request_close(gs, request);
         return r;
 }
@@ -102,9 +105,20 @@ int request_call(struct gradsync *gs, struct request *request, uint16_t type, co
         return request_wait(gs, request, deadline);
 }
 
+static void request_take_culprit(struct culprit *culprit, const Wire__Refused *refused) {
+        *culprit = (struct culprit)CULPRIT_NONE;
+        if (refused->has_rank)
+                culprit->rank = refused->rank;
+        if (refused->has_pid)
+                culprit->pid = refused->pid;
+        if (refused->parameter != NULL)
+                snprintf(culprit->parameter, sizeof(culprit->parameter), "%s", refused->parameter);
+}
+
 static int request_take_refusal(struct request *request, const Wire__Refused *refused) {
         request->result = refused->code > 0 ? (int)refused->code : GRADSYNC_PROTOCOL;
         request->text = strdup(refused->text ? refused->text : "no reason given");
+        request_take_culprit(&request->culprit, refused);
         if (request->refused != NULL)
                 request->refused(request);
         return GRADSYNC_OK;

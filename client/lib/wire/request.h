@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/lib/base/fail.h"
 #include "proto/codec.h"
 #include "proto/fdpass.h"
 
@@ -45,6 +46,7 @@ struct request {
         int result;
         /* Of a refusal, owned. */
         char *text;
+        struct culprit culprit;
 };
 
 /* Chooses an id; from now on the answer is recognised. */

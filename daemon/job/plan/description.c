@@ -379,23 +379,25 @@ static bool equal_layout(const struct description *a, const char *name_a, const 
 }
 
 bool description_equal(const struct description *a, const char *name_a, const struct description *b,
-                       const char *name_b, char *text, size_t size) {
+                       const char *name_b, char *text, size_t size, const char **ret_parameter) {
         uint32_t common = a->n_params < b->n_params ? a->n_params : b->n_params;
         const char *hint =
                 a->placed || b->placed ? ", and remember that a gap in registered memory ends a bucket" : "";
 
+        *ret_parameter = NULL;
         for (uint32_t i = 0; i < common; i++)
                 if (!equal_param(&a->param[i], &b->param[i])) {
+                        *ret_parameter = b->param[i].name;
                         describe_difference(i, &a->param[i], name_a, &b->param[i], name_b, hint, text, size);
                         return false;
                 }
         if (a->n_params != b->n_params) {
                 bool more = b->n_params > a->n_params;
 
+                *ret_parameter = more ? b->param[common].name : a->param[common].name;
                 snprintf(text, size,
                          "%s has %u parameters, %s has %u; the first one too many is parameter %u \"%s\"",
-                         name_b, b->n_params, name_a, a->n_params, common,
-                         more ? b->param[common].name : a->param[common].name);
+                         name_b, b->n_params, name_a, a->n_params, common, *ret_parameter);
                 return false;
         }
         if (a->n_buckets != b->n_buckets) {

@@ -80,8 +80,9 @@ int description_add_buckets(struct description *d, const struct offer_bucket *bu
 int description_complete(struct description *d, struct refusal *refusal);
 
 /* Whether b is the same plan as a; where buckets lie is compared if all are in arenas. If not, `text` names
- * the first difference; `name_a` and `name_b` ("rank 0 (pid 7)") are the members that gave them. */
+ * the first difference; `name_a` and `name_b` ("rank 0 (pid 7)") are the members that gave them.
+ * *ret_parameter is the name of the first parameter that differs, or NULL. */
 bool description_equal(const struct description *a, const char *name_a, const struct description *b,
-                       const char *name_b, char *text, size_t size);
+                       const char *name_b, char *text, size_t size, const char **ret_parameter);
 /* The same number for the same plan, on any node; where buckets lie is no part of it. */
 uint64_t description_digest(const struct description *d);

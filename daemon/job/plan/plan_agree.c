@@ -173,15 +173,19 @@ static void member_text(const struct member *member, char *text, size_t size) {
 static int compare(struct plan *plan, struct member *member, struct refusal *refusal) {
         struct plan_part *part = &plan->part[member->local];
         char reference[48], other[48], difference[700];
+        const char *parameter;
 
         if (plan->reference == NULL)
                 return 0;
         member_text(plan_member(plan, plan->reference_local), reference, sizeof(reference));
         member_text(member, other, sizeof(other));
         if (!description_equal(plan->reference, reference, part->description, other, difference,
-                               sizeof(difference)))
-                return refuse_for(refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
-                                  "plan %u of job '%s': %s", plan->ordinal, plan->job->name, difference);
+                               sizeof(difference), &parameter)) {
+                refuse_for(refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
+                           "plan %u of job '%s': %s", plan->ordinal, plan->job->name, difference);
+                refuse_parameter(refusal, parameter);
+                return WIRE__CODE__PLAN_MISMATCH;
+        }
         return 0;
 }
 

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the members of `gradsyncctl run` find in their environment: their place in the job, by gradsync's
+ * names and by those of torchrun, and what a script that was written for torchrun expects besides. See run.h.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+
+#include "client/cli/run/run.h"
+
+/* For how long the place of a lost member is kept. A process comes for it only if processes are started
+ * again. Until that one joins, it may have to load a framework from a slow file system, so the time is
+ * generous; if it does not come after all, this program ends the others. */
+#define RESTART_GRACE_S 120
+/* torchrun's, for a machine on which no port can be had. */
+#define USUAL_PORT 29500
+
+static void variables_set_number(const char *name, unsigned long value, bool replace) {
+        char text[24];
+
+        snprintf(text, sizeof text, "%lu", value);
+        setenv(name, text, replace);
+}
+
+/* A port on which nobody listens, for a process group that the members may make besides. It is not held until
+ * then: only they can listen on it. */
+static unsigned variables_free_port(void) {
+        struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+        socklen_t size = sizeof address;
+        _cleanup_(closep) int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ||
+            getsockname(fd, (struct sockaddr *)&address, &size) < 0)
+                return USUAL_PORT;
+        return ntohs(address.sin_port);
+}
+
+/* The CPUs that this program may use, shared by the members. */
+static unsigned variables_threads(unsigned long members) {
+        cpu_set_t allowed;
+        unsigned n = 1;
+
+        if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+                n = (unsigned)CPU_COUNT(&allowed) / (unsigned)members;
+        return n > 0 ? n : 1;
+}
+
+void run_set_common_variables(const struct run *run) {
+        unsigned long members = run->options->members;
+
+        setenv("GRADSYNC_JOB", run->job, 1);
+        setenv("GRADSYNC_SOCKET", run->socket, 1);
+        variables_set_number("GRADSYNC_WORLD_SIZE", members, true);
+        variables_set_number("GRADSYNC_REJOIN_GRACE", run->options->restarts ? RESTART_GRACE_S : 0, false);
+        variables_set_number("WORLD_SIZE", members, true);
+        variables_set_number("LOCAL_WORLD_SIZE", members, true);
+        setenv("MASTER_ADDR", "127.0.0.1", 0);
+        if (!getenv("MASTER_PORT"))
+                variables_set_number("MASTER_PORT", variables_free_port(), false);
+        variables_set_number("OMP_NUM_THREADS", variables_threads(members), false);
+        setenv("PYTHONUNBUFFERED", "1", 0);
+}
+
+void run_set_member_variables(unsigned rank) {
+        variables_set_number("GRADSYNC_RANK", rank, true);
+        variables_set_number("GRADSYNC_LOCAL_RANK", rank, true);
+        variables_set_number("RANK", rank, true);
+        variables_set_number("LOCAL_RANK", rank, true);
+}

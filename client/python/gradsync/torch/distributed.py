@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DistributedDataParallel: arguments and behaviour of PyTorch's class of that name."""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import UnsupportedError
+from ..job import Job
+from ..types import Info
+from . import buffers, compress, layout, logs
+from .errors import GradientKindError, ModelChangedError, NoStateError
+from .join import Joining
+from .order import Observer
+from .reducer import MIB, Missing, Options, Reducer
+from .watch import Changes
+from .world import World, world_of
+
+DEFAULT_CAP_MIB = 25
+_UNSUPPORTED = ("device_mesh", "mixed_precision", "delay_all_reduce_named_params", "param_to_hook_all_reduce")
+
+
+class DistributedDataParallel(nn.Module):
+    """Trains a module on several processes, each on its own share of the data.
+
+        model = gradsync.torch.DistributedDataParallel(model)
+
+    When backward() returns, `.grad` of each parameter is the average over all members: a view into memory
+    that is shared with the daemon, which has averaged while backward ran.
+
+    module                  on the CPU; at least one parameter that needs a gradient
+    device_ids, output_device   None, or empty, for a module on the CPU
+    broadcast_buffers       before each forward pass that is synchronised, buffers become those of rank 0.
+                            forward_sync_buffers is its new name
+    init_sync               parameters and buffers begin as those of rank 0
+    process_group           the gradsync.Job whose members average; None: the one that the environment names
+    bucket_cap_mb           MiB at which a bucket is closed; None: 25, and 1 for the first
+    find_unused_parameters  parameters may be without gradient. The graph is not walked for this, and no
+                            message is sent: what has no gradient at the end of backward() is not used by this
+                            member
+    static_graph            the graph is the same in each step; parameters may get several gradients in one
+    gradient_as_bucket_view, batched_grad_copy, skip_all_reduce_unused_params, check_reduction, dim
+                            accepted; `.grad` is always a view
+
+    PlanMismatchError names the rank and the parameter in which models differ.
+    """
+
+    def __init__(self, module: nn.Module, device_ids: Sequence[int | torch.device] | None = None,
+                 output_device: int | torch.device | None = None, dim: int = 0,
+                 broadcast_buffers: bool | None = None,
+                 init_sync: bool = True, process_group: Job | None = None, bucket_cap_mb: float | None = None,
+                 find_unused_parameters: bool = False, check_reduction: bool = False,
+                 gradient_as_bucket_view: bool = True, static_graph: bool = False, *,
+                 bucket_cap_mb_list: Sequence[float] | None = None, batched_grad_copy: bool = False,
+                 skip_all_reduce_unused_params: bool = False, forward_sync_buffers: bool | None = None,
+                 **unsupported: Any) -> None:
+        super().__init__()
+        _refuse(unsupported)
+        self.module = module
+        self.dim, self.device_ids, self.output_device = dim, None, None
+        self.parameters_to_ignore: set[str] = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self._check_module(device_ids, output_device)
+        self.forward_sync_buffers = next((each for each in (forward_sync_buffers, broadcast_buffers)
+                                          if each is not None),
+                                         True)
+        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
+        self.gradient_as_bucket_view = gradient_as_bucket_view
+        self.require_backward_grad_sync = self.require_forward_param_sync = True
+        self._world = world_of(process_group)
+        first, cap = _limits(bucket_cap_mb, bucket_cap_mb_list)
+        self._options = Options(Missing.ABSENT if find_unused_parameters else Missing.AWAITED, static_graph,
+                                first, cap)
+        self._comm_hook = "none"
+        self._optimisers_taken = False
+        self._changes = Changes(module)
+        self._buffers_found = buffers.Buffers(module, self.parameters_to_ignore)
+        self._joining: Joining | None = None
+        self._log = logs.Log()
+        self._make_reducer()
+        self._start(init_sync, broadcast_buffers is not False or forward_sync_buffers is not None)
+
+    # ---- the beginning
+
+    def _check_module(self, device_ids: Sequence[Any] | None, output_device: Any) -> None:
+        for name, param in self.module.named_parameters():
+            if isinstance(param, nn.parameter.UninitializedParameter):
+                raise RuntimeError(f"parameter {name} is not initialised yet: run a forward pass of the "
+                                   "module before it is wrapped")
+        params = dict(layout.parameters_of(self.module, self.parameters_to_ignore))
+        if not any(param.requires_grad for param in params.values()):
+            raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any "
+                               "parameter that requires a gradient")
+        kinds = {param.device.type for param in params.values()}
+        if len(kinds) > 1:
+            raise ValueError(f"parameters are on devices of different types: {', '.join(sorted(kinds))}")
+        if kinds != {"cpu"}:
+            raise UnsupportedError(f"parameters are on {', '.join(kinds)}: this version averages gradients "
+                                   "on the CPU")
+        if device_ids or output_device is not None:
+            raise ValueError(f"device_ids ({device_ids}) and output_device ({output_device}) are for modules "
+                             "on a GPU; this one is on the CPU")
+        for name, kind in layout.sparse_names(self.module).items():
+            if name in params and params[name].requires_grad:
+                raise GradientKindError(f"parameter {name}: {kind}(sparse=True) gives sparse gradients, and "
+                                        "gradsync averages dense ones only: use sparse=False", parameter=name)
+
+    def _make_reducer(self) -> None:
+        found = layout.parameters_of(self.module, self.parameters_to_ignore)
+        self._frozen = [param for _, param in found if not param.requires_grad]
+        slots = [layout.slot_of(name, param, self._options.compressed) for name, param in found
+                 if param.requires_grad]
+        self._reducer = Reducer(self._world, slots, self._options)
+        self._observer = Observer(self._reducer)
+
+    def _start(self, init_sync: bool, with_buffers: bool) -> None:
+        self._world.begin()
+        if self._world.newcomer:
+            return
+        self._reducer.make_plan(range(len(self._reducer.slots) - 1, -1, -1))
+        if init_sync:
+            self._broadcast_state(0, with_buffers)
+
+    def _broadcast_state(self, root: int, with_buffers: bool) -> None:
+        tensors = [param for _, param in layout.parameters_of(self.module, self.parameters_to_ignore)]
+        if with_buffers:
+            tensors += self._buffers_found.tensors()
+        buffers.broadcast(self._world.job, tensors, root)
+
+    # ---- processes that come later
+
+    def _reducer_state(self) -> dict[str, Any]:
+        """What a process has to know to make the plan that the others have."""
+        reducer = self._reducer
+        return {"number": reducer.layout.number, "names": [slot.name for slot in reducer.slots],
+                "order": reducer.layout.order, "steps": reducer.steps, "checked": self._observer.checked,
+                "replanned": self._observer.replanned,
+                "counts": reducer.counts.expected if reducer.counts is not None else None,
+                "param_sync": self.require_forward_param_sync}
+
+    def _adopt(self, state: dict[str, Any]) -> None:
+        """Makes the plan of the others."""
+        named = dict(self.module.named_parameters())
+        for name in state["names"]:
+            named[name].requires_grad_(True)
+        reducer = self._reducer
+        if [slot.name for slot in reducer.slots] != state["names"]:
+            self._make_reducer()
+            reducer = self._reducer
+        reducer.steps, self._observer.checked = state["steps"], state["checked"]
+        self._observer.replanned = state["replanned"]
+        self.require_forward_param_sync = state["param_sync"]
+        if reducer.counts is not None:
+            reducer.counts.expected = state["counts"]
+        reducer.make_plan(state["order"])
+
+    # ---- settings
+
+    @property
+    def job(self) -> Job:
+        """The job whose members average."""
+        return self._world.job
+
+    @property
+    def process_group(self) -> Job:
+        """DDP's name for it."""
+        return self._world.job
+
+    @property
+    def broadcast_buffers(self) -> bool:
+        """DDP's old name of forward_sync_buffers."""
+        return self.forward_sync_buffers
+
+    @broadcast_buffers.setter
+    def broadcast_buffers(self, value: bool) -> None:
+        self.forward_sync_buffers = value
+
+    @property
+    def info(self) -> Info | None:
+        """What is known of the last step: norm of the gradients, non-finite values and whose they were,
+        times."""
+        return self._reducer.info
+
+    def register_comm_hook(self, state: object, hook: Callable[..., Any]) -> None:
+        """fp16_compress_hook and bf16_compress_hook (those of torch.distributed, or of gradsync.torch) let
+        gradients travel in 16 bits; they are added in 32. allreduce_hook changes nothing. Before the first
+        forward pass, once."""
+        self._set_comm_hook(*compress.kind_of(hook))
+
+    def _register_builtin_comm_hook(self, kind: Any) -> None:
+        self._set_comm_hook(*compress.builtin_kind_of(kind))
+
+    def _set_comm_hook(self, name: str, wire: torch.dtype | None) -> None:
+        if self._comm_hook != "none":
+            raise RuntimeError("register_comm_hook or register_builtin_comm_hook can only be called once.")
+        if self._reducer.steps or self._reducer.open:
+            raise RuntimeError("register_comm_hook must be called before the first backward pass")
+        self._comm_hook = name
+        if wire is not None:
+            self._options.compressed = wire
+            self._plan_anew()
+
+    def _plan_anew(self) -> None:
+        """On all members: another set of parameters, or other types on the way."""
+        old, observer = self._reducer, self._observer
+        planned = old.planned
+        old.retire()
+        self._make_reducer()
+        self._reducer.steps, self._observer.checked = old.steps, observer.checked
+        self._observer.replanned = observer.replanned + 1
+        if planned:
+            self._reducer.make_plan(range(len(self._reducer.slots) - 1, -1, -1))
+
+    def _set_static_graph(self) -> None:
+        if self._reducer.steps or self._reducer.open:
+            raise RuntimeError("_set_static_graph must be called before the first backward pass")
+        self.static_graph = self._options.static = True
+        self._plan_anew()
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(module: nn.Module, names: Sequence[str]) -> None:
+        """Names of parameters and buffers that are left alone. Before the module is wrapped."""
+        module._ddp_params_and_buffers_to_ignore = list(names)  # type: ignore[assignment]
+
+    # ---- forward
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The module's; see the class."""
+        with torch.autograd.profiler.record_function("gradsync.DistributedDataParallel.forward"):
+            self._before_forward()
+            output = self.module(*inputs, **kwargs)
+            self._after_forward(output)
+            return output
+
+    def _before_forward(self) -> None:
+        if not self._reducer.planned:
+            raise NoStateError("this process has taken the place of a lost member: give the model to "
+                               "gradsync.State, which brings it the state of the others")
+        if not self._optimisers_taken:
+            self._take_optimisers()
+        syncs = torch.is_grad_enabled() and self.require_backward_grad_sync
+        if torch.is_grad_enabled() and self._changes.any:
+            self._look_at_changes()
+        if syncs:
+            self._reducer.check_finished()
+        if self._joining is not None:
+            self._joining.present(syncs, self._will_sync_buffers())
+        if syncs:
+            if self._frozen and any(param.requires_grad for param in self._frozen):
+                self._plan_anew()
+            self._observer.before_forward()
+            self._log.begin(self._reducer)
+        if self._will_sync_buffers():
+            self._sync_buffers(self._joining.source if self._joining is not None else 0)
+
+    def _after_forward(self, output: Any) -> None:
+        if not torch.is_grad_enabled():
+            self.require_forward_param_sync = False
+            return
+        self.require_forward_param_sync = self.require_backward_grad_sync
+        self._reducer.flags.sync = self.require_backward_grad_sync
+        if self.require_backward_grad_sync:
+            self._log.forward_ended()
+            if self.find_unused_parameters or self.static_graph:
+                self._arm_at(output)
+
+    def _arm_at(self, output: Any) -> None:
+        """The end of backward() ends the step, also if no parameter gets a gradient, or all do in
+        checkpoints."""
+        for tensor in find_tensors(output):
+            if tensor.grad_fn is not None:
+                tensor.grad_fn.register_prehook(self._reducer.arm)
+
+    def _will_sync_buffers(self) -> bool:
+        return self.require_forward_param_sync and self.forward_sync_buffers and bool(self._buffers_found)
+
+    def _sync_buffers(self, root: int) -> None:
+        buffers.broadcast(self._world.job, self._buffers_found.tensors(), root)
+
+    def _look_at_changes(self) -> None:
+        self._buffers_found.look()
+        known = {slot.param for slot in self._reducer.slots} | set(self._frozen)
+        for name, param in layout.parameters_of(self.module, self.parameters_to_ignore):
+            if param not in known:
+                raise ModelChangedError(f"rank {self.job.rank}: parameter {name} was put into the model "
+                                        "after it was wrapped, so its gradient would not be averaged: change "
+                                        "the model first, then wrap it",
+                                        parameter=name, rank=self.job.rank)
+        self._changes = Changes(self.module)
+
+    def _take_optimisers(self) -> None:
+        """Those that step in backward() wait for the averages (apply_optimizer_in_backward)."""
+        self._optimisers_taken = True
+        if not any(hasattr(slot.param, "_in_backward_optimizers") for slot in self._reducer.slots):
+            return
+        from torch.distributed.optim.apply_optimizer_in_backward import param_to_optim_hook_handle_map
+        handles: Mapping[torch.Tensor, Any] = param_to_optim_hook_handle_map
+        for slot in self._reducer.slots:
+            for handle in handles[slot.param]:
+                handle.remove()
+        self._reducer.optimises = True
+
+    # ---- contexts
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients of forward and backward passes in this block are added up and averaged in the first pass
+        after it."""
+        before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    @contextlib.contextmanager
+    def join(self, divide_by_initial_world_size: bool = True, enable: bool = True,
+             throw_on_early_termination: bool = False) -> Iterator[None]:
+        """Around a training loop whose number of passes differs between members: one that has finished takes
+        part in the steps of the others, without gradients of its own, until all have finished. Then all have
+        the model of the highest rank among those that finished last.
+
+        divide_by_initial_world_size   gradients are divided by the number of all members, else of those that
+                                       train
+        throw_on_early_termination     RuntimeError on all members when the first one has finished
+        """
+        if not enable:
+            yield
+            return
+        self._joining = Joining(self, divide_by_initial_world_size, throw_on_early_termination)
+        try:
+            yield
+            self._joining.shadow()
+        finally:
+            self._joining = None
+
+    # ---- reports
+
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        """With DDP's names, and times of each bucket. Times are ns."""
+        return logs.data_of(self)
+
+    def _set_ddp_runtime_logging_sample_rate(self, rate: int) -> None:
+        if rate < 1:
+            raise ValueError("DDP runtime logging sample rate should be equal or greater than 1")
+        self._log.every = rate
+
+    # ---- pickling
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("a DistributedDataParallel of gradsync cannot be pickled or copied: take its .module")
+
+
+def _refuse(unsupported: dict[str, Any]) -> None:
+    for name, value in unsupported.items():
+        if name not in _UNSUPPORTED:
+            raise TypeError(f"DistributedDataParallel() has no argument {name!r}")
+        if value is not None:
+            raise UnsupportedError(f"{name} is not supported by gradsync.torch")
+
+
+def _limits(cap_mib: float | None, caps: Sequence[float] | None) -> tuple[int, int]:
+    """Of the first bucket and of the others, in bytes. An explicit cap holds for all, as with DDP."""
+    if caps:
+        return max(int(caps[0] * MIB), 1), max(int(max(caps) * MIB), 1)
+    if cap_mib is None:
+        return MIB, DEFAULT_CAP_MIB * MIB
+    return max(int(cap_mib * MIB), 1), max(int(cap_mib * MIB), 1)
+
+
+def find_tensors(thing: Any) -> Iterator[torch.Tensor]:
+    """In lists, tuples, dictionaries and dataclasses."""
+    if isinstance(thing, torch.Tensor):
+        yield thing
+    elif isinstance(thing, (list, tuple)):
+        for each in thing:
+            yield from find_tensors(each)
+    elif isinstance(thing, dict):
+        yield from find_tensors(list(thing.values()))
+    elif dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        yield from find_tensors([getattr(thing, each.name) for each in dataclasses.fields(thing)])

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training script can do wrong. Everything else is an exception of the package gradsync."""
+from __future__ import annotations
+
+from ..errors import GradsyncError, Result, StateError, UnsupportedError
+
+
+class MarkedTwiceError(StateError, RuntimeError):
+    """A parameter got a gradient again after it had been given to gradsync in the same step."""
+
+
+class UnfinishedStepError(StateError, RuntimeError):
+    """A forward pass began, but parameters of the step before it got no gradient."""
+
+
+class ModelChangedError(GradsyncError, RuntimeError):
+    """Parameters were added to the model, or replaced, after it was wrapped."""
+
+    result = Result.STATE
+
+
+class GradientKindError(UnsupportedError, TypeError):
+    """A gradient that cannot be averaged: sparse, or of a type that gradsync does not know."""
+
+
+class NoStateError(GradsyncError, RuntimeError):
+    """This process has taken the place of a lost member, and has not got the state of the others."""
+
+    result = Result.STATE

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parameters a model has, and where their gradients lie.
+
+A gradient lies in shared memory as its parameter does in its own: with the same strides, if these leave no
+gaps.
+"""
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..memory import Memory
+from ..types import DType, Param
+from .errors import GradientKindError
+
+ALIGN = 64
+
+DTYPES: dict[torch.dtype, DType] = {
+    torch.float32: DType.F32, torch.float64: DType.F64, torch.float16: DType.F16, torch.bfloat16: DType.BF16,
+    # A complex number is two real ones, and the average of each is that of the whole.
+    torch.complex64: DType.F32, torch.complex128: DType.F64,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """A parameter: its name, how its gradient lies, and the type in which it travels."""
+
+    name: str
+    param: torch.Tensor
+    stride: tuple[int, ...]
+    wire: torch.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Of the gradient as it travels."""
+        return self.param.numel() * self.wire.itemsize
+
+    def describe(self) -> Param:
+        """As the plan has it. Members whose parameters have other strides have another name for it."""
+        shape = tuple(self.param.shape)
+        name = self.name
+        if self.stride != torch.empty(shape, device="meta").stride():
+            name += f" (strides {', '.join(map(str, self.stride))})"
+        if self.wire.is_complex:
+            shape += (2,)
+        return Param(name, DTYPES[self.wire], shape)
+
+
+def slot_of(name: str, param: torch.Tensor, compressed: torch.dtype | None = None) -> Slot:
+    """`compressed`: the type in which f32 and f64 gradients travel, if it is another one."""
+    if param.dtype not in DTYPES:
+        raise GradientKindError(f"parameter {name} is {param.dtype}: gradsync averages gradients of "
+                                f"{', '.join(str(each).removeprefix('torch.') for each in DTYPES)}",
+                                parameter=name)
+    wire = param.dtype
+    if compressed is not None and wire in (torch.float32, torch.float64):
+        wire = compressed
+    # Parameters with gaps, or that overlap, have dense gradients: torch.empty_like() knows how these lie.
+    return Slot(name, param, torch.empty_like(param, device="meta").stride(), wire)
+
+
+def sparse_names(module: torch.nn.Module) -> dict[str, str]:
+    """Parameters whose gradients will be sparse, and the kind of module that makes them so."""
+    return {f"{name}.weight" if name else "weight": type(each).__name__
+            for name, each in module.named_modules()
+            if isinstance(each, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and each.sparse}
+
+
+def parameters_of(module: torch.nn.Module, ignored: Collection[str]) -> list[tuple[str, torch.Tensor]]:
+    """In the order in which modules have them, shared ones once."""
+    return [(name, param) for name, param in module.named_parameters() if name not in ignored]
+
+
+def lay_out(slots: Sequence[Slot]) -> tuple[list[int], int]:
+    """Offsets in one memory, and its size. Slots of a type follow each other without gaps, since a gap ends a
+    bucket."""
+    offsets, at = [0] * len(slots), 0
+    for dtype in dict.fromkeys(DTYPES[slot.wire] for slot in slots):
+        for i, slot in enumerate(slots):
+            if DTYPES[slot.wire] == dtype:
+                offsets[i] = at
+                at += -(-slot.nbytes // ALIGN) * ALIGN
+    return offsets, at
+
+
+def views_of(slots: Sequence[Slot], offsets: Sequence[int], memory: Memory) -> list[torch.Tensor]:
+    """Tensors on that memory, which keep it mapped."""
+    flat = torch.frombuffer(memory.buffer, dtype=torch.uint8)
+    return [flat[offset:offset + slot.nbytes].view(slot.wire).as_strided(slot.param.shape, slot.stride)
+            for slot, offset in zip(slots, offsets, strict=True)]

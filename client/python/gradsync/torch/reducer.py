@@ -1,0 +1,473 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gradients of one model: a plan, hooks that mark its parameters, and the end of each step.
+
+`.grad` of a parameter is a view into shared memory from the moment in which the hook has seen it. A gradient
+that autograd has made elsewhere (`.grad` was None) is moved there by the hook. After that it belongs to
+gradsync until the end of the backward pass, where it holds the average.
+"""
+from __future__ import annotations
+
+import contextlib
+import enum
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from .._call import failure
+from ..errors import GradsyncError, PlanMismatchError, StateError, VoidStep
+from ..memory import Memory
+from ..plan import Plan
+from ..types import Info
+from . import compare, layout
+from .errors import GradientKindError, MarkedTwiceError, UnfinishedStepError
+from .layout import Slot
+from .world import World
+
+MIB = 1 << 20
+
+#: Of each bucket: when it was ready, and when its average was there.
+Spans = list[tuple[int, int]]
+
+_queue_callback = torch.autograd.Variable._execution_engine.queue_callback
+
+
+class Missing(enum.Enum):
+    """What parameters are that have no gradient when a backward pass has ended."""
+
+    #: the rest of the step comes with another backward pass
+    AWAITED = "awaited"
+    #: not used by this member
+    ABSENT = "absent"
+
+
+@dataclass
+class Flags:
+    """What every hook looks at."""
+
+    #: gradients are averaged in this backward pass
+    sync: bool = True
+    #: the end of this backward pass is going to call the reducer
+    queued: bool = False
+    #: parameters in the order of their gradients, while it is observed
+    order: list[int] | None = None
+    #: when each parameter was ready, while times are taken
+    times: dict[int, int] | None = None
+
+
+@dataclass
+class Options:
+    """Of a reducer; they hold for its life."""
+
+    missing: Missing = Missing.AWAITED
+    static: bool = False
+    first_bucket_bytes: int = MIB
+    bucket_bytes: int = 25 * MIB
+    compressed: torch.dtype | None = None
+
+
+@dataclass
+class Counts:
+    """How often each parameter gets a gradient in a backward pass, if the graph is the same in each."""
+
+    now: list[int]
+    expected: list[int] | None = None
+
+
+@dataclass
+class Layout:
+    """A plan, and where it has put what. Indices are those of slots."""
+
+    order: list[int]
+    plan: Plan
+    #: number of the plan among all of the process
+    number: int
+    #: of each slot: its number in the plan, and its gradient there
+    places: list[int] = field(default_factory=list)
+    views: list[torch.Tensor] = field(default_factory=list)
+
+
+class Reducer:
+    """Slots in the order in which the model has them."""
+
+    def __init__(self, world: World, slots: Sequence[Slot], options: Options) -> None:
+        self.world, self.slots, self.options = world, list(slots), options
+        self.flags = Flags()
+        self.info: Info | None = None
+        #: steps that were committed
+        self.steps = 0
+        #: optimisers step in backward(): at its end, when the step is committed
+        self.optimises = False
+        #: while times are taken: who wants to know them
+        self.on_finish: Callable[[Reducer, int, int, Spans], None] | None = None
+        #: bytes of the parameters that no member used in the last step; whether all steps used the same ones
+        self.unused_bytes = 0
+        self.same_use = True
+        self._used: bytes | None = None
+        self.counts = Counts([0] * len(slots)) if options.static else None
+        self._fired = bytearray(len(slots))
+        # Autograd keeps the nodes that make .grad only for as long as somebody refers to them.
+        self._nodes = [_node_of(slot.param) for slot in slots]
+        self._handles: list[Any] = []
+        self._memory: Memory | None = None
+        self._layout: Layout | None = None
+
+    # ---- the plan
+
+    @property
+    def layout(self) -> Layout:
+        """That of the present plan."""
+        assert self._layout is not None
+        return self._layout
+
+    @property
+    def planned(self) -> bool:
+        """There is a plan. A process that has come late gets it with the state of the others."""
+        return self._layout is not None
+
+    def make_plan(self, order: Sequence[int]) -> None:
+        """All members together, between steps. `order`: in which backward passes give gradients."""
+        self._release()
+        order = list(order)
+        registered = [self.slots[i] for i in reversed(order)]
+        offsets, size = layout.lay_out(registered)
+        if self._memory is None:
+            self._memory = self.world.job.memory(size)
+        memory = self._memory
+        plan = self._plan(registered, [(memory, offset) for offset in offsets])
+        views = layout.views_of(registered, offsets, memory)
+        last = len(order) - 1
+        where = {slot: last - at for at, slot in enumerate(order)}
+        self._layout = Layout(order, plan, self.world.next_plan(), [where[i] for i in range(len(order))],
+                              [views[where[i]] for i in range(len(order))])
+        self._hook()
+
+    def _plan(self, registered: Sequence[Slot], places: Sequence[tuple[Memory, int]]) -> Plan:
+        job = self.world.job
+        try:
+            return job.plan([slot.describe() for slot in registered], places=places,
+                            first_bucket_bytes=self.options.first_bucket_bytes,
+                            bucket_bytes=self.options.bucket_bytes)
+        except PlanMismatchError as error:
+            raise compare.explain(job, self.slots, error) from None
+
+    def _release(self) -> None:
+        """Gradients that were accumulated in the memory of the plan before this one move out of it."""
+        if self._layout is None:
+            return
+        for slot, view in zip(self.slots, self._layout.views, strict=True):
+            if slot.param.grad is view:
+                slot.param.grad = view.clone()
+        self._layout.plan.free()
+        self._layout = None
+
+    def retire(self) -> None:
+        """Another reducer takes over: no hooks, no plan. Gradients stay."""
+        self.close()
+        self._release()
+        if self._memory is not None:
+            self._memory.unregister()
+            self._memory = None
+
+    def close(self) -> None:
+        """Takes the hooks away."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    # ---- a backward pass
+
+    def _hook(self) -> None:
+        self.close()
+        make = self._counting_hook if self.options.static else self._hook_of
+        self._handles = [node.register_hook(make(i)) for i, node in enumerate(self._nodes)]
+
+    def _move_of(self, i: int) -> Callable[[], None]:
+        """Brings the gradient of a parameter to where gradsync has it."""
+        slot, view, flags = self.slots[i], self.layout.views[i], self.flags
+        param = slot.param
+
+        def move_converted() -> None:
+            grad = param.grad
+            if not flags.sync:
+                return
+            if grad is None:
+                view.zero_()
+            else:
+                view.copy_(grad.detach())
+
+        def move() -> None:
+            grad = param.grad
+            if grad is view:
+                return
+            if grad is None:
+                view.zero_()
+            elif grad.layout is torch.strided:
+                view.copy_(grad.detach() if grad.requires_grad else grad)
+            else:
+                raise GradientKindError(f"parameter {slot.name} has a gradient of layout {grad.layout}: "
+                                        "gradsync averages dense ones only (Embedding: sparse=False)",
+                                        parameter=slot.name)
+            param.grad = view
+
+        return move if slot.wire is param.dtype else move_converted
+
+    def _hook_of(self, i: int) -> Callable[..., None]:
+        """The hot path: once per parameter and backward pass."""
+        param, view, move = self.slots[i].param, self.layout.views[i], self._move_of(i)
+        place, handle, ready = self.layout.places[i], self.layout.plan._handle, self.layout.plan._c_ready
+        flags, fired, me = self.flags, self._fired, weakref.ref(self)
+        copy, strided = view.copy_, torch.strided
+        alike = self.slots[i].wire is param.dtype
+
+        def hook(*_: object) -> None:
+            grad = param.grad
+            if grad is not view:
+                # What move() does in the usual case.
+                if alike and grad is not None and grad.layout is strided and not grad.requires_grad:
+                    copy(grad)
+                    param.grad = view
+                else:
+                    move()
+            if not flags.sync:
+                return
+            if not flags.queued:
+                _alive(me).arm()
+            if flags.order is not None:
+                flags.order.append(i)
+            if flags.times is not None:
+                flags.times[i] = perf_counter_ns()
+            fired[i] = 1
+            if result := ready(handle, place):
+                _alive(me).refused(i, failure(result))
+
+        return hook
+
+    def _counting_hook(self, i: int) -> Callable[..., None]:
+        """For graphs that are the same in each step: a parameter is ready at the last of its gradients."""
+        param, view, move = self.slots[i].param, self.layout.views[i], self._move_of(i)
+        plan, place, me = self.layout.plan, self.layout.places[i], weakref.ref(self)
+        flags, fired, counts = self.flags, self._fired, self.counts
+        assert counts is not None
+
+        def hook(*_: object) -> None:
+            if param.grad is not view:
+                move()
+            if not flags.sync:
+                return
+            if not flags.queued:
+                _alive(me).arm()
+            counts.now[i] += 1
+            if counts.expected is None:
+                fired[i] = 1
+                return
+            if counts.now[i] > counts.expected[i]:
+                _alive(me).refused(i, StateError())
+            if counts.now[i] == counts.expected[i]:
+                if flags.order is not None:
+                    flags.order.append(i)
+                fired[i] = 1
+                plan.ready(place)
+
+        return hook
+
+    def refused(self, i: int, error: GradsyncError) -> None:
+        """A parameter could not be marked."""
+        if not isinstance(error, StateError):
+            raise error
+        name = self.slots[i].name
+        if self.counts is not None:
+            raise MarkedTwiceError(f"rank {self.world.job.rank}: parameter {name} got more gradients than in "
+                                   "the first step: with static_graph=True the graph must be the same in "
+                                   "each step",
+                                   parameter=name)
+        raise MarkedTwiceError(f"rank {self.world.job.rank}: parameter {name} got a gradient twice in one "
+                               "step. A parameter is used in several checkpoints (use static_graph=True, or "
+                               "checkpoints with use_reentrant=False), or two backward passes of one step "
+                               "overlap (see no_sync())",
+                               parameter=name)
+
+    def arm(self, *_: object) -> None:
+        """The end of this backward pass is to end the step."""
+        if self.flags.sync and not self.flags.queued:
+            self.flags.queued = True
+            _queue_callback(self._backward_ended)
+
+    def _backward_ended(self) -> None:
+        """Called by autograd. A backward pass within another one (a checkpoint) is not the end."""
+        self.flags.queued = False
+        if self._fired.count(1) < len(self._fired):
+            if torch._C._current_autograd_node() is not None:
+                return
+            if not self._settle_missing():
+                return
+        elif self.counts is not None and torch._C._current_autograd_node() is not None:
+            return
+        self.finish()
+
+    def _settle_missing(self) -> bool:
+        """Parameters that have got no gradient. False if they may still get one."""
+        slots = self.slots
+        missing = [i for i, fired in enumerate(self._fired) if not fired]
+        if self.options.missing is Missing.AWAITED and self.counts is None:
+            if any(slots[i].param.requires_grad for i in missing):
+                return False
+        if self.counts is not None and self.counts.expected is not None:
+            if any(self.counts.expected[i] for i in missing):
+                return False
+        for i in missing:
+            self._mark_missing(i)
+        return True
+
+    def _mark_missing(self, i: int) -> None:
+        """What is left there from before (by no_sync(), or because it was not cleared) counts, as with
+        DDP."""
+        layout = self.layout
+        if self.slots[i].param.grad is None:
+            layout.plan.absent(layout.places[i])
+        else:
+            self._move_of(i)()
+            layout.plan.ready(layout.places[i])
+
+    def mark_all_absent(self) -> None:
+        """This member takes part in a step without gradients of its own."""
+        for place in self.layout.places:
+            self.layout.plan.absent(place)
+
+    def finish(self) -> None:
+        """Ends the step. VoidStep if it is void: gradients are gone then."""
+        if self.counts is not None and self.counts.expected is None:
+            self._learn_counts(self.counts)
+        computed = perf_counter_ns()
+        try:
+            buckets = self._watch_buckets(computed) if self.on_finish is not None else []
+            self.info = self.layout.plan.finish()
+        except VoidStep:
+            self.forget()
+            self._drop_gradients()
+            raise
+        if self.on_finish is not None:
+            self.on_finish(self, computed, perf_counter_ns(), buckets)
+        self._take_averages()
+        self.steps += 1
+        self.forget()
+        if self.optimises:
+            self._optimise()
+
+    def _watch_buckets(self, computed: int) -> Spans:
+        """Waits for one bucket after the other. Of each: when its last parameter was ready, when its average
+        was there."""
+        plan, places, times = self.layout.plan, self.layout.places, self.flags.times or {}
+        last: dict[int, int] = {}
+        some: dict[int, int] = {}
+        for i, place in enumerate(places):
+            bucket = plan.bucket_of(place)
+            some[bucket] = place
+            last[bucket] = max(last.get(bucket, 0), times.get(i, computed))
+        seen = []
+        for bucket in sorted(some):
+            with contextlib.suppress(VoidStep):  # finish() says more of it
+                plan.wait(some[bucket])
+            seen.append((last[bucket], perf_counter_ns()))
+        return seen
+
+    def _optimise(self) -> None:
+        for slot in self.slots:
+            for optimiser in getattr(slot.param, "_in_backward_optimizers", ()):
+                optimiser.step()
+            slot.param.grad = None
+
+    def _learn_counts(self, counts: Counts) -> None:
+        """At the end of the first step of a static graph."""
+        for i, count in enumerate(counts.now):
+            if count:
+                self.layout.plan.ready(self.layout.places[i])
+        counts.expected = list(counts.now)
+
+    def _take_averages(self) -> None:
+        layout = self.layout
+        for i, slot in enumerate(self.slots):
+            if slot.wire is not slot.param.dtype:
+                self._take_converted(slot, layout.views[i], layout.places[i], i)
+        self._note_use(layout)
+        if self._fired.count(1) == len(self._fired):
+            return
+        for i, slot in enumerate(self.slots):
+            if self._fired[i] or layout.plan.unused(layout.places[i]):
+                continue
+            if slot.wire is slot.param.dtype:
+                slot.param.grad = layout.views[i]
+
+    def _note_use(self, layout: Layout) -> None:
+        used = bytes(self._fired)
+        if used != self._used:
+            self.same_use = self._used is None
+            self._used = used
+            self.unused_bytes = sum(slot.nbytes for i, slot in enumerate(self.slots)
+                                    if not used[i] and layout.plan.unused(layout.places[i]))
+
+    def _take_converted(self, slot: Slot, view: torch.Tensor, place: int, i: int) -> None:
+        if not self._fired[i] and self.layout.plan.unused(place):
+            return
+        if slot.param.grad is None:
+            slot.param.grad = torch.empty_like(slot.param)
+        slot.param.grad.detach().copy_(view)
+
+    def _drop_gradients(self) -> None:
+        for slot in self.slots:
+            slot.param.grad = None
+
+    # ---- between steps
+
+    def forget(self) -> None:
+        """What was marked of a step that is over."""
+        self._fired[:] = bytes(len(self._fired))
+        self.flags.queued = False
+        if self.counts is not None:
+            self.counts.now = [0] * len(self.slots)
+
+    def check_finished(self) -> None:
+        """Before a forward pass."""
+        self.flags.queued = False
+        fired = self._fired.count(1)
+        if fired == 0:
+            return
+        missing = [slot.name for slot, marked in zip(self.slots, self._fired, strict=True) if not marked]
+        more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+        why = ("the graph must be the same in each step (static_graph=True)" if self.counts is not None else
+               "wrap the model with find_unused_parameters=True if this is meant")
+        if not missing:
+            why = "its backward pass was not carried through"
+        named = f"{', '.join(missing[:8])}{more}"
+        raise UnfinishedStepError(f"rank {self.world.job.rank}: step {self.steps + 1} is not finished: "
+                                  f"{len(missing)} parameters got no gradient ({named}); {why}",
+                                  parameter=missing[0] if missing else None, rank=self.world.job.rank)
+
+    def abandon(self) -> None:
+        """What was marked of a step that is void for all members."""
+        if self.open:
+            self.forget()
+            self._drop_gradients()
+
+    @property
+    def open(self) -> bool:
+        """Something of a step is marked that is not finished."""
+        return self._fired.count(1) > 0
+
+
+def _alive(me: weakref.ref[Reducer]) -> Reducer:
+    """Hooks live as long as their parameters' nodes, which the reducer keeps: it is there when they run."""
+    reducer = me()
+    assert reducer is not None
+    return reducer
+
+
+def _node_of(param: torch.Tensor) -> Any:
+    """The node of the graph that adds to .grad."""
+    with torch.enable_grad():
+        node = param.view_as(param).grad_fn
+    assert node is not None
+    return node.next_functions[0][0]

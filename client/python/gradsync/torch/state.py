@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a training has to keep when a member is lost, and steps that survive that.
+
+A member that is lost may be replaced by a new process. All members meet, say how far they are, and the new
+process gets the state of one that is ahead. The step in which this happened is computed again by all.
+"""
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Protocol
+
+import torch
+
+from ..errors import MemberLostError, VoidStep
+from . import payload
+from .distributed import DistributedDataParallel
+from .world import World
+
+
+class Stateful(Protocol):
+    """A model, an optimiser, a scheduler, a scaler, a sampler, …"""
+
+    def state_dict(self) -> Any:
+        """All that is to be kept."""
+
+    def load_state_dict(self, state: Any, /) -> Any:
+        """Goes on from there."""
+
+
+class State:
+    """Everything that a training goes on from, by name, and the number of steps that are in it.
+
+        state = gradsync.State(model=model, opt=opt, sampler=sampler)
+        while sampler.epoch < epochs:
+            for x, y in loader:
+                for attempt in state.step():
+                    with attempt:
+                        opt.zero_grad()
+                        loss_of(model(x), y).backward()
+                        opt.step()
+            sampler.next_epoch()
+
+    A part is anything with state_dict() and load_state_dict(). At least one is a DistributedDataParallel. All
+    members make it at the same point, after their models. In a process that has come in the place of a lost
+    member it takes the state of the others before it returns.
+
+    count     committed steps, of all members together
+    restarts  how often a step of this process was computed again
+    """
+
+    def __init__(self, **parts: Stateful) -> None:
+        self.parts = parts
+        self._models = [each for each in parts.values() if isinstance(each, DistributedDataParallel)]
+        if not self._models:
+            raise TypeError("gradsync.State: no part is a gradsync.torch.DistributedDataParallel, so nothing "
+                            "says whose state it is")
+        self._world: World = self._models[0]._world
+        if any(model._world is not self._world for model in self._models):
+            raise ValueError("gradsync.State: the models belong to different jobs")
+        self.count = 0
+        self.restarts = 0
+        #: this process has the state of the job, not only one to begin with
+        self._whole = not self._world.newcomer
+        if self._world.newcomer:
+            self._repeat_until_synchronised(met=True)
+
+    # ---- steps
+
+    def step(self) -> Iterator[Attempt]:
+        """Attempts at one step, until one is committed. Each computes the same from the same samples."""
+        while True:
+            attempt = Attempt(self)
+            yield attempt
+            if attempt.committed:
+                return
+            self.restarts += 1
+
+    def _committed(self) -> None:
+        self.count += 1
+        for part in self.parts.values():
+            advance = getattr(part, "advance", None)
+            if advance is not None:
+                advance()
+
+    # ---- what peers give
+
+    def synchronise(self) -> None:
+        """Brings all members to the state of those that are ahead. They all call it, at the same point."""
+        self._repeat_until_synchronised(met=False)
+
+    def _repeat_until_synchronised(self, met: bool) -> None:
+        while True:
+            try:
+                if not met:
+                    self._world.meet(self.count + 1)
+                self._exchange()
+                return
+            except VoidStep:
+                met = False
+
+    def _exchange(self) -> None:
+        job = self._world.job
+        skeleton, tensors = payload.take_apart(self._whole_state()) if self._whole else (b"", [])
+        said = self._ask_all(len(skeleton))
+        if all(whole for whole, _, _ in said) and len({count for _, count, _ in said}) == 1:
+            return
+        source = max((rank for rank, (whole, _, _) in enumerate(said) if whole),
+                     key=lambda rank: (said[rank][1], -rank), default=None)
+        if source is None:
+            raise MemberLostError(f"job '{job.name}': no member has a whole state any more: restart from a "
+                                  "checkpoint")
+        if source == job.rank:
+            payload.send(job, skeleton, tensors)
+            return
+        behind = not self._whole or self.count < said[source][1]
+        self._whole = self._whole and not behind
+        state = payload.receive(job, source, said[source][2])
+        if behind:
+            self._take(state)
+            self._whole = True
+
+    def _ask_all(self, size: int) -> list[tuple[bool, int, int]]:
+        """Of each member: whether it has a state, its count of steps, and the size of the skeleton."""
+        job, form = self._world.job, struct.Struct("<?7xqq")
+        mine = torch.frombuffer(bytearray(form.pack(self._whole, self.count, size)), dtype=torch.uint8)
+        theirs = torch.empty(form.size * job.world_size, dtype=torch.uint8)
+        job.allgather(mine, theirs)
+        return [(bool(whole), count, length) for whole, count,
+                length in form.iter_unpack(theirs.numpy().tobytes())]
+
+    def _whole_state(self) -> dict[str, Any]:
+        plans = {name: part._reducer_state() for name, part in self.parts.items()
+                 if isinstance(part, DistributedDataParallel)}
+        return {"parts": {name: part.state_dict() for name, part in self.parts.items()}, "count": self.count,
+                "plans": plans}
+
+    def _take(self, state: dict[str, Any]) -> None:
+        for name, part in self.parts.items():
+            part.load_state_dict(state["parts"][name])
+        self.count = state["count"]
+        if self._world.newcomer:
+            self._take_plans(state["plans"])
+            self._world.newcomer = False
+
+    def _take_plans(self, plans: dict[str, Any]) -> None:
+        """In the order in which the others have made them."""
+        for name in sorted(plans, key=lambda name: int(plans[name]["number"])):
+            model = self.parts[name]
+            assert isinstance(model, DistributedDataParallel)
+            model._adopt(plans[name])
+
+    # ---- a lost member
+
+    def _recover(self) -> None:
+        for model in self._models:
+            model._reducer.abandon()
+        self.synchronise()
+
+    # ---- checkpoints
+
+    def state_dict(self) -> dict[str, Any]:
+        """For torch.save(): all parts, and the tag by which members know whether they have read the same."""
+        return {"gradsync": {"job": self._world.job.name, "count": self.count},
+                "parts": {name: part.state_dict() for name, part in self.parts.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """On all members, right after the state was made. Where some have read another checkpoint, or none,
+        all take that of rank 0. A process that has come later has the state of the others already, and keeps
+        it."""
+        if self.count:
+            return
+        for name, part in self.parts.items():
+            part.load_state_dict(state["parts"][name])
+        self.count = int(state["gradsync"]["count"])
+        self.agree()
+
+    def agree(self) -> None:
+        """On all members, where only some may have read a checkpoint: all take the state of rank 0, unless
+        they are equally far."""
+        if len({count for _, count, _ in self._ask_all(0)}) > 1:
+            self._whole = self._world.job.rank == 0
+            self._exchange()
+
+
+class Attempt:
+    """One attempt at a step: a loss of a member within the block is dealt with at its end."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.committed = False
+
+    def __enter__(self) -> Attempt:
+        self._random = torch.get_rng_state()
+        self._buffers = [[(buffer, buffer.clone()) for buffer in model._buffers_found.tensors()]
+                         for model in self._state._models]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 _trace: TracebackType | None) -> bool:
+        if error is None:
+            self.committed = True
+            self._state._committed()
+            return False
+        if not isinstance(error, VoidStep):
+            return False
+        # As it was before the forward pass: running means count each sample once.
+        torch.set_rng_state(self._random)
+        for found in self._buffers:
+            for buffer, before in found:
+                buffer.data.copy_(before)
+        self._state._recover()
+        return True
+
+

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job of this process, opened at its first use, and whether the process began with it or came later."""
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+
+from ..connection import Connection
+from ..errors import GradsyncError
+from ..job import Job
+from ..types import Stall
+
+
+class World:
+    """What all modules of a process share that belong to one job.
+
+    newcomer   this process has taken the place of a lost member, and has not got the state of the others yet
+    plans      how many plans were made by now: the order of plans is the same on all members
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.newcomer = False
+        self.plans = 0
+        self._met = False
+
+    def meet(self, count: int) -> int:
+        """All members are here. `count` is 0 while the model is being made, and above that later. Returns the
+        count of the members that are ahead."""
+        return self.job.sync_state([], count)
+
+    def begin(self) -> None:
+        """Once in a process, before anything else that involves others: are they training already?"""
+        if not self._met:
+            self.newcomer = self.meet(0) > 0
+        self._met = True
+
+    def next_plan(self) -> int:
+        """The number of a plan, which says in which order they were made."""
+        self.plans += 1
+        return self.plans
+
+
+_default: Job | None = None
+
+
+def world_of(job: Job | None) -> World:
+    """The world of a job; of this process's own if it is None."""
+    if job is None:
+        job = default_job()
+    if not isinstance(job, Job):
+        raise TypeError(f"process_group is {type(job).__name__}: give the gradsync.Job whose members "
+                        "average, or None for the one that the environment names")
+    world: World = vars(job).setdefault("_torch_world", World(job))
+    return world
+
+
+def _tell_stall(_job: Job | None, stall: Stall) -> None:
+    print(f"gradsync: {stall.text}", file=sys.stderr, flush=True)
+
+
+def default_job() -> Job:
+    """The job that the environment names (gradsyncctl run, torchrun, Slurm, Kubernetes), joined once. It is
+    left when the process ends; if an exception ends it, its place is kept for a process that is started in
+    its stead."""
+    global _default
+    if _default is None:
+        _default = Connection(stall=_tell_stall).join()
+        atexit.register(_leave, _default, os.getpid())
+    return _default
+
+
+def _leave(job: Job, pid: int) -> None:
+    if os.getpid() != pid:
+        return
+    failed = getattr(sys, "last_value", None) is not None
+    with contextlib.suppress(GradsyncError, BufferError):
+        if not failed:
+            job.leave()
+    with contextlib.suppress(GradsyncError, BufferError):
+        job.connection.close()

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times and memory of PyTorch trainings on one host, with one thread in each rank.
+
+ddp        PyTorch's DistributedDataParallel over Gloo (TCP loopback), with gradient_as_bucket_view=True
+gradsync   gradsync's, with a private daemon (shared memory)
+bare       the module alone in as many processes, without any synchronisation
+
+All three train in the same run and take turns; a figure is the median of all rounds. Peak memory is that of
+all ranks and the daemon together, without what is mapped from files: each page counts once, however many map
+it.
+"""
+import argparse
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+
+HERE = pathlib.Path(__file__).resolve().parent
+CONTENDERS = ("bare", "ddp", "gradsync")
+ROWS = [("mlp25m", 8), ("mlp25m", 256), ("mlp100m", 8), ("transformer", 4)]
+START_S, ANSWER_S = 180, 600
+HEAD = ("model", "params", "batch", "ranks", "ddp_ms", "gradsync_ms", "bare_ms", "ddp_peak_mib",
+        "gradsync_peak_mib")
+
+
+class Rank:
+    """A process, as the driver speaks with it."""
+
+    def __init__(self, connection):
+        connection.settimeout(ANSWER_S)
+        self.lines = connection.makefile("rw")
+        self.pid, self.params = map(int, self.lines.readline().split())
+
+    def begin(self, steps):
+        self.lines.write(f"go {steps}\n")
+        self.lines.flush()
+
+    def end(self):
+        return float(self.lines.readline())
+
+
+class Contender:
+    """All ranks of one way to train."""
+
+    def __init__(self, name, build, model, batch, ranks, folder):
+        self.name = name
+        path, log = folder / f"{name}.socket", (folder / f"{name}.log").open("w+b")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        listener.listen(ranks)
+        listener.settimeout(START_S)
+        command = [sys.executable, str(HERE / "torch_member.py"), name, model, str(batch), str(path),
+                   str(folder / f"{name}.store")]
+        env = {key: value for key, value in os.environ.items() if not key.startswith("GRADSYNC_")}
+        env |= {"OMP_NUM_THREADS": "1", "GRADSYNC_WORLD_SIZE": str(ranks),
+                "GRADSYNC_LIBRARY": str(build / "client/lib/libgradsync.so.0"),
+                "PYTHONPATH": str(HERE.parents[1] / "client/python")}
+        if name == "gradsync":
+            ctl = str(build / "client/cli/gradsyncctl")
+            commands = [([ctl, "run", "--private", "-n", str(ranks), "--", *command], env)]
+        else:
+            commands = [(command, env | {"GRADSYNC_RANK": str(rank)}) for rank in range(ranks)]
+        self.processes = [subprocess.Popen(each, env=env, stdout=log, stderr=log) for each, env in commands]
+        try:
+            self.ranks = [Rank(listener.accept()[0]) for _ in range(ranks)]
+        except (OSError, ValueError):
+            self.stop()
+            log.seek(0)
+            raise SystemExit(f"{name} did not start:\n{log.read().decode(errors='replace')}") from None
+
+    def run(self, steps):
+        """Mean over the ranks of the median step, in ms."""
+        for rank in self.ranks:
+            rank.begin(steps)
+        return statistics.mean([rank.end() for rank in self.ranks])
+
+    def pids(self):
+        """Of the ranks, and of the daemon."""
+        found = {rank.pid for rank in self.ranks}
+        for process in self.processes:
+            try:
+                children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+            except OSError:
+                continue
+            found |= {int(pid) for pid in children.split()}
+        return found
+
+    def peak(self, steps):
+        """MiB, while it trains; not timed."""
+        over, seen = threading.Event(), []
+
+        def look():
+            while not over.is_set():
+                seen.append(sum(map(memory_of, self.pids())))
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        self.run(steps)
+        over.set()
+        watcher.join()
+        return max(seen) / 1024
+
+    def stop(self):
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait()
+
+
+def memory_of(pid):
+    """KiB of a process: its own pages, and its part of the shared ones."""
+    try:
+        rows = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    sizes = {row.split()[0]: int(row.split()[1]) for row in rows[1:]}
+    return sizes.get("Pss_Anon:", 0) + sizes.get("Pss_Shmem:", 0)
+
+
+def measure(build, model, batch, ranks, rounds, steps):
+    with tempfile.TemporaryDirectory() as name:
+        contenders = []
+        try:
+            for each in CONTENDERS:
+                contenders.append(Contender(each, build, model, batch, ranks, pathlib.Path(name)))
+            # PyTorch makes its buckets anew after the first step, gradsync after the first and the tenth.
+            for each in contenders:
+                each.run(12)
+            times = {each: [] for each in CONTENDERS}
+            for i in range(rounds):
+                for each in contenders[i % 3:] + contenders[:i % 3]:
+                    times[each.name].append(each.run(steps))
+            peaks = {each.name: each.peak(steps) for each in contenders if each.name != "bare"}
+            params = contenders[0].ranks[0].params
+        finally:
+            for each in contenders:
+                each.stop()
+    row = {"model": model, "params": params, "batch": batch, "ranks": ranks}
+    row |= {f"{each}_ms": round(statistics.median(times[each]), 2) for each in ("ddp", "gradsync", "bare")}
+    return row | {f"{each}_peak_mib": round(peaks[each], 1) for each in ("ddp", "gradsync")}
+
+
+def shown(row):
+    """What follows from a row, for people."""
+    added = row["ddp_ms"] - row["bare_ms"]
+    part = f"{(row['gradsync_ms'] - row['bare_ms']) / added:.2f}" if added > 0 else "-"
+    return f"{row['ddp_ms'] / row['gradsync_ms']:.2f} times as fast, adds {part} of what DDP adds"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help="only the rows, one JSON object a line")
+    parser.add_argument("--quick", action="store_true",
+                        help="fewer rounds: whether it works, not for figures")
+    parser.add_argument("--rounds", type=int, default=7, help="of all contenders in turn (%(default)s)")
+    parser.add_argument("--steps", type=int, default=7, help="of a contender in a round (%(default)s)")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="(2 4)")
+    parser.add_argument("--models", nargs="+", choices=sorted(dict(ROWS)), help="only these")
+    parser.add_argument("--batches", type=int, nargs="+", help="only these")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.steps = 2, 3
+    try:
+        import torch
+    except ImportError:
+        sys.exit(f"{sys.executable} has no torch: name one that has by PYTHON")
+    if not options.json:
+        print(f"torch {torch.__version__}, {os.cpu_count()} CPUs, one host, one thread in each rank; DDP: "
+              "Gloo over TCP loopback, gradsync: shared memory\n" + "  ".join(HEAD), flush=True)
+    for model, batch in ROWS:
+        if options.models and model not in options.models or options.batches and batch not in options.batches:
+            continue
+        for ranks in options.ranks:
+            row = measure(options.build.resolve(), model, batch, ranks, options.rounds, options.steps)
+            cells = "  ".join(str(row[key]).rjust(len(key)) for key in HEAD)
+            print(json.dumps(row) if options.json else f"{cells}  {shown(row)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

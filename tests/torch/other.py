@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of what PyTorch's DDP cannot do here, or does not do. Prints what it has seen.
+
+    other.py CASE [FOLDER]
+"""
+import contextlib
+import copy
+import json
+import os
+import sys
+import warnings
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+import gradsync
+import gradsync.torch
+import models
+
+RANK, WORLD = int(os.environ["GRADSYNC_RANK"]), int(os.environ["GRADSYNC_WORLD_SIZE"])
+wrap = gradsync.torch.DistributedDataParallel
+
+
+def say(**more):
+    print("RESULT " + json.dumps({"rank": RANK, **more}), flush=True)
+
+
+def batch(step, rank=RANK, rows=8, width=16):
+    made = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(rows, width, generator=made), torch.randint(0, 10, (rows,), generator=made)
+
+
+def same_everywhere(model):
+    mine = torch.cat([param.detach().flatten() for param in model.parameters()])
+    everyone = torch.empty(WORLD, mine.numel())
+    model.job.allgather(mine, everyone)
+    return bool((everyone == everyone[0]).all())
+
+
+def unfrozen():
+    """Layers that were frozen when the model was wrapped take part once they are not; others stop to."""
+    inner = models.mlp()
+    inner[0].requires_grad_(False)
+    model = wrap(inner)
+    optimiser = torch.optim.SGD(inner.parameters(), lr=0.1)
+    moved = []
+    for step in range(12):
+        inner[0].requires_grad_(step >= 4)
+        inner[2].requires_grad_(step < 8)
+        optimiser.zero_grad()
+        x, y = batch(step)
+        functional.cross_entropy(model(x), y).backward()
+        moved.append([layer.weight.grad is not None for layer in (inner[0], inner[2], inner[4])])
+        optimiser.step()
+    say(moved=moved, same=same_everywhere(model))
+
+
+def log():
+    model = wrap(models.mlp(), bucket_cap_mb=0.002)
+    for step in range(3):
+        x, y = batch(step)
+        functional.cross_entropy(model(x), y).backward()
+        norm = nn.utils.get_total_norm([param.grad for param in model.parameters()]).item()
+        model.zero_grad()
+    data = model._get_ddp_logging_data()
+    say(norm=norm, free=data["gradient_norm"], iteration=data["iteration"],
+        rebuilt=data["has_rebuilt_buckets"],
+        indices=data["per_bucket_param_indices"], sizes=data["bucket_sizes"],
+        buckets=data["per_bucket_times"], times=[data[name] for name in (
+            "forward_compute_time", "backward_compute_time", "backward_comm_time")])
+
+
+def plans_again():
+    """The order in which layers are used changes: buckets follow."""
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.other = nn.Linear(16, 16), nn.Linear(16, 16)
+            self.turned = False
+
+        def forward(self, x):
+            layers = (self.other, self.one) if self.turned else (self.one, self.other)
+            return layers[1](layers[0](x).tanh())
+
+    model = wrap(Two())
+    orders = []
+    for step in range(12):
+        model.module.turned = step >= 5
+        model(batch(step)[0]).sum().backward()
+        orders.append(model._reducer.layout.order)
+        model.zero_grad(set_to_none=step % 2 == 0)
+    say(orders=[orders[0], orders[4], orders[9], orders[11]], replanned=model._observer.replanned)
+
+
+def kept_views():
+    """A script that keeps a gradient does not crash when the plan that it lay in is gone."""
+    model = wrap(nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 10)))
+    kept = []
+    for step in range(3):
+        model(batch(step)[0]).sum().backward()
+        kept += [param.grad for param in model.parameters()]
+        model.zero_grad()
+    say(sums=[bool(each.isfinite().all()) for each in kept])
+    del model
+    gradsync.torch.default_job().leave()
+    say(sums=[bool(each.isfinite().all()) for each in kept])
+
+
+def normalised():
+    """SyncBatchNorm on parts is BatchNorm on the whole."""
+    torch.manual_seed(7)
+    whole = models.Cnn().double()
+    part = wrap(gradsync.torch.SyncBatchNorm.convert_sync_batchnorm(copy.deepcopy(whole)))
+    rows = [2 + rank for rank in range(WORLD)]
+    far = 0.
+    for step in range(5):
+        images = torch.randn(sum(rows), 3, 8, 8, generator=torch.Generator().manual_seed(step)).double()
+        begin = sum(rows[:RANK])
+        ours = part(images[begin:begin + rows[RANK]])
+        theirs = whole(images)
+        far = max(far, (ours - theirs[begin:begin + rows[RANK]]).abs().max().item())
+        part.zero_grad()
+        whole.zero_grad()
+        (ours.square().sum() * WORLD).backward()
+        theirs.square().sum().backward()
+        for a, b in zip(part.module.parameters(), whole.parameters()):
+            far = max(far, ((a.grad - b.grad).norm() / (1e-3 + b.grad.norm())).item())
+        for a, b in zip(part.module.buffers(), whole.buffers()):
+            far = max(far, (a.double() - b.double()).abs().max().item())
+    part.eval()
+    say(far=far, state=sorted(part.module.state_dict()) == sorted(whole.state_dict()),
+        finite=bool(part(images).isfinite().all()))
+
+
+def checkpoint(folder):
+    """Only rank 0 has read it: all go on from there. The tag says how far it is."""
+    def made():
+        torch.manual_seed(RANK)
+        model = wrap(models.mlp())
+        opt = torch.optim.Adam(model.parameters(), lr=0.01)
+        return model, opt, gradsync.State(model=model, opt=opt)
+
+    model, opt, state = made()
+    for step in range(4):
+        for attempt in state.step():
+            with attempt:
+                opt.zero_grad()
+                x, y = batch(step)
+                functional.cross_entropy(model(x), y).backward()
+                opt.step()
+    if RANK == 0:
+        torch.save(state.state_dict(), f"{folder}/checkpoint")
+    again, optimiser, state = made()
+    if RANK == 0:
+        state.load_state_dict(torch.load(f"{folder}/checkpoint"))
+    else:
+        state.agree()
+    equal = all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters()))
+    moments = [each["exp_avg"] for each in opt.state.values()], [each["exp_avg"]
+                                                                 for each in optimiser.state.values()]
+    equal = equal and all(torch.equal(a, b) for a, b in zip(*moments, strict=True))
+    say(count=state.count, equal=equal)
+
+
+def two_forwards_of_norm():
+    """Buffers are broadcast between two forward passes whose backward pass comes after both."""
+    model = wrap(models.Cnn())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        made = torch.Generator().manual_seed(10 * step + RANK)
+        optimiser.zero_grad()
+        first, second = (model(torch.randn(4, 3, 8, 8, generator=made)) for _ in range(2))
+        (first.square().mean() + second.square().mean()).backward()
+        optimiser.step()
+    say(same=same_everywhere(model))
+
+
+def layers_dropped():
+    """Agreed by all: what nobody uses is not averaged, and stays as it is."""
+    model = wrap(models.Branches(), find_unused_parameters=True)
+    unset = []
+    for step in range(6):
+        x, y = batch(step)
+        model.zero_grad()
+        functional.cross_entropy(model(x, [step % 2]), y).backward()
+        unset.append([branch.weight.grad is None for branch in model.module.branches])
+    data = model._get_ddp_logging_data()
+    say(unset=unset, bytes=data["unused_parameter_size"], static=data["can_set_static_graph"])
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    torch.manual_seed(7)
+    with contextlib.suppress(KeyboardInterrupt):
+        globals()[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong is an exception of its own class that names what it is about."""
+import os
+
+import numpy
+import pytest
+
+import gradsync
+from gradsync import DType, Reduce
+
+ONE = [("x", DType.F32, (2,))]
+
+
+@pytest.fixture
+def alone():
+    with gradsync.Connection() as gs, gs.join("alone", world_size=1) as job:
+        yield job
+
+
+def test_no_daemon(scratch):
+    with pytest.raises(gradsync.NoDaemonError, match=f"{scratch}/nothing") as raised:
+        gradsync.Connection(scratch / "nothing")
+    assert raised.value.result is gradsync.Result.NO_DAEMON
+    assert raised.value.rank is raised.value.pid is raised.value.parameter is None
+
+
+def test_names_and_shapes(alone):
+    for name, shape in (("", (1,)), ("a\0b", (1,)), ("\udcff", (1,)), ("x" * 256, ()), ("x", (2, 0)),
+                        ("x", (-1,)), ("x", (1,) * 9), ("x", (1 << 62,))):
+        with pytest.raises(gradsync.InvalidError) as raised:
+            alone.plan([("fine", DType.F32, (1,)), (name, DType.F32, shape)])
+        assert isinstance(raised.value, ValueError)
+        assert raised.value.parameter == name
+    with pytest.raises(gradsync.InvalidError, match='"x"') as raised:
+        alone.plan(ONE + ONE)
+    assert raised.value.parameter == "x"
+    with pytest.raises(ValueError):
+        alone.plan([("x", 99, (1,))])
+    with pytest.raises(gradsync.InvalidError):
+        alone.plan([("x", DType.I32, (1,))], reduce=Reduce.AVG)
+    with pytest.raises(gradsync.StateError, match="needs parameters"):
+        alone.plan([])
+    with alone.plan(ONE) as plan:                               # nothing of all that is left
+        assert plan.nbytes == 8
+
+
+def test_marks(alone):
+    with alone.plan([*ONE, ("y", DType.F32, ())]) as plan:
+        plan.ready(0)
+        with pytest.raises(gradsync.StateError, match='"x" is marked ready already') as raised:
+            plan.ready(0)
+        assert raised.value.parameter == "x"
+        with pytest.raises(gradsync.StateError, match='1 of 2 parameters .* "y"') as raised:
+            plan.finish()
+        assert raised.value.parameter == "y"
+        with pytest.raises(gradsync.InvalidError):
+            plan.ready(2)
+        with pytest.raises(gradsync.StateError, match="step 1"):
+            plan.free()
+        plan.absent(1)
+        plan.finish()
+
+
+def test_after_the_end(alone):
+    plan = alone.plan(ONE)
+    memory = alone.memory(100)
+    plan.free()
+    plan.free()
+    for call in (plan.finish, lambda: plan.ready(0), lambda: plan.absent(0), lambda: plan.wait(0),
+                 lambda: plan.gradient(0), lambda: plan.accumulate(True), lambda: plan.divisor(1)):
+        with pytest.raises(gradsync.StateError, match="freed"):
+            call()
+    other = alone.plan(ONE)
+    alone.leave()
+    with pytest.raises(gradsync.StateError, match="left"):
+        other.ready(0)
+    for call in (alone.barrier, lambda: alone.plan(ONE), lambda: alone.memory(1)):
+        with pytest.raises(gradsync.StateError, match="left"):
+            call()
+    memory.unregister()
+    assert "left" in repr(alone) and "freed" in repr(plan)
+    alone.connection.close()
+    alone.connection.close()
+    for call in (alone.connection.join, alone.connection.dispatch):
+        with pytest.raises(gradsync.StateError, match="closed"):
+            call()
+
+
+def test_buffers(alone):
+    with pytest.raises(BufferError):
+        alone.broadcast(b"cannot be written")
+    with pytest.raises(ValueError, match="contiguous"):
+        alone.broadcast(numpy.zeros((4, 4))[:, 1])
+    with pytest.raises(TypeError):
+        alone.broadcast("text")
+    with pytest.raises(gradsync.InvalidError, match="7 bytes are no whole number of F32"):
+        alone.allreduce(bytearray(7), DType.F32)
+    with pytest.raises(gradsync.InvalidError, match="3 bytes are not 1 times 2"):
+        alone.allgather(b"ab", bytearray(3))
+    with pytest.raises(gradsync.InvalidError, match="rank 1 of 1"):
+        alone.broadcast(bytearray(1), root=1)
+
+
+def test_members_that_differ(crew):
+    made = crew(2)
+
+    def differ(rank):
+        with pytest.raises(gradsync.PlanMismatchError) as raised:
+            made.jobs[rank].plan([("same", DType.F32, (3,)), ("weight", DType.F32, (3, rank + 1))])
+        return raised.value
+    told = made.each(differ)
+    for error in told:
+        assert error.rank in (0, 1) and f"rank {error.rank}" in str(error)
+        assert error.pid == os.getpid()
+        assert error.parameter == "weight"
+        assert '"weight"' in str(error)
+    plans = made.plan(ONE)              # the job goes on
+    made.each(lambda r: plans[r].ready(0) or plans[r].finish())
+
+
+def test_calls_that_differ(crew):
+    made = crew(2)
+
+    def differ(rank):
+        with pytest.raises(gradsync.OperationMismatchError):
+            made.jobs[rank].broadcast(bytearray(rank + 1))
+        made.jobs[rank].barrier()
+    made.each(differ)
+
+
+def test_rank_taken_full_and_late(crew):
+    made = crew(2)
+    with gradsync.Connection(made.daemon.socket) as other:
+        with pytest.raises(gradsync.RankTakenError) as raised:
+            other.join("crew", world_size=2, rank=1)
+        assert (raised.value.rank, raised.value.pid) == (1, os.getpid())
+        with pytest.raises(gradsync.TimedOutError, match="missing ranks 1") as raised:
+            other.join("late", world_size=2, rank=0, timeout=0.05)
+        assert isinstance(raised.value, TimeoutError)
+        with pytest.raises(TypeError):
+            other.join("x", world_size=2, max_world=3)
+        with pytest.raises(gradsync.InvalidError):
+            other.join("sla/sh", world_size=1)
+    with gradsync.Connection(made.daemon.socket) as other, other.join("free", world_size=1):
+        with gradsync.Connection(made.daemon.socket) as another, pytest.raises(gradsync.JobFullError):
+            another.join("free", world_size=1)
+
+
+def test_memory_that_cannot_be_registered(alone):
+    fd = os.memfd_create("loose")
+    os.ftruncate(fd, 4096)
+    with pytest.raises(gradsync.InvalidError, match="seal"):
+        alone.register(fd, 0, 4096)
+    os.close(fd)
+    with pytest.raises(gradsync.InvalidError):
+        alone.memory(0)
+
+
+def test_an_environment_that_makes_no_sense(daemon, monkeypatch):
+    served = daemon()
+    monkeypatch.setenv("GRADSYNC_JOB", "x")
+    monkeypatch.setenv("GRADSYNC_WORLD_SIZE", "many")
+    monkeypatch.setenv("GRADSYNC_RANK", "0")
+    with gradsync.Connection(served.socket) as gs:
+        with pytest.raises(gradsync.InvalidError, match="GRADSYNC_WORLD_SIZE"):
+            gs.join()
+
+
+def test_the_library_is_missing(script):
+    """The package imports all the same, and the first call says what was looked for."""
+    made = script("""
+        import gradsync
+        try:
+            gradsync.Connection()
+        except gradsync.LibraryNotFoundError as error:
+            print(isinstance(error, ImportError), error)
+    """, env={"GRADSYNC_LIBRARY": "/nowhere/libgradsync.so.0"})
+    line = made.line()
+    assert made.wait() == 0, made.err
+    assert line.startswith("True ") and "/nowhere/libgradsync.so.0" in line and "GRADSYNC_LIBRARY" in line
+
+
+def test_a_library_that_lacks_a_function(script):
+    made = script("""
+        import gradsync
+        try:
+            gradsync.Connection()
+        except gradsync.LibraryNotFoundError as error:
+            print(error)
+    """, env={"GRADSYNC_LIBRARY": "libc.so.6"})
+    assert "libc.so.6 is too old: it has no gradsync_" in made.line()
+    assert made.wait() == 0, made.err

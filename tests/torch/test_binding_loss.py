@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Losses, as a trainer in Python sees them: a void step names who was lost, and the job goes on."""
+import concurrent.futures
+import signal
+
+import pytest
+
+import gradsync
+import harness
+from gradsync import DType
+
+ONE = [("weight", DType.F32, (2,))]
+VICTIM = """
+    import sys
+    import gradsync
+    with gradsync.Connection() as gs, gs.join("loss", world_size=2, rank=1) as job:
+        plan = job.plan([("weight", gradsync.DType.F32, (2,))])
+        state = bytearray(4)
+        step = job.sync_state([state], 0)
+        print("at", step, state.decode(), flush=True)
+        for line in sys.stdin:
+            plan.ready(0)
+            print("finished", plan.finish().step, flush=True)
+"""
+
+
+@pytest.fixture
+def survivor(daemon, script):
+    """(daemon, its first member, its job, its plan, the process of the second member)."""
+    def start(settings=None):
+        served = daemon(settings=settings)
+        victim = script(VICTIM, socket=served.socket)
+        gs = gradsync.Connection(served.socket)
+        opened.append(gs)
+        job = gs.join("loss", world_size=2, rank=0)
+        plan = job.plan(ONE)
+        assert job.sync_state([bytearray(b"zero")], 0) == 0
+        assert victim.line() == "at 0 zero"
+        return served, job, plan, victim
+    opened = []
+    yield start
+    for gs in opened:
+        gs.close()
+
+
+def test_a_loss_that_ends_the_job(survivor):
+    _, job, plan, victim = survivor()
+    plan.ready(0)
+    assert victim.kill() == -signal.SIGKILL
+    with pytest.raises(gradsync.VoidRetry) as raised:
+        plan.finish()
+    error = raised.value
+    assert isinstance(error, gradsync.VoidStep) and error.result is gradsync.Result.VOID_RETRY
+    assert (error.rank, error.pid) == (error.info.lost_rank, error.info.lost_pid) == (1, victim.pid)
+    assert error.info.cause and str(victim.pid) in str(error)
+    with pytest.raises(gradsync.MemberLostError) as raised:
+        plan.ready(0)
+    assert (raised.value.rank, raised.value.pid) == (1, victim.pid)
+    job.leave()
+
+
+def test_a_member_that_comes_back(survivor, script):
+    """The step is void and behind; the new process gets the state, and the step is computed again."""
+    served, job, plan, victim = survivor(settings={"rejoin_grace": "60s"})
+    generation = job.generation
+    plan.ready(0)
+    assert victim.kill() == -signal.SIGKILL
+    heir = script(VICTIM, socket=served.socket)
+    with pytest.raises(gradsync.VoidBehind) as raised:
+        plan.finish()
+    assert raised.value.rank == 1 and raised.value.pid == victim.pid
+    assert job.generation > generation and job.world_size == 2
+    state = bytearray(b"four")
+    assert job.sync_state([state], 4) == 4
+    assert heir.line() == "at 4 four"
+    plan.ready(0)
+    heir.say("")
+    assert plan.finish().step == 1
+    assert heir.line() == "finished 1"
+    heir.process.stdin.close()
+    assert heir.wait() == 0, heir.err
+
+
+def test_a_collective_that_loses_a_member(survivor, script):
+    served, job, _, victim = survivor(settings={"rejoin_grace": "60s"})
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        waits = thread.submit(job.barrier)
+        harness.wait_until(lambda: served.job("loss")["members"][0]["state"] == "waiting", "a barrier")
+        victim.kill()
+        heir = script(VICTIM, socket=served.socket)
+        with pytest.raises(gradsync.VoidBehind) as raised:
+            waits.result(harness.DEADLINE)
+    assert raised.value.info is None
+    assert job.sync_state([bytearray(b"here")], 0) == 0
+    assert heir.line() == "at 0 here"
+
+
+def test_the_daemon_is_lost(daemon):
+    served = daemon()
+    served.expect_clean = False
+    with gradsync.Connection(served.socket, reconnect_timeout=-1) as gs:
+        job = gs.join("lost", world_size=1)
+        plan = job.plan(ONE)
+        harness.kill(served)
+        with pytest.raises(gradsync.DaemonLostError):
+            plan.ready(0)               # or, if it has not been noticed yet,
+            plan.finish()
+        with pytest.raises(gradsync.DaemonLostError):
+            job.leave()
+        job.leave()                     # it is gone
+
+
+def test_a_daemon_that_is_replaced(daemon):
+    """A trainer notices no more than a pause; gradients stay where they are."""
+    served = daemon()
+    with gradsync.Connection(served.socket) as gs, gs.join("stays", world_size=1) as job:
+        plan = job.plan(ONE)
+        gradient = plan.gradient(0)
+        gradient[:] = [3, 4]
+        harness.stop(served)
+        served.start()
+        plan.ready(0)
+        try:
+            info = plan.finish()
+        except gradsync.VoidRetry:      # the change of generation, if it is told now
+            gradient[:] = [3, 4]
+            plan.ready(0)
+            info = plan.finish()
+        assert info.norm == 5 and plan.gradient(0)[1] == 4

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of parity tests: each case first with PyTorch's DDP over Gloo, then with gradsync. Prints what
+differs, as one line of JSON for each case.
+
+    worker.py FOLDER CASE...
+
+FOLDER is empty and shared by the ranks.
+"""
+import json
+import os
+import sys
+import warnings
+
+import torch
+import torch.distributed as dist
+
+import cases
+import gradsync.torch
+
+TAG = "RESULT "
+
+
+class Torchs:
+    """PyTorch's DDP."""
+
+    name = "ddp"
+
+    def __init__(self, folder, rank, world):
+        dist.init_process_group("gloo", init_method=f"file://{folder}.store", rank=rank, world_size=world)
+        self.rank, self.world = rank, world
+
+    @staticmethod
+    def wrap(module, **options):
+        return torch.nn.parallel.DistributedDataParallel(module, **options)
+
+    @staticmethod
+    def end():
+        dist.destroy_process_group()
+
+
+class Ours:
+    """gradsync's. No process group is left, so nothing else can have moved gradients."""
+
+    name = "gradsync"
+
+    def __init__(self, _folder, rank, world):
+        assert not dist.is_initialized()
+        self.rank, self.world = rank, world
+        self.models = []
+
+    def wrap(self, module, **options):
+        made = gradsync.torch.DistributedDataParallel(module, **options)
+        assert (made.job.rank, made.job.world_size) == (self.rank, self.world)
+        self.models.append(made)
+        return made
+
+    def end(self):
+        """All bytes of the gradients went through the daemon."""
+        for model in self.models:
+            if model.info is not None:
+                assert model.info.bytes == sum(slot.nbytes for slot in model._reducer.slots)
+
+
+def differences(ours, theirs, path=""):
+    """Where two results differ; tensors are compared bit by bit."""
+    if type(ours) is not type(theirs):
+        return [f"{path}: {type(ours).__name__} instead of {type(theirs).__name__}"]
+    if isinstance(ours, dict):
+        found = [f"{path}: {key} is in one only" for key in ours.keys() ^ theirs.keys()]
+        return found + [line for key in ours.keys() & theirs.keys()
+                        for line in differences(ours[key], theirs[key], f"{path}.{key}")]
+    if isinstance(ours, (list, tuple)):
+        if len(ours) != len(theirs):
+            return [f"{path}: {len(ours)} instead of {len(theirs)}"]
+        return [line for i, pair in enumerate(zip(ours, theirs)) for line in differences(*pair,
+                                                                                         f"{path}[{i}]")]
+    if isinstance(ours, torch.Tensor):
+        if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
+            return [f"{path}: {ours.dtype} {tuple(ours.shape)} instead of {theirs.dtype} "
+                    f"{tuple(theirs.shape)}"]
+        same = torch.equal(bits(ours), bits(theirs))
+        return [] if same else [f"{path}: differs by {(ours - theirs).abs().max().item():g}"]
+    return [] if ours == theirs else [f"{path}: {ours!r} instead of {theirs!r}"]
+
+
+def bits(tensor):
+    return torch.view_as_real(tensor).contiguous().view(torch.uint8) if tensor.is_complex() else \
+        tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def both(name, folder, rank, world):
+    """The results of a case, with DDP and with gradsync; what was raised is a result, too."""
+    results = []
+    for kind in (Torchs, Ours):
+        side = kind(f"{folder}/{name}", rank, world)
+        torch.manual_seed(7)
+        results.append(getattr(cases, name)(side))
+        side.end()
+    return results
+
+
+def main(folder, *names):
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    rank, world = int(os.environ["GRADSYNC_RANK"]), int(os.environ["GRADSYNC_WORLD_SIZE"])
+    for name in names:
+        theirs, ours = both(name, folder, rank, world)
+        found = differences(ours, theirs)
+        print(TAG + json.dumps({"rank": rank, "case": name, "differences": found[:20], "size": len(theirs)}),
+              flush=True)
+    # A case may end in the middle of a step; leaving the job would wait for nobody.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
