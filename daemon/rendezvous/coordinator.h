@@ -114,6 +114,7 @@ struct coordinator {
         bool abort;    /* the engine cannot be drained */
         bool behind;   /* in the generation: see ORDER_NEWGEN */
         struct generation current, comm;
+        struct membership_loss before; /* what has ended the generation before; see membership.loss */
         struct coordinator_tally tally;
         uint64_t empty_since; /* a node of the generation has no member: since when; 0: none */
         uint64_t number;      /* the highest number of a generation heard of */

@@ -166,7 +166,8 @@ static void member_lose(struct coordinator *c, uint64_t now, uint32_t node, cons
 }
 
 void member_report(struct coordinator *c, uint64_t now, const struct message *report) {
-        member_lose(c, now, report->from, report);
+        if (report->end == JOB_END_NONE) /* or else its members have been told, and are not lost */
+                member_lose(c, now, report->from, report);
         for (uint32_t i = 0; i < report->n_members; i++)
                 if (report->member_of[i].leaving) /* nobody waits for it, and its node may forget it */
                         refuse_member(c, report->from, report->member_of[i].request.member, JOB_END_NONE,

@@ -84,7 +84,7 @@ void coordinator_say_to(struct coordinator *c, uint32_t node) {
         order.history = c->history;
         order.end = end_of(c, order.kind);
         if (tells_loss(order.kind))
-                order.loss = c->membership.loss;
+                order.loss = order.kind == ORDER_NEWGEN ? c->before : c->membership.loss;
         if (planted(PLANTED_BLAMES_ANYBODY) && order.loss.member != 0)
                 order.loss.member = c->membership.seat[c->membership.n - 1].request.member;
         message_name_nodes(&order, c->set, order.kind == ORDER_END ? c->links : (struct nodeset){ 0 });
@@ -136,8 +136,10 @@ static void tally_anew(struct coordinator *c) {
 
 void coordinator_give(struct coordinator *c, uint64_t now, enum coordinator_stage stage) {
         coordinator_set_stage(c, stage);
-        if (stage == STAGE_RUNNING || stage == STAGE_FORMING)
+        if (stage == STAGE_ENTERING || stage == STAGE_FORMING) {
+                c->before = c->membership.loss;
                 c->membership.loss = (struct membership_loss){ 0 };
+        }
         c->since = now;
         c->round++;
         tally_anew(c);

@@ -679,7 +679,7 @@ static void an_old_report_is_no_answer_to_a_later_term(void **state) {
 static void a_node_that_has_not_heard_of_the_generation_is_not_out(void **state) {
         struct message m = { .kind = ANSWER_REPORT, .from = 0, .instance = 1, .stamp = NOW, .n_members = 1 };
 
-        m.member_of[0] = (struct message_member){ .request = member(1) };
+        m.member_of[0] = (struct message_member){ .request = member(0, 1) };
         start_coordinator((struct coordinator_config){ .candidates = 1, .alone = true }, NOW);
         coordinator_tick(&coordinator, NOW);
         m.term = coordinator.term;
@@ -687,7 +687,7 @@ static void a_node_that_has_not_heard_of_the_generation_is_not_out(void **state)
         coordinator_receive(&coordinator, NOW, &m);
         coordinator_tick(&coordinator, NOW);
         assert_int_equal(coordinator.stage, STAGE_ENTERING);
-        m.member_of[0].request = member(2); /* the first one is lost */
+        m.member_of[0].request = member(0, 2); /* the first one is lost */
         m.stamp++;
         coordinator_receive(&coordinator, NOW, &m);
         coordinator_tick(&coordinator, NOW);
