@@ -213,7 +213,7 @@ static void end_all(const struct drama *d) {
 
 /* Whether this member must have heard exactly once what has become of its request. */
 static bool is_due(const struct drama *d, uint32_t rank) {
-        if (d->gone[rank] || (d->dropped && rank == 0))
+        if (d->gone[rank])
                 return false;
         switch (d->phase) {
         case ATTACHING: return d->blow == NOTHING; /* else others may still be awaited */

@@ -442,6 +442,35 @@ static void a_node_that_lacks_a_step_counts_on_with_the_others(void **state) {
         assert_sums(ALL, 3);
 }
 
+/* The node has said that it is not prepared: what it leaves to the next daemon must not say more. */
+static void what_ends_after_the_freeze_is_not_kept_as_done(void **state) {
+        struct fake_engine *first = &cluster->fabric->node[0];
+        struct state *left;
+
+        assert_int_equal(state_new(&left), 0);
+        cluster->node[0].jobs->state = left;
+        form();
+        step_of(ALL, 1);
+        assert_true(past_trace(plan_of(0)->kept).done);
+        for (uint32_t rank = 0; rank < 4; rank++)
+                give(rank);
+        while (first->n_payloads < 2 * BUCKETS) {
+                first->held = false;
+                fake_dispatch_one(first);
+                first->held = true;
+                pass();
+        }
+        lose(3);
+        until(job_on(0)->state == JOB_REPLACING);
+        first->held = false;
+        for (uint32_t done = 0; done < BUCKETS; done = plan_of(0)->n_done) {
+                assert_int_equal(cluster->node[0].voided, 0);
+                pass();
+        }
+        assert_false(past_trace(plan_of(0)->kept).done);
+        until(cluster->node[0].voided == 1);
+}
+
 /* What the others fill up is no other plan. */
 static void whoever_has_begun_alone_is_not_blamed(void **state) {
         form();
@@ -805,6 +834,7 @@ int main(void) {
                 test_on(a_way_that_breaks_costs_a_communicator, three_nodes_avg),
                 test_on(a_fenced_node_tells_its_members, three_nodes_avg),
                 test_on(a_node_that_lacks_a_step_counts_on_with_the_others, three_nodes_avg),
+                test_on(what_ends_after_the_freeze_is_not_kept_as_done, two_nodes_avg),
                 test_on(whoever_has_begun_alone_is_not_blamed, two_nodes_avg),
                 test_on(staging_outlives_its_plan, three_nodes_avg),
                 test_on(an_engine_at_work_is_ended_before_its_memory, three_nodes_avg),

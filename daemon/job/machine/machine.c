@@ -256,6 +256,10 @@ bool machine_is_alone(const struct job *job) {
         return nodeset_count(job->machine.node.set) <= 1;
 }
 
+bool machine_may_prepare(const struct job *job) {
+        return machine_is_alone(job) || job->machine.node.phase == NODE_RUNNING;
+}
+
 uint32_t machine_node_rank(const struct job *job) {
         const struct node *node = &job->machine.node;
         uint32_t rank = 0;

@@ -81,6 +81,8 @@ void machine_say(struct job *job, uint32_t track,
 
 /* No other node belongs to the generation. */
 bool machine_is_alone(const struct job *job);
+/* It is not frozen: once all buckets of a step are done, it says that it is prepared. */
+bool machine_may_prepare(const struct job *job);
 /* This node's place among those of the generation. */
 uint32_t machine_node_rank(const struct job *job);
 /* The engine has something of this job that it has not ended. */

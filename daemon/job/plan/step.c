@@ -122,8 +122,9 @@ static void bucket_done(struct plan *plan, uint32_t index, const struct backend_
                 return;
         record_end(plan->job->record, plan->trace, index, now, bucket->begun, result);
         bucket_set_state(bucket, BUCKET_DONE, now);
-        state_done(plan->kept, index, plan->reference->bucket[index].first, result, unused_of(bucket, bytes),
-                   bytes);
+        if (machine_may_prepare(plan->job))
+                state_done(plan->kept, index, plan->reference->bucket[index].first, result,
+                           unused_of(bucket, bytes), bytes);
         plan->sum_squares += result->sum_squares;
         for (unsigned i = 0; i < result->n_inputs; i++)
                 plan->nonfinite += result->input_nonfinite[i];
