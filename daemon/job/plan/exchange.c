@@ -45,9 +45,6 @@ static int exchange_prepare(struct exchange *exchange, struct job *job, const st
                                 bytes, refusal);
         if (r != 0)
                 return r;
-        for (unsigned dtype = 1; dtype < EXCHANGE_DTYPES && !is_sum(exchange); dtype++)
-                shared_fill_neutral(&exchange->staging, exchange->neutral[dtype], dtype, exchange->reduce,
-                                    largest(plan, dtype) / dtype_size(dtype));
         exchange->sums = calloc(notes, sizeof(*exchange->sums));
         exchange->counts = calloc(notes, sizeof(*exchange->counts));
         return exchange->sums != NULL && exchange->counts != NULL ? 0 : -ENOMEM;
@@ -70,6 +67,13 @@ int exchange_new(struct job *job, const struct description *plan, struct exchang
         else
                 exchange_free(exchange);
         return r;
+}
+
+void exchange_fill(struct exchange *exchange, const struct description *plan) {
+        for (unsigned dtype = 1; dtype < EXCHANGE_DTYPES && !is_sum(exchange) && !exchange->filled; dtype++)
+                shared_fill_neutral(&exchange->staging, exchange->neutral[dtype], dtype, exchange->reduce,
+                                    largest(plan, dtype) / dtype_size(dtype));
+        exchange->filled = true;
 }
 
 struct exchange *exchange_free(struct exchange *exchange) {

@@ -23,6 +23,7 @@ struct exchange {
         uint32_t most;          /* members here */
         uint32_t n_slots, next; /* next: the bucket that is offered next */
         uint64_t slot_bytes;
+        bool filled; /* they are there; what a filler gives is used by nobody, and need not be neutral */
         uint64_t neutral[EXCHANGE_DTYPES]; /* by type: where the neutral elements of the reduction are */
         bool asked, compared; /* the open step: the comparison is offered; all nodes have the same */
         double *sums;         /* of inputs, by slot and local index */
@@ -35,6 +36,9 @@ int exchange_new(struct job *job, const struct description *plan, struct exchang
                  struct refusal *refusal);
 /* The engine uses none of it. NULL is fine. */
 struct exchange *exchange_free(struct exchange *exchange);
+/* Before the first step without members here. It is done on the calling thread, in which the largest bucket of
+ * a minimum, a maximum or a product is written once, as fast as memory goes. */
+void exchange_fill(struct exchange *exchange, const struct description *plan);
 /* Before each step. */
 void exchange_reset(struct exchange *exchange);
 

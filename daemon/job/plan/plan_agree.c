@@ -503,8 +503,8 @@ int plan_drop(struct member *member, uint32_t ordinal, uint32_t request, struct 
                               "plan %u of job '%s' has an open step; finish it before the plan is freed",
                               ordinal, member->job->name);
         if (part->request != 0) { /* of COMMIT or MAPPED */
-                refuse(refusal, WIRE__CODE__STATE, "plan %u of job '%s' was given up by rank %u itself", ordinal,
-                       member->job->name, member->rank);
+                refuse(refusal, WIRE__CODE__STATE, "plan %u of job '%s' was given up by rank %u itself",
+                       ordinal, member->job->name, member->rank);
                 plan_refuse(member, part->state == PART_RETURNING, part->request, refusal);
         }
         bool held = part->arena != NULL;

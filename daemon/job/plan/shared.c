@@ -78,10 +78,14 @@ void shared_fill_neutral(struct shared *shared, uint64_t offset, unsigned dtype,
         bool zeros = reduce < WIRE__REDUCE__MIN;
         uint64_t bits = zeros ? 0 : neutral_bits[dtype][reduce - WIRE__REDUCE__MIN];
         unsigned char *to = shared->holding->backend->memory->address(shared->holding->memory);
-        size_t size = dtype_size(dtype);
+        size_t bytes = elements * dtype_size(dtype), filled = bytes > 0 ? dtype_size(dtype) : 0;
 
-        for (uint64_t i = 0; i < elements; i++)
-                memcpy(to + offset + i * size, &bits, size); /* little-endian, like arenas */
+        to += offset;
+        memcpy(to, &bits, filled); /* little-endian, like arenas */
+        for (size_t more = 0; filled < bytes; filled += more) {
+                more = filled < bytes - filled ? filled : bytes - filled;
+                memcpy(to + filled, to, more);
+        }
 }
 
 enum engine_reduce shared_reduce(unsigned reduce) {

@@ -363,7 +363,7 @@ int step_ready(struct member *member, const struct ready *ready, struct refusal 
         int r = step_check_place(plan, member, ready, refusal);
         if (r != 0)
                 return r;
-        r = plan_prepare_exchange(plan, refusal);
+        r = plan_prepare_exchange(plan, refusal); /* QUOTA: no member of that user can go on here */
         if (r != 0)
                 return r;
         uint64_t now = clock_now();
@@ -470,9 +470,11 @@ void step_cancel(struct plan *plan) {
 }
 
 void step_follow(struct plan *plan) {
-        if (plan->job->n_local == 0 && plan->agreed && plan->exchange != NULL &&
-            !machine_is_alone(plan->job) && plan_unit(plan) == UNIT_IDLE)
-                open_step(plan, clock_now());
+        if (plan->job->n_local > 0 || !plan->agreed || plan->exchange == NULL ||
+            machine_is_alone(plan->job) || plan_unit(plan) != UNIT_IDLE)
+                return;
+        exchange_fill(plan->exchange, plan->reference);
+        open_step(plan, clock_now());
 }
 
 bool step_words(const struct plan *plan, struct comm_words *ret) {
