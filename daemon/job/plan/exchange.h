@@ -36,8 +36,8 @@ int exchange_new(struct job *job, const struct description *plan, struct exchang
                  struct refusal *refusal);
 /* The engine uses none of it. NULL is fine. */
 struct exchange *exchange_free(struct exchange *exchange);
-/* Before the first step without members here. It is done on the calling thread, in which the largest bucket of
- * a minimum, a maximum or a product is written once, as fast as memory goes. */
+/* Before the first step without members here. It is done on the calling thread: for a minimum, a maximum or a
+ * product, as much as the largest bucket has is written once, as fast as memory goes. */
 void exchange_fill(struct exchange *exchange, const struct description *plan);
 /* Before each step. */
 void exchange_reset(struct exchange *exchange);
