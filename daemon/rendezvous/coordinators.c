@@ -223,11 +223,15 @@ static int coordinators_attach(struct hub *hub, struct attachment *attachment, c
 static int coordinators_reserve(struct attachment *attachment, uint32_t members, uint32_t tracks,
                                 struct refusal *refusal) {
         struct coordination *coordination = attachment->coordination;
+        const struct coordinator *coordinator = &coordination->coordinator;
+        uint32_t all = coordinator_members(coordinator, attachment->address, members);
 
-        return coordination_grow(coordination,
-                                 coordinator_members(&coordination->coordinator, attachment->address,
-                                                     members),
-                                 tracks, 0, refusal);
+        if (all - coordinator->membership.n_others > LIMIT_SEATS) /* those were turned away, and make way */
+                return refuse(
+                        refusal, WIRE__CODE__JOB_FULL,
+                        "job '%s' has %u members on the nodes of this gradsyncd's coordinator: no more can",
+                        coordination->name, LIMIT_SEATS);
+        return coordination_grow(coordination, all, tracks, 0, refusal);
 }
 
 /* A coordinator that knows nobody else begins anew as well. */

@@ -90,7 +90,9 @@ struct membership {
         enum membership_state state;
         const char *name;    /* of the job, for refusals; the caller's */
         uint32_t generation; /* 0 while forming for the first time */
-        uint64_t last_id;    /* of a place: the highest so far */
+        /* Of a place: the highest so far. After a take-over, of those that are reported: the id of one that
+         * was given up before may come again. */
+        uint64_t last_id;
         uint64_t incarnation;
         uint32_t min_world, max_world;
         uint64_t grace;
@@ -100,6 +102,7 @@ struct membership {
         uint32_t n;    /* places, those that are kept included */
         uint32_t n_waiting; /* after them in seat[], in order of arrival */
         uint32_t most;      /* … both together; at most LIMIT_WORLD */
+        uint32_t noted;     /* the seat after the one that was noted last: members are reported in order */
         uint32_t n_others;  /* after those: members without a place, the latest first */
         struct seat *seat;  /* most + 1; places in order of arrival while forming, by rank afterwards */
         uint64_t last_call; /* when forming ends with spares, or fewer than max_world; UINT64_MAX: not called

@@ -112,27 +112,32 @@ static void assign_ranks(struct membership *m) {
         qsort(m->seat, m->n, sizeof(m->seat[0]), by_rank);
 }
 
-/* The lowest local rank of this member's host that nobody has asked for and no earlier member has. */
-static uint32_t assign_slot(const struct membership *m, uint32_t index) {
-        struct nodeset taken = RANKS_SCRATCH;
+#define NO_SLOT UINT32_MAX /* yet */
 
-        for (uint32_t i = 0; i < m->n; i++) {
-                if (m->seat[i].request.host != m->seat[index].request.host)
-                        continue;
-                if (m->seat[i].request.has_slot)
-                        nodeset_add(taken, m->seat[i].request.slot);
-                else if (i < index)
+/* Those of this member's host that have asked for none get the lowest ones that nobody has asked for,
+ * in their order. */
+static void assign_host(struct membership *m, uint32_t first) {
+        struct nodeset taken = RANKS_SCRATCH;
+        uint32_t host = m->seat[first].request.host, next = 0;
+
+        for (uint32_t i = 0; i < m->n; i++)
+                if (m->seat[i].request.host == host && m->seat[i].slot != NO_SLOT)
                         nodeset_add(taken, m->seat[i].slot);
+        for (uint32_t i = first; i < m->n; i++) {
+                if (m->seat[i].request.host != host || m->seat[i].slot != NO_SLOT)
+                        continue;
+                while (nodeset_has(taken, next))
+                        next++;
+                m->seat[i].slot = next++;
         }
-        return lowest_free(taken);
 }
 
 static void assign_slots(struct membership *m) {
-        for (uint32_t i = 0; i < m->n; i++) {
-                struct seat *member = &m->seat[i];
-
-                member->slot = member->request.has_slot ? member->request.slot : assign_slot(m, i);
-        }
+        for (uint32_t i = 0; i < m->n; i++)
+                m->seat[i].slot = m->seat[i].request.has_slot ? m->seat[i].request.slot : NO_SLOT;
+        for (uint32_t i = 0; i < m->n; i++)
+                if (m->seat[i].slot == NO_SLOT)
+                        assign_host(m, i);
 }
 
 /* A later member stands after the others of its device. On one device no other rank changes. */

@@ -41,11 +41,21 @@ void membership_move(struct membership *m, struct seat *seat, uint32_t most) {
         m->most = most;
 }
 
-struct seat *membership_find(const struct membership *m, uint64_t member) {
-        for (uint32_t i = 0; i < membership_all(m); i++)
-                if (m->seat[i].request.member == member && m->seat[i].state != SEAT_LOST)
-                        return &m->seat[i];
+/* From that seat on, then the ones before it. */
+static struct seat *find_from(const struct membership *m, uint64_t member, uint32_t first) {
+        uint32_t all = membership_all(m);
+
+        for (uint32_t i = 0; i < all; i++) {
+                struct seat *seat = &m->seat[first + i < all ? first + i : first + i - all];
+
+                if (seat->request.member == member && seat->state != SEAT_LOST)
+                        return seat;
+        }
         return NULL;
+}
+
+struct seat *membership_find(const struct membership *m, uint64_t member) {
+        return find_from(m, member, 0);
 }
 
 struct seat *seats_open(struct membership *m, uint32_t at) {
@@ -68,8 +78,11 @@ void seats_close(struct membership *m, uint32_t at) {
 }
 
 struct seat *membership_note(struct membership *m, const struct membership_request *request) {
-        struct seat *seat = membership_find(m, request->member);
+        uint32_t first = m->noted < membership_all(m) ? m->noted : 0;
+        struct seat *seat = find_from(m, request->member, first);
 
+        if (seat != NULL)
+                m->noted = (uint32_t)(seat - m->seat) + 1;
         if (seat != NULL && (seat->state == SEAT_ASKS || seat->state == SEAT_CLAIMS))
                 seat->request = *request;
         if (seat != NULL || membership_all(m) == m->most + 1)

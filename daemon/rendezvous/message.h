@@ -27,7 +27,7 @@
 #define LIMIT_WINDOW 8u                   /* collectives ahead on a lane */
 #define LIMIT_NUMBER (UINT64_C(1) << 62)  /* of a unit, a turn, a term, a round, a time: sums of two fit */
 #define LIMIT_GENERATION (UINT32_MAX / 2) /* of its number */
-#define LIMIT_VACANT LIMIT_LOCAL          /* ranks of which nodes are told whether anybody has them */
+#define LIMIT_VACANT LIMIT_LOCAL          /* ranks that are shown as vacant; higher ones never are */
 #define LIMIT_CANDIDATES 7u /* daemons that may coordinate; they are the first ones by address */
 
 /* Operations outside steps, and the steps of each plan: every track has its own numbers and outcome, and

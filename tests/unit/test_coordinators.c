@@ -298,6 +298,9 @@ static void what_does_not_fit_is_refused(void **state) {
         limit(UINT64_C(1) << 20);
         assert_int_equal(hub_reserve(&d->attachment, 5, 3, &d->refusal), 0);
         assert_true(used(1000) > before);
+        assert_int_equal(hub_reserve(&d->attachment, LIMIT_SEATS, 3, &d->refusal), 0);
+        assert_int_equal(hub_reserve(&d->attachment, LIMIT_SEATS + 1, 3, &d->refusal), WIRE__CODE__JOB_FULL);
+        assert_non_null(strstr(d->refusal.text, "job 'j' has 257 members"));
 }
 
 static void a_job_has_so_many_nodes_and_no_more(void **state) {
