@@ -22,13 +22,13 @@
 #include "rendezvous/nodeset.h"
 #include "rendezvous/room.h"
 
-#define LIMIT_SEATS (LIMIT_LOCAL + 1)     /* a full world, and the newer process of one of its members */
-#define LIMIT_LANES 4u                    /* of steps and operations together */
-#define LIMIT_WINDOW 8u                   /* collectives ahead on a lane */
-#define LIMIT_NUMBER (UINT64_C(1) << 62)  /* of a unit, a turn, a term, a round, a time: sums of two fit */
-#define LIMIT_GENERATION (UINT32_MAX / 2) /* of its number */
-#define LIMIT_VACANT LIMIT_LOCAL          /* ranks that are shown as vacant; higher ones never are */
-#define LIMIT_CANDIDATES 7u /* daemons that may coordinate; they are the first ones by address */
+#define LIMIT_SEATS (LIMIT_LOCAL + 1)    /* a full world, and the newer process of one of its members */
+#define LIMIT_LANES 4u                   /* of steps and operations together */
+#define LIMIT_WINDOW 8u                  /* collectives ahead on a lane */
+#define LIMIT_NUMBER (UINT64_C(1) << 62) /* of a unit, a turn, a term, a round, a time: sums of two fit */
+#define LIMIT_GENERATION (3u << 30)      /* of its number: more than what a member may say that comes back */
+#define LIMIT_VACANT LIMIT_LOCAL         /* ranks that are shown as vacant; higher ones never are */
+#define LIMIT_CANDIDATES 7u              /* daemons that may coordinate; they are the first ones by address */
 
 /* Operations outside steps, and the steps of each plan: every track has its own numbers and outcome, and
  * units of several may be open at the same time. The coordinator says which track is which plan's. */
