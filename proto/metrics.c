@@ -231,7 +231,7 @@ static const struct {
           metrics_write_step_duration },
         { "collective_duration_seconds", "histogram",
           "Reductions of buckets, from the last READY to the result.", metrics_write_collective_duration },
-        { "bytes_reduced", "counter", "Payload of committed steps.", metrics_write_bytes },
+        { "bytes_reduced", "counter", "Payload that committed steps have reduced.", metrics_write_bytes },
         { "bus_bandwidth_bytes_per_second", "gauge",
           "Payload of committed steps by the time of all reductions, times 2(n-1)/n, since the job began.",
           metrics_write_bandwidth },

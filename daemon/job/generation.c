@@ -136,6 +136,7 @@ static void reformed(struct job *job, uint32_t before, uint32_t before_local) {
         take_places(job);
         note_regenerated(job, before, fresh);
         free_lost(job);
+        plan_void(job);
         uint32_t first = first_plan(job);
         plan_record_members(job);
         operation_restart(job);

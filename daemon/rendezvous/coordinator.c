@@ -252,6 +252,7 @@ static void receive_report(struct coordinator *c, uint64_t now, const struct mes
                 c->cause = report->cause;
         }
         if (c->stage != STAGE_HEARING) {
+                /* In this order, and both in any case: what has a track now may need a turn at once. */
                 bool assigned = plans && tracks_assign(c), turns = tracks_give_turns(c, report);
 
                 if (assigned || turns)

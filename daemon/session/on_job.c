@@ -128,6 +128,7 @@ int on_plan_begin(struct session *session, struct request *request, const Protob
                                   .diagnosis_bytes = begin->diagnosis_bytes,
                                   .control_bytes = begin->control_bytes,
                                   .timeout = clock_from_ms(begin->timeout_ms),
+                                  .void_on_loss = begin->void_on_loss,
                           },
                           &request->refusal);
 }

@@ -7,10 +7,13 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "job/plan/plan.h"
 #include "session/private.h"
 
 #define PIECE_BYTES (96u << 10) /* of the record; the piece ends after the step that goes beyond */
 #define FRAME_NUMBERS 8192u     /* per-rank values in one frame: more might not fit */
+#define FRAME_NAMES 64u         /* the same of buckets with names */
+#define STEP_NAMES 256u         /* buckets with names in one step */
 
 _Static_assert(FRAME_NUMBERS >= 2 * LIMIT_LOCAL, "a bucket fits a frame");
 
@@ -20,6 +23,9 @@ struct piece {
         const char *asked;
         uint64_t now, until;
         const struct record *named; /* the record whose names have been sent */
+        struct job *live;           /* its job; NULL: that has ended */
+        uint32_t plan[LIMIT_PLANS]; /* of it, whose parameters have been named */
+        unsigned n_plans;
         uint32_t bytes;
 };
 
@@ -59,12 +65,23 @@ static bool trace_job_exists(const struct piece *piece) {
         return false;
 }
 
+static struct job *trace_find_job(const struct piece *piece, const struct record *record) {
+        struct job *job;
+
+        list_for_each(job, &piece->to->sessions->config.jobs->list, link)
+                if (job->record == record)
+                        return job;
+        return NULL;
+}
+
 static void trace_name_record(struct piece *piece, const struct record *record, struct step_frame *frame) {
         Wire__TraceStep *message = &frame->message;
 
         if (piece->named == record)
                 return;
         piece->named = record;
+        piece->live = trace_find_job(piece, record);
+        piece->n_plans = 0;
         message->name = (char *)(uintptr_t)record->name;
         SET(*message, uid, record->uid);
         SET(*message, incarnation, record->incarnation);
@@ -114,6 +131,28 @@ static uint32_t *trace_by_rank(struct step_frame *frame, const struct record_ste
         return numbers;
 }
 
+/* Where the names of the step's parameters are. NULL: they have been sent, or the plan is gone. */
+static const struct description *trace_names(struct piece *piece, const struct record_step *step) {
+        const struct plan *plan = piece->live != NULL ? plan_find(piece->live, step->plan) : NULL;
+
+        for (unsigned i = 0; i < piece->n_plans; i++)
+                if (piece->plan[i] == step->plan)
+                        return NULL;
+        if (plan == NULL || !plan->agreed || piece->n_plans == LIMIT_PLANS)
+                return NULL;
+        piece->plan[piece->n_plans++] = step->plan;
+        return plan->reference;
+}
+
+static void trace_name_bucket(struct piece *piece, const struct description *names, uint32_t index,
+                              Wire__TraceBucket *message) {
+        const struct description_bucket *bucket = &names->bucket[index];
+
+        message->parameter = names->param[names->order[bucket->first]].name;
+        SET(*message, parameters, bucket->n);
+        piece->bytes += (uint32_t)strlen(message->parameter);
+}
+
 static void trace_add_bucket(struct step_frame *frame, const struct record_step *step, uint32_t index) {
         const struct record_bucket *from = record_bucket(step, index);
         const uint32_t *counts = record_nonfinite(step, index);
@@ -142,15 +181,19 @@ static void trace_send_step(struct piece *piece, const struct record *record,
         uint32_t most = FRAME_NUMBERS / 2 / step->world;
         struct step_frame frame;
 
-        if (most > LIMIT_RESULTS)
-                most = LIMIT_RESULTS;
         trace_begin_frame(piece, record, step, &frame);
+        const struct description *names = trace_names(piece, step);
+        uint32_t limit = names != NULL ? FRAME_NAMES : LIMIT_RESULTS;
+        if (most > limit)
+                most = limit;
         for (uint32_t b = 0; b < step->kept; b++) {
                 if (frame.message.n_bucket == most) {
                         trace_send_frame(piece, &frame);
                         trace_begin_frame(piece, record, step, &frame);
                 }
                 trace_add_bucket(&frame, step, b);
+                if (names != NULL && b < STEP_NAMES)
+                        trace_name_bucket(piece, names, b, &frame.bucket[frame.message.n_bucket - 1]);
         }
         trace_send_frame(piece, &frame);
         piece->bytes += step->size;

@@ -158,7 +158,8 @@
  * collective. Then the job is in its next generation, with the same ranks, and finish() returns
  * VOID_BEHIND. All members call gradsync_sync_state(), which gives the new member the state of the
  * others, and compute the step again. (The new process makes the plans that the others have at that
- * moment, in the order in which they made them.)
+ * moment, in the order in which they made them. A plan that is being made is one of these, unless
+ * it was asked for with void_on_loss.)
  *
  * If no process comes in time, the members that are left close ranks and finish() returns
  * VOID_RETRY: rank and world size may have changed. This needs at least min_world members, none of
@@ -694,9 +695,12 @@ struct gradsync_plan_options {
         uint64_t first_bucket_bytes; /* the first bucket of each type closes at this payload;
                                         1 MiB */
         uint64_t bucket_bytes;       /* the others; 25 MiB */
+        bool void_on_loss;           /* a loss ends the call; false: it waits for the lost
+                                        member's successor. The same on all members, else
+                                        PLAN_MISMATCH */
 };
 #define GRADSYNC_PLAN_OPTIONS_INIT                                                                           \
-        { sizeof(struct gradsync_plan_options), GRADSYNC_AVG, UINT64_C(1) << 20, UINT64_C(25) << 20 }
+        { sizeof(struct gradsync_plan_options), GRADSYNC_AVG, UINT64_C(1) << 20, UINT64_C(25) << 20, false }
 
 /*
  * Makes a plan of the registered parameters; waits until all members have made the same one (at
@@ -710,6 +714,14 @@ struct gradsync_plan_options {
  * is short, all members may then try another plan. (The list stays if the call is refused before it
  * looks at it: `plan` is NULL, the size of the options is wrong, another thread is in a call on
  * this job, the job or the connection is over.)
+ *
+ * If a member is lost meanwhile, the others wait for a process that takes its place, and that makes
+ * the same plan. But a trainer may have decided in its course what to plan, so that a new process
+ * learns it only from the state of the others. With void_on_loss the call is void then, as a
+ * collective is: no member has the plan, the new process does not have to make it, and all may try
+ * again, after gradsync_sync_state() if the result is VOID_BEHIND.
+ *   VOID_RETRY, VOID_BEHIND   with void_on_loss: the generation has ended before all had made the
+ *                  plan
  *   STATE          no parameter is registered, or one lies where a parameter of another plan does
  *   INVALID        the reduction is not defined for a parameter's type; a limit of the options is
  *                  0; the limits, or gaps in registered memory, make too many buckets (16384); two
@@ -794,7 +806,7 @@ struct gradsync_info {
                                    sum of squares */
         uint64_t nonfinite;     /* NaN and infinite elements in all members' inputs */
         int64_t nonfinite_rank; /* lowest rank that had some, or -1 */
-        uint64_t bytes;         /* payload reduced */
+        uint64_t bytes;         /* payload reduced: not of buckets that all members call absent */
         double exposed_s;       /* seconds that finish() and wait() blocked in this step */
         double elapsed_s;       /* seconds since the previous finish(), or the plan */
         uint32_t lost_rank;     /* VOID: the rank that was lost */

@@ -232,12 +232,12 @@ static void forget(struct planned *planned) {
 static int do_plan(char *out, size_t size) {
         struct gradsync_plan_options options = GRADSYNC_PLAN_OPTIONS_INIT;
         struct gradsync_plan *plan;
-        int r;
 
         options.reduce = (enum gradsync_reduce)reduce_of(value_of("reduce", "avg"));
         options.first_bucket_bytes = (uint64_t)number_of("first", (int64_t)options.first_bucket_bytes);
         options.bucket_bytes = (uint64_t)number_of("bucket", (int64_t)options.bucket_bytes);
-        r = gradsync_plan_with(JOB, &options, &plan);
+        options.void_on_loss = number_of("void", 0) != 0;
+        int r = gradsync_plan_with(JOB, &options, &plan);
         if (r != GRADSYNC_OK && r != GRADSYNC_AGAIN && r != GRADSYNC_INTERRUPTED)
                 forget(&registered[job_slot]);
         if (r != GRADSYNC_OK)

@@ -66,6 +66,29 @@ def test_a_job_in_numbers(served, peers):
     assert set(found["gradsync_rank_lateness_seconds_total"]) == {series(rank=str(rank), **mine) for rank in range(2)}
 
 
+def test_a_bucket_that_nobody_uses_is_not_reduced(served, peers):
+    """Nothing is read or written there: the members' own zeros, for which other values stand here, stay."""
+    crew = peers(Crew(served.socket, "dropped", 2, lambda ordinal: small_plan(3, ordinal=ordinal)))
+    mine = series(job="dropped", uid=str(os.geteuid()))
+    for step, absent in enumerate([[{1}, {1}], [{1}, {0, 1}], [set(), {2}], [{0, 1, 2}] * 2]):
+        for rank, (peer, plan) in enumerate(zip(crew.peers, crew.plans[0])):
+            for bucket in range(3):
+                peer.write(plan, bucket, [1.0 + rank] * 256)
+                peer.ready(plan, bucket, **({"absent": b"\x01"} if bucket in absent[rank] else {}))
+        dropped = absent[0] & absent[1]
+        for rank, (peer, plan) in enumerate(zip(crew.peers, crew.plans[0])):
+            outcome, _, results = peer.outcome(plan)
+            assert outcome == "COMMITTED"
+            for bucket in range(3):
+                expected = 1.0 + rank if bucket in dropped else 1.5
+                assert peer.read(plan, bucket)[0] == expected, (step, bucket)
+                assert (results[bucket].unused == b"\x01") == (bucket in dropped)
+                assert (results[bucket].sum_squares == 0) == (bucket in dropped)
+    reduced = parse(served.ctl("metrics"))["gradsync_bytes_reduced_total"][mine]
+    assert reduced == (2 + 2 + 3 + 0) * 1024
+    crew.go(1)
+
+
 def test_lateness_is_the_late_ranks(served, peers):
     crew = peers(Crew(served.socket, "late", 2))
     mine = {"job": "late", "uid": str(os.geteuid())}

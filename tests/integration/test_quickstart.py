@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first command of the README: it is run as it stands there, but that packages are there already and nothing is written into the
-source tree. What it builds, it builds from nothing: so nothing that it needs is missing from what it asks the build for."""
+source tree. What it builds, it builds from nothing: so nothing that it needs is missing from what it asks the build for.
+
+Here its Python has no PyTorch; tests/torch/test_examples.py has the other case."""
 import pathlib
 import re
 import subprocess
@@ -27,8 +29,12 @@ def test_the_first_command_of_the_readme(program, scratch):
     assert command == ["sh", SCRIPT]
     temporary = scratch / "tmp"
     temporary.mkdir()
+    python = scratch / "python"
+    python.write_text("#!/bin/sh\necho \"$@\" >>$0.asked\nexit 1\n")
+    python.chmod(0o755)
     run = program("/bin/sh", *command[1:], cwd=SOURCE, stdin=subprocess.DEVNULL,
-                  env={"NO_INSTALL": 1, "BUILD": scratch / "build", "TMPDIR": temporary})
+                  env={"NO_INSTALL": 1, "BUILD": scratch / "build", "TMPDIR": temporary,
+                       "PYTHON": python})
     assert run.wait(harness.LONG) == 0, run.told()
     assert run.err == ""
     assert not list(temporary.iterdir()), "it leaves temporary files behind"
@@ -36,7 +42,7 @@ def test_the_first_command_of_the_readme(program, scratch):
     _, *rest = PART.split(run.out)
     parts = dict(zip(rest[::2], rest[1::2]))
     assert list(parts) == [f"Build in {scratch}/build/", "gradsyncctl run -n 2 -- digits", "gradsyncctl status, while they train",
-                           "Summary"]
+                           "Summary", "PyTorch"]
     status = parts["gradsyncctl status, while they train"]
     assert "2 clients, 1 job" in status, status
     assert re.search(r"^digits  \w+, step [1-9]\d*,", status, re.M), status
@@ -44,5 +50,12 @@ def test_the_first_command_of_the_readme(program, scratch):
     summary = parts["Summary"]
     assert float(re.search(r"^  accuracy +([\d.]+) ", summary, re.M).group(1)) >= LEAST_ACCURACY
     assert re.search(r"^  parameters +equal on all members, bit by bit: [0-9a-f]{16}$", summary, re.M), summary
-    shown = re.search(r"(\S+) demo shows", summary).group(1)
+    assert (scratch / "python.asked").read_text() == "-c import torch\n"
+    line, _, rest = parts["PyTorch"].lstrip("\n").partition("\n")
+    library, ctl, asked, example = re.fullmatch(
+        r".* has none\. With it: GRADSYNC_LIBRARY=(\S+) PYTHONPATH=client/python "
+        r"(\S+) run -n 2 -- (\S+) (\S+)", line).groups()
+    assert asked == str(python)
+    assert all(pathlib.Path(each).exists() for each in (library, ctl, SOURCE / example))
+    shown = re.search(r"(\S+) demo shows", rest).group(1)
     assert pathlib.Path(shown) == scratch / "build" / harness.CTL and pathlib.Path(shown).exists()

@@ -81,7 +81,7 @@ def test_steps_buckets_and_ranks(daemon, peers, trace):
     crew.go(5)
     found = trace(served, "digits")
     assert [name.split(",")[:2] for name in found.processes.values()] == [["digits", f" uid {os.geteuid()}"]]
-    assert sorted(found.threads.values()) == ["plan 0: bucket 0", "plan 0: bucket 1", "plan 0: bucket 2", "plan 0: steps",
+    assert sorted(found.threads.values()) == ["plan 0: bucket 0, p0", "plan 0: bucket 1, p1", "plan 0: bucket 2, p2", "plan 0: steps",
                                               f"rank 0 (pid {os.getpid()})", f"rank 1 (pid {os.getpid()})"]
     steps = found.steps()
     assert [event["name"] for event in steps] == [f"step {number}" for number in range(1, 6)]

@@ -412,13 +412,15 @@ static void unused_parameters_are_told(void **state) {
         message.absent_bytes = 1;
         assert_int_equal(step_ready(f->member[0], &message, &f->refusal), 0);
         assert_int_equal(step_ready(f->member[1], &message, &f->refusal), 0);
+        assert_int_equal(f->fake.n_tasks, 0); /* there is nothing to reduce */
         message.bucket = 1;
         assert_int_equal(step_ready(f->member[0], &message, &f->refusal), 0);
         message.has_absent = false;
         assert_int_equal(step_ready(f->member[1], &message, &f->refusal), 0);
         fake_end_one(&f->fake);
-        fake_end_one(&f->fake);
         assert_heard("bucket 0 unused;bucket 1;committed 1;");
+        assert_int_equal(f->member[0]->job->bytes_reduced,
+                         plan_find(f->member[0]->job, 0)->reference->bucket[1].payload);
         message.step = 2;
         message.has_absent = true;
         absent = 3; /* a bit beyond the bucket's one parameter */

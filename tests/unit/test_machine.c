@@ -648,22 +648,47 @@ static void a_node_beyond_the_table_is_not_heard(void **state) {
         assert_int_equal(coordinator.top, NODES);
 }
 
+/* A coordinator that lets node 0 enter a first generation, of members 1 … n; `m` is the node's report. */
+static void reach_entering(struct message *m, uint32_t n) {
+        *m = (struct message){ .kind = ANSWER_REPORT, .instance = 1, .stamp = NOW, .n_members = n };
+        for (uint32_t i = 0; i < n; i++)
+                m->member_of[i] = (struct message_member){ .request = member(0, 1 + i) };
+        start_coordinator((struct coordinator_config){ .candidates = 1, .alone = true }, NOW);
+        coordinator_tick(&coordinator, NOW);
+        coordinator_receive(&coordinator, NOW, m);
+        assert_int_equal(coordinator.stage, STAGE_HEARING);
+        m->stamp++;
+        m->term = coordinator.term;
+        m->round = coordinator.round;
+        coordinator_receive(&coordinator, NOW, m);
+        coordinator_tick(&coordinator, NOW);
+        assert_int_equal(coordinator.stage, STAGE_ENTERING);
+}
+
+/* The latest message of that kind. */
+static const struct message *latest(enum message_kind kind) {
+        unsigned i = n_sent();
+
+        while (i > 0 && sent(i - 1)->kind != kind)
+                i--;
+        assert_true(i > 0);
+        return sent(i - 1);
+}
+
+/* What node 0 says next. */
+static void say_next(struct message *m) {
+        m->stamp++;
+        coordinator_receive(&coordinator, NOW, m);
+        coordinator_tick(&coordinator, NOW);
+}
+
 /* What a node has said before it heard of the term may have lain about for long: the node has been told of a
  * generation meanwhile, and perhaps enters it. */
 static void an_old_report_is_no_answer_to_a_later_term(void **state) {
-        struct message m = { .kind = ANSWER_REPORT, .from = 0, .instance = 1, .stamp = NOW, .n_members = 1 };
+        struct message m;
         uint64_t later = NOW + 9 * times.lease;
 
-        m.member_of[0] = (struct message_member){ .request = member(0, 1) };
-        start_coordinator((struct coordinator_config){ .candidates = 1, .alone = true }, NOW);
-        coordinator_tick(&coordinator, NOW);
-        coordinator_receive(&coordinator, NOW, &m);
-        assert_int_equal(coordinator.stage, STAGE_HEARING);
-        m.stamp++;
-        m.term = coordinator.term;
-        coordinator_receive(&coordinator, NOW, &m);
-        coordinator_tick(&coordinator, NOW);
-        assert_int_equal(coordinator.stage, STAGE_ENTERING);
+        reach_entering(&m, 1);
         while (coordinator.stage != STAGE_HEARING)
                 coordinator_tick(&coordinator, ++later);
         coordinator_receive(&coordinator, later, &m);
@@ -677,30 +702,63 @@ static void an_old_report_is_no_answer_to_a_later_term(void **state) {
 
 /* The order to enter is under way: a node that says that it is outside may be inside in a moment. */
 static void a_node_that_has_not_heard_of_the_generation_is_not_out(void **state) {
-        struct message m = { .kind = ANSWER_REPORT, .from = 0, .instance = 1, .stamp = NOW, .n_members = 1 };
+        struct message m;
 
-        m.member_of[0] = (struct message_member){ .request = member(0, 1) };
-        start_coordinator((struct coordinator_config){ .candidates = 1, .alone = true }, NOW);
-        coordinator_tick(&coordinator, NOW);
-        m.term = coordinator.term;
-        m.round = coordinator.round;
-        coordinator_receive(&coordinator, NOW, &m);
-        coordinator_tick(&coordinator, NOW);
-        assert_int_equal(coordinator.stage, STAGE_ENTERING);
+        reach_entering(&m, 1);
         m.member_of[0].request = member(0, 2); /* the first one is lost */
-        m.stamp++;
-        coordinator_receive(&coordinator, NOW, &m);
-        coordinator_tick(&coordinator, NOW);
+        say_next(&m);
         assert_int_equal(coordinator.stage, STAGE_FREEZING);
-        m.stamp++;
-        coordinator_receive(&coordinator, NOW, &m);
+        say_next(&m);
         assert_int_equal(coordinator.stage, STAGE_FREEZING);
-        m.stamp++;
         m.round = coordinator.round;
-        coordinator_receive(&coordinator, NOW, &m);
-        coordinator_tick(&coordinator, NOW);
+        say_next(&m);
         assert_int_equal(coordinator.stage, STAGE_ENTERING);
         assert_int_equal(coordinator.current.number, 2);
+}
+
+/* Nodes that enter a generation hear what has ended the one before. Whom they lose meanwhile, this one has
+ * lost. */
+static void a_loss_while_nodes_enter_is_that_of_their_generation(void **state) {
+        static const enum message_kind answers[N_STAGES] = { [STAGE_FREEZING] = ANSWER_FROZEN,
+                                                             [STAGE_CUTTING] = ANSWER_DRAINED,
+                                                             [STAGE_ABORTING] = ANSWER_ABORTED,
+                                                             [STAGE_DECIDED] = ANSWER_SETTLED };
+        struct message m;
+
+        reach_entering(&m, 3);
+        m.generation = m.comm = coordinator.current;
+        m.world = 3;
+        m.n_words = 1;
+        m.set[0] = 1;
+        m.n_members = 2;
+        m.member_of[0].request = member(0, 3); /* the first one is lost */
+        say_next(&m);
+        for (unsigned rounds = 0; coordinator.stage != STAGE_ENTERING; rounds++) {
+                assert_true(rounds < 9);
+                m.kind = answers[coordinator.stage];
+                m.round = coordinator.round;
+                say_next(&m);
+        }
+        assert_int_equal(coordinator.current.number, 2);
+        assert_int_equal(latest(ORDER_NEWGEN)->loss.member, member(0, 1).member);
+        m.n_members = 1; /* the second one, too */
+        say_next(&m);
+        assert_int_equal(coordinator.stage, STAGE_FREEZING);
+        assert_int_equal(latest(ORDER_FREEZE)->loss.member, member(0, 2).member);
+}
+
+/* Members of a node that has heard of the end have been told, and went. */
+static void a_member_that_goes_after_the_end_is_not_lost(void **state) {
+        struct message m;
+
+        reach_entering(&m, 1);
+        m.n_members = 0;
+        m.end = JOB_END_ENDED;
+        say_next(&m);
+        assert_int_equal(coordinator.membership.loss.member, 0);
+        m.end = JOB_END_NONE;
+        say_next(&m);
+        assert_int_equal(coordinator.membership.loss.member, member(0, 1).member);
 }
 
 static void a_vote_of_all_commits_when_the_results_are_there(void **state) {
@@ -856,6 +914,8 @@ int main(void) {
                 cmocka_unit_test(noise_breaks_no_node),
                 cmocka_unit_test(an_old_report_is_no_answer_to_a_later_term),
                 cmocka_unit_test(a_node_that_has_not_heard_of_the_generation_is_not_out),
+                cmocka_unit_test(a_loss_while_nodes_enter_is_that_of_their_generation),
+                cmocka_unit_test(a_member_that_goes_after_the_end_is_not_lost),
                 cmocka_unit_test(plans_that_share_a_lane_take_turns),
                 cmocka_unit_test(a_turn_is_that_of_the_unit_that_asked),
                 cmocka_unit_test(a_unit_has_its_turn_when_it_is_full_everywhere),

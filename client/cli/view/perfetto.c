@@ -74,10 +74,21 @@ static void perfetto_name_it(struct perfetto *trace, const char *what, size_t th
                                        (int)trace->process, "tid", (int)thread, "args", key, value));
 }
 
-static char *perfetto_track_name(const struct perfetto *trace, const struct perfetto_track *track) {
+/* With the first of its parameters, where that is known. */
+static char *perfetto_bucket_name(const struct perfetto_track *track, const Wire__TraceBucket *bucket) {
+        _cleanup_(freep) char *more =
+                bucket->parameters > 1 ? format_new(" and %u more", bucket->parameters - 1) : strdup("");
+
+        if (!bucket->parameter || !*bucket->parameter || !more)
+                return format_new("plan %u: bucket %u", track->plan, track->index);
+        return format_new("plan %u: bucket %u, %s%s", track->plan, track->index, bucket->parameter, more);
+}
+
+static char *perfetto_track_name(const struct perfetto *trace, const struct perfetto_track *track,
+                                 const Wire__TraceBucket *bucket) {
         switch (track->kind) {
         case TRACK_STEPS: return format_new("plan %u: steps", track->plan);
-        case TRACK_BUCKET: return format_new("plan %u: bucket %u", track->plan, track->index);
+        case TRACK_BUCKET: return perfetto_bucket_name(track, bucket);
         default:
                 if (track->index < trace->n_pids)
                         return format_new("rank %u (pid %d)", track->index, trace->pid[track->index]);
@@ -85,9 +96,10 @@ static char *perfetto_track_name(const struct perfetto *trace, const struct perf
         }
 }
 
-/* The thread id of a track; it is named when it is first used. Steps come first, then ranks, then buckets. */
+/* The thread id of a track; it is named when it is first used. Steps come first, then ranks, then buckets.
+ * `bucket` is that of a bucket's track. */
 static size_t perfetto_thread_of(struct perfetto *trace, enum perfetto_track_kind kind, uint32_t plan,
-                                 uint32_t index) {
+                                 uint32_t index, const Wire__TraceBucket *bucket) {
         for (size_t i = 0; i < trace->n_tracks; i++)
                 if (trace->track[i].kind == kind && trace->track[i].plan == plan &&
                     trace->track[i].index == index)
@@ -100,7 +112,7 @@ static size_t perfetto_thread_of(struct perfetto *trace, enum perfetto_track_kin
         trace->track = grown;
         grown[trace->n_tracks++] = (struct perfetto_track){ .kind = kind, .plan = plan, .index = index };
         size_t thread = trace->n_tracks;
-        _cleanup_(freep) char *name = perfetto_track_name(trace, &grown[thread - 1]);
+        _cleanup_(freep) char *name = perfetto_track_name(trace, &grown[thread - 1], bucket);
         perfetto_name_it(trace, "thread_name", thread, "name", name ? json_string(name) : NULL);
         perfetto_name_it(trace, "thread_sort_index", thread, "sort_index",
                          json_integer((json_int_t)kind * (INT64_C(1) << 24) + (json_int_t)plan % 256 * 65536 +
@@ -134,8 +146,8 @@ static void perfetto_end_step(struct perfetto *trace) {
                            step->outcome == WIRE__OUTCOME__COMMITTED ? "" : ", ",
                            step->outcome == WIRE__OUTCOME__COMMITTED ? ""
                                                                      : perfetto_outcome_name(step->outcome));
-        perfetto_slice(trace, perfetto_thread_of(trace, TRACK_STEPS, step->plan, 0), name ? name : "step",
-                       step->opened_us, step->ended_us ? step->ended_us : trace->now,
+        perfetto_slice(trace, perfetto_thread_of(trace, TRACK_STEPS, step->plan, 0, NULL),
+                       name ? name : "step", step->opened_us, step->ended_us ? step->ended_us : trace->now,
                        json_pack("{s:o,s:s,s:o,s:o,s:o,s:o}", "step", value_number(step->step), "outcome",
                                  perfetto_outcome_name(step->outcome), "generation",
                                  value_number(step->generation), "buckets", value_number(step->buckets),
@@ -210,7 +222,7 @@ static void perfetto_reduction(struct perfetto *trace, const Wire__TraceStep *st
 
         if (args && bucket->has_sum_squares)
                 json_object_set_new(args, "norm", value_real(true, sqrt(bucket->sum_squares)));
-        perfetto_slice(trace, perfetto_thread_of(trace, TRACK_BUCKET, step->plan, bucket->bucket),
+        perfetto_slice(trace, perfetto_thread_of(trace, TRACK_BUCKET, step->plan, bucket->bucket, bucket),
                        bucket->end ? "reduce" : "reduce, not ended", step->opened_us + bucket->start - 1, end,
                        args);
 }
@@ -219,14 +231,14 @@ static void perfetto_add_bucket(struct perfetto *trace, const Wire__TraceStep *s
                                 const Wire__TraceBucket *bucket) {
         for (size_t rank = 0; rank < bucket->n_ready; rank++)
                 if (bucket->ready[rank])
-                        perfetto_emit(trace,
-                                      json_pack("{s:s,s:s,s:s,s:i,s:i,s:o,s:{s:o,s:o,s:o}}", "ph", "i", "s",
-                                                "t", "name", "ready", "pid", (int)trace->process, "tid",
-                                                (int)perfetto_thread_of(trace, TRACK_RANK, 0, (uint32_t)rank),
-                                                "ts", value_number(step->opened_us + bucket->ready[rank] - 1),
-                                                "args", "step", value_number(step->step), "plan",
-                                                value_number(step->plan), "bucket",
-                                                value_number(bucket->bucket)));
+                        perfetto_emit(
+                                trace,
+                                json_pack("{s:s,s:s,s:s,s:i,s:i,s:o,s:{s:o,s:o,s:o}}", "ph", "i", "s", "t",
+                                          "name", "ready", "pid", (int)trace->process, "tid",
+                                          (int)perfetto_thread_of(trace, TRACK_RANK, 0, (uint32_t)rank, NULL),
+                                          "ts", value_number(step->opened_us + bucket->ready[rank] - 1),
+                                          "args", "step", value_number(step->step), "plan",
+                                          value_number(step->plan), "bucket", value_number(bucket->bucket)));
         if (bucket->start)
                 perfetto_reduction(trace, step, bucket);
         trace->open.seen++;

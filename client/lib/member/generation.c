@@ -33,6 +33,8 @@ int generation_renew(struct gradsync_job *job, const Wire__Newgen *message) {
         job->collective->sequence = 0;
         for (struct gradsync_plan *plan = job->plans->list; plan != NULL; plan = plan->next)
                 step_regenerate(plan);
+        if (job->plans->making != NULL)
+                plan_regenerate(job->plans->making);
         return GRADSYNC_OK;
 }
 
@@ -51,6 +53,8 @@ int generation_resume(struct gradsync_job *job, const Wire__Resumed *message) {
         generation_follow(&standing->told, job, message->generation);
         generation_follow(&job->collective->generation, job, message->generation);
         generation_follow(&job->sync->generation, job, message->generation);
+        if (job->plans->making != NULL)
+                generation_follow(&job->plans->making->generation, job, message->generation);
         standing_enter(standing, message->generation, standing->rank, standing->local_rank, standing->world);
         standing->resumed = message->generation;
         rejoin_end(job, message->operations, message->operation_failed);

@@ -25,6 +25,7 @@ static int describe_begin(struct gradsync_plan *plan, uint32_t request) {
                 SET(begin, diagnosis_bytes, plan->layout.diagnosis_bytes);
         SET(begin, reduce, (Wire__Reduce)plan->reduce);
         SET(begin, timeout_ms, plan->job->wish.timeout_ms);
+        SET_IF(begin, void_on_loss, plan->void_on_loss && plan->phase != PLAN_AGREED, true);
         return link_send(&plan->job->gs->link, WIRE__MESSAGE_TYPE__PLAN_BEGIN, request, &begin.base, -1);
 }
 

@@ -197,7 +197,7 @@ static void finish_conclude(struct gradsync_plan *plan, struct gradsync_info *in
         if (committed) {
                 info->norm = results_norm(&plan->results[plan->current]);
                 info->nonfinite = results_nonfinite(&plan->results[plan->current], &info->nonfinite_rank);
-                info->bytes = plan->layout.payload;
+                info->bytes = results_bytes(&plan->results[plan->current], &plan->layout);
                 plan->current ^= 1;
                 plan->job->standing.tag =
                         (struct tag){ step->generation, plan->job->standing.tag.commits + 1 };

@@ -79,6 +79,8 @@ static int plan_create(struct gradsync_job *job, const struct gradsync_plan_opti
         plan->job = job;
         plan->fd = plan->control_fd = -1;
         plan->reduce = (unsigned)options->reduce;
+        plan->void_on_loss = options->void_on_loss;
+        plan->generation = job->standing.told;
         int r = plan_check_reduce(job, plan->reduce);
         if (r == GRADSYNC_OK)
                 r = placement_check_overlap(job);
@@ -227,6 +229,45 @@ static int plan_start_again(struct gradsync_plan *plan) {
         return layout_place(&plan->layout, &plan->params, plan->job->gs->minor >= FRAME_MINOR_2);
 }
 
+static bool plan_is_void(const struct gradsync_plan *plan) {
+        return plan->void_on_loss && plan->phase != PLAN_AGREED &&
+               plan->generation != plan->job->standing.generation;
+}
+
+void plan_regenerate(struct gradsync_plan *plan) {
+        if (plan_is_void(plan))
+                request_end(&plan->request, GRADSYNC_VOID_RETRY, "");
+}
+
+/* It was as if never begun when the daemon told of the generation: its ordinal is that of the next one. */
+static void plan_return_ordinal(const struct gradsync_plan *plan) {
+        struct plans *plans = plan->job->plans;
+
+        if (plans->at_later > 0 && plans->later[plans->at_later - 1] == plans->next)
+                plans->at_later--;
+        plans->next = plan->ordinal;
+}
+
+static int plan_end_void(struct gradsync_plan *plan) {
+        struct gradsync_job *job = plan->job;
+        const struct loss *loss = &job->standing.loss;
+        int r = job_wait_generation(job);
+
+        if (r == GRADSYNC_OK)
+                r = job_check(job);
+        if (r != GRADSYNC_OK)
+                return r;
+        plan_return_ordinal(plan);
+        r = job_void_code(job);
+        job->standing.told = job->standing.generation;
+        fail(r, "job '%s': the plan is void, the job has gone on to generation %u: %s. %s", job->name,
+             job->standing.generation, loss->text,
+             r == GRADSYNC_VOID_BEHIND
+                     ? "Synchronise the state with gradsync_sync_state(), then make it again"
+                     : "Make it again");
+        return loss->pid != 0 ? fail_about_member(r, loss->rank, loss->pid) : r;
+}
+
 static int plan_negotiate(struct gradsync_plan *plan) {
         struct gradsync *gs = plan->job->gs;
         int r = GRADSYNC_OK;
@@ -234,6 +275,8 @@ static int plan_negotiate(struct gradsync_plan *plan) {
         if (plan->phase == PLAN_AGREED)
                 return request_wait(gs, &plan->request, plan->deadline);
         r = job_wait_daemon(plan->job);
+        if (r == GRADSYNC_OK && plan_is_void(plan))
+                return GRADSYNC_VOID_RETRY;
         if (r == GRADSYNC_OK && plan->connection != gs->link.connection)
                 r = plan_start_again(plan);
         if (r == GRADSYNC_OK && plan->phase == PLAN_DESCRIBE) {
@@ -253,6 +296,8 @@ static int plan_negotiate(struct gradsync_plan *plan) {
                 else
                         plan_say_dropped(plan);
         }
+        if (r == GRADSYNC_OK && plan_is_void(plan))
+                return GRADSYNC_VOID_RETRY;
         if (r == GRADSYNC_OK && plan->connection != gs->link.connection)
                 return REQUEST_BROKEN;
         return r != GRADSYNC_OK ? r : plan_say_mapped(plan);
@@ -264,7 +309,7 @@ static int plan_negotiate_until_known(struct gradsync_plan *plan) {
         do
                 r = plan_negotiate(plan);
         while (r == REQUEST_BROKEN);
-        return r;
+        return r == GRADSYNC_VOID_RETRY ? plan_end_void(plan) : r;
 }
 
 static int plan_negotiate_alone(struct gradsync_plan *plan) {

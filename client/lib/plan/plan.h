@@ -50,6 +50,9 @@ struct gradsync_plan {
         struct diagnosis *page;
         /* While it is negotiated. */
         enum plan_phase phase;
+        /* It ends with its generation, which is the one that the caller knows of. */
+        bool void_on_loss;
+        uint32_t generation;
         /* Next parameter, then next bucket to describe. */
         uint32_t at;
         bool begun;
@@ -96,6 +99,8 @@ struct plans {
 
 /* Local: its job does not know it any more. */
 void plan_free(struct gradsync_plan *plan);
+/* The job is in a new generation, and the plan is being made. */
+void plan_regenerate(struct gradsync_plan *plan);
 /* Writes the fds that the daemon has for it to `ret`: as many as its layout asks for. */
 unsigned plan_list_fds(const struct gradsync_plan *plan, int ret[FRAME_FDS_MAX]);
 /* Closes these. */

@@ -81,6 +81,24 @@ double results_norm(const struct results *results) {
         return sqrt(sum);
 }
 
+static bool results_dropped(const struct results *results, const struct layout *layout, uint32_t b) {
+        const struct layout_bucket *bucket = &layout->bucket[b];
+
+        for (uint32_t k = 0; k < bucket->n; k++)
+                if (!results->unused[layout->order[bucket->first + k]])
+                        return false;
+        return true;
+}
+
+uint64_t results_bytes(const struct results *results, const struct layout *layout) {
+        uint64_t bytes = 0;
+
+        for (uint32_t b = 0; b < layout->n_buckets; b++)
+                if (!results_dropped(results, layout, b))
+                        bytes += layout->bucket[b].payload;
+        return bytes;
+}
+
 uint64_t results_nonfinite(const struct results *results, int64_t *ret_rank) {
         uint64_t total = 0;
 

@@ -30,6 +30,8 @@ int results_take(struct results *results, const struct layout *layout, const Wir
 
 /* Over all buckets. */
 double results_norm(const struct results *results);
+/* The payload of those in which some member has used a parameter. */
+uint64_t results_bytes(const struct results *results, const struct layout *layout);
 uint64_t results_nonfinite(const struct results *results,
                            /* Lowest rank that had some, or -1. */
                            int64_t *ret_rank);

@@ -19,6 +19,7 @@ struct offer {
         unsigned reduce;
         uint64_t arena_bytes, diagnosis_bytes, control_bytes;
         uint64_t timeout; /* us, of the agreement; 0: none */
+        bool void_on_loss;
 };
 
 struct offer_param {

@@ -32,6 +32,7 @@ enum plan_part_state {
 
 struct plan_part { /* of one member of this node */
         enum plan_part_state state;
+        bool void_on_loss;          /* what the member wants the plan to be; it is as the first one says */
         uint32_t request;           /* to be answered when the backend is done, or all agree; 0: none open */
         uint64_t deadline, timeout; /* of the agreement; UINT64_MAX: none */
         uint64_t mapped;            /* clock_now() when it was */
@@ -73,6 +74,7 @@ struct plan {
         struct description *reference; /* what all members agreed on, except where buckets are */
         uint32_t reference_local;      /* the member that brought it */
         bool agreed, failed, dropped;
+        bool void_on_loss;      /* the end of the generation ends it, if it is not agreed by then */
         struct refusal refusal; /* why it failed */
         struct task_owner owner;
         /* the step */
@@ -89,6 +91,7 @@ struct plan {
         struct exchange *exchange; /* NULL: its steps have been on one node only */
         uint32_t n_full;           /* buckets that all members are ready in */
         uint32_t n_done;
+        uint64_t spared;    /* payload of the buckets so far in which no member has used anything */
         double sum_squares; /* of the results so far */
         uint64_t nonfinite;
         struct charge self;   /* for itself and its parts */
@@ -151,6 +154,8 @@ void plan_release(struct plan *plan, uint32_t local);              /* the part o
 /* The job is in a new generation: local member m takes the part of the former local member from[m]; it has
  * none if that is negative. `before` is the number of former local members. */
 void plan_move(struct plan *plan, uint32_t before, const int64_t *from);
+/* Between these two: plans that end with their generation are as if never begun. */
+void plan_void(struct job *job);
 /* After that, when all members have been told of the generation: agrees on the plan if only members that are
  * gone had not brought it, and frees it if only they had it. */
 void plan_resume(struct plan *plan);

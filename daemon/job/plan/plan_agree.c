@@ -106,6 +106,10 @@ int plan_begin(struct member *member, const struct offer *begin, struct refusal 
         if (begin->generation == 0 || begin->generation > job->generation)
                 return refuse(refusal, WIRE__CODE__STALE, "job '%s' is in generation %u, the plan is for %u",
                               job->name, job->generation, begin->generation);
+        if (begin->void_on_loss && begin->generation < job->generation)
+                return refuse(refusal, WIRE__CODE__VOID_RETRY,
+                              "job '%s' has gone on to generation %u, the plan is for %u", job->name,
+                              job->generation, begin->generation);
         if (shared_check(job, refusal) != 0)
                 return (int)refusal->code;
         if (begin->plan == UINT32_MAX)
@@ -120,6 +124,7 @@ int plan_begin(struct member *member, const struct offer *begin, struct refusal 
                 r = plan_new(job, begin->plan, &plan, refusal);
                 if (r != 0)
                         return r;
+                plan->void_on_loss = begin->void_on_loss;
         }
         struct plan_part *part = &plan->part[member->local];
         if (part->state != PART_NONE)
@@ -128,6 +133,7 @@ int plan_begin(struct member *member, const struct offer *begin, struct refusal 
         if (begin->plan >= member->next_plan)
                 member->next_plan = begin->plan + 1;
         part_set_state(part, PART_DESCRIBING);
+        part->void_on_loss = begin->void_on_loss;
         part->timeout = begin->timeout;
         part->deadline = begin->timeout > 0 ? clock_now() + part->timeout : UINT64_MAX;
         member->plans++;
@@ -175,6 +181,13 @@ static int compare(struct plan *plan, struct member *member, struct refusal *ref
         char reference[48], other[48], difference[700];
         const char *parameter;
 
+        if (!plan->agreed && part->void_on_loss != plan->void_on_loss)
+                return refuse_for(
+                        refusal, WIRE__CODE__PLAN_MISMATCH, member->rank, (int32_t)member->pid,
+                        "plan %u of job '%s': rank %u (pid %d) has made it %s void_on_loss, another "
+                        "member %s",
+                        plan->ordinal, plan->job->name, member->rank, (int)member->pid,
+                        part->void_on_loss ? "with" : "without", part->void_on_loss ? "without" : "with");
         if (plan->reference == NULL)
                 return 0;
         member_text(plan_member(plan, plan->reference_local), reference, sizeof(reference));
@@ -557,6 +570,22 @@ void plan_expire(struct plan *plan, uint64_t now) {
 void plan_break(struct plan *plan, const struct refusal *refusal) {
         if (!plan->agreed && !plan->failed)
                 plan_fail(plan, refusal);
+}
+
+/* The members that had begun it count from there again. */
+static void undo(struct plan *plan) {
+        for (uint32_t local = 0; local < plan->job->n_local; local++)
+                if (plan->part[local].state != PART_NONE)
+                        plan_member(plan, local)->next_plan = plan->ordinal;
+        plan_end(plan);
+}
+
+void plan_void(struct job *job) {
+        struct plan *plan, *spare;
+
+        list_for_each_safe(plan, spare, &job->plans, link)
+                if (plan->void_on_loss && !plan->agreed && !plan->failed)
+                        undo(plan);
 }
 
 void plan_resume(struct plan *plan) {

@@ -21,6 +21,7 @@ static struct exchange *step_exchange(const struct plan *plan) {
 static bool open_step(struct plan *plan, uint64_t now) {
         assert(plan_unit(plan) == UNIT_IDLE);
         plan->n_full = plan->n_done = 0;
+        plan->spared = 0;
         plan->divisor = 0;
         if (plan->exchange != NULL)
                 exchange_reset(plan->exchange);
@@ -65,7 +66,7 @@ void step_committed(struct plan *plan) {
         hist_add(&job->steps, now - plan->opened, now);
         job->last_step = plan->step > job->last_step ? plan->step : job->last_step;
         recovery_committed(&job->recovery, now);
-        job->bytes_reduced += plan->reference->payload;
+        job->bytes_reduced += plan->reference->payload - plan->spared;
         job->norm = sqrt(plan->sum_squares);
         job->nonfinite = plan->nonfinite;
         for (uint32_t local = 0; local < job->n_local; local++)
@@ -224,6 +225,29 @@ static int step_submit(struct plan *plan, uint32_t index, struct backend_task *t
         return tasks_submit(&plan->owner, index, plan->job->table->config.backend, task, ret);
 }
 
+/* No member has used any parameter of it. Members that are absent have put zeros there, see PROTOCOL.md, and
+ * that is the result: nothing has to move. */
+static bool step_is_dropped(const struct plan *plan, uint32_t index) {
+        const struct bucket *bucket = &plan->bucket[index];
+        bool dropped = !bucket->used && step_exchange(plan) == NULL;
+
+        for (uint32_t i = 0; dropped && i < plan->reference->bucket[index].n; i++)
+                dropped = (bucket->absent[i / 8] >> i % 8 & 1) != 0;
+        return dropped;
+}
+
+static void step_drop(struct plan *plan, uint32_t index) {
+        static const double no_squares[LIMIT_LOCAL];
+        static const uint64_t no_counts[LIMIT_LOCAL];
+
+        plan->spared += plan->reference->bucket[index].payload;
+        step_reduced(plan, index,
+                     &(struct backend_result){ .n_inputs = plan->job->n_local,
+                                               .found = BACKEND_NOWHERE,
+                                               .input_sum_squares = no_squares,
+                                               .input_nonfinite = no_counts });
+}
+
 /* All members here are ready: hands the bucket to the backend, in rank order. 1 if that cannot be, because a
  * member is evicted that keeps the step from being committed. */
 static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
@@ -250,8 +274,10 @@ static int step_launch(struct plan *plan, uint32_t index, uint64_t now) {
         record_start(plan->job->record, plan->trace, index, now);
         bucket_set_state(&plan->bucket[index], BUCKET_REDUCING, now);
         state_begin(plan->kept, index);
-        int r = step_submit(plan, index, &task, &result);
-        if (r > 0)
+        int r = 0;
+        if (step_is_dropped(plan, index))
+                step_drop(plan, index);
+        else if ((r = step_submit(plan, index, &task, &result)) > 0)
                 step_reduced(plan, index, &result);
         return r < 0 ? r : 0;
 }
