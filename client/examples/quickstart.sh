@@ -1,16 +1,20 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # From a fresh Debian 12 to a finished training job: installs what building needs, builds, trains two processes on real data,
-# shows their status while they train, and sums up. Needs no systemd; leaves nothing running. May be repeated.
+# shows their status while they train, and sums up. Where PyTorch is present, two more train with it. Needs no
+# systemd; leaves nothing running. May be repeated.
 #
 #   sh client/examples/quickstart.sh
 #
 # BUILD        the build directory (build)
+# PYTHON       the Python that may have PyTorch (python3)
 # NO_INSTALL   set: install no packages
 set -eu
 
 cd "$(dirname "$0")/../.."
 BUILD=${BUILD:-build}
+PYTHON=${PYTHON:-python3}
+TORCH_EXAMPLE=client/examples/torch/digits.py
 MEMBERS=2
 LEAST_ACCURACY=0.95
 
@@ -118,6 +122,22 @@ sum_up() {
                 }' "$tmp/log"
 }
 
+# The same data with PyTorch, which this script does not install.
+train_with_torch() {
+        library=$(cd "$BUILD" && pwd)/client/lib/libgradsync.so.0
+        if ! "$PYTHON" -c "import torch" >"$tmp/quiet" 2>&1; then
+                say "PyTorch"
+                echo "$PYTHON has none. With it:" \
+                        "GRADSYNC_LIBRARY=$library PYTHONPATH=client/python" \
+                        "$BUILD/client/cli/gradsyncctl run -n $MEMBERS -- $PYTHON $TORCH_EXAMPLE"
+                return
+        fi
+        say "gradsyncctl run -n $MEMBERS -- $PYTHON $TORCH_EXAMPLE"
+        GRADSYNC_LIBRARY=$library PYTHONPATH=client/python${PYTHONPATH:+:$PYTHONPATH} \
+                PYTHONDONTWRITEBYTECODE=1 \
+                "$BUILD/client/cli/gradsyncctl" run -n "$MEMBERS" -- "$PYTHON" "$TORCH_EXAMPLE"
+}
+
 install_if_wanted() {
         [ -n "${NO_INSTALL:-}" ] || install
 }
@@ -126,6 +146,7 @@ install_if_wanted
 build
 train
 sum_up
+train_with_torch
 cat <<END
 
 Where to go from here: $BUILD/client/cli/gradsyncctl demo shows what happens when a trainer stops, or dies.

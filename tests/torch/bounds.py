@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a comparison for more than two ranks, where the order of additions differs from that of Gloo.
-Prints the largest error of a gradient, as a part of what is allowed.
+"""One rank of comparisons for more than two ranks, where the order of additions differs from that of Gloo.
 
-    bounds.py CASE FOLDER
+    bounds.py FOLDER SEED CASE...
 
-In each step both models begin with the parameters and buffers of DDP's.
+Prints of each case the largest error of a gradient, as a part of what is allowed, in steps that all begin
+with the state of DDP's model (`worst`), and how far training ends from where DDP's ends, as a part of how far
+apart trainings with DDP end that differ by nothing but the order of additions (`apart`).
 """
+import itertools
 import json
 import os
 import sys
@@ -21,40 +23,67 @@ import models
 
 STEPS = 50
 BOUND = 2e-7
+RANK, WORLD = int(os.environ["GRADSYNC_RANK"]), int(os.environ["GRADSYNC_WORLD_SIZE"])
 
 
-def mlp(made):
-    return models.mlp(), lambda: torch.randn(8, 16, generator=made), {}
+# No tensor is small, so that one rounding more or less does not show; and all is smooth, so that rounding
+# stays rounding for 50 steps.
+CLASSES = 48
 
 
-def cnn(made):
-    return models.Cnn(), lambda: torch.randn(8, 3, 8, 8, generator=made), {}
+class Some(models.Branches):
+    """Its inputs say which branch they take."""
+
+    def __init__(self):
+        super().__init__(width=32, classes=CLASSES)
+
+    def forward(self, x):
+        return super().forward(x, [int(x[0, 0].abs() * 100) % 4])
 
 
-def branches(made):
-    class Some(models.Branches):
-        def forward(self, x):
-            return super().forward(x, [int(x[0, 0].abs() * 100) % 4])
+class Smooth(nn.Sequential):
+    """Convolutions with batch normalisation."""
 
-    return Some(), lambda: torch.randn(8, 16, generator=made), {"find_unused_parameters": True}
+    def __init__(self):
+        super().__init__(nn.Conv2d(3, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.Tanh(),
+                         nn.Conv2d(32, 32, 3, padding=1, bias=False), nn.BatchNorm2d(32), nn.Tanh(),
+                         nn.AvgPool2d(2), nn.Flatten(), nn.Linear(32 * 9, CLASSES))
 
 
-def main(case, folder):
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    rank, world = int(os.environ["GRADSYNC_RANK"]), int(os.environ["GRADSYNC_WORLD_SIZE"])
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world)
-    torch.manual_seed(7)
-    made = torch.Generator().manual_seed(rank)
-    local, inputs, options = globals()[case](made)
-    torch.manual_seed(7)
-    theirs = nn.parallel.DistributedDataParallel(globals()[case](made)[0], **options)
-    torch.manual_seed(7)
-    ours = gradsync.torch.DistributedDataParallel(globals()[case](made)[0], **options)
-    optimiser = torch.optim.SGD(theirs.parameters(), lr=0.05, momentum=0.9)
+class Case:
+    """A training: every model of a case begins with the same parameters."""
+
+    def __init__(self, name, seed):
+        self.kind = {"mlp": lambda: models.mlp((16, 48, 32, CLASSES)), "cnn": Smooth, "branches": Some}[name]
+        self.shape = (8, 3, 6, 6) if name == "cnn" else (8, 16)
+        self.options = {"find_unused_parameters": True} if name == "branches" else {}
+        self.seed = seed
+
+    def module(self):
+        torch.manual_seed(self.seed)
+        return self.kind()
+
+    def wrapped(self, kind, **options):
+        return kind(self.module(), **self.options, **options)
+
+    def batches(self, share):
+        """Those of a share of the data, by default that of this rank."""
+        made = torch.Generator().manual_seed(1000 * self.seed + share)
+        for _ in range(STEPS):
+            yield torch.randn(self.shape, generator=made), torch.randint(0, CLASSES, (8,), generator=made)
+
+
+def optimiser_of(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+def gradients(case):
+    """Of single steps."""
+    local, theirs = case.module(), case.wrapped(nn.parallel.DistributedDataParallel)
+    ours = case.wrapped(gradsync.torch.DistributedDataParallel)
+    optimiser = optimiser_of(theirs)
     worst, unset = 0., []
-    for step in range(STEPS):
-        x, y = inputs(), torch.randint(0, 10, (8,), generator=made)
+    for step, (x, y) in enumerate(case.batches(RANK)):
         ours.module.load_state_dict(theirs.module.state_dict())
         local.load_state_dict(theirs.module.state_dict())
         for model in (theirs, ours, local):
@@ -64,13 +93,49 @@ def main(case, folder):
             if (a.grad is None) != (b.grad is None):
                 unset.append(f"step {step}: {name}")
                 continue
-            norm = torch.zeros(1) if own.grad is None else (own.grad / world).norm().reshape(1)
+            norm = torch.zeros(1) if own.grad is None else (own.grad / WORLD).norm().reshape(1)
             dist.all_reduce(norm)
             if a.grad is not None and norm.item() > 0:
                 worst = max(worst, ((a.grad - b.grad).norm() / (BOUND * norm)).item())
         optimiser.step()
-    print("RESULT " + json.dumps({"rank": rank, "worst": worst, "unset": unset}), flush=True)
-    ours.job.barrier()
+    return {"worst": worst, "unset": unset}
+
+
+def trajectory(case, kind, share=RANK, **options):
+    """The parameters after all steps. Which rank has which share changes the order of additions only."""
+    model = case.wrapped(kind, **options)
+    optimiser = optimiser_of(model)
+    for x, y in case.batches(share):
+        optimiser.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    return [param.detach().double() for param in model.parameters()]
+
+
+def trajectories(case):
+    """DDP with shares of the data handed round, and swapped, and with other buckets; and gradsync."""
+    swapped = {1: 2, 2: 1}.get(RANK, RANK)
+    ways = [((RANK + turn) % WORLD, 25) for turn in range(WORLD)] + [(RANK, 0.002), (swapped, 0.002)]
+    theirs = [trajectory(case, nn.parallel.DistributedDataParallel, share, bucket_cap_mb=cap)
+              for share, cap in ways]
+    ours = trajectory(case, gradsync.torch.DistributedDataParallel)
+    apart, spreads = [], []
+    for i, mine in enumerate(ours):
+        spread = max((a[i] - b[i]).norm().item() for a, b in itertools.combinations(theirs, 2))
+        apart.append(((mine - theirs[0][i]).norm() / spread).item() if spread else None)
+        spreads.append(spread / theirs[0][i].norm().item())
+    return {"apart": apart, "spreads": spreads}
+
+
+def main(folder, seed, *names):
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=RANK, world_size=WORLD)
+    for name in names:
+        case = Case(name, int(seed))
+        print("RESULT " + json.dumps({"rank": RANK, "case": name, **gradients(case), **trajectories(case)}),
+              flush=True)
+    gradsync.torch.default_job().barrier()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainings that are run twice, with PyTorch's DDP and with gradsync. Each returns all that a trainer can see
 at its end."""
+import collections
 import contextlib
+import io
+import itertools
 
 import torch
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 import models
 
 STEPS = 50
+#: Where the first steps show everything.
+FEW = 12
 
 
 def batch(side, step, rows=8, width=16):
@@ -33,7 +40,7 @@ def train(side, model, optimiser, steps=STEPS, set_to_none=True, clip=None, forw
         x, y = batch(side, step, rows)
         optimiser.zero_grad(set_to_none=set_to_none)
         out = model(x) if forward is None else forward(model, x, step)
-        loss = functional.cross_entropy(out.float(), y)
+        loss = functional.cross_entropy(models.usual(out), y)
         loss.backward()
         if clip is not None:
             losses.append(nn.utils.clip_grad_norm_(model.parameters(), clip).detach())
@@ -49,11 +56,25 @@ def mlp(side):
     return outcome(model, optimiser, losses=losses)
 
 
-def mlp_f64(side):
-    model = side.wrap(models.mlp(dtype=torch.float64), bucket_cap_mb=0.004)
+def small_buckets(side):
+    model = side.wrap(models.mlp(), bucket_cap_mb=0.004)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-    losses = train(side, model, optimiser, forward=lambda model, x, _: model(x.double()))
+    losses = train(side, model, optimiser)
     return outcome(model, optimiser, losses=losses)
+
+
+def list_of_caps(side):
+    model = side.wrap(models.mlp(), bucket_cap_mb_list=[0.001, 0.004])
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(side, model, optimiser, steps=FEW)
+    return outcome(model, optimiser)
+
+
+def odd_shapes(side):
+    model = side.wrap(models.Odd())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(side, model, optimiser, steps=FEW)
+    return outcome(model, optimiser)
 
 
 def different_beginnings(side):
@@ -216,7 +237,7 @@ def accumulation_with_unused(side):
     for step in range(STEPS):
         x, y = batch(side, step)
         with model.no_sync() if step % 2 == 0 else contextlib.nullcontext():
-            functional.cross_entropy(model(x, [step % 4]), y).backward()
+            functional.cross_entropy(model(x, [(step + side.rank) % 4]), y).backward()
         if step % 2:
             unset.append([param.grad is None for param in model.parameters()])
             optimiser.step()
@@ -305,7 +326,7 @@ def scaler(side):
             x[0, 0] = float("inf")
         optimiser.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = functional.cross_entropy(model(x).float(), y)
+            loss = functional.cross_entropy(models.usual(model(x)), y)
         scale.scale(loss).backward()
         scale.unscale_(optimiser)
         scale.step(optimiser)
@@ -372,11 +393,7 @@ def ignored(side):
     torch.manual_seed(side.rank)
     inner = models.Cnn()
     names = ["second.weight", "second_norm.running_mean"]
-    kind = {"ddp": nn.parallel.DistributedDataParallel}.get(side.name)
-    if kind is None:
-        import gradsync.torch
-        kind = gradsync.torch.DistributedDataParallel
-    kind._set_params_and_buffers_to_ignore_for_model(inner, names)
+    side.kind._set_params_and_buffers_to_ignore_for_model(inner, names)
     return images(side, side.wrap(inner))
 
 
@@ -416,16 +433,18 @@ def hooks_of_the_user(side):
     return outcome(model, optimiser, seen=seen)
 
 
-def optimiser_in_backward(side):
+def optimiser_in_backward(side, ignored_names=(), wrapped_first=False):
     """PyTorch's DDP cannot do this on a CPU: there the optimiser steps after backward()."""
     inner = models.mlp()
+    side.kind._set_params_and_buffers_to_ignore_for_model(inner, ignored_names)
     if side.name == "ddp":
         optimiser = torch.optim.SGD(inner.parameters(), lr=0.1, momentum=0.9)
         train(side, side.wrap(inner), optimiser)
         return {"state": inner.state_dict()}
     from torch.distributed.optim import _apply_optimizer_in_backward
+    model = side.wrap(inner) if wrapped_first else None
     _apply_optimizer_in_backward(torch.optim.SGD, inner.parameters(), {"lr": 0.1, "momentum": 0.9})
-    model = side.wrap(inner)
+    model = model or side.wrap(inner)
     for step in range(STEPS):
         x, y = batch(side, step)
         functional.cross_entropy(model(x), y).backward()
@@ -433,12 +452,21 @@ def optimiser_in_backward(side):
     return {"state": inner.state_dict()}
 
 
-def compiled(side):
+def optimiser_in_backward_later(side):
+    """Made when the model was wrapped; a parameter is left alone, and steps by gradients of its own rank."""
+    return optimiser_in_backward(side, ["2.weight"], wrapped_first=True)
+
+
+def compiled(side, **options):
     torch._dynamo.reset()
-    model = torch.compile(side.wrap(models.mlp()), backend="aot_eager")
+    model = torch.compile(side.wrap(models.mlp(), **options), backend="aot_eager")
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = train(side, model, optimiser)
     return outcome(model, optimiser, losses=losses)
+
+
+def compiled_static(side):
+    return compiled(side, static_graph=True)
 
 
 def grad_replaced(side):
@@ -454,6 +482,366 @@ def grad_replaced(side):
         if step % 3 == 0:
             optimiser.zero_grad()
     return outcome(model, optimiser)
+
+
+def evaluation_on_one(side):
+    """Before and between steps, on one rank alone."""
+    model = side.wrap(models.mlp())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = batch(side, 1)
+    seen = [model.eval()(x).detach() for _ in range(3)] if side.rank == 0 else []
+    for step in range(4):
+        optimiser.zero_grad()
+        functional.cross_entropy(model.train()(x), y).backward()
+        optimiser.step()
+        with torch.no_grad():
+            seen += [model.eval()(x) for _ in range(3 * (side.rank == 0))]
+    return outcome(model, optimiser, seen=seen)
+
+
+def ignored_outputs(side):
+    """Forward passes without a backward pass."""
+    results = {}
+    for name, inner, options in (("mlp", models.mlp(), {}),
+                                 ("branches", models.Branches(), {"find_unused_parameters": True})):
+        model = side.wrap(inner, **options)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(FEW):
+            x, y = batch(side, step)
+            out = model(x, [step % 4]) if options else model(x)
+            if step < 3 or step % 4 == 0:
+                continue
+            optimiser.zero_grad()
+            functional.cross_entropy(out, y).backward()
+            optimiser.step()
+        results[name] = outcome(model, optimiser)
+    return results
+
+
+def leaves(thing):
+    """The tensors in a nested output."""
+    if isinstance(thing, models.Answer):
+        thing = [thing.first, thing.rest]
+    if isinstance(thing, dict):
+        thing = list(thing.values())
+    if isinstance(thing, torch.Tensor):
+        return [thing]
+    return [leaf for each in thing or () for leaf in leaves(each)]
+
+
+def nested_outputs(side):
+    results = {}
+    for kind, options in itertools.product(("tuple", "list", "dict", "dataclass", "part"), (
+            {"static_graph": True}, {"find_unused_parameters": True})):
+        if kind in ("dataclass", "part") and "static_graph" in options:
+            continue  # DDP does not average them
+        model = side.wrap(models.Nested(), **options)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(side, model, optimiser, steps=4,
+              forward=lambda model, x, _, kind=kind: sum(leaves(model(x, kind))))
+        results[kind + next(iter(options))] = outcome(model, optimiser)
+    return results
+
+
+def outputs_without_graph(side):
+    """Outputs without a graph, one of which is an input of the next step."""
+    results = {}
+    for found, static in itertools.product((False, True), repeat=2):
+        model = side.wrap(models.Ungraphed(), find_unused_parameters=found, static_graph=static)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        state, graphs = None, []
+        for step in range(4):
+            x, y = batch(side, step)
+            optimiser.zero_grad()
+            bare, out, state = model(x, state=state)
+            graphs.append((bare.requires_grad, state["state"].grad_fn is None))
+            functional.cross_entropy(bare + out, y).backward()
+            optimiser.step()
+        results[f"{found} {static}"] = outcome(model, optimiser, graphs=graphs)
+    return results
+
+
+def kinds_of_inputs(side):
+    """Inputs reach the module as they are given."""
+    class Kinds(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(16, 10)
+            self.seen = []
+
+        def forward(self, *things, **named):
+            things = [*things, *named.values()]
+            self.seen += [type(each).__name__ for each in things]
+            return self.head(sum(leaf for each in things for leaf in leaves(each)))
+
+    pair = collections.namedtuple("pair", "a b")
+    model = side.wrap(Kinds())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, y = batch(side, 0)
+    for inputs, named in (([x], {}), ([[x, x]], {}), ([(x, x)], {}), ([pair(x, x)], {}),
+                          ([{"a": x}], {"more": [x]}), ([models.Answer(x, {"b": x})], {})):
+        optimiser.zero_grad()
+        functional.cross_entropy(model(*inputs, **named), y).backward()
+        optimiser.step()
+    return outcome(model, optimiser, seen=model.module.seen)
+
+
+def unused_not_cleared(side):
+    """Gradients that stay from step to step, of branches that nobody uses any more."""
+    model = side.wrap(models.Branches(), find_unused_parameters=True)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    seen = []
+    for step in range(FEW):
+        x, y = batch(side, step)
+        used = [step // 2 * (1 + side.rank * (step % 3 == 0)) % 4]
+        functional.cross_entropy(model(x, used), y).backward()
+        seen.append([None if param.grad is None else param.grad.clone() for param in model.parameters()])
+        optimiser.step()
+    return outcome(model, optimiser, seen=seen)
+
+
+def unused_shared(side):
+    results = {}
+    for static in (False, True):
+        model = side.wrap(models.Unused(), find_unused_parameters=True, static_graph=static)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(side, model, optimiser, steps=6)
+        results[str(static)] = outcome(model, optimiser)
+    return results
+
+
+def undefined_gradients(side):
+    """A backward pass that carries nothing."""
+    model = side.wrap(models.mlp(), find_unused_parameters=True)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    x, _ = batch(side, 0)
+    torch._C._functions.UndefinedGrad()(model(x).sum()).backward()
+    unset = [param.grad is None for param in model.parameters()]
+    train(side, model, optimiser, steps=4)
+    return outcome(model, optimiser, unset=unset)
+
+
+def uneven_from_nothing(side):
+    """One rank has no inputs at all, or less; some branches are used by others only."""
+    results = {}
+    for name, inner, options in (("mlp", models.mlp(), {}),
+                                 ("branches", models.Branches(), {"find_unused_parameters": True})):
+        model = side.wrap(inner, **options)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        for mine in (0 if side.rank == 0 else 6, 4 if side.rank == 0 else 1):
+            with model.join():
+                train(side, model, optimiser, steps=mine, forward=lambda model, x, step, options=options: (
+                    model(x, [(step + side.rank) % 4]) if options else model(x)))
+        results[name] = {"state": outcome(model)["state"]}
+    return results
+
+
+def join_disabled(side):
+    model = side.wrap(models.mlp())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    with model.join(enable=False):
+        train(side, model, optimiser, steps=6)
+    return outcome(model, optimiser)
+
+
+def join_that_raises(side):
+    """What the module raises comes out of join()."""
+    model = side.wrap(models.mlp())
+    model.module[0].register_forward_hook(lambda *_: {}["nothing"])
+    try:
+        with model.join():
+            model(batch(side, 0)[0])
+    except KeyError as error:
+        return {"raised": error.args}
+    return {"raised": None}
+
+
+def buffers_replaced(side):
+    """Rank 0 puts another tensor in the place of a buffer; the others get its values."""
+    torch.manual_seed(side.rank)
+    model = side.wrap(models.Buffered())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+    for step in range(4):
+        if side.rank == 0:
+            model.module.shift = model.module.shift + 1
+        x, y = batch(side, step)
+        optimiser.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        seen.append(model.module.shift.clone())
+        optimiser.step()
+    return outcome(model, optimiser, seen=seen)
+
+
+def buffers_at_first_only(side):
+    """forward_sync_buffers=False: equal when the model is wrapped, each rank's own after that, also when it
+    has joined."""
+    torch.manual_seed(side.rank)
+    model = side.wrap(models.Buffered(), forward_sync_buffers=False)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = [model.module.shift.clone()]
+    model.module.shift += side.rank
+    train(side, model, optimiser, steps=3)
+    seen.append(model.module.shift.clone())
+    with model.join():
+        train(side, model, optimiser, steps=1 + side.rank)
+    return {"state": outcome(model)["state"], "seen": seen, "forward": model.forward_sync_buffers}
+
+
+def static_two_forwards(side):
+    model = side.wrap(models.mlp(), static_graph=True)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(FEW):
+        (x, y), (more, target) = batch(side, step), batch(side, step + 5000)
+        optimiser.zero_grad()
+        (functional.cross_entropy(model(x), y) + functional.cross_entropy(model(more), target)).backward()
+        optimiser.step()
+    return outcome(model, optimiser)
+
+
+def static_unused_by_some(side):
+    """Each rank has a branch of its own, and one is nobody's."""
+    model = side.wrap(models.Branches(side.world + 1), static_graph=True, find_unused_parameters=True)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(side, model, optimiser, steps=FEW, forward=lambda model, x, _: model(x, [side.rank]))
+    return outcome(model, optimiser)
+
+
+def static_checkpoints(side):
+    """Of both kinds, of blocks that share a weight, too."""
+    results = {}
+    for name, inner in (("once", models.Checkpointed(True, 1)), ("twice", models.Checkpointed(False, 2)),
+                        ("shared", models.Shared(2, True)), ("both", models.Shared(2, False))):
+        model = side.wrap(inner, static_graph=True)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(side, model, optimiser, steps=FEW)
+        results[name] = outcome(model, optimiser)
+    return results
+
+
+def checkpoints_in_turn(side):
+    """Each pass uses one of two layers."""
+    results = {}
+    for shared_weight in (False, True):
+        model = side.wrap(models.Turns(shared_weight), find_unused_parameters=True)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(side, model, optimiser, steps=6, set_to_none=shared_weight)
+        results[str(shared_weight)] = outcome(model, optimiser)
+    return results
+
+
+def checkpoint_around(side):
+    """The wrapped model itself is in a checkpoint: its forward pass runs again within the backward pass."""
+    results = {}
+    for reentrant, static in itertools.product((False, True), repeat=2):
+        inner = models.mlp((16, 16, 16, 10))
+        inner[2].weight = inner[0].weight
+        model = side.wrap(inner, static_graph=static)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(side, model, optimiser, steps=6, forward=lambda model, x, _, reentrant=reentrant: checkpoint(
+            model, x.requires_grad_(), use_reentrant=reentrant))
+        results[f"{reentrant} {static}"] = outcome(model, optimiser)
+    return results
+
+
+def hooks_of_modules(side):
+    """They change inputs, outputs, and gradients on their way."""
+    inner = models.mlp()
+    inner[0].register_forward_pre_hook(lambda _, inputs: (inputs[0].relu(),))
+    inner[0].register_forward_hook(lambda _, inputs, out: functional.gelu(out))
+    inner[2].register_full_backward_hook(lambda _, grads, more: tuple(each * 0.5 for each in grads))
+    model = side.wrap(inner)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(side, model, optimiser)
+    return outcome(model, optimiser)
+
+
+def hook_of_the_wrapper(side):
+    """allreduce_hook is what there is without a hook."""
+    model = side.wrap(models.mlp())
+    model.register_comm_hook(None, default_hooks.allreduce_hook)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(side, model, optimiser)
+    return outcome(model, optimiser)
+
+
+def graph_of_gradients(side):
+    """backward(create_graph=True): the averages. PyTorch's DDP can do this for one parameter only, so there
+    it is a backward pass as usual."""
+    model = side.wrap(models.mlp())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(6):
+        x, y = batch(side, step)
+        optimiser.zero_grad()
+        functional.cross_entropy(model(x), y).backward(create_graph=side.name != "ddp")
+        optimiser.step()
+    return outcome(model, optimiser)
+
+
+def functional_call(side):
+    """Other tensors in the place of parameters: they get the gradients, and those of this rank alone."""
+    torch.manual_seed(3)
+    model = side.wrap(models.Buffered())
+    x, y = batch(side, 0)
+    given = {name: torch.ones_like(value, requires_grad=name != "module.shift")
+             for name, value in model.state_dict().items()}
+    functional.cross_entropy(torch.func.functional_call(model, given, x), y).backward()
+    return outcome(model, given={name: value.grad for name, value in given.items()})
+
+
+def saved_and_loaded(side):
+    """In the middle of a training, into another wrapped model and into one that is not wrapped."""
+    def steps(model, begin):
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(begin, begin + 3):
+            x, y = batch(side, step)
+            optimiser.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            optimiser.step()
+
+    model, other, bare = side.wrap(models.mlp()), side.wrap(models.mlp()), models.mlp()
+    steps(model, 0)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    state = torch.load(file)
+    other.load_state_dict(state)
+    nn.modules.utils.consume_prefix_in_state_dict_if_present(state, "module.")
+    bare.load_state_dict(state)
+    for each in (model, other, bare):
+        steps(each, 3)
+    same = [torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters())]
+    return {"model": outcome(model), "other": outcome(other), "bare": outcome(bare), "same": same}
+
+
+def ignored_replaced(side):
+    """What is left alone differs in shape between ranks, and is something else after the model was
+    wrapped."""
+    results = {}
+    for static in (False, True):
+        inner = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 3 + side.rank))
+        inner[1].register_buffer("memory", torch.zeros(5 + side.rank))
+        side.kind._set_params_and_buffers_to_ignore_for_model(inner, ["1.weight", "1.bias", "1.memory"])
+        model = side.wrap(inner, static_graph=static)
+        torch.manual_seed(side.rank)
+        model.module[1] = nn.Linear(16, 10)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        train(side, model, optimiser, steps=6)
+        results[str(static)] = outcome(model, optimiser)
+    return results
+
+
+def wrapped_again(side):
+    """When the first wrapper is gone, the model can have another one."""
+    inner = models.mlp()
+    for _ in range(2):
+        model = side.wrap(inner)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        train(side, model, optimiser, steps=6)
+        result = outcome(inner, optimiser)
+        side.drop(model)
+        del model
+    return result
 
 
 def raised(side, wrap, work, steps=4):
@@ -502,3 +890,40 @@ def raises_device_ids(side):
     except ValueError:
         return {"made": "ValueError"}
     return {"made": "nothing"}
+
+
+def raises_hook(side):
+    """What is no hook, and a second one."""
+    model, made = side.wrap(models.mlp()), []
+    for hook in (1, default_hooks.allreduce_hook, default_hooks.allreduce_hook):
+        try:
+            model.register_comm_hook(None, hook)
+        except (RuntimeError, TypeError) as error:
+            made.append(next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"))
+        else:
+            made.append(None)
+    train(side, model, torch.optim.SGD(model.parameters(), lr=0.1), steps=2)
+    return outcome(model, made=made)
+
+
+def raises_static_late(side):
+    """The graph cannot be said to be static once steps have been made."""
+    model = side.wrap(models.mlp())
+    train(side, model, torch.optim.SGD(model.parameters(), lr=0.1), steps=2)
+    try:
+        model._set_static_graph()
+    except RuntimeError:
+        return {"made": "RuntimeError"}
+    return {"made": None}
+
+
+def raises_static_used(side):
+    """A branch that was not used in the first step is used in another one."""
+    return raised(side, lambda: side.wrap(models.Branches(), static_graph=True),
+                  lambda model, x, step: model(x, [0, 1] if step == 2 else [0]))
+
+
+def raises_static_unused(side):
+    """And the other way round."""
+    return raised(side, lambda: side.wrap(models.Branches(), static_graph=True),
+                  lambda model, x, step: model(x, [0] if step == 2 else [0, 1, 2, 3]))

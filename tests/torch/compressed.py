@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a training whose gradients travel in 16 bits. Prints how far they are from those in 32, as a
-part of the sum of what all ranks contribute.
+"""One rank of a training whose gradients travel in 16 bits, because of a hook or since its parameters have
+no more. Prints how far the averages are from those of the same gradients in 64 bits, as a part of the sum of
+what all ranks contribute.
 
-    compressed.py HOOK
+    compressed.py HOOK|TYPE...
 """
+import copy
 import json
 import sys
 import warnings
@@ -15,48 +17,71 @@ from torch.nn import functional
 import gradsync.torch
 import models
 
-STEPS = 20
+STEPS = 12
+wrap = gradsync.torch.DistributedDataParallel
 
 
-def main(hook):
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
+def backward(model, step, passes, rank):
+    """One step; all its passes but the last are local."""
+    made = torch.Generator().manual_seed(100 * step + rank)
+    for i in range(passes):
+        x, y = torch.randn(8, 16, generator=made), torch.randint(0, 10, (8,), generator=made)
+        if isinstance(model, wrap):
+            model.require_backward_grad_sync = i == passes - 1
+        dtype = next(model.parameters()).dtype
+        functional.cross_entropy(model(x.to(dtype), [step % 3]).float(), y).backward()
+
+
+def average(job, params):
+    """Of all ranks' own gradients, in double precision, and the sum of the norms of what they contribute."""
+    made = []
+    for param in params:
+        if param.grad is None:
+            made.append((None, None))
+            continue
+        mine = param.grad.double() / job.world_size
+        everyone = torch.empty(job.world_size, *mine.shape, dtype=torch.float64)
+        job.allgather(mine, everyone)
+        made.append((everyone.sum(0), sum(each.norm().item() for each in everyone)))
+    return made
+
+
+def train(how):
     torch.manual_seed(7)
-    plain = gradsync.torch.DistributedDataParallel(models.Branches(), find_unused_parameters=True)
-    small = gradsync.torch.DistributedDataParallel(models.Branches(), find_unused_parameters=True)
-    rank, world = small.job.rank, small.job.world_size
-    small.register_comm_hook(None, getattr(default_hooks, hook, None) or getattr(gradsync.torch, hook))
-    optimiser = torch.optim.SGD(plain.parameters(), lr=0.05)
+    inner = models.Branches()
+    hook = getattr(default_hooks, how, None) or getattr(gradsync.torch, how, None)
+    if hook is None:
+        inner = inner.to(getattr(torch, how))
+    local = copy.deepcopy(inner)
+    small = wrap(inner, find_unused_parameters=True)
+    if hook is not None:
+        small.register_comm_hook(None, hook)
+    job, optimiser = small.job, torch.optim.SGD(small.parameters(), lr=0.05)
     worst, unset, moved = 0., [], set()
     for step in range(STEPS):
-        made = torch.Generator().manual_seed(100 * step + rank)
-        small.module.load_state_dict(plain.module.state_dict())
-        for _ in range(2 if step % 3 == 0 else 1):
-            x, y = torch.randn(8, 16, generator=made), torch.randint(0, 10, (8,), generator=made)
-            again = step % 3 == 0 and _ == 0
-            for model in (plain, small):
-                if again:
-                    with model.no_sync():
-                        functional.cross_entropy(model(x, [step % 3]), y).backward()
-                else:
-                    functional.cross_entropy(model(x, [step % 3]), y).backward()
-        for (name, a), b in zip(small.module.named_parameters(), plain.module.parameters()):
-            if (a.grad is None) != (b.grad is None):
+        local.load_state_dict(small.module.state_dict())
+        for model in (local, small):
+            model.zero_grad()
+            backward(model, step, 2 if step % 3 == 0 else 1, job.rank)
+        averages = average(job, local.parameters())
+        for (name, a), (reference, norm) in zip(small.module.named_parameters(), averages):
+            if (a.grad is None) != (reference is None):
                 unset.append(f"step {step}: {name}")
-            elif a.grad is not None:
-                assert a.grad.dtype is torch.float32
-                everyone = torch.empty(world)
-                small.job.allgather(b.grad.norm().reshape(1), everyone)
-                worst = max(worst, ((a.grad - b.grad).norm() / everyone.max()).item())
+            elif reference is not None:
+                assert a.grad.dtype is a.dtype
+                worst = max(worst, (a.grad.double() - reference).norm().item() / norm)
         moved.add(small.info.bytes)
         optimiser.step()
-        plain.zero_grad()
-        small.zero_grad()
-    same = torch.empty(world, sum(param.numel() for param in small.parameters()))
-    small.job.allgather(torch.cat([param.detach().flatten() for param in small.parameters()]), same)
-    print("RESULT " + json.dumps({"rank": rank, "worst": worst, "unset": unset, "moved": sorted(moved),
-                                  "size": same.shape[1], "same": bool((same == same[0]).all())}), flush=True)
+    mine = torch.cat([param.detach().float().flatten() for param in small.parameters()])
+    same = torch.empty(job.world_size, len(mine))
+    job.allgather(mine, same)
+    print("RESULT " + json.dumps({"rank": job.rank, "how": how, "worst": worst, "unset": unset,
+                                  "moved": sorted(moved), "size": len(mine),
+                                  "same": bool((same == same[0]).all())}), flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    for each in sys.argv[1:]:
+        train(each)

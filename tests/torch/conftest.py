@@ -22,6 +22,7 @@ os.environ["GRADSYNC_LIBRARY"] = str(LIBRARY)
 sys.path[:0] = [str(PACKAGE), str(TREE / "tests/integration")]
 
 import harness  # noqa: E402
+import launch  # noqa: E402
 from fixtures import build, daemon, processes, scratch  # noqa: E402,F401
 
 #: For each Python process that a test starts.
@@ -38,6 +39,12 @@ def script(processes):  # noqa: F811
         processes.append(made)
         return made
     return start
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    """What the ranks of a training end with in which nobody is lost: those with losses end with the same."""
+    return launch.trained(tmp_path_factory.mktemp("lives"))
 
 
 class Crew:

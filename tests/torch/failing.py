@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a training in which something goes wrong. Prints what it was told.
+"""One rank of trainings in which something goes wrong, one after the other. Prints what it was told.
 
-    failing.py CASE
+    failing.py CASE...
 """
 import contextlib
 import json
@@ -9,23 +9,25 @@ import os
 import pathlib
 import signal
 import sys
-import time
 import warnings
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+import counters
 import gradsync
 import gradsync.torch
 import models
 
 RANK = int(os.environ["GRADSYNC_RANK"])
 wrap = gradsync.torch.DistributedDataParallel
+#: The name of the case that runs.
+running = ""
 
 
 def say(error=None, **more):
-    told = {"rank": RANK, **more}
+    told = {"rank": RANK, "case": running, **more}
     if error is not None:
         told |= {"error": type(error).__name__, "text": str(error), "parameter": getattr(error, "parameter",
                                                                                          None),
@@ -144,6 +146,28 @@ def exception_in_backward():
         work(model).backward()
 
 
+def uncaught():
+    """Nobody catches what is raised when models differ."""
+    wrap(models.mlp((16, 48 if RANK == 0 else 40, 32, 10)))
+
+
+def uncaught_in_backward():
+    """On one rank, whose process ends by it; the other one is told of the loss, and ends by that."""
+    inner = models.mlp()
+    model = wrap(inner)
+    if RANK == 1:
+        inner[2].register_forward_hook(lambda _module, _inputs, out: Failing.apply(out))
+    work(model).backward()
+
+
+def unfinished():
+    """Parameters without a gradient are named with the next forward pass."""
+    model = wrap(models.Branches())
+    functional.cross_entropy(model(torch.randn(8, 16), [0, 2]), torch.zeros(8, dtype=torch.int64)).backward()
+    with told():
+        model(torch.randn(8, 16), [0, 2])
+
+
 def member_gone():
     """One rank ends without a word; the job does not wait for another one."""
     model = wrap(models.mlp())
@@ -177,19 +201,35 @@ def daemon_gone():
                 work(model, step).backward()
 
 
-def interrupted():
-    """SIGINT while this rank waits for the other one."""
+def wait_of(rank):
+    """Once the daemon says that the job waits for this rank: the processes, by rank."""
+    found = counters.until(lambda job: any(wait["rank"] == rank for wait in job["waiting_for"]))
+    return {each["rank"]: each["pid"] for each in found["members"]}
+
+
+def interrupt(signals):
+    """Rank 0 waits for rank 1, which then calls signals(pids)."""
     model = wrap(models.mlp())
     work(model).backward()
-    if RANK == 1:
-        time.sleep(1000)
-    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    signal.setitimer(signal.ITIMER_REAL, 1)
     try:
+        if RANK == 1:
+            signals(wait_of(1))
+            while True:
+                signal.pause()
         work(model, 1).backward()
     except KeyboardInterrupt as error:
         say(error)
         raise
+
+
+def interrupted():
+    """SIGINT while this rank waits for the other one."""
+    interrupt(lambda pids: os.kill(pids[0], signal.SIGINT))
+
+
+def interrupted_all():
+    """SIGINT to gradsyncctl, as by Ctrl-C: all ranks get it."""
+    interrupt(lambda _: os.kill(os.getppid(), signal.SIGINT))
 
 
 def sparse():
@@ -235,9 +275,10 @@ def threads_and_children():
     rows = torch.utils.data.TensorDataset(torch.randn(64, 16))
     loader = torch.utils.data.DataLoader(rows, 8, num_workers=2)
     model = wrap(models.mlp())
-    for x, in loader:
+    batches = iter(loader)
+    for x, in batches:
         model(x).sum().backward()
-        say(pid=os.getpid())
+        say(pid=os.getpid(), workers=[each.pid for each in batches._workers])
         if RANK == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -245,4 +286,5 @@ def threads_and_children():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    globals()[sys.argv[1]]()
+    for running in sys.argv[1:]:
+        globals()[running]()

@@ -20,8 +20,8 @@ TAG = "RESULT "
 
 def environment(**more):
     env = {name: value for name, value in os.environ.items() if not name.startswith(("GRADSYNC_", "SLURM_"))}
-    env |= {"GRADSYNC_LIBRARY": str(LIBRARY), "PYTHONPATH": os.pathsep.join([PACKAGE, str(HERE)]),
-            "OMP_NUM_THREADS": "1"}
+    env |= {"GRADSYNC_BUILD": str(BUILD), "GRADSYNC_LIBRARY": str(LIBRARY),
+            "PYTHONPATH": os.pathsep.join([PACKAGE, str(HERE)]), "OMP_NUM_THREADS": "1"}
     return env | more
 
 
@@ -45,29 +45,42 @@ class Ended:
         return "\n".join(self.lines(rank))
 
 
-def run(ranks, script, *arguments, options=(), **env):
-    """Runs a script of this folder in so many processes, and waits for their end."""
-    command = [str(CTL), "run", "--private", "-n", str(ranks), *options, "--", sys.executable, "-u",
-               str(HERE / script),
+def run(ranks, script, *arguments, options=(), socket=None, **env):
+    """Runs a script of this folder in so many processes, and waits for their end. They have a daemon of their
+    own, or the one with this socket."""
+    daemon = ["--socket", socket, "run"] if socket else ["run", "--private"]
+    command = [str(CTL), *daemon, "-n", str(ranks), *options, "--", sys.executable, "-u", str(HERE / script),
                *map(str, arguments)]
     return Ended(subprocess.run(command, env=environment(**env), capture_output=True, text=True,
                                 timeout=DEADLINE,
                                 check=False))
 
 
-class Group:
-    """Cases of cases.py that run one after the other in the same processes, which are started for the first
-    test that asks. Where a case ends the processes, those after it have no result."""
+def trained(folder, *more):
+    """What the two ranks of recovering.py say in the end if nobody is lost; their parameters are equal."""
+    ended = run(2, "recovering.py", folder, -1, 2, *more)
+    assert ended.status == 0, ended.out + ended.err
+    results = ended.results()
+    assert len(results) == 2 and results[0]["trained"] == results[1]["trained"]
+    return results
 
-    def __init__(self, names, ranks=2):
-        self.names, self.ranks = names.split(), ranks
+
+class Group:
+    """Cases of a script, by default of cases.py, that run one after the other in the same processes. These
+    are started for the first test that asks. With twice=True the cases run in double precision, too. Where a
+    case ends the processes, those after it have no result."""
+
+    def __init__(self, names, ranks=2, twice=False, script="worker.py"):
+        self.names, self.ranks, self.script = names.split(), ranks, script
+        if twice:
+            self.names += [f"{name}.f64" for name in self.names]
         self._ended = None
 
     def check(self, name):
         """Nothing differs on any rank."""
         if self._ended is None:
             with tempfile.TemporaryDirectory() as folder:
-                self._ended = run(self.ranks, "worker.py", folder, *self.names)
+                self._ended = run(self.ranks, self.script, folder, *self.names)
         results = [each for each in self._ended.results() if each["case"] == name]
         assert [each["rank"]
                 for each in results] == list(range(self.ranks)), self._ended.out + self._ended.err

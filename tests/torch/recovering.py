@@ -3,9 +3,17 @@
 
     recovering.py FOLDER KILL EPOCHS [MORE]
 
-The first process of rank KILL (-1: none) ends itself by SIGKILL in the middle of an epoch; with MORE=forward
-between forward and backward, with MORE=twice the one that follows it, too. FOLDER tells processes of a rank
-apart.
+The first process of rank KILL (-1: none) ends itself by SIGKILL in the middle of an epoch. FOLDER tells
+processes of a rank apart. MORE:
+
+    forward     it does so between forward and backward
+    twice       the one that follows it, too
+    turning     layers change their order in the middle, so that all plan again
+    plan        the same, and it ends itself when the others plan again
+    plans       the one that follows it, too
+    start       it ends itself when the others make their first plan
+    values      it ends itself when they get the first values
+    checkpoint  rank 0 keeps a checkpoint, and all begin with it
 """
 import hashlib
 import json
@@ -15,6 +23,7 @@ import signal
 import sys
 
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -23,6 +32,10 @@ import gradsync.torch
 import models
 
 BATCH = 4
+#: Passes before the layers change their order: the change is noticed after step 10.
+TURN = 6
+#: The call instead of which a process ends itself.
+CALLS = {"plan": "plan", "plans": "plan", "start": "plan", "values": "broadcast"}
 
 
 def data():
@@ -39,21 +52,64 @@ def digest(*states):
     return made.hexdigest()
 
 
+class Turning(models.Cnn):
+    """From some step on the layers are used in another order."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("passes", torch.tensor(0))
+        self.head = nn.Sequential(nn.Identity(), self.head)
+        self.head[0].register_forward_hook(self._between)
+
+    def _between(self, _module, _inputs, x):
+        self.passes += 1
+        layers = (self.one, self.other) if self.passes <= TURN else (self.other, self.one)
+        return layers[1](layers[0](x).tanh())
+
+
 class Fate:
     """When this process is to end."""
 
     def __init__(self, folder, kill, more):
-        self.rank = int(os.environ["GRADSYNC_RANK"])
+        self.rank = gradsync.torch.default_job().rank
         self.lives = pathlib.Path(folder) / f"rank{self.rank}"
         self.life = len(self.lives.read_text()) if self.lives.exists() else 0
         self.lives.write_text("x" * (self.life + 1))
-        self.doomed = self.rank == kill and self.life < (2 if more == "twice" else 1)
+        self.doomed = self.rank == kill and self.life < (2 if more in ("twice", "plans") else 1)
         self.more = more
+        #: once it is made
+        self.state = None
+        if self.doomed and more in CALLS:
+            self._meet_call(CALLS[more])
 
-    def meet(self, count, place):
+    @staticmethod
+    def end():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def meet(self, place):
         # A process that has come later ends in its first step, while the others think that all is well.
-        if self.doomed and count >= 7 and place == ("forward" if self.more == "forward" else "backward"):
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self.doomed and self.more not in CALLS and self.state.count >= 7 and place == (
+                "forward" if self.more == "forward" else "backward"):
+            self.end()
+
+    def _meet_call(self, name):
+        """The process ends instead of a call: the first that a process makes which others wait for, or, in
+        the middle of the training, the one after step 10."""
+        called = getattr(gradsync.Job, name)
+        early = self.life > 0 or self.more in ("start", "values")
+
+        def call(*arguments, **options):
+            if early or (self.state is not None and self.state.count >= 10):
+                self.end()
+            return called(*arguments, **options)
+
+        setattr(gradsync.Job, name, call)
+
+
+def keep(state, path):
+    torch.save(state.state_dict(), path.with_suffix(".part"))
+    path.with_suffix(".part").rename(path)
 
 
 def main(folder, kill, epochs, more=""):
@@ -63,23 +119,30 @@ def main(folder, kill, epochs, more=""):
     dataset = data()
     sampler = gradsync.torch.DistributedSampler(dataset, BATCH)
     loader = DataLoader(dataset, BATCH, sampler=sampler)
-    model = gradsync.torch.DistributedDataParallel(models.Cnn())
+    kind = Turning if more in ("turning", "plan", "plans") else models.Cnn
+    model = gradsync.torch.DistributedDataParallel(kind())
     opt = torch.optim.AdamW(model.parameters(), lr=0.01)
-    state = gradsync.State(model=model, opt=opt, sampler=sampler)
+    state = fate.state = gradsync.State(model=model, opt=opt, sampler=sampler)
+    checkpoint = pathlib.Path(folder) / "checkpoint"
+    if more == "checkpoint" and checkpoint.exists():
+        state.load_state_dict(torch.load(checkpoint))
     while sampler.epoch < int(epochs):
         for x, y in loader:
             for attempt in state.step():
                 with attempt:
                     opt.zero_grad()
                     loss = functional.cross_entropy(model(x), y)
-                    fate.meet(state.count, "forward")
+                    fate.meet("forward")
                     loss.backward()
-                    fate.meet(state.count, "backward")
+                    fate.meet("backward")
                     opt.step()
+            if more == "checkpoint" and fate.rank == 0:
+                keep(state, checkpoint)
         sampler.next_epoch()
     trained = digest({name: param.detach() for name, param in model.named_parameters()}, opt.state_dict())
     print("RESULT " + json.dumps({"rank": fate.rank, "life": fate.life, "count": state.count,
                                   "restarts": state.restarts, "trained": trained,
+                                  "replanned": model._get_ddp_logging_data()["has_rebuilt_buckets"],
                                   "buffers": digest(dict(model.named_buffers()))}), flush=True)
 
 

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is wrong is an exception of its own class that names what it is about."""
 import os
+import subprocess
+import sys
 
 import numpy
 import pytest
 
 import gradsync
+from conftest import PACKAGE
 from gradsync import DType, Reduce
 
 ONE = [("x", DType.F32, (2,))]
@@ -22,6 +25,22 @@ def test_no_daemon(scratch):
         gradsync.Connection(scratch / "nothing")
     assert raised.value.result is gradsync.Result.NO_DAEMON
     assert raised.value.rank is raised.value.pid is raised.value.parameter is None
+
+
+def test_without_torch(scratch):
+    """An interpreter without other packages than its own: the package works, what needs torch says so."""
+    def run(code):
+        return subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=False,
+                              env=os.environ | {"PYTHONPATH": str(PACKAGE)})
+
+    trained = run("import gradsync\n"
+                  "with gradsync.Connection() as gs, gs.join('alone', world_size=1) as job:\n"
+                  "    print(job.world_size, gradsync.library_version())")
+    assert trained.stdout == f"1 {gradsync.library_version()}\n", trained.stderr
+    for code in ("import gradsync.torch", "import gradsync; gradsync.State"):
+        refused = run(code)
+        assert refused.returncode == 1
+        assert "ImportError: gradsync.torch needs PyTorch, which is not installed" in refused.stderr
 
 
 def test_names_and_shapes(alone):

@@ -127,3 +127,23 @@ def test_a_daemon_that_is_replaced(daemon):
             plan.ready(0)
             info = plan.finish()
         assert info.norm == 5 and plan.gradient(0)[1] == 4
+
+
+def test_a_plan_that_a_loss_ends(survivor, script):
+    """No member has it, the new process makes only what all had agreed on, and the next try counts on."""
+    served, job, plan, victim = survivor(settings={"rejoin_grace": "60s"})
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        making = thread.submit(job.plan, [("later", DType.F32, (3,))], void_on_loss=True)
+        harness.wait_until(lambda: served.job("loss")["waiting_for"], "the plan to wait")
+        assert victim.kill() == -signal.SIGKILL
+        heir = script(VICTIM, socket=served.socket)
+        with pytest.raises(gradsync.VoidBehind) as raised:
+            making.result(harness.DEADLINE)
+    assert (raised.value.rank, raised.value.pid) == (1, victim.pid) and "plan is void" in str(raised.value)
+    assert job.sync_state([bytearray(b"four")], 4) == 4
+    assert heir.line() == "at 4 four"
+    plan.ready(0)
+    heir.say("")
+    assert plan.finish().step == 1
+    assert heir.line() == "finished 1"
+    heir.process.stdin.close()

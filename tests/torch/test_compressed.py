@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that travel in 16 bits, against those in 32."""
+"""Gradients that travel in 16 bits, against the averages of the same ones in more."""
 import pytest
 
 from launch import run
 
+#: The error that one rounding makes at most; what is below the smallest normal float16 has a larger one.
+ROUNDING = {"fp16": 2 ** -11, "float16": 2 ** -11, "bf16": 2 ** -8, "bfloat16": 2 ** -8}
+# A hook rounds what each rank contributes, and the result is rounded; 16-bit parameters have the latter only.
+BOUNDS = {"fp16_compress_hook": 2.2, "bf16_compress_hook": 2.2, "float16": 1.1, "bfloat16": 1.1}
 
-# The rounding of one input, that of the result, and the loss of one bit by the division.
-@pytest.mark.parametrize("hook, bound", [("fp16_compress_hook", 2e-3), ("bf16_compress_hook", 1.6e-2)])
-def test_compressed(hook, bound):
-    ended = run(2, "compressed.py", hook)
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_compressed(ranks):
+    ended = run(ranks, "compressed.py", *BOUNDS)
     assert ended.status == 0, ended.out + ended.err
-    results = ended.results()
-    assert len(results) == 2
-    for each in results:
+    found = {(each["how"], each["rank"]): each for each in ended.results()}
+    assert found.keys() == {(how, rank) for how in BOUNDS for rank in range(ranks)}, ended.out
+    for (how, _), each in found.items():
         assert each["unset"] == [] and each["same"]
-        assert 0 < each["worst"] < bound
+        assert 0 < each["worst"] < BOUNDS[how] * ROUNDING[how.split("_")[0]], each
         assert each["moved"] == [2 * each["size"]], "two bytes for each parameter"

@@ -3,7 +3,7 @@
 had happened."""
 import pytest
 
-from launch import run
+from launch import run, trained
 
 STEPS = 24
 # All compare with one training.
@@ -11,25 +11,39 @@ pytestmark = pytest.mark.xdist_group("recovery")
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """What a training ends with in which nobody is lost; the same parameters on all ranks."""
-    ended = run(2, "recovering.py", tmp_path_factory.mktemp("lives"), -1, 2)
-    assert ended.status == 0, ended.err
+def turning(tmp_path_factory):
+    """Layers change their order in the middle, and all plan again."""
+    return trained(tmp_path_factory.mktemp("lives"), "turning")
+
+
+def recovered(folder, killed, how, expected):
+    """What the ranks end with when `killed` has been lost: the parameters of the undisturbed training."""
+    ended = run(2, "recovering.py", folder, killed, 2, how, options=["--restart", "3"])
+    assert ended.status == 0, ended.out + ended.err
     results = ended.results()
     assert [each["count"] for each in results] == [STEPS] * 2
-    assert results[0]["trained"] == results[1]["trained"]
+    assert results[killed]["life"] == (2 if how in ("twice", "plans") else 1), "it was killed, and came again"
+    assert results[1 - killed]["life"] == 0, "the other one lived on"
+    assert [each["trained"] for each in results] == [each["trained"] for each in expected]
     return results
 
 
 @pytest.mark.parametrize("killed, how", [(0, ""), (1, ""), (1, "forward"), (0, "twice")])
 def test_killed(undisturbed, tmp_path, killed, how):
-    ended = run(2, "recovering.py", tmp_path, killed, 2, how, options=["--restart", "3"])
-    assert ended.status == 0, ended.out + ended.err
-    results = ended.results()
-    assert [each["count"] for each in results] == [STEPS] * 2
-    assert results[killed]["life"] == (2 if how == "twice" else 1), "it was killed, and came again"
-    assert results[1 - killed]["life"] == 0, "the other one lived on"
+    results = recovered(tmp_path, killed, how, undisturbed)
     assert results[1 - killed]["restarts"] >= 1
-    assert [each["trained"] for each in results] == [each["trained"] for each in undisturbed]
     if killed != 0:  # running means are those of rank 0, and went with it
         assert [each["buffers"] for each in results] == [each["buffers"] for each in undisturbed]
+
+
+@pytest.mark.parametrize("killed, how", [(0, "plan"), (1, "plans")])
+def test_killed_when_all_plan_again(turning, tmp_path, killed, how):
+    """The others wait for its plan; who comes in its place has to hear from them which one it is."""
+    results = recovered(tmp_path, killed, how, turning)
+    assert [each["replanned"] for each in results] == [1] * 2
+    assert results[1 - killed]["restarts"] >= 1
+
+
+@pytest.mark.parametrize("how", ["start", "values"])
+def test_killed_before_the_first_step(undisturbed, tmp_path, how):
+    recovered(tmp_path, 1, how, undisturbed)

@@ -2,9 +2,9 @@
 """One rank of parity tests: each case first with PyTorch's DDP over Gloo, then with gradsync. Prints what
 differs, as one line of JSON for each case.
 
-    worker.py FOLDER CASE...
+    worker.py FOLDER CASE[.f64]...
 
-FOLDER is empty and shared by the ranks.
+FOLDER is empty and shared by the ranks. Cases run in single precision, or in double.
 """
 import json
 import os
@@ -15,7 +15,9 @@ import torch
 import torch.distributed as dist
 
 import cases
+import counters
 import gradsync.torch
+from gradsync.torch.reducer import Missing, Reducer
 
 TAG = "RESULT "
 
@@ -24,14 +26,17 @@ class Torchs:
     """PyTorch's DDP."""
 
     name = "ddp"
+    kind = torch.nn.parallel.DistributedDataParallel
 
     def __init__(self, folder, rank, world):
         dist.init_process_group("gloo", init_method=f"file://{folder}.store", rank=rank, world_size=world)
         self.rank, self.world = rank, world
 
-    @staticmethod
-    def wrap(module, **options):
-        return torch.nn.parallel.DistributedDataParallel(module, **options)
+    def wrap(self, module, **options):
+        return self.kind(module, **options)
+
+    def drop(self, model):
+        """Nothing refers to it from here."""
 
     @staticmethod
     def end():
@@ -42,6 +47,9 @@ class Ours:
     """gradsync's. No process group is left, so nothing else can have moved gradients."""
 
     name = "gradsync"
+    kind = gradsync.torch.DistributedDataParallel
+    #: Bytes that the daemon has reduced for the cases before this one, and that steps have said since then.
+    before = told = 0
 
     def __init__(self, _folder, rank, world):
         assert not dist.is_initialized()
@@ -49,16 +57,35 @@ class Ours:
         self.models = []
 
     def wrap(self, module, **options):
-        made = gradsync.torch.DistributedDataParallel(module, **options)
+        made = self.kind(module, **options)
         assert (made.job.rank, made.job.world_size) == (self.rank, self.world)
         self.models.append(made)
         return made
 
+    def drop(self, model):
+        """Nothing refers to it from here."""
+        self.models.remove(model)
+
     def end(self):
-        """All bytes of the gradients went through the daemon."""
-        for model in self.models:
-            if model.info is not None:
-                assert model.info.bytes == sum(slot.nbytes for slot in model._reducer.slots)
+        """All bytes of all gradients went through the daemon: it has counted them itself."""
+        assert not dist.is_initialized()
+        if self.rank == 0:
+            job = counters.job()
+            reduced = job["bytes_reduced"] if job is not None else 0
+            assert reduced - Ours.before == Ours.told, (reduced, Ours.before, Ours.told)
+            Ours.before, Ours.told = reduced, 0
+
+
+def finish(reducer):
+    """Of each step: its bytes are those of all gradients, except where all ranks may have left some out."""
+    do_finish(reducer)
+    Ours.told += reducer.info.bytes
+    size = sum(slot.nbytes for slot in reducer.slots)
+    may_miss = reducer.options.static or reducer.options.missing is Missing.ABSENT
+    assert reducer.info.bytes == size or may_miss and reducer.info.bytes < size
+
+
+do_finish, Reducer.finish = Reducer.finish, finish
 
 
 def differences(ours, theirs, path=""):
@@ -91,10 +118,12 @@ def bits(tensor):
 def both(name, folder, rank, world):
     """The results of a case, with DDP and with gradsync; what was raised is a result, too."""
     results = []
+    case, _, precision = name.partition(".")
+    torch.set_default_dtype(torch.float64 if precision == "f64" else torch.float32)
     for kind in (Torchs, Ours):
         side = kind(f"{folder}/{name}", rank, world)
         torch.manual_seed(7)
-        results.append(getattr(cases, name)(side))
+        results.append(getattr(cases, case)(side))
         side.end()
     return results
 

@@ -2,20 +2,17 @@
 """A transformer that learns to write the GPL, character by character, on several processes.
 
     gradsyncctl run -n 2 -- python client/examples/torch/characters.py
-    gradsyncctl run -n 2 -- python client/examples/torch/characters.py --ddp      PyTorch's own class, over
-    Gloo
+    gradsyncctl run -n 2 -- python client/examples/torch/characters.py --ddp      PyTorch's own, over Gloo
 
 PYTHONPATH=client/python where the package is not installed.
 """
-import argparse
-import os
 import pathlib
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from progress import Progress
+from progress import Progress, begin, parser
 
 TEXT = pathlib.Path("/usr/share/common-licenses/GPL-3")
 WIDTH, LENGTH = 128, 64
@@ -51,28 +48,17 @@ def write(model, known, index, count=120):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ddp", action="store_true", help="PyTorch's DistributedDataParallel instead of "
-                                                           "gradsync's")
-    parser.add_argument("--steps", type=int, default=400, help="(%(default)s)")
-    parser.add_argument("--batch", type=int, default=8, help="of each process (%(default)s)")
-    parser.add_argument("--text", type=pathlib.Path, default=TEXT, help="what to learn (%(default)s)")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    made = parser(__doc__)
+    made.set_defaults(batch=8)
+    made.add_argument("--steps", type=int, default=400, help="(%(default)s)")
+    made.add_argument("--text", type=pathlib.Path, default=TEXT, help="what to learn (%(default)s)")
+    options = made.parse_args()
+    wrap, rank, world = begin(options.ddp)
     text = options.text.read_text()
     known = sorted(set(text))
     index = {character: i for i, character in enumerate(known)}
     data = torch.tensor([index[character] for character in text])
 
-    if options.ddp:
-        torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
-        wrap = nn.parallel.DistributedDataParallel
-    else:
-        import gradsync.torch
-        wrap = gradsync.torch.DistributedDataParallel
     model = wrap(Writer(len(known)))
     opt = torch.optim.AdamW(model.parameters(), lr=3e-3)
 

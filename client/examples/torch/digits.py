@@ -3,16 +3,13 @@
 
     gradsyncctl run -n 2 -- python client/examples/torch/digits.py
     gradsyncctl run -n 2 --restart 3 -- python client/examples/torch/digits.py    (and kill -9 one of them)
-    gradsyncctl run -n 2 -- python client/examples/torch/digits.py --ddp          PyTorch's own class, over
-    Gloo
+    gradsyncctl run -n 2 -- python client/examples/torch/digits.py --ddp          PyTorch's own, over Gloo
 
 PYTHONPATH=client/python where the package is not installed.
 """
-import argparse
 import contextlib
 import csv
 import gzip
-import os
 import pathlib
 
 import torch
@@ -20,7 +17,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from progress import Progress
+from progress import Progress, begin, parser
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data/digits.csv.gz"
 HELD_OUT = 297
@@ -52,25 +49,17 @@ class Plain:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ddp", action="store_true", help="PyTorch's DistributedDataParallel instead of "
-                                                           "gradsync's")
-    parser.add_argument("--epochs", type=int, default=10, help="(%(default)s)")
-    parser.add_argument("--batch", type=int, default=16, help="of each process (%(default)s)")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    made = parser(__doc__)
+    made.add_argument("--epochs", type=int, default=10, help="(%(default)s)")
+    options = made.parse_args()
+    wrap, rank, world = begin(options.ddp)
     train, images, digits = load()
 
+    model = wrap(network())
     if options.ddp:
-        torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
-        model = nn.parallel.DistributedDataParallel(network())
         sampler = torch.utils.data.DistributedSampler(train)
     else:
-        import gradsync.torch
-        model = gradsync.torch.DistributedDataParallel(network())
+        import gradsync
         sampler = gradsync.torch.DistributedSampler(train, options.batch)
     opt = torch.optim.AdamW(model.parameters(), lr=2e-3)
     state = Plain(sampler) if options.ddp else gradsync.State(model=model, opt=opt, sampler=sampler)

@@ -1,12 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A line that says how far a training is: loss, and how long steps take."""
+"""What the examples share: the flag that switches to plain DDP, who this process is, and a line that says how
+far the training is."""
+import argparse
 import statistics
 import sys
 import time
 
+import torch
+
+
+def parser(about):
+    """Of the options that an example has; each adds its own."""
+    made = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--ddp", action="store_true",
+                      help="PyTorch's DistributedDataParallel instead of gradsync's")
+    made.add_argument("--batch", type=int, default=16, help="of each process (%(default)s)")
+    return made
+
+
+def begin(ddp):
+    """What wraps a model, this process's rank, and the number of processes."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    if ddp:
+        torch.distributed.init_process_group("gloo")
+        return (torch.nn.parallel.DistributedDataParallel, torch.distributed.get_rank(),
+                torch.distributed.get_world_size())
+    import gradsync.torch
+    job = gradsync.torch.default_job()
+    return gradsync.torch.DistributedDataParallel, job.rank, job.world_size
+
 
 class Progress:
-    """Of rank 0; the other ranks are silent."""
+    """Loss, and how long steps take. Of rank 0; the other ranks are silent."""
 
     def __init__(self, steps, shown):
         self.steps, self.shown = steps, shown

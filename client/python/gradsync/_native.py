@@ -52,8 +52,8 @@ class JoinOptionsStruct(Structure):
 class PlanOptionsStruct(Structure):
     """struct gradsync_plan_options"""
 
-    _fields_ = [("size", c_size_t), ("reduce", c_int), ("first_bucket_bytes", c_uint64), ("bucket_bytes",
-                                                                                          c_uint64)]
+    _fields_ = [("size", c_size_t), ("reduce", c_int), ("first_bucket_bytes", c_uint64),
+                ("bucket_bytes", c_uint64), ("void_on_loss", c_bool)]
 
 
 class InfoStruct(Structure):

@@ -199,7 +199,7 @@ class Job:
 
     def plan(self, params: Iterable[Param | tuple[str, DType, Sequence[int]]], *, reduce: Reduce = Reduce.AVG,
              first_bucket_bytes: int = MIB, bucket_bytes: int = 25 * MIB, arena: bool = False,
-             places: Sequence[Place | None] | None = None) -> Plan:
+             places: Sequence[Place | None] | None = None, void_on_loss: bool = False) -> Plan:
         """Makes a plan; waits until all members have made the same one, at most the time-out of the join.
 
         params              in the order in which the model has them: buckets are launched from the last to
@@ -210,6 +210,8 @@ class Job:
                             it
         places              of each parameter, the registered memory in which it lies and the offset there, a
                             multiple of 64; None for one in the arena
+        void_on_loss        a loss ends the call, on all members alike: VoidStep. Otherwise they wait for a
+                            process that takes the place and makes the same plan
 
         PlanMismatchError   members differ: the text, `rank` and `parameter` say where
         TimedOutError       the text names the ranks that did not come
@@ -217,7 +219,7 @@ class Job:
         """
         self._check()
         given = tuple(_param(each) for each in params)
-        key = (given, reduce, first_bucket_bytes, bucket_bytes, arena, places and tuple(places))
+        key = (given, reduce, first_bucket_bytes, bucket_bytes, arena, places and tuple(places), void_on_loss)
         if self._making is not None and self._making.key != key:
             raise StateError("another plan is being made: call plan() for it again until it has finished")
         if self._making is None:
@@ -225,7 +227,7 @@ class Job:
                 raise InvalidError(f"{len(places)} places for {len(given)} parameters")
             self._making = _Making(key, given, list(places) if places is not None else [None] * len(given))
         options = PlanOptionsStruct(ctypes.sizeof(PlanOptionsStruct), reduce, first_bucket_bytes,
-                                    bucket_bytes)
+                                    bucket_bytes, void_on_loss)
         try:
             made = self._make(self._making, options, own=not arena and places is None)
         except BaseException as error:

@@ -75,6 +75,11 @@ class Plan:
             return StateError("the plan has been freed, or its job has been left")
         return failure(result)
 
+    @property
+    def alive(self) -> bool:
+        """It has not been freed, and its job has not been left."""
+        return self._handle is not None
+
     def bucket_of(self, param: int) -> int:
         """The bucket in which the parameter lies."""
         return self._bucket_of[param]

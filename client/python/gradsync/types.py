@@ -85,7 +85,7 @@ class Info:
     nonfinite: int
     #: the lowest rank that had some, or None
     nonfinite_rank: int | None
-    #: payload that was reduced
+    #: payload that was reduced: not that of buckets whose parameters all members have called absent
     bytes: int
     #: seconds that finish() and wait() blocked in this step
     exposed_s: float

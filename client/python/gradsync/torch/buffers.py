@@ -43,8 +43,12 @@ def broadcast(job: Job, tensors: Sequence[torch.Tensor], root: int) -> None:
     """Rank `root`'s values on all members, of tensors of the same types and shapes. A backward pass that
     waits for its turn does not notice: the versions of the tensors stay."""
     for chunk in chunks([each.data for each in tensors if each.numel() > 0]):
-        if len(chunk) == 1 and chunk[0].is_contiguous():
-            job.broadcast(chunk[0], root)
+        if len(chunk) == 1:
+            # The others may have it in another order in memory.
+            whole = chunk[0].contiguous()
+            job.broadcast(whole, root)
+            if whole is not chunk[0]:
+                chunk[0].copy_(whole)
             continue
         flat, parts = pack(chunk)
         if job.rank == root:

@@ -31,6 +31,8 @@ def bf16_compress_hook(_state: object, _bucket: object) -> None:
 
 def kind_of(hook: Callable[..., Any]) -> tuple[str, torch.dtype | None]:
     """Name, and the type in which f32 and f64 gradients travel, or None for their own."""
+    if not callable(hook):
+        raise TypeError(f"a communication hook must be callable, and {hook!r} is not")
     name, home = getattr(hook, "__name__", repr(hook)), getattr(hook, "__module__", "")
     if name not in _WIRE or home not in (_TORCHS, __name__):
         raise UnsupportedError(f"communication hook {name}: gradsync supports {', '.join(_WIRE)}; others "

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..errors import UnsupportedError
+from ..errors import UnsupportedError, VoidStep
 from ..job import Job
 from ..types import Info
 from . import buffers, compress, layout, logs
@@ -92,7 +93,7 @@ class DistributedDataParallel(nn.Module):
                 raise RuntimeError(f"parameter {name} is not initialised yet: run a forward pass of the "
                                    "module before it is wrapped")
         params = dict(layout.parameters_of(self.module, self.parameters_to_ignore))
-        if not any(param.requires_grad for param in params.values()):
+        if not any(param.requires_grad and param.numel() > 0 for param in params.values()):
             raise RuntimeError("DistributedDataParallel is not needed when a module doesn't have any "
                                "parameter that requires a gradient")
         kinds = {param.device.type for param in params.values()}
@@ -109,19 +110,45 @@ class DistributedDataParallel(nn.Module):
                 raise GradientKindError(f"parameter {name}: {kind}(sparse=True) gives sparse gradients, and "
                                         "gradsync averages dense ones only: use sparse=False", parameter=name)
 
-    def _make_reducer(self) -> None:
-        found = layout.parameters_of(self.module, self.parameters_to_ignore)
-        self._frozen = [param for _, param in found if not param.requires_grad]
-        slots = [layout.slot_of(name, param, self._options.compressed) for name, param in found
-                 if param.requires_grad]
+    def _parameters_of(self) -> list[tuple[str, torch.Tensor]]:
+        """Those that can have something to average: not those without elements."""
+        return [(name, param) for name, param in layout.parameters_of(self.module, self.parameters_to_ignore)
+                if param.numel() > 0]
+
+    def _make_reducer(self, names: Collection[str] = ()) -> None:
+        """For the parameters that need a gradient now, and for these, which may need one again."""
+        found = self._parameters_of()
+        taken = [(name, param) for name, param in found if param.requires_grad or name in names]
+        self._frozen = [param for name, param in found if not param.requires_grad and name not in names]
+        slots = [layout.slot_of(name, param, self._options.compressed) for name, param in taken]
         self._reducer = Reducer(self._world, slots, self._options)
         self._observer = Observer(self._reducer)
 
     def _start(self, init_sync: bool, with_buffers: bool) -> None:
-        self._world.begin()
-        if self._world.newcomer:
+        world = self._world
+        self._begins = init_sync, with_buffers
+        world.begin()
+        if world.newcomer:
             return
-        self._reducer.make_plan(range(len(self._reducer.slots) - 1, -1, -1))
+        world.models = [made for made in world.models if made() is not None] + [weakref.ref(self)]
+        models = [self]
+        while True:
+            try:
+                for model in models:
+                    model._begin()
+                return
+            except VoidStep:
+                # The process that comes begins with the first model; once others have trained, it cannot.
+                models = [each for made in world.models if (each := made()) is not None]
+                if any(model._reducer.steps for model in models):
+                    raise
+                world.meet(0)
+
+    def _begin(self) -> None:
+        """All members together: the first plan, unless there is one, and rank 0's values."""
+        init_sync, with_buffers = self._begins
+        if not self._reducer.planned:
+            self._reducer.make_plan(self._reducer.wanted or range(len(self._reducer.slots) - 1, -1, -1))
         if init_sync:
             self._broadcast_state(0, with_buffers)
 
@@ -136,20 +163,24 @@ class DistributedDataParallel(nn.Module):
     def _reducer_state(self) -> dict[str, Any]:
         """What a process has to know to make the plan that the others have."""
         reducer = self._reducer
-        return {"number": reducer.layout.number, "names": [slot.name for slot in reducer.slots],
-                "order": reducer.layout.order, "steps": reducer.steps, "checked": self._observer.checked,
+        # A plan that is still to be made is the last one.
+        number = reducer.layout.number if reducer.planned else self._world.plans + 1
+        return {"number": number, "names": [slot.name for slot in reducer.slots],
+                "frozen": [name for name, param in self._parameters_of() if not param.requires_grad],
+                "order": reducer.wanted, "steps": reducer.steps, "checked": self._observer.checked,
                 "replanned": self._observer.replanned,
                 "counts": reducer.counts.expected if reducer.counts is not None else None,
                 "param_sync": self.require_forward_param_sync}
 
     def _adopt(self, state: dict[str, Any]) -> None:
-        """Makes the plan of the others."""
-        named = dict(self.module.named_parameters())
-        for name in state["names"]:
-            named[name].requires_grad_(True)
+        """Makes the plan of the others. Has no effect if that was done before another member was lost."""
+        if self._reducer.planned:
+            return
+        for name, param in self._parameters_of():
+            param.requires_grad_(name not in state["frozen"])
         reducer = self._reducer
         if [slot.name for slot in reducer.slots] != state["names"]:
-            self._make_reducer()
+            self._make_reducer(state["names"])
             reducer = self._reducer
         reducer.steps, self._observer.checked = state["steps"], state["checked"]
         self._observer.replanned = state["replanned"]
@@ -207,9 +238,9 @@ class DistributedDataParallel(nn.Module):
     def _plan_anew(self) -> None:
         """On all members: another set of parameters, or other types on the way."""
         old, observer = self._reducer, self._observer
-        planned = old.planned
+        planned = old.wanted is not None
         old.retire()
-        self._make_reducer()
+        self._make_reducer([slot.name for slot in old.slots])
         self._reducer.steps, self._observer.checked = old.steps, observer.checked
         self._observer.replanned = observer.replanned + 1
         if planned:
@@ -237,6 +268,7 @@ class DistributedDataParallel(nn.Module):
             return output
 
     def _before_forward(self) -> None:
+        self._reducer.make_wanted()
         if not self._reducer.planned:
             raise NoStateError("this process has taken the place of a lost member: give the model to "
                                "gradsync.State, which brings it the state of the others")
@@ -246,34 +278,49 @@ class DistributedDataParallel(nn.Module):
         if torch.is_grad_enabled() and self._changes.any:
             self._look_at_changes()
         if syncs:
+            self.job._check()
+            self._world.clear_away()
             self._reducer.check_finished()
         if self._joining is not None:
             self._joining.present(syncs, self._will_sync_buffers())
+        # Before what follows some steps only: a member that evaluates alone has its buffers from here, too.
+        if self._will_sync_buffers():
+            self._sync_buffers(self._joining.source if self._joining is not None else 0)
         if syncs:
             if self._frozen and any(param.requires_grad for param in self._frozen):
                 self._plan_anew()
             self._observer.before_forward()
+            if self._joining is not None:
+                self._joining.divide()
             self._log.begin(self._reducer)
-        if self._will_sync_buffers():
-            self._sync_buffers(self._joining.source if self._joining is not None else 0)
 
     def _after_forward(self, output: Any) -> None:
         if not torch.is_grad_enabled():
             self.require_forward_param_sync = False
             return
         self.require_forward_param_sync = self.require_backward_grad_sync
-        self._reducer.flags.sync = self.require_backward_grad_sync
+        flags = self._reducer.flags
+        flags.awaited = flags.awaited or self.require_backward_grad_sync
+        # A pass in no_sync() whose backward pass comes together with another one's takes part in that.
+        flags.sync = flags.awaited
         if self.require_backward_grad_sync:
             self._log.forward_ended()
-            if self.find_unused_parameters or self.static_graph:
-                self._arm_at(output)
+            self._arm_at(output)
 
     def _arm_at(self, output: Any) -> None:
-        """The end of backward() ends the step, also if no parameter gets a gradient, or all do in
-        checkpoints."""
+        """A backward pass that comes through here is averaged, each time; its end ends the step, also if no
+        parameter gets a gradient, or all do in checkpoints. One that does not (of `.module`) is this
+        member's own business."""
+        me = weakref.ref(self)
+
+        def arm(*_: object) -> None:
+            model = me()
+            if model is not None:
+                model._reducer.arm_at_output()
+
         for tensor in find_tensors(output):
             if tensor.grad_fn is not None:
-                tensor.grad_fn.register_prehook(self._reducer.arm)
+                tensor.grad_fn.register_prehook(arm)
 
     def _will_sync_buffers(self) -> bool:
         return self.require_forward_param_sync and self.forward_sync_buffers and bool(self._buffers_found)
@@ -284,8 +331,12 @@ class DistributedDataParallel(nn.Module):
     def _look_at_changes(self) -> None:
         self._buffers_found.look()
         known = {slot.param for slot in self._reducer.slots} | set(self._frozen)
-        for name, param in layout.parameters_of(self.module, self.parameters_to_ignore):
-            if param not in known:
+        for name, param in self._parameters_of():
+            if param in known:
+                continue
+            if not param.requires_grad:
+                self._frozen.append(param)
+            else:
                 raise ModelChangedError(f"rank {self.job.rank}: parameter {name} was put into the model "
                                         "after it was wrapped, so its gradient would not be averaged: change "
                                         "the model first, then wrap it",

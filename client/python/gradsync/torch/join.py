@@ -35,7 +35,7 @@ class Joining:
     def __init__(self, model: DistributedDataParallel, by_initial_world: bool, throw: bool) -> None:
         self._model, self._by_initial_world, self._throw = model, by_initial_world, throw
         self.source = 0
-        self._last_source = model.job.rank
+        self._live = 0
 
     def _say(self, live: bool, syncs: bool, buffers: bool) -> Said:
         job = self._model.job
@@ -53,13 +53,12 @@ class Joining:
     def present(self, syncs: bool, buffers: bool) -> None:
         """Before a forward pass of this member's own."""
         said = self._say(True, syncs, buffers)
-        self.source = said.source
-        if syncs:
-            self._divide(said)
+        self.source, self._live = said.source, sum(said.live)
 
-    def _divide(self, said: Said) -> None:
+    def divide(self) -> None:
+        """The step that begins. After all have planned for it: the divisor is the plan's."""
         if not self._by_initial_world:
-            self._model._reducer.layout.plan.divisor(sum(said.live))
+            self._model._reducer.layout.plan.divisor(self._live)
 
     def shadow(self) -> None:
         """Once this member has no more inputs."""
@@ -67,13 +66,12 @@ class Joining:
         last = True
         while any((said := self._say(False, False, False)).live):
             last = False
-            self.source = said.source
-            if said.syncs:
-                self._divide(said)
-                model._observer.before_forward()
+            self.source, self._live = said.source, sum(said.live)
             if said.buffers:
                 model._sync_buffers(said.source)
             if said.syncs:
+                model._observer.before_forward()
+                self.divide()
                 model._reducer.mark_all_absent()
                 model._reducer.finish()
         self._agree_on_model(last)

@@ -6,6 +6,8 @@ gaps.
 """
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +18,10 @@ from ..types import DType, Param
 from .errors import GradientKindError
 
 ALIGN = 64
+#: Of a plan.
+MOST_DIMENSIONS = 8
+#: Bytes.
+LONGEST_NAME = 255
 
 DTYPES: dict[torch.dtype, DType] = {
     torch.float32: DType.F32, torch.float64: DType.F64, torch.float16: DType.F16, torch.bfloat16: DType.BF16,
@@ -26,12 +32,13 @@ DTYPES: dict[torch.dtype, DType] = {
 
 @dataclass(frozen=True, eq=False)
 class Slot:
-    """A parameter: its name, how its gradient lies, and the type in which it travels."""
+    """A parameter: its name, how its gradient lies, the type in which it travels, and its own."""
 
     name: str
     param: torch.Tensor
     stride: tuple[int, ...]
     wire: torch.dtype
+    dtype: torch.dtype
 
     @property
     def nbytes(self) -> int:
@@ -39,14 +46,30 @@ class Slot:
         return self.param.numel() * self.wire.itemsize
 
     def describe(self) -> Param:
-        """As the plan has it. Members whose parameters have other strides have another name for it."""
+        """As the plan has it. Members whose parameters have other strides have another name for it. So it is
+        with shapes that have more dimensions than a plan knows."""
         shape = tuple(self.param.shape)
         name = self.name
         if self.stride != torch.empty(shape, device="meta").stride():
             name += f" (strides {', '.join(map(str, self.stride))})"
         if self.wire.is_complex:
             shape += (2,)
-        return Param(name, DTYPES[self.wire], shape)
+        if len(shape) > MOST_DIMENSIONS:
+            name += f" (shape {', '.join(map(str, shape))})"
+            shape = (math.prod(shape),)
+        return Param(_fitting(name), DTYPES[self.wire], shape)
+
+
+def _fitting(name: str) -> str:
+    """As a plan can have it. What cannot be printed is escaped; a name that is too long loses its beginning,
+    and is told from others by a hash of all of it."""
+    if not name.isprintable():
+        name = name.encode("unicode_escape").decode()
+    whole = name.encode()
+    if len(whole) <= LONGEST_NAME:
+        return name
+    mark = f"…{hashlib.sha256(whole).hexdigest()[:16]}…"
+    return mark + whole[len(mark.encode()) - LONGEST_NAME:].decode(errors="ignore")
 
 
 def slot_of(name: str, param: torch.Tensor, compressed: torch.dtype | None = None) -> Slot:
@@ -59,7 +82,7 @@ def slot_of(name: str, param: torch.Tensor, compressed: torch.dtype | None = Non
     if compressed is not None and wire in (torch.float32, torch.float64):
         wire = compressed
     # Parameters with gaps, or that overlap, have dense gradients: torch.empty_like() knows how these lie.
-    return Slot(name, param, torch.empty_like(param, device="meta").stride(), wire)
+    return Slot(name, param, torch.empty_like(param, device="meta").stride(), wire, param.dtype)
 
 
 def sparse_names(module: torch.nn.Module) -> dict[str, str]:
@@ -87,7 +110,12 @@ def lay_out(slots: Sequence[Slot]) -> tuple[list[int], int]:
 
 
 def views_of(slots: Sequence[Slot], offsets: Sequence[int], memory: Memory) -> list[torch.Tensor]:
-    """Tensors on that memory, which keep it mapped."""
-    flat = torch.frombuffer(memory.buffer, dtype=torch.uint8)
-    return [flat[offset:offset + slot.nbytes].view(slot.wire).as_strided(slot.param.shape, slot.stride)
-            for slot, offset in zip(slots, offsets, strict=True)]
+    """Tensors on that memory, which keep it mapped. Each has a storage of its own: a gradient that a script
+    saves or copies does not take all others with it."""
+    return [view_of(slot, offset, memory) for slot, offset in zip(slots, offsets, strict=True)]
+
+
+def view_of(slot: Slot, offset: int, memory: Memory) -> torch.Tensor:
+    """One of these."""
+    flat = torch.frombuffer(memory.buffer, dtype=slot.wire, count=slot.param.numel(), offset=offset)
+    return torch.empty(0, dtype=slot.wire).set_(flat.untyped_storage(), 0, slot.param.shape, slot.stride)

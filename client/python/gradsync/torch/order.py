@@ -33,8 +33,8 @@ class Observer:
             order = self._agree()
             self.checked = reducer.steps
             if order != reducer.layout.order:
-                reducer.make_plan(order)
                 self.replanned += 1
+                reducer.make_plan(order)
         reducer.flags.order = [] if is_due(reducer.steps + 1) else None
 
     def _agree(self) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import os
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +18,12 @@ from typing import Any
 
 import torch
 
-from .._call import failure
-from ..errors import GradsyncError, PlanMismatchError, StateError, VoidStep
+from ..errors import ForkedError, GradsyncError, PlanMismatchError, StateError, VoidStep
 from ..memory import Memory
 from ..plan import Plan
 from ..types import Info
 from . import compare, layout
-from .errors import GradientKindError, MarkedTwiceError, UnfinishedStepError
+from .errors import GradientKindError, MarkedTwiceError, ModelChangedError, UnfinishedStepError
 from .layout import Slot
 from .world import World
 
@@ -31,6 +31,9 @@ MIB = 1 << 20
 
 #: Of each bucket: when it was ready, and when its average was there.
 Spans = list[tuple[int, int]]
+
+#: Those of this process that live.
+_reducers: weakref.WeakSet[Reducer] = weakref.WeakSet()
 
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 
@@ -49,9 +52,13 @@ class Flags:
     """What every hook looks at."""
 
     #: gradients are averaged in this backward pass
-    sync: bool = True
+    sync: bool = False
+    #: a forward pass whose gradients are to be averaged has not had its backward pass
+    awaited: bool = False
     #: the end of this backward pass is going to call the reducer
     queued: bool = False
+    #: it is the end of the pass that began with the output of the model
+    whole: bool = False
     #: parameters in the order of their gradients, while it is observed
     order: list[int] | None = None
     #: when each parameter was ready, while times are taken
@@ -85,8 +92,9 @@ class Layout:
     plan: Plan
     #: number of the plan among all of the process
     number: int
-    #: of each slot: its number in the plan, and its gradient there
+    #: of each slot: its number in the plan, where its gradient lies in the memory, and a view of it
     places: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
     views: list[torch.Tensor] = field(default_factory=list)
 
 
@@ -109,11 +117,47 @@ class Reducer:
         self._used: bytes | None = None
         self.counts = Counts([0] * len(slots)) if options.static else None
         self._fired = bytearray(len(slots))
-        # Autograd keeps the nodes that make .grad only for as long as somebody refers to them.
-        self._nodes = [_node_of(slot.param) for slot in slots]
         self._handles: list[Any] = []
         self._memory: Memory | None = None
         self._layout: Layout | None = None
+        self._wanted: list[int] | None = None
+        # Autograd keeps the nodes that make .grad only for as long as somebody refers to them.
+        self._nodes = [_node_of(slot.param) for slot in slots]
+        #: why it averages nothing any more, if it does not
+        self.over: GradsyncError | None = None
+        self._supersede()
+        _reducers.add(self)
+
+    def _supersede(self) -> None:
+        """A parameter has one reducer: the last that was made for it."""
+        mine = {id(slot.param) for slot in self.slots}
+        for other in list(_reducers):
+            shared = next((slot.name for slot in other.slots if id(slot.param) in mine), None)
+            if shared is not None:
+                other.end(StateError(f"parameter {shared} belongs to another DistributedDataParallel that "
+                                     "was made later: use that one, and one wrapper for each module",
+                                     parameter=shared))
+
+    def end(self, why: GradsyncError) -> None:
+        """No gradient is averaged any more; a forward pass that asks for it raises this."""
+        self.close()
+        self.over = self.over or why
+
+    def end_in_child(self) -> None:
+        """In a child process, which has not got the memory that gradients lie in."""
+        self.end(ForkedError("the DistributedDataParallel belongs to the parent process; in a child, use its "
+                             ".module"))
+        if self._layout is not None:
+            for slot, view in zip(self.slots, self._layout.views, strict=True):
+                if slot.param.grad is view:
+                    slot.param.grad = None
+
+    def __del__(self) -> None:
+        """Others may refer to the nodes, too. The daemon is asked later: this is no place to wait."""
+        self.close()
+        if self._memory is not None:
+            self.world.left_over.append((self._layout.plan if self._layout is not None else None,
+                                         self._memory))
 
     # ---- the plan
 
@@ -128,29 +172,46 @@ class Reducer:
         """There is a plan. A process that has come late gets it with the state of the others."""
         return self._layout is not None
 
+    @property
+    def wanted(self) -> list[int] | None:
+        """The order of the present plan, or of the one that is to be made: a loss has ended make_plan(). None
+        in a process that has come late, and does not know yet."""
+        return self._wanted
+
     def make_plan(self, order: Sequence[int]) -> None:
-        """All members together, between steps. `order`: in which backward passes give gradients."""
+        """All members together, between steps. `order`: in which backward passes give gradients.
+
+        VoidStep if a member is lost before all have made it: no member has it then, and all make it when they
+        have the same state again (make_wanted()).
+        """
         self._release()
-        order = list(order)
+        self._wanted = order = list(order)
         registered = [self.slots[i] for i in reversed(order)]
         offsets, size = layout.lay_out(registered)
         if self._memory is None:
+            self.world.clear_away()
             self._memory = self.world.job.memory(size)
         memory = self._memory
         plan = self._plan(registered, [(memory, offset) for offset in offsets])
         views = layout.views_of(registered, offsets, memory)
         last = len(order) - 1
         where = {slot: last - at for at, slot in enumerate(order)}
-        self._layout = Layout(order, plan, self.world.next_plan(), [where[i] for i in range(len(order))],
-                              [views[where[i]] for i in range(len(order))])
+        places = [where[i] for i in range(len(order))]
+        self._layout = Layout(order, plan, self.world.next_plan(), places, [offsets[at] for at in places],
+                              [views[at] for at in places])
         self._hook()
+
+    def make_wanted(self) -> None:
+        """All members together: the plan that a loss has kept them from making, if there is one."""
+        if self._layout is None and self._wanted is not None:
+            self.make_plan(self._wanted)
 
     def _plan(self, registered: Sequence[Slot], places: Sequence[tuple[Memory, int]]) -> Plan:
         job = self.world.job
         try:
             return job.plan([slot.describe() for slot in registered], places=places,
                             first_bucket_bytes=self.options.first_bucket_bytes,
-                            bucket_bytes=self.options.bucket_bytes)
+                            bucket_bytes=self.options.bucket_bytes, void_on_loss=True)
         except PlanMismatchError as error:
             raise compare.explain(job, self.slots, error) from None
 
@@ -163,6 +224,16 @@ class Reducer:
                 slot.param.grad = view.clone()
         self._layout.plan.free()
         self._layout = None
+
+    def bring_home(self, i: int) -> None:
+        """A script has given the view other memory (`.grad.data = …`, share_memory()): what lies there moves
+        to where gradsync has the gradient, and the view with it."""
+        assert self._memory is not None
+        slot, view = self.slots[i], self.layout.views[i]
+        home = layout.view_of(slot, self.layout.offsets[i], self._memory)
+        if slot.param.grad is view:
+            home.copy_(view.detach())
+        view.data = home
 
     def retire(self) -> None:
         """Another reducer takes over: no hooks, no plan. Gradients stay."""
@@ -188,7 +259,7 @@ class Reducer:
     def _move_of(self, i: int) -> Callable[[], None]:
         """Brings the gradient of a parameter to where gradsync has it."""
         slot, view, flags = self.slots[i], self.layout.views[i], self.flags
-        param = slot.param
+        param, address, me = slot.param, view.data_ptr(), weakref.ref(self)
 
         def move_converted() -> None:
             grad = param.grad
@@ -200,6 +271,8 @@ class Reducer:
                 view.copy_(grad.detach())
 
         def move() -> None:
+            if view.data_ptr() != address:
+                _alive(me).bring_home(i)
             grad = param.grad
             if grad is view:
                 return
@@ -218,18 +291,24 @@ class Reducer:
     def _hook_of(self, i: int) -> Callable[..., None]:
         """The hot path: once per parameter and backward pass."""
         param, view, move = self.slots[i].param, self.layout.views[i], self._move_of(i)
-        place, handle, ready = self.layout.places[i], self.layout.plan._handle, self.layout.plan._c_ready
+        place, plan, ready = self.layout.places[i], self.layout.plan, self.layout.plan._c_ready
         flags, fired, me = self.flags, self._fired, weakref.ref(self)
         copy, strided = view.copy_, torch.strided
-        alike = self.slots[i].wire is param.dtype
+        alike, may_miss = self.slots[i].wire is param.dtype, self.options.missing is Missing.ABSENT
+        address, where = view.data_ptr(), view.data_ptr
 
         def hook(*_: object) -> None:
+            if where() != address:
+                _alive(me).bring_home(i)
             grad = param.grad
             if grad is not view:
                 # What move() does in the usual case.
                 if alike and grad is not None and grad.layout is strided and not grad.requires_grad:
                     copy(grad)
                     param.grad = view
+                elif grad is None and may_miss:
+                    _alive(me).arm()
+                    return  # the pass came by, and brought nothing
                 else:
                     move()
             if not flags.sync:
@@ -241,8 +320,8 @@ class Reducer:
             if flags.times is not None:
                 flags.times[i] = perf_counter_ns()
             fired[i] = 1
-            if result := ready(handle, place):
-                _alive(me).refused(i, failure(result))
+            if result := ready(plan._handle, place):
+                _alive(me).refused(i, plan._failure(result))
 
         return hook
 
@@ -254,8 +333,7 @@ class Reducer:
         assert counts is not None
 
         def hook(*_: object) -> None:
-            if param.grad is not view:
-                move()
+            move()
             if not flags.sync:
                 return
             if not flags.queued:
@@ -276,9 +354,15 @@ class Reducer:
 
     def refused(self, i: int, error: GradsyncError) -> None:
         """A parameter could not be marked."""
-        if not isinstance(error, StateError):
-            raise error
         name = self.slots[i].name
+        if not self.layout.plan.alive:
+            self.end(StateError("the job has been left, so gradients are not averaged any more: use .module"))
+            raise StateError(f"parameter {name} got a gradient after the job had been left", parameter=name)
+        if not isinstance(error, StateError):
+            try:
+                raise error
+            finally:
+                del error       # which refers to this frame, and so to the reducer
         if self.counts is not None:
             raise MarkedTwiceError(f"rank {self.world.job.rank}: parameter {name} got more gradients than in "
                                    "the first step: with static_graph=True the graph must be the same in "
@@ -290,21 +374,31 @@ class Reducer:
                                "overlap (see no_sync())",
                                parameter=name)
 
-    def arm(self, *_: object) -> None:
+    def arm(self) -> None:
         """The end of this backward pass is to end the step."""
         if self.flags.sync and not self.flags.queued:
             self.flags.queued = True
             _queue_callback(self._backward_ended)
 
+    def arm_at_output(self) -> None:
+        """The pass begins with an output of a forward pass whose gradients are averaged."""
+        if self.over is None:
+            self.flags.sync = True
+            self.flags.whole |= not self.flags.queued
+            self.arm()
+
     def _backward_ended(self) -> None:
-        """Called by autograd. A backward pass within another one (a checkpoint) is not the end."""
-        self.flags.queued = False
+        """Called by autograd. A backward pass within another one (a checkpoint) is not the end, unless the
+        model's output is within it, too."""
+        inner = not self.flags.whole and torch._C._current_autograd_node() is not None
+        self.flags.queued = self.flags.whole = False
         if self._fired.count(1) < len(self._fired):
-            if torch._C._current_autograd_node() is not None:
+            if inner:
                 return
             if not self._settle_missing():
+                self.flags.sync = self.flags.awaited or self.open
                 return
-        elif self.counts is not None and torch._C._current_autograd_node() is not None:
+        elif self.counts is not None and inner:
             return
         self.finish()
 
@@ -313,10 +407,14 @@ class Reducer:
         slots = self.slots
         missing = [i for i, fired in enumerate(self._fired) if not fired]
         if self.options.missing is Missing.AWAITED and self.counts is None:
-            if any(slots[i].param.requires_grad for i in missing):
+            # Without any gradient, all are frozen (the critic of a GAN), or this was torch.autograd.grad().
+            if not self.open or any(slots[i].param.requires_grad for i in missing):
                 return False
-        if self.counts is not None and self.counts.expected is not None:
-            if any(self.counts.expected[i] for i in missing):
+        if self.counts is not None:
+            expected = self.counts.expected
+            if expected is None and not any(self.counts.now):
+                return False    # torch.autograd.grad()
+            if expected is not None and any(expected[i] for i in missing):
                 return False
         for i in missing:
             self._mark_missing(i)
@@ -399,6 +497,8 @@ class Reducer:
             if self._fired[i] or layout.plan.unused(layout.places[i]):
                 continue
             if slot.wire is slot.param.dtype:
+                if layout.views[i].data_ptr() != layout.plan.address(layout.places[i]):
+                    self.bring_home(i)
                 slot.param.grad = layout.views[i]
 
     def _note_use(self, layout: Layout) -> None:
@@ -406,6 +506,8 @@ class Reducer:
         if used != self._used:
             self.same_use = self._used is None
             self._used = used
+        self.unused_bytes = 0
+        if used.count(1) < len(used):  # what others use may have changed
             self.unused_bytes = sum(slot.nbytes for i, slot in enumerate(self.slots)
                                     if not used[i] and layout.plan.unused(layout.places[i]))
 
@@ -425,13 +527,17 @@ class Reducer:
     def forget(self) -> None:
         """What was marked of a step that is over."""
         self._fired[:] = bytes(len(self._fired))
-        self.flags.queued = False
+        self.flags.sync = self.flags.queued = self.flags.whole = self.flags.awaited = False
         if self.counts is not None:
             self.counts.now = [0] * len(self.slots)
 
     def check_finished(self) -> None:
         """Before a forward pass."""
-        self.flags.queued = False
+        if self.over is not None:
+            # A new one: its traceback refers to this frame, and so to the reducer.
+            raise type(self.over)(str(self.over), parameter=self.over.parameter)
+        self.flags.queued = self.flags.whole = False
+        self._check_types()
         fired = self._fired.count(1)
         if fired == 0:
             return
@@ -446,11 +552,20 @@ class Reducer:
                                   f"{len(missing)} parameters got no gradient ({named}); {why}",
                                   parameter=missing[0] if missing else None, rank=self.world.job.rank)
 
+    def _check_types(self) -> None:
+        """Autograd has forgotten the hooks of a parameter whose type has changed."""
+        for slot in self.slots:
+            if slot.param.dtype is not slot.dtype:
+                raise ModelChangedError(f"rank {self.world.job.rank}: parameter {slot.name} was {slot.dtype} "
+                                        f"when it was wrapped and is {slot.param.dtype}, so its gradient "
+                                        "would not be averaged: convert the model first, then wrap it",
+                                        parameter=slot.name, rank=self.world.job.rank)
+
     def abandon(self) -> None:
         """What was marked of a step that is void for all members."""
         if self.open:
-            self.forget()
             self._drop_gradients()
+        self.forget()
 
     @property
     def open(self) -> bool:
@@ -465,9 +580,19 @@ def _alive(me: weakref.ref[Reducer]) -> Reducer:
     return reducer
 
 
+def _end_in_child() -> None:
+    for reducer in list(_reducers):
+        reducer.end_in_child()
+
+
+os.register_at_fork(after_in_child=_end_in_child)
+
+
 def _node_of(param: torch.Tensor) -> Any:
-    """The node of the graph that adds to .grad."""
+    """The node of the graph that adds to .grad; the same one after a parameter was frozen for a time."""
+    wanted = param.requires_grad
     with torch.enable_grad():
-        node = param.view_as(param).grad_fn
+        node = param.requires_grad_(True).view_as(param).grad_fn
+    param.requires_grad_(wanted)
     assert node is not None
     return node.next_functions[0][0]

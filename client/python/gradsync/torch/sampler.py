@@ -29,26 +29,26 @@ class DistributedSampler(Sampler[int]):
         #: samples of this rank in this epoch that are in committed steps
         self.position = 0
 
+    def __len__(self) -> int:
+        """Of a whole epoch, as PyTorch's, wherever in it the training is."""
+        world = self._job.world_size
+        if self._drop_last and self._size % world:
+            return -(-(self._size - world) // world)
+        return -(-self._size // world)
+
     def _share(self) -> list[int]:
-        world, rank = self._job.world_size, self._job.rank
+        world, rank, each = self._job.world_size, self._job.rank, len(self)
         if self._shuffle:
             order = torch.randperm(self._size,
                                    generator=torch.Generator().manual_seed(self._seed + self.epoch)).tolist()
         else:
             order = list(range(self._size))
-        if self._drop_last and self._size % world:
-            each = -(-(self._size - world) // world)
-        else:
-            each = -(-self._size // world)
         while len(order) < each * world:
             order += order[:each * world - len(order)]
         return order[rank:each * world:world]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._share()[self.position:])
-
-    def __len__(self) -> int:
-        return len(self._share()) - self.position
 
     def advance(self) -> None:
         """A step was committed."""

@@ -46,12 +46,15 @@ class State:
     members make it at the same point, after their models. In a process that has come in the place of a lost
     member it takes the state of the others before it returns.
 
-    count     committed steps, of all members together
-    restarts  how often a step of this process was computed again
+    steps_per_batch  how many blocks of step() each batch has; a script of two models may have one for each.
+                     The sampler goes on after the last of them, and a process that comes between them
+                     begins with the one that is due
+    count            committed steps, of all members together
+    restarts         how often a step of this process was computed again
     """
 
-    def __init__(self, **parts: Stateful) -> None:
-        self.parts = parts
+    def __init__(self, *, steps_per_batch: int = 1, **parts: Stateful) -> None:
+        self.parts, self.steps_per_batch = parts, steps_per_batch
         self._models = [each for each in parts.values() if isinstance(each, DistributedDataParallel)]
         if not self._models:
             raise TypeError("gradsync.State: no part is a gradsync.torch.DistributedDataParallel, so nothing "
@@ -61,6 +64,8 @@ class State:
             raise ValueError("gradsync.State: the models belong to different jobs")
         self.count = 0
         self.restarts = 0
+        #: blocks of this batch that were committed before this process had the state
+        self._passed = 0
         #: this process has the state of the job, not only one to begin with
         self._whole = not self._world.newcomer
         if self._world.newcomer:
@@ -69,7 +74,11 @@ class State:
     # ---- steps
 
     def step(self) -> Iterator[Attempt]:
-        """Attempts at one step, until one is committed. Each computes the same from the same samples."""
+        """Attempts at one step, until one is committed. Each computes the same from the same samples. None if
+        others have committed it before this process came."""
+        if self._passed:
+            self._passed -= 1
+            return
         while True:
             attempt = Attempt(self)
             yield attempt
@@ -79,10 +88,16 @@ class State:
 
     def _committed(self) -> None:
         self.count += 1
+        self._world.failed = False
+        if self.count % self.steps_per_batch:
+            return
         for part in self.parts.values():
             advance = getattr(part, "advance", None)
             if advance is not None:
                 advance()
+
+    def _go_on_from(self, count: int) -> None:
+        self.count, self._passed = count, count % self.steps_per_batch
 
     # ---- what peers give
 
@@ -96,6 +111,8 @@ class State:
                 if not met:
                     self._world.meet(self.count + 1)
                 self._exchange()
+                for model in self._models:
+                    model._reducer.make_wanted()
                 return
             except VoidStep:
                 met = False
@@ -139,7 +156,7 @@ class State:
     def _take(self, state: dict[str, Any]) -> None:
         for name, part in self.parts.items():
             part.load_state_dict(state["parts"][name])
-        self.count = state["count"]
+        self._go_on_from(state["count"])
         if self._world.newcomer:
             self._take_plans(state["plans"])
             self._world.newcomer = False
@@ -173,7 +190,7 @@ class State:
             return
         for name, part in self.parts.items():
             part.load_state_dict(state["parts"][name])
-        self.count = int(state["gradsync"]["count"])
+        self._go_on_from(int(state["gradsync"]["count"]))
         self.agree()
 
     def agree(self) -> None:
@@ -204,6 +221,8 @@ class Attempt:
             self._state._committed()
             return False
         if not isinstance(error, VoidStep):
+            # The others cannot finish this step without a process in this one's place.
+            self._state._world.failed = not (isinstance(error, SystemExit) and not error.code)
             return False
         # As it was before the forward pass: running means count each sample once.
         torch.set_rng_state(self._random)

@@ -6,11 +6,18 @@ import atexit
 import contextlib
 import os
 import sys
+import weakref
+from typing import TYPE_CHECKING
 
 from ..connection import Connection
-from ..errors import GradsyncError
+from ..errors import GradsyncError, StateError
 from ..job import Job
+from ..memory import Memory
+from ..plan import Plan
 from ..types import Stall
+
+if TYPE_CHECKING:
+    from .distributed import DistributedDataParallel
 
 
 class World:
@@ -18,12 +25,18 @@ class World:
 
     newcomer   this process has taken the place of a lost member, and has not got the state of the others yet
     plans      how many plans were made by now: the order of plans is the same on all members
+    models     those that all members have begun together, in their order
+    failed     an exception has ended a step: if it ends the process, too, the job keeps its place
+    left_over  plans of modules that are gone, and their memory
     """
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.newcomer = False
         self.plans = 0
+        self.models: list[weakref.ref[DistributedDataParallel]] = []
+        self.left_over: list[tuple[Plan | None, Memory]] = []
+        self.failed = False
         self._met = False
 
     def meet(self, count: int) -> int:
@@ -41,6 +54,16 @@ class World:
         """The number of a plan, which says in which order they were made."""
         self.plans += 1
         return self.plans
+
+    def clear_away(self) -> None:
+        """Gives back what is left over. Between steps, since it waits for the daemon."""
+        for each in list(self.left_over):
+            plan, memory = each
+            with contextlib.suppress(StateError):   # a step of it is open, and may stay so
+                if plan is not None:
+                    plan.free()
+                memory.unregister()
+                self.left_over.remove(each)
 
 
 _default: Job | None = None
@@ -63,8 +86,8 @@ def _tell_stall(_job: Job | None, stall: Stall) -> None:
 
 def default_job() -> Job:
     """The job that the environment names (gradsyncctl run, torchrun, Slurm, Kubernetes), joined once. It is
-    left when the process ends; if an exception ends it, its place is kept for a process that is started in
-    its stead."""
+    left when the process ends; if an exception ends it, or sys.exit() with a status in a step of State, its
+    place is kept for a process that is started in its stead."""
     global _default
     if _default is None:
         _default = Connection(stall=_tell_stall).join()
@@ -75,7 +98,8 @@ def default_job() -> Job:
 def _leave(job: Job, pid: int) -> None:
     if os.getpid() != pid:
         return
-    failed = getattr(sys, "last_value", None) is not None
+    # Python does not keep the SystemExit of sys.exit(1), which a step of State has seen.
+    failed = getattr(sys, "last_value", None) is not None or world_of(job).failed
     with contextlib.suppress(GradsyncError, BufferError):
         if not failed:
             job.leave()

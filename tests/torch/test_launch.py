@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recipes of docs/FROM_DDP.md (Launchers): a rank is killed in the middle of an epoch, its launcher
+starts it again, and the training ends as if nothing had happened.
+
+torchrun is the real one. Of Slurm and Kubernetes there is what a process sees of them: variables, and what
+starts it again. A daemon is there before, and keeps no place by itself: the recipes say for how long.
+"""
+import json
+import os
+import pathlib
+import signal
+import sys
+
+import pytest
+
+from conftest import ENVIRONMENT
+from harness import LONG, Program
+from launch import HERE, TAG
+
+STEPS = 24
+SCRIPT = HERE / "recovering.py"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts=3"]
+COMMON = {**ENVIRONMENT, "OMP_NUM_THREADS": "1", "GRADSYNC_REJOIN_GRACE": "300"}
+# All compare with one training, as test_recovery.py does.
+pytestmark = pytest.mark.xdist_group("recovery")
+
+
+@pytest.fixture
+def start(daemon, processes):
+    """start(command, arguments of the script, variables) -> a process that may use the daemon."""
+    served = daemon()
+
+    def start_one(command, arguments, **variables):
+        made = Program(*command, SCRIPT, *arguments, socket=served.socket, env={**COMMON, **variables})
+        processes.append(made)
+        return made
+    return start_one
+
+
+def results(*programs):
+    """What the ranks said at their end, by rank; all is well with all. Those of one agent write to one pipe,
+    and the end of a line may come after the next one has begun."""
+    found = []
+    for each in programs:
+        assert each.wait(LONG) == 0, each.told()
+        found += [json.JSONDecoder().raw_decode(said)[0] for said in each.out.split(TAG)[1:]]
+    return sorted(found, key=lambda each: each["rank"])
+
+
+def check(found, lives, undisturbed):
+    """`lives`: how often a process of each rank was started again."""
+    assert [(each["rank"], each["life"], each["count"]) for each in found] == [
+        (rank, life, STEPS) for rank, life in enumerate(lives)]
+    assert [each["trained"] for each in found] == [each["trained"] for each in undisturbed]
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_torchrun_with_an_agent_for_each_rank(undisturbed, start, tmp_path, killed):
+    agents = [start([*TORCHRUN, "--nproc-per-node=1"], [tmp_path, killed, 2], GRADSYNC_JOB="digits",
+                    GRADSYNC_WORLD_SIZE="2", GRADSYNC_RANK=str(rank)) for rank in (0, 1)]
+    found = results(*agents)
+    check(found, [int(rank == killed) for rank in (0, 1)], undisturbed)
+    assert found[1 - killed]["restarts"] >= 1
+
+
+def test_torchrun_with_one_agent(undisturbed, start, tmp_path):
+    """It starts all ranks again, in a new incarnation of the job; they go on from a checkpoint."""
+    agent = start([*TORCHRUN, "--nproc-per-node=2"], [tmp_path, 1, 2, "checkpoint"])
+    check(results(agent), [1, 1], undisturbed)
+    assert (pathlib.Path(tmp_path) / "checkpoint").exists()
+
+
+def test_slurm(undisturbed, start, tmp_path):
+    """Tasks of a step, each in the loop of the recipe."""
+    loop = 'for i in 0 1 2 3; do GRADSYNC_INSTANCE=$i "$0" "$@" && exit 0; done; exit 1'
+    tasks = [start(["/bin/sh", "-c", loop, sys.executable], [tmp_path, 0, 2], SLURM_JOB_ID="4711",
+                   SLURM_STEP_ID="0", SLURM_STEP_NUM_TASKS="2", SLURM_NTASKS="64", SLURM_PROCID=str(rank),
+                   SLURM_LOCALID=str(rank)) for rank in (0, 1)]
+    check(results(*tasks), [1, 0], undisturbed)
+
+
+def test_kubernetes(undisturbed, start, tmp_path):
+    """The container of a pod is started again, with the index that it had. Its processes have other numbers
+    than on the host, as far as this user can try that."""
+    inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if os.geteuid() == 0 else []
+    container = [*inside, "/bin/sh", "-c", '"$0" "$@" || exit $?']  # the first process cannot kill itself
+
+    def pod(index):
+        return start([*container, sys.executable], [tmp_path, 1, 2], GRADSYNC_JOB="digits",
+                     GRADSYNC_WORLD_SIZE="2", JOB_COMPLETION_INDEX=str(index))
+
+    pods = [pod(0), pod(1)]
+    assert pods[1].wait(LONG) == 128 + signal.SIGKILL, pods[1].told()
+    pods[1] = pod(1)
+    check(results(*pods), [0, 1], undisturbed)
+
+
+def test_alone(processes, tmp_path):
+    """No launcher, no daemon: a world of one, which trains with all samples."""
+    made = Program(sys.executable, SCRIPT, tmp_path, -1, 2, env=COMMON)
+    processes.append(made)
+    found, = results(made)
+    assert (found["rank"], found["count"], found["restarts"]) == (0, 2 * STEPS, 0)

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What scripts do with a wrapped model: each case with PyTorch's DDP first, then with gradsync.
+
+    usage.py FOLDER CASE...
+"""
+import contextlib
+import sys
+import threading
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations
+
+import models
+import worker
+from cases import batch, outcome, train
+
+STEPS = 12
+
+
+def sgd(model, lr=0.1, **options):
+    return torch.optim.SGD(model.parameters(), lr=lr, **options)
+
+
+def grad_data_assigned(side):
+    """`.grad.data` is given another memory, after backward() and after zero_grad()."""
+    model = side.wrap(models.mlp())
+    optimiser = sgd(model)
+    for step in range(STEPS):
+        optimiser.zero_grad(set_to_none=step % 3 == 0)
+        if step % 3 == 2:
+            for param in model.parameters():
+                param.grad.data = torch.zeros_like(param)
+        x, y = batch(side, step)
+        functional.cross_entropy(model(x), y).backward()
+        for param in model.parameters():
+            param.grad.data = param.grad.data.clamp(-0.01, 0.01)
+        optimiser.step()
+    return outcome(model, optimiser)
+
+
+def grad_data_assigned_in_hook(side):
+    inner = models.mlp()
+    model = side.wrap(inner)
+    optimiser = sgd(model)
+
+    def clip(param):
+        param.grad.data = param.grad.data.clamp(-0.01, 0.01)
+
+    for param in inner.parameters():
+        param.register_post_accumulate_grad_hook(clip)
+    train(side, model, optimiser, STEPS, set_to_none=False)
+    return outcome(model, optimiser)
+
+
+def many_dimensions(side):
+    """More than a plan knows."""
+    class Many(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = models.mlp()
+            self.scale = nn.Parameter(torch.ones((1,) * 9 + (16,)))
+
+        def forward(self, x):
+            return self.inner(x * self.scale.view(16))
+
+    model = side.wrap(Many())
+    optimiser = sgd(model)
+    train(side, model, optimiser, STEPS)
+    return outcome(model, optimiser)
+
+
+def toggled(side):
+    """Layers are frozen and unfrozen in turn."""
+    inner = models.mlp()
+    model = side.wrap(inner, find_unused_parameters=True)
+    optimiser = sgd(model)
+    for step in range(STEPS):
+        inner[0].requires_grad_(step % 4 < 2)
+        inner[2].requires_grad_(step % 3 != 1)
+        optimiser.zero_grad()
+        x, y = batch(side, step)
+        functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    return outcome(model, optimiser)
+
+
+def mixed_no_sync(side):
+    """One backward pass of two forward passes, the second of which is in no_sync()."""
+    model = side.wrap(models.mlp())
+    optimiser = sgd(model)
+    for step in range(STEPS):
+        optimiser.zero_grad()
+        (x, y), (more, target) = batch(side, step), batch(side, step + 5000)
+        first = functional.cross_entropy(model(x), y)
+        with model.no_sync():
+            second = functional.cross_entropy(model(more), target)
+        (first + second).backward()
+        optimiser.step()
+    return outcome(model, optimiser)
+
+
+def looked_then_no_sync(side):
+    """A forward pass without a backward pass, then one of both in no_sync()."""
+    model = side.wrap(models.mlp())
+    optimiser = sgd(model)
+    seen = []
+    for step in range(STEPS):
+        optimiser.zero_grad()
+        (x, y), (more, target) = batch(side, step), batch(side, step + 5000)
+        seen.append(model(x).detach())
+        with model.no_sync():
+            functional.cross_entropy(model(more), target).backward()
+        seen += [param.grad.clone() for param in model.parameters()]
+        functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    return outcome(model, optimiser, seen=seen)
+
+
+def join_early(side):
+    """Rank 1 has one batch only, and averages are over those that train."""
+    model = side.wrap(models.Cnn())
+    optimiser = sgd(model)
+    with model.join(divide_by_initial_world_size=False):
+        for step in range(1 if side.rank else 14):
+            made = torch.Generator().manual_seed(1000 * step + side.rank)
+            x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
+            optimiser.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            optimiser.step()
+    result = outcome(model)
+    del result["gradients"]
+    return result
+
+
+def evaluated_by_one(side, which=0, mode=torch.no_grad):
+    """One rank evaluates the wrapped model while the others go on."""
+    model = side.wrap(models.Cnn())
+    optimiser = sgd(model)
+    seen = []
+    for step in range(STEPS):
+        made = torch.Generator().manual_seed(1000 * step + side.rank)
+        x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
+        optimiser.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+        if step % 4 == 1 and side.rank == which:
+            model.eval()
+            with mode():
+                seen += [model(x).clone() for _ in range(3)]
+            model.train()
+    return outcome(model, optimiser, seen=[torch.as_tensor(each.tolist()) for each in seen])
+
+
+def evaluated_by_zero(side):
+    return evaluated_by_one(side)
+
+
+def evaluated_in_inference(side):
+    return evaluated_by_one(side, 1, torch.inference_mode)
+
+
+class Layers(nn.Module):
+    """Layers whose weights are not what they seem."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(20, 16, max_norm=1.)
+        self.lstm = nn.LSTM(16, 12, 2, batch_first=True)
+        self.gru = nn.GRU(12, 12, bidirectional=True, batch_first=True)
+        self.normed = parametrizations.weight_norm(nn.Linear(24, 12))
+        self.spectral = parametrizations.spectral_norm(nn.Linear(12, 12))
+        self.old = torch.nn.utils.spectral_norm(nn.Linear(12, 12))
+        self.older = torch.nn.utils.weight_norm(nn.Linear(12, 12))
+        self.orthogonal = parametrizations.orthogonal(nn.Linear(12, 12))
+        self.attention = nn.MultiheadAttention(12, 3, batch_first=True)
+        self.last = nn.LazyLinear(10)
+
+    def forward(self, x):
+        x = self.gru(self.lstm(self.words(x))[0])[0]
+        x = self.orthogonal(self.older(self.old(self.spectral(self.normed(x)))))
+        x = self.attention(x, x, x)[0]
+        return self.last(x.mean(1))
+
+
+def layers(side):
+    inner = Layers()
+    inner(torch.zeros(1, 3, dtype=torch.int64))
+    model = side.wrap(inner)
+    optimiser = torch.optim.RMSprop(model.parameters(), lr=0.01, momentum=0.5)
+    for step in range(STEPS):
+        made = torch.Generator().manual_seed(1000 * step + side.rank)
+        x, y = torch.randint(0, 20, (4, 7), generator=made), torch.randint(0, 10, (4,), generator=made)
+        optimiser.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    return outcome(model, optimiser)
+
+
+class Buffered(nn.Module):
+    """Buffers of all kinds, one of which is made anew in each pass, and one that comes later."""
+
+    def __init__(self, rank):
+        super().__init__()
+        self.inner = models.mlp()
+        self.register_buffer("flag", torch.tensor([bool(rank), True]))
+        self.register_buffer("count", torch.tensor(rank))
+        self.register_buffer("small", torch.full((3,), rank, dtype=torch.int8))
+        self.register_buffer("hidden", torch.full((2, 3), float(rank)).t(), persistent=False)
+        self.register_buffer("empty", torch.empty(0))
+        self.register_buffer("none", None)
+        self.register_buffer("wide", torch.full((5,), rank, dtype=torch.complex128))
+        self.later = None
+
+    def forward(self, x):
+        self.count = self.count + 1
+        self.small += 1
+        with torch.no_grad():
+            self.hidden.add_(x.mean())
+        return self.inner(x)
+
+
+def buffers(side):
+    inner = Buffered(side.rank)
+    model = side.wrap(inner)
+    optimiser = sgd(model)
+    seen = []
+    for step in range(STEPS):
+        if step == 4:
+            del inner.later
+            inner.register_buffer("later", torch.full((4,), float(side.rank)))
+            inner.none = torch.full((4,), float(side.rank))
+        if step == 7:
+            inner.later = inner.later + side.rank
+        x, y = batch(side, step)
+        optimiser.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+        seen += [buffer.clone() for buffer in inner.buffers()]
+    return outcome(model, optimiser, seen=seen)
+
+
+def lbfgs(side):
+    model = side.wrap(models.mlp())
+    optimiser = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+    for step in range(4):
+        x, y = batch(side, step)
+
+        def closure():
+            optimiser.zero_grad()
+            loss = functional.cross_entropy(model(x), y)
+            loss.backward()
+            return loss
+
+        optimiser.step(closure)
+    return outcome(model)
+
+
+def penalty(side):
+    """The loss has the norm of a gradient in it, as in a WGAN."""
+    model = side.wrap(models.mlp((16, 32, 1)))
+    optimiser = sgd(model)
+    for step in range(STEPS):
+        x, _ = batch(side, step)
+        x.requires_grad_()
+        optimiser.zero_grad()
+        out = model(x).sum()
+        grad, = torch.autograd.grad(out, x, create_graph=True)
+        (out + (grad.norm(dim=1) - 1).square().mean()).backward()
+        optimiser.step()
+    return outcome(model, optimiser)
+
+
+def static_penalty(side):
+    """The gradient that is a part of the loss comes before the first backward pass of a static graph.
+    PyTorch's DDP takes it for that pass."""
+    model = side.wrap(models.mlp(), static_graph=side.name != "ddp")
+    optimiser = sgd(model)
+    for step in range(STEPS):
+        x, y = batch(side, step)
+        x.requires_grad_()
+        optimiser.zero_grad()
+        out = model(x)
+        grad, = torch.autograd.grad(out.sum(), x, retain_graph=True)
+        (functional.cross_entropy(out, y) * grad.norm()).backward()
+        optimiser.step()
+    return outcome(model, optimiser)
+
+
+def wrapped_while_alive(side):
+    """The module gets a new wrapper, with other arguments, while the old one lives, and when it is gone."""
+    inner = models.mlp()
+    model = side.wrap(inner)
+    optimiser = sgd(inner)
+    train(side, model, optimiser, 4)
+    again = side.wrap(inner, find_unused_parameters=True)
+    train(side, again, optimiser, 4)
+    side.drop(model)
+    del model
+    train(side, again, optimiser, 4)
+    return outcome(again, optimiser)
+
+
+def in_thread(side):
+    """Backward passes run in a thread of their own."""
+    model = side.wrap(models.mlp())
+    optimiser = sgd(model)
+    for step in range(STEPS):
+        x, y = batch(side, step)
+        optimiser.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        thread = threading.Thread(target=loss.backward)
+        thread.start()
+        thread.join()
+        optimiser.step()
+    return outcome(model, optimiser)
+
+
+def vectors(side):
+    """Parameters are taken out as one vector, and put back: each is a part of it then."""
+    model = side.wrap(models.mlp())
+    optimiser = sgd(model)
+    for step in range(STEPS):
+        train(side, model, optimiser, 1)
+        flat = nn.utils.parameters_to_vector(model.parameters())
+        nn.utils.vector_to_parameters(flat.detach() * 0.99, model.parameters())
+    return outcome(model, optimiser)
+
+
+def compiled_in_place(side):
+    torch._dynamo.reset()
+    model = side.wrap(models.Cnn())
+    model.compile(backend="aot_eager")
+    optimiser = sgd(model)
+    for step in range(STEPS):
+        made = torch.Generator().manual_seed(1000 * step + side.rank)
+        x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
+        optimiser.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    return outcome(model, optimiser)
+
+
+def static_no_sync(side):
+    model = side.wrap(models.Checkpointed(reentrant=True, times=2), static_graph=True)
+    optimiser = sgd(model)
+    for step in range(STEPS):
+        x, y = batch(side, step)
+        with model.no_sync() if step % 3 == 1 else contextlib.nullcontext():
+            functional.cross_entropy(model(x), y).backward()
+        if step % 3 == 2:
+            optimiser.step()
+            optimiser.zero_grad()
+    return outcome(model, optimiser)
+
+
+def retried_forward(side):
+    """A forward pass fails on all ranks, and is made again."""
+    class Failing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.fail = models.mlp(), False
+
+        def forward(self, x):
+            x = self.inner(x)
+            if self.fail:
+                raise MemoryError
+            return x
+
+    model = side.wrap(Failing())
+    optimiser = sgd(model)
+    for step in range(STEPS):
+        x, y = batch(side, step)
+        optimiser.zero_grad()
+        model.module.fail = step % 3 == 1
+        with contextlib.suppress(MemoryError):
+            model(x)
+        model.module.fail = False
+        functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+    return outcome(model, optimiser)
+
+
+if __name__ == "__main__":
+    worker.cases = sys.modules[__name__]
+    worker.main(*sys.argv[1:])
