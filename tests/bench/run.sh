@@ -14,16 +14,7 @@ set -eu
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 BUILD=${GRADSYNC_BENCH_BUILD:-$ROOT/build-bench}
 
-# Each argument but --install is the driver's.
-install=false
-for argument in "$@"; do
-        shift
-        if [ "$argument" = --install ]; then
-                install=true
-        else
-                set -- "$@" "$argument"
-        fi
-done
+. "$ROOT/tests/bench/arguments.sh"
 
 if $install; then
         . "$ROOT/tests/packages.sh"

@@ -15,20 +15,7 @@
 set -eu
 
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
-BUILD=${GRADSYNC_BUILD:-${GRADSYNC_BENCH_BUILD:-$ROOT/build-bench}}
-
-if [ -z "${GRADSYNC_BUILD:-}" ]; then
-        log=$(mktemp)
-        trap 'rm -f "$log"' EXIT
-        if ! {
-                { [ -f "$BUILD/build.ninja" ] || meson setup "$BUILD" "$ROOT" -Dman=disabled; } &&
-                meson configure "$BUILD" -Dcli=enabled &&
-                ninja -C "$BUILD"
-        } >"$log" 2>&1; then
-                cat "$log" >&2
-                exit 1
-        fi
-fi
+. "$ROOT/tests/bench/build.sh"
 
 export PYTHONDONTWRITEBYTECODE=1
 exec "${PYTHON:-python3}" "$ROOT/tests/bench/torch_bench.py" --build "$BUILD" "$@"

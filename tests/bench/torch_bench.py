@@ -5,9 +5,11 @@ ddp        PyTorch's DistributedDataParallel over Gloo (TCP loopback), with grad
 gradsync   gradsync's, with a private daemon (shared memory)
 bare       the module alone in as many processes, without any synchronisation
 
-All three train in the same run and take turns; a figure is the median of all rounds. Peak memory is that of
-all ranks and the daemon together, without what is mapped from files: each page counts once, however many map
-it.
+All three train in the same run and take turns; a figure is the median of all rounds. All keep what they free
+of large blocks (KEEPING below): by itself the C library gives gradients of more than 32 MiB back to the
+system in each step, and new pages cost bare processes a third of their time or more. --malloc default leaves
+that as it is. Peak memory is that of all ranks and the daemon together, without what is mapped from files:
+each page counts once, however many map it.
 """
 import argparse
 import json
@@ -24,6 +26,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 CONTENDERS = ("bare", "ddp", "gradsync")
 ROWS = [("mlp25m", 8), ("mlp25m", 256), ("mlp100m", 8), ("transformer", 4)]
 START_S, ANSWER_S = 180, 600
+KEEPING = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
 HEAD = ("model", "params", "batch", "ranks", "ddp_ms", "gradsync_ms", "bare_ms", "ddp_peak_mib",
         "gradsync_peak_mib")
 
@@ -47,7 +50,7 @@ class Rank:
 class Contender:
     """All ranks of one way to train."""
 
-    def __init__(self, name, build, model, batch, ranks, folder):
+    def __init__(self, name, options, model, batch, ranks, folder):
         self.name = name
         path, log = folder / f"{name}.socket", (folder / f"{name}.log").open("w+b")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -57,6 +60,8 @@ class Contender:
         command = [sys.executable, str(HERE / "torch_member.py"), name, model, str(batch), str(path),
                    str(folder / f"{name}.store")]
         env = {key: value for key, value in os.environ.items() if not key.startswith("GRADSYNC_")}
+        build = options.build
+        env |= KEEPING if options.malloc == "keeping" else {}
         env |= {"OMP_NUM_THREADS": "1", "GRADSYNC_WORLD_SIZE": str(ranks),
                 "GRADSYNC_LIBRARY": str(build / "client/lib/libgradsync.so.0"),
                 "PYTHONPATH": str(HERE.parents[1] / "client/python")}
@@ -122,20 +127,20 @@ def memory_of(pid):
     return sizes.get("Pss_Anon:", 0) + sizes.get("Pss_Shmem:", 0)
 
 
-def measure(build, model, batch, ranks, rounds, steps):
+def measure(options, model, batch, ranks):
     with tempfile.TemporaryDirectory() as name:
         contenders = []
         try:
             for each in CONTENDERS:
-                contenders.append(Contender(each, build, model, batch, ranks, pathlib.Path(name)))
+                contenders.append(Contender(each, options, model, batch, ranks, pathlib.Path(name)))
             # PyTorch makes its buckets anew after the first step, gradsync after the first and the tenth.
             for each in contenders:
                 each.run(12)
             times = {each: [] for each in CONTENDERS}
-            for i in range(rounds):
+            for i in range(options.rounds):
                 for each in contenders[i % 3:] + contenders[:i % 3]:
-                    times[each.name].append(each.run(steps))
-            peaks = {each.name: each.peak(steps) for each in contenders if each.name != "bare"}
+                    times[each.name].append(each.run(options.steps))
+            peaks = {each.name: each.peak(options.steps) for each in contenders if each.name != "bare"}
             params = contenders[0].ranks[0].params
         finally:
             for each in contenders:
@@ -164,7 +169,10 @@ def main():
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="(2 4)")
     parser.add_argument("--models", nargs="+", choices=sorted(dict(ROWS)), help="only these")
     parser.add_argument("--batches", type=int, nargs="+", help="only these")
+    parser.add_argument("--malloc", choices=("keeping", "default"), default="keeping",
+                        help="whether large blocks are kept for the next step (%(default)s)")
     options = parser.parse_args()
+    options.build = options.build.resolve()
     if options.quick:
         options.rounds, options.steps = 2, 3
     try:
@@ -178,7 +186,7 @@ def main():
         if options.models and model not in options.models or options.batches and batch not in options.batches:
             continue
         for ranks in options.ranks:
-            row = measure(options.build.resolve(), model, batch, ranks, options.rounds, options.steps)
+            row = measure(options, model, batch, ranks)
             cells = "  ".join(str(row[key]).rjust(len(key)) for key in HEAD)
             print(json.dumps(row) if options.json else f"{cells}  {shown(row)}", flush=True)
 
