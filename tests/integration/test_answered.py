@@ -94,7 +94,7 @@ def test_memory_that_was_given_back_stays_so(alone, end):
     restart(served, end)
     back(served, [made])
     ask(made, "poll unregister 0")
-    assert not any("memfd:own" in each for each in served.fds()), served.fds()
+    wait_until(lambda: not any("memfd:own" in each for each in served.fds()), "an end of what was given back")
 
 
 @ENDS

@@ -396,7 +396,8 @@ def test_unregistering_what_a_plan_uses(serve):
     for member in crew.peers:
         member.ask("PLAN_DROP", "PLAN_DROPPED", job=member.job, plan=0)
     peer.ask("UNREGISTER", "UNREGISTERED", job=peer.job, memory=own.handle)
-    assert "memfd:own" not in served.daemon.maps() and "/memfd:own (deleted)" not in served.daemon.fds()
+    assert "memfd:own" not in served.daemon.maps()
+    wait_until(lambda: "/memfd:own (deleted)" not in served.daemon.fds(), "an end of what was given back")
     crew.close()
     own.close()
 

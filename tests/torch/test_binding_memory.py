@@ -157,3 +157,16 @@ def test_memory_that_others_have_mapped(joined):
     for memory in (ours, theirs):
         memory.unregister()
     os.close(fd)
+
+
+def test_padding_does_not_count(joined):
+    """What lay between parameters before: neither in the norm, nor as a value that is not finite."""
+    memory = joined.memory(4096)
+    numpy.frombuffer(memory.buffer, "f4")[:] = numpy.nan
+    params = [(name, DType.F32, (3,)) for name in "abc"]
+    with joined.plan(params, places=[(memory, 64 * at) for at in range(3)]) as plan:
+        for at in range(3):
+            numpy.frombuffer(plan.gradient(at), "f4")[:] = 2
+            plan.ready(at)
+        info = plan.finish()
+    assert (info.norm, info.nonfinite) == (6, 0)

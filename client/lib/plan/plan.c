@@ -6,6 +6,7 @@
 #include "client/lib/plan/plan.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "client/lib/base/clock.h"
 #include "client/lib/base/fail.h"
@@ -156,6 +157,20 @@ static struct diagnosis *plan_find_page(const struct gradsync_plan *plan) {
                                                                        : plan->arena.base);
 }
 
+/* It is reduced with its bucket, and counts in the norm: registered memory may have held other things before. */
+static void plan_clear_padding(const struct gradsync_plan *plan) {
+        const struct layout *layout = &plan->layout;
+
+        for (uint32_t i = 0; i + 1 < layout->n_params; i++) {
+                uint32_t param = layout->order[i], next = layout->order[i + 1];
+                uint64_t bytes = plan->params.list[param].bytes;
+
+                if (layout->bucket_of[param] == layout->bucket_of[next])
+                        memset((unsigned char *)plan_address(plan, param) + bytes, 0,
+                               layout->offset[next] - layout->offset[param] - bytes);
+        }
+}
+
 /* Faulting in gigabytes takes long: other threads go on meanwhile. */
 static int plan_map_arena(struct gradsync_plan *plan) {
         struct gradsync_job *job = plan->job;
@@ -170,6 +185,8 @@ static int plan_map_arena(struct gradsync_plan *plan) {
                 return r;
         pthread_mutex_unlock(&job->gs->link.lock);
         r = plan_populate(plan);
+        if (r == GRADSYNC_OK)
+                plan_clear_padding(plan);
         pthread_mutex_lock(&job->gs->link.lock);
         plan->page = plan_find_page(plan);
         if (r == GRADSYNC_OK)

@@ -121,7 +121,7 @@ class DistributedDataParallel(nn.Module):
         taken = [(name, param) for name, param in found if param.requires_grad or name in names]
         self._frozen = [param for name, param in found if not param.requires_grad and name not in names]
         slots = [layout.slot_of(name, param, self._options.compressed) for name, param in taken]
-        self._reducer = Reducer(self._world, slots, self._options)
+        self._reducer = Reducer(self._world, self.module, slots, self._options)
         self._observer = Observer(self._reducer)
 
     def _start(self, init_sync: bool, with_buffers: bool) -> None:
@@ -293,6 +293,8 @@ class DistributedDataParallel(nn.Module):
             if self._joining is not None:
                 self._joining.divide()
             self._log.begin(self._reducer)
+        if torch.is_grad_enabled():
+            self._reducer.linears.place()
 
     def _after_forward(self, output: Any) -> None:
         if not torch.is_grad_enabled():

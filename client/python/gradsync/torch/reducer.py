@@ -2,8 +2,8 @@
 """The gradients of one model: a plan, hooks that mark its parameters, and the end of each step.
 
 `.grad` of a parameter is a view into shared memory from the moment in which the hook has seen it. A gradient
-that autograd has made elsewhere (`.grad` was None) is moved there by the hook. After that it belongs to
-gradsync until the end of the backward pass, where it holds the average.
+that autograd has made elsewhere (`.grad` was None) is moved there by the hook; those of large linear layers are
+made there (direct.py). After that it belongs to gradsync until the end of the backward pass, where it holds the average.
 """
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from ..memory import Memory
 from ..plan import Plan
 from ..types import Info
 from . import compare, layout
+from .direct import Home, Linears
 from .errors import GradientKindError, MarkedTwiceError, ModelChangedError, UnfinishedStepError
 from .layout import Slot
 from .world import World
@@ -101,7 +102,7 @@ class Layout:
 class Reducer:
     """Slots in the order in which the model has them."""
 
-    def __init__(self, world: World, slots: Sequence[Slot], options: Options) -> None:
+    def __init__(self, world: World, model: torch.nn.Module, slots: Sequence[Slot], options: Options) -> None:
         self.world, self.slots, self.options = world, list(slots), options
         self.flags = Flags()
         self.info: Info | None = None
@@ -123,6 +124,8 @@ class Reducer:
         self._wanted: list[int] | None = None
         # Autograd keeps the nodes that make .grad only for as long as somebody refers to them.
         self._nodes = [_node_of(slot.param) for slot in slots]
+        self._homes = [Home(slot.param, node) for slot, node in zip(slots, self._nodes, strict=True)]
+        self.linears = Linears(model, self._homes)
         #: why it averages nothing any more, if it does not
         self.over: GradsyncError | None = None
         self._supersede()
@@ -199,6 +202,9 @@ class Reducer:
         places = [where[i] for i in range(len(order))]
         self._layout = Layout(order, plan, self.world.next_plan(), places, [offsets[at] for at in places],
                               [views[at] for at in places])
+        for slot, home, view in zip(self.slots, self._homes, self._layout.views, strict=True):
+            if slot.wire is slot.dtype:
+                home.view, home.address = view, view.data_ptr()
         self._hook()
 
     def make_wanted(self) -> None:
@@ -222,6 +228,8 @@ class Reducer:
         for slot, view in zip(self.slots, self._layout.views, strict=True):
             if slot.param.grad is view:
                 slot.param.grad = view.clone()
+        for home in self._homes:
+            home.view = None
         self._layout.plan.free()
         self._layout = None
 
@@ -244,7 +252,8 @@ class Reducer:
             self._memory = None
 
     def close(self) -> None:
-        """Takes the hooks away."""
+        """Takes the hooks away, and leaves the layers as they were."""
+        self.linears.remove()
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -279,7 +288,8 @@ class Reducer:
             if grad is None:
                 view.zero_()
             elif grad.layout is torch.strided:
-                view.copy_(grad.detach() if grad.requires_grad else grad)
+                if grad.data_ptr() != address:
+                    view.copy_(grad.detach() if grad.requires_grad else grad)
             else:
                 raise GradientKindError(f"parameter {slot.name} has a gradient of layout {grad.layout}: "
                                         "gradsync averages dense ones only (Embedding: sparse=False)",
@@ -304,7 +314,8 @@ class Reducer:
             if grad is not view:
                 # What move() does in the usual case.
                 if alike and grad is not None and grad.layout is strided and not grad.requires_grad:
-                    copy(grad)
+                    if grad.data_ptr() != address:
+                        copy(grad)
                     param.grad = view
                 elif grad is None and may_miss:
                     _alive(me).arm()
@@ -526,6 +537,7 @@ class Reducer:
 
     def forget(self) -> None:
         """What was marked of a step that is over."""
+        self.linears.remove()
         self._fired[:] = bytes(len(self._fired))
         self.flags.sync = self.flags.queued = self.flags.whole = self.flags.awaited = False
         if self.counts is not None:

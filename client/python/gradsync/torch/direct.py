@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of linear layers whose gradients autograd makes right where gradsync has them.
+
+Autograd makes each gradient in memory of its own, and the reducer's hook copies it into shared memory. For
+large weights that copy is most of what averaging costs a rank. So the large nn.Linear layers of a model have
+a forward() of ours from a forward pass to the end of its step. It computes what theirs does with the same
+operations, so results are equal bit for bit, and its backward pass makes the weight's gradient in the shared
+memory. Where something is out of the ordinary (autocast, torch.compile, functorch, hooks of the weight,
+gradients that are added up, torch.autograd.grad()), things go on as without us.
+"""
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd import forward_ad
+from torch.nn import functional
+
+#: Weights with fewer bytes are copied in less time than a node in Python takes.
+LEAST_BYTES = 256 << 10
+
+
+class Home:
+    """Where gradsync has the gradient of a parameter."""
+
+    __slots__ = ("param", "node", "view", "address", "taken")
+
+    def __init__(self, param: torch.Tensor, node: Any) -> None:
+        self.param, self.node = param, node
+        #: none without a plan, and for a gradient that is converted on its way
+        self.view: torch.Tensor | None = None
+        self.address = 0
+        #: a gradient was made there that autograd may still have to add others to
+        self.taken = False
+
+    def give(self) -> torch.Tensor | None:
+        """The memory, if the gradient that is computed now may be made in it. Within backward passes only."""
+        view, param = self.view, self.param
+        if view is None or self.taken or param.grad is not None or torch.is_grad_enabled():
+            return None
+        if view.data_ptr() != self.address or param._backward_hooks or not _is_accumulated(self.node):
+            return None
+        self.taken = True
+        return view.detach()  # autograd keeps what nobody else refers to
+
+
+def _is_accumulated(node: Any) -> bool:
+    """This backward pass adds to .grad. torch.autograd.grad() gives gradients to its caller, who keeps them."""
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:
+        return False
+
+
+class _Linear(torch.autograd.Function):
+    """x (rows, in), weight (out, in), bias (out) or None; all gradients as those of functional.linear().
+
+    The order of the arguments is that in which autograd adds to .grad: a bias before its weight, as with
+    functional.linear().
+    """
+
+    @staticmethod
+    def forward(ctx: Any, bias: torch.Tensor | None, x: torch.Tensor, weight: torch.Tensor,
+                home: Home) -> torch.Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.home = home
+        ctx.set_materialize_grads(False)
+        return functional.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        grad, = grads
+        if grad is None:
+            return None, None, None, None
+        x, weight = ctx.saved_tensors
+        of_bias = grad.sum(0) if ctx.needs_input_grad[0] else None
+        of_x = grad.mm(weight) if ctx.needs_input_grad[1] else None
+        of_weight = None
+        if ctx.needs_input_grad[2]:
+            home = ctx.home.give()
+            of_weight = grad.t().mm(x) if home is None else torch.mm(grad.t(), x, out=home)
+            del home
+        return of_bias, of_x, of_weight, None
+
+
+class _Forward:
+    """The forward() of a linear layer."""
+
+    __slots__ = ("module", "home")
+
+    def __init__(self, module: nn.Linear, home: Home) -> None:
+        self.module, self.home = module, home
+
+    def __call__(self, input: torch.Tensor) -> torch.Tensor:
+        module, home = self.module, self.home
+        weight, bias = module.weight, module.bias
+        if weight is not home.param or not _is_ordinary(input, weight):
+            return functional.linear(input, weight, bias)
+        rows = input if input.dim() == 2 else input.view(-1, weight.shape[1])
+        out: torch.Tensor = _Linear.apply(bias, rows, weight, home)  # type: ignore[no-untyped-call]
+        return out if rows is input else out.view(*input.shape[:-1], weight.shape[0])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy of the layer is a layer like any other."""
+        copied = memo[id(self.module)]
+        return types.MethodType(type(copied).forward, copied)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self.module, "forward")
+
+
+def _is_ordinary(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    return (not torch.compiler.is_compiling() and torch.is_grad_enabled() and weight.requires_grad
+            and type(x) in (torch.Tensor, nn.Parameter) and x.dtype is weight.dtype and x.is_contiguous()
+            and x.dim() in (2, 3) and x.numel() > 0 and not torch.is_autocast_enabled("cpu")
+            and not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0)
+
+
+class Linears:
+    """The large linear layers of a model."""
+
+    def __init__(self, model: nn.Module, homes: Iterable[Home]) -> None:
+        large = {id(home.param): home for home in homes
+                 if home.param.numel() * home.param.element_size() >= LEAST_BYTES and home.param.is_contiguous()}
+        self._forwards = [_Forward(module, home) for module in model.modules()
+                          if type(module) is nn.Linear
+                          and (home := large.get(id(module._parameters.get("weight")))) is not None]
+        if any(_is_compiled(module) for module in model.modules()):
+            self._forwards = []
+        self._homes = list(large.values())
+        self._placed = False
+
+    def place(self) -> None:
+        """Before a forward pass. A layer that has a forward() of somebody else's keeps it."""
+        if torch._C._current_graph_task_id() < 0:
+            for home in self._homes:
+                home.taken = False
+        if self._placed:
+            return
+        self._placed = True
+        for forward in self._forwards:
+            forward.module.__dict__.setdefault("forward", forward)
+
+    def remove(self) -> None:
+        """The layers are as they were."""
+        if not self._placed:
+            return
+        self._placed = False
+        for forward in self._forwards:
+            if forward.module.__dict__.get("forward") is forward:
+                del forward.module.__dict__["forward"]
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
