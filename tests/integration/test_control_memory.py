@@ -85,7 +85,7 @@ def test_what_it_costs(serve):
     assert "gradsync-control" not in served.daemon.maps()
     for peer in crew.peers:
         peer.ask("PLAN_DROP", "PLAN_DROPPED", job=peer.job, plan=0)
-    wait_until(lambda: "/memfd:gradsync-control (deleted)" not in served.daemon.fds(), "the pages to be closed")
+    wait_until(lambda: "/memfd:gradsync-control (deleted)" not in served.daemon.fds(), "an end of the pages")
     theirs.go()
 
 

@@ -157,7 +157,7 @@ static struct diagnosis *plan_find_page(const struct gradsync_plan *plan) {
                                                                        : plan->arena.base);
 }
 
-/* It is reduced with its bucket, and counts in the norm: registered memory may have held other things before. */
+/* It is reduced with its bucket and counts in the norm: registered memory may have held other things. */
 static void plan_clear_padding(const struct gradsync_plan *plan) {
         const struct layout *layout = &plan->layout;
 

@@ -48,7 +48,7 @@ class Home:
 
 
 def _is_accumulated(node: Any) -> bool:
-    """This backward pass adds to .grad. torch.autograd.grad() gives gradients to its caller, who keeps them."""
+    """This backward pass adds to .grad: in torch.autograd.grad() gradients belong to the caller."""
     try:
         return bool(torch._C._will_engine_execute_node(node))
     except RuntimeError:
@@ -124,7 +124,7 @@ class Linears:
 
     def __init__(self, model: nn.Module, homes: Iterable[Home]) -> None:
         large = {id(home.param): home for home in homes
-                 if home.param.numel() * home.param.element_size() >= LEAST_BYTES and home.param.is_contiguous()}
+                 if home.param.nbytes >= LEAST_BYTES and home.param.is_contiguous()}
         self._forwards = [_Forward(module, home) for module in model.modules()
                           if type(module) is nn.Linear
                           and (home := large.get(id(module._parameters.get("weight")))) is not None]

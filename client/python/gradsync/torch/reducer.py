@@ -2,8 +2,9 @@
 """The gradients of one model: a plan, hooks that mark its parameters, and the end of each step.
 
 `.grad` of a parameter is a view into shared memory from the moment in which the hook has seen it. A gradient
-that autograd has made elsewhere (`.grad` was None) is moved there by the hook; those of large linear layers are
-made there (direct.py). After that it belongs to gradsync until the end of the backward pass, where it holds the average.
+that autograd has made elsewhere (`.grad` was None) is moved there by the hook; those of large linear layers
+are made there (direct.py). After that it belongs to gradsync until the end of the backward pass, where it
+holds the average.
 """
 from __future__ import annotations
 
