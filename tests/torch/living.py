@@ -23,6 +23,7 @@ wrap = gradsync.torch.DistributedDataParallel
 
 
 case = ""
+model = None
 
 
 def say(**more):
@@ -234,6 +235,22 @@ def ends(folder):
                 loss.backward()
                 opt.step()
     say(begun=begun, count=state.count, same=same_everywhere(model))
+
+
+def stops_in_a_step():
+    """Rank 1 does not use its last layer in its last step. The model lives as long as the process."""
+    global model
+    inner = models.mlp()
+    model = wrap(inner)
+    for step in range(2):
+        work(model, step).backward()
+        model.zero_grad()
+    if RANK == 1:
+        x, _ = batch(2)
+        inner[4].forward = lambda x: x
+        model(x).sum().backward()
+    else:
+        work(model, 2).backward()
 
 
 def two_models(folder, doomed):

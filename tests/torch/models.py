@@ -8,6 +8,11 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+import gradsync.torch.direct
+
+# Layers are small here: their gradients are made in shared memory, as large ones are otherwise.
+gradsync.torch.direct.LEAST_BYTES = 0
+
 
 def mlp(sizes=(16, 48, 32, 10)):
     layers = []

@@ -8,14 +8,15 @@ starts it again. A daemon is there before, and keeps no place by itself: the rec
 import json
 import os
 import pathlib
+import re
 import signal
 import sys
 
 import pytest
 
 from conftest import ENVIRONMENT
-from harness import LONG, Program
-from launch import HERE, TAG
+from harness import LONG, Program, wait_until
+from launch import HERE, ROOT, TAG
 
 STEPS = 24
 SCRIPT = HERE / "recovering.py"
@@ -93,6 +94,28 @@ def test_kubernetes(undisturbed, start, tmp_path):
     assert pods[1].wait(LONG) == 128 + signal.SIGKILL, pods[1].told()
     pods[1] = pod(1)
     check(results(*pods), [0, 1], undisturbed)
+
+
+def test_systemd(undisturbed, start, tmp_path):
+    """The processes of two units, with the variables of the recipe's, started again on failure."""
+    unit = re.search(r"^    Environment=(.*)$", (ROOT / "docs/FROM_DDP.md").read_text(), re.M)[1]
+
+    def service(instance):
+        variables = dict(each.split("=") for each in unit.replace("%i", str(instance)).split())
+        return start(["/bin/sh", "-c", 'until "$0" "$@"; do :; done', sys.executable], [tmp_path, 0, 2],
+                     **variables)
+
+    check(results(service(0), service(1)), [1, 0], undisturbed)
+
+
+def test_spare(undisturbed, start, tmp_path):
+    """It waits for the place of a rank that is lost."""
+    named = {"GRADSYNC_JOB": "digits", "GRADSYNC_WORLD_SIZE": "2"}
+    ranks = [start([sys.executable], [tmp_path, 1, 2], **named, GRADSYNC_RANK=str(rank)) for rank in (0, 1)]
+    wait_until(lambda: len(list(tmp_path.glob("rank*"))) == 2, "both ranks", LONG)
+    spare = start([sys.executable], [tmp_path, 1, 2], **named, GRADSYNC_SPARE="1")
+    assert ranks[1].wait(LONG) == -signal.SIGKILL, ranks[1].told()
+    check(results(ranks[0], spare), [0, 1], undisturbed)
 
 
 def test_alone(processes, tmp_path):

@@ -23,6 +23,9 @@ GROUPS = [
           "functional_call"),
     Group("raises_nothing_to_do raises_device_ids raises_hook raises_static_late "
           "raises_unused raises_twice raises_static_used raises_static_unused compiled compiled_static"),
+    Group("mlp.copied transformer.copied accumulation.copied accumulation_of_averages.copied "
+          "two_forwards.copied two_backwards.copied checkpoints.copied static_graph.copied clipping.copied "
+          "gan.copied optimiser_in_backward.copied graph_of_gradients.copied"),
 ]
 
 

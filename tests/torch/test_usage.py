@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scripts do with a wrapped model: as with PyTorch's DDP, bit by bit, where DDP does it."""
+import re
+
 import pytest
 
 from launch import Group, run
@@ -7,7 +9,8 @@ from launch import Group, run
 GROUPS = [Group(names, script="usage.py") for names in (
     "grad_data_assigned grad_data_assigned_in_hook many_dimensions toggled mixed_no_sync "
     "looked_then_no_sync join_early wrapped_while_alive evaluated_by_zero evaluated_in_inference "
-    "layers buffers lbfgs penalty static_penalty in_thread vectors compiled_in_place static_no_sync "
+    "layers buffers lbfgs penalty static_penalty in_thread vectors averaged copied "
+    "compiled_in_place static_no_sync "
     "retried_forward",)]
 CASES = [pytest.param(group, case, id=case, marks=pytest.mark.xdist_group(group.names[0]))
          for group in GROUPS for case in group.names]
@@ -104,6 +107,16 @@ def test_ends_itself(tmp_path):
     assert ended.status == 0, ended.out + ended.err
     assert [(each["begun"], each["count"], each["same"]) for each in ended.results()] == [
         (0, 10, True), (5, 10, True)]
+
+
+def test_ends_in_a_step(tmp_path):
+    """A rank whose last backward pass has not given all gradients says so, and the other one is not left
+    waiting."""
+    ended = run(2, "living.py", "stops_in_a_step")
+    assert ended.status != 0
+    assert re.search(r"gradsync: the process ends, but rank 1: step 3 is not finished: 2 parameters got no "
+                     r"gradient \(4\.weight, 4\.bias\)", ended.text(1)), ended.err
+    assert re.search(r"gradsync.errors.* rank 1 \(pid \d+\) left after step 2", ended.text(0)), ended.err
 
 
 def test_two_models(tmp_path):

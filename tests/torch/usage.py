@@ -4,6 +4,8 @@
     usage.py FOLDER CASE...
 """
 import contextlib
+import copy
+import io
 import sys
 import threading
 
@@ -11,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
+from torch.optim import swa_utils
 
 import models
 import worker
@@ -326,6 +329,42 @@ def vectors(side):
         flat = nn.utils.parameters_to_vector(model.parameters())
         nn.utils.vector_to_parameters(flat.detach() * 0.99, model.parameters())
     return outcome(model, optimiser)
+
+
+def averaged(side):
+    """A moving average of the wrapper is a copy of it."""
+    model = side.wrap(models.Cnn())
+    optimiser = sgd(model)
+    means = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9))
+    seen = []
+    for step in range(STEPS):
+        made = torch.Generator().manual_seed(1000 * step + side.rank)
+        x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
+        optimiser.zero_grad()
+        functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+        means.update_parameters(model)
+        with torch.no_grad():
+            seen.append(means.module.module.eval()(x))
+    return outcome(model, optimiser, seen=seen, means=means.state_dict())
+
+
+def copied(side):
+    """Copies are wrappers like others: one by deepcopy(), one by way of a file. All three train on."""
+    model = side.wrap(models.mlp(), find_unused_parameters=True)
+    train(side, model, sgd(model), 3)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    trained = []
+    for each in (model, copy.deepcopy(model), torch.load(file, weights_only=False)):
+        if side.name == "gradsync" and each is not model:
+            assert each.job is model.job
+            side.models.append(each)
+        optimiser = sgd(each)
+        train(side, each, optimiser)
+        trained.append(outcome(each, optimiser))
+    return {"trained": trained}
 
 
 def compiled_in_place(side):

@@ -2,9 +2,10 @@
 """One rank of parity tests: each case first with PyTorch's DDP over Gloo, then with gradsync. Prints what
 differs, as one line of JSON for each case.
 
-    worker.py FOLDER CASE[.f64]...
+    worker.py FOLDER CASE[.f64][.copied]...
 
-FOLDER is empty and shared by the ranks. Cases run in single precision, or in double.
+FOLDER is empty and shared by the ranks. Cases run in single precision, or in double. Gradients of linear
+layers are made in shared memory, or, with .copied, are copied there, as all others.
 """
 import json
 import os
@@ -17,6 +18,7 @@ import torch.distributed as dist
 import cases
 import counters
 import gradsync.torch
+from gradsync.torch import direct
 from gradsync.torch.reducer import Missing, Reducer
 
 TAG = "RESULT "
@@ -118,8 +120,9 @@ def bits(tensor):
 def both(name, folder, rank, world):
     """The results of a case, with DDP and with gradsync; what was raised is a result, too."""
     results = []
-    case, _, precision = name.partition(".")
-    torch.set_default_dtype(torch.float64 if precision == "f64" else torch.float32)
+    case, *how = name.split(".")
+    torch.set_default_dtype(torch.float64 if "f64" in how else torch.float32)
+    direct.LEAST_BYTES = sys.maxsize if "copied" in how else 0
     for kind in (Torchs, Ours):
         side = kind(f"{folder}/{name}", rank, world)
         torch.manual_seed(7)

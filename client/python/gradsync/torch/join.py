@@ -70,6 +70,7 @@ class Joining:
             if said.buffers:
                 model._sync_buffers(said.source)
             if said.syncs:
+                model._reducer.make_postponed()
                 model._observer.before_forward()
                 self.divide()
                 model._reducer.mark_all_absent()

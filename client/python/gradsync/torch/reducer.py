@@ -27,6 +27,7 @@ from . import compare, layout
 from .direct import Home, Linears
 from .errors import GradientKindError, MarkedTwiceError, ModelChangedError, UnfinishedStepError
 from .layout import Slot
+from .untraced import untraced
 from .world import World
 
 MIB = 1 << 20
@@ -123,6 +124,8 @@ class Reducer:
         self._memory: Memory | None = None
         self._layout: Layout | None = None
         self._wanted: list[int] | None = None
+        #: the first plan is made in the first forward pass whose gradients are averaged
+        self.postponed = False
         # Autograd keeps the nodes that make .grad only for as long as somebody refers to them.
         self._nodes = [_node_of(slot.param) for slot in slots]
         self._homes = [Home(slot.param, node) for slot, node in zip(slots, self._nodes, strict=True)]
@@ -189,6 +192,7 @@ class Reducer:
         have the same state again (make_wanted()).
         """
         self._release()
+        self.postponed = False
         self._wanted = order = list(order)
         registered = [self.slots[i] for i in reversed(order)]
         offsets, size = layout.lay_out(registered)
@@ -207,6 +211,15 @@ class Reducer:
             if slot.wire is slot.dtype:
                 home.view, home.address = view, view.data_ptr()
         self._hook()
+
+    def make_first_plan(self) -> None:
+        """All members together: in the order in which backward passes give gradients to most models."""
+        self.make_plan(range(len(self.slots) - 1, -1, -1))
+
+    def make_postponed(self) -> None:
+        """All members together, in a step."""
+        if self.postponed:
+            self.make_first_plan()
 
     def make_wanted(self) -> None:
         """All members together: the plan that a loss has kept them from making, if there is one."""
@@ -386,6 +399,7 @@ class Reducer:
                                "overlap (see no_sync())",
                                parameter=name)
 
+    @untraced
     def arm(self) -> None:
         """The end of this backward pass is to end the step."""
         if self.flags.sync and not self.flags.queued:
@@ -399,6 +413,7 @@ class Reducer:
             self.flags.whole |= not self.flags.queued
             self.arm()
 
+    @untraced
     def _backward_ended(self) -> None:
         """Called by autograd. A backward pass within another one (a checkpoint) is not the end, unless the
         model's output is within it, too."""

@@ -95,11 +95,25 @@ def default_job() -> Job:
     return _default
 
 
+def _tell_unfinished(model: DistributedDataParallel) -> None:
+    """The others wait for the rest of a step that this process does not finish. The next forward pass would
+    have raised this."""
+    try:
+        model._reducer.check_finished()
+    except GradsyncError as error:
+        print(f"gradsync: the process ends, but {error}", file=sys.stderr, flush=True)
+
+
 def _leave(job: Job, pid: int) -> None:
     if os.getpid() != pid:
         return
     # Python does not keep the SystemExit of sys.exit(1), which a step of State has seen.
-    failed = getattr(sys, "last_value", None) is not None or world_of(job).failed
+    world = world_of(job)
+    failed = getattr(sys, "last_value", None) is not None or world.failed
+    if not failed:
+        for made in world.models:
+            if (model := made()) is not None and model._reducer.open:
+                _tell_unfinished(model)
     with contextlib.suppress(GradsyncError, BufferError):
         if not failed:
             job.leave()

@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Linear layers, whose gradients are made in shared memory, and all that may be done with them: each case
+with PyTorch's DDP first, then with gradsync.
+
+    linears.py FOLDER CASE...
+"""
+import contextlib
+import copy
+import io
+import sys
+import types
+
+import torch
+from torch import nn
+from torch.autograd import forward_ad
+from torch.nn import functional
+from torch.nn.utils import prune
+
+import worker
+from cases import batch, outcome
+from gradsync.torch.direct import Home
+
+STEPS = 6
+#: Addresses of the gradients that were made in shared memory.
+given = []
+
+
+def give(home):
+    made = do_give(home)
+    if made is not None:
+        given.append(made.data_ptr())
+    return made
+
+
+do_give, Home.give = Home.give, give
+
+
+class Net(nn.Module):
+    """Two layers, and something in between."""
+
+    def __init__(self, between=torch.tanh, bias=True):
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 12, bias=bias), nn.Linear(12, 10, bias=bias)
+        self.between = between
+
+    def forward(self, x):
+        return self.last(self.between(self.first(x)))
+
+
+def train(side, model, steps=STEPS, loss_of=None, params=None, **more):
+    """`loss_of`: of the model and its input and targets."""
+    optimiser = torch.optim.SGD(model.parameters() if params is None else params, lr=0.1, momentum=0.9)
+    before, losses = len(given), []
+    for step in range(steps):
+        x, y = batch(side, step)
+        optimiser.zero_grad()
+        loss = functional.cross_entropy(model(x), y) if loss_of is None else loss_of(model, x, y)
+        loss.backward()
+        losses.append(loss.detach())
+        if side.name == "gradsync":
+            check_plain(model.module)
+        optimiser.step()
+    made = len(given) - before if side.name == "gradsync" else None
+    return outcome(model, optimiser, losses=losses, **more), made
+
+
+def check_plain(module):
+    """After a step the layers have no forward() but their own."""
+    for each in module.modules():
+        assert "forward" not in each.__dict__ or not type(each.forward).__module__.startswith("gradsync")
+
+
+def made_directly(result, at_least):
+    """The result, if that many gradients were made in shared memory; with DDP there is nothing to look at."""
+    outcome_of, made = result
+    assert made is None or made >= at_least, made
+    return outcome_of
+
+
+def made_elsewhere(result):
+    outcome_of, made = result
+    assert not made, made
+    return outcome_of
+
+
+def usual(side):
+    """And `.grad` is where the daemon has it."""
+    model = side.wrap(Net())
+    result = train(side, model)
+    if side.name == "gradsync":
+        layers = model.module.first, model.module.last
+        assert {layer.weight.grad.data_ptr() for layer in layers} <= set(given)
+    return made_directly(result, 2 * STEPS)
+
+
+def without_bias(side):
+    return made_directly(train(side, side.wrap(Net(bias=False))), 2 * STEPS)
+
+
+def changed_in_place(side):
+    """What a layer gives is changed by the next one."""
+    return made_directly(train(side, side.wrap(Net(nn.ReLU(inplace=True)))), 2 * STEPS)
+
+
+def used_twice(side):
+    """The second gradient of a pass is added to the first."""
+    class Twice(Net):
+        def forward(self, x):
+            x = self.first(self.first(x).tanh() @ self.turn)
+            return self.last(x.tanh())
+
+    model = Twice()
+    model.register_buffer("turn", torch.linspace(-1, 1, 12 * 16).view(12, 16))
+    return made_directly(train(side, side.wrap(model)), STEPS)
+
+
+def shared_weight(side):
+    """Two layers have one weight."""
+    class Shared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.last = nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 10)
+            self.second.weight = self.first.weight
+
+        def forward(self, x):
+            return self.last(self.second(self.first(x).tanh()).tanh())
+
+    return made_directly(train(side, side.wrap(Shared())), STEPS)
+
+
+def shapes(side):
+    """Inputs of one to four dimensions, some that do not lie in order, and empty ones."""
+    def loss_of(model, x, y):
+        module = model.module.first
+        model.module.between = lambda out: torch.tanh(
+            out + module(x[0]) + module(x.view(2, 4, 16)).mean((0, 1))
+            + module(x.view(2, 2, 2, 16)).mean((0, 1, 2)) + module(x.t().contiguous().t())
+            + module(x[:, None].expand(8, 3, 16)).sum(1)
+            + module(x[:0]).sum(0) + module(x.view(1, 8, 16))[0])
+        return functional.cross_entropy(model(x), y)
+
+    return made_directly(train(side, side.wrap(Net()), loss_of=loss_of), STEPS)
+
+
+def sequences(side):
+    """Inputs of three dimensions only."""
+    def loss_of(model, x, y):
+        return functional.cross_entropy(model(x.view(2, 4, 16)).flatten(0, 1), y)
+
+    return made_directly(train(side, side.wrap(Net(nn.ReLU(inplace=True))), loss_of=loss_of), 2 * STEPS)
+
+
+def gradients_of_the_caller(side):
+    """torch.autograd.grad() gives gradients to its caller, who keeps them over later steps."""
+    kept = []
+
+    def loss_of(model, x, y):
+        alone = functional.cross_entropy(model.module(x), y)
+        found = torch.autograd.grad(alone, [model.module.first.weight, model.module.last.weight])
+        kept.append((found, [each.clone() for each in found]))
+        return functional.cross_entropy(model(x), y)
+
+    result = made_directly(train(side, side.wrap(Net()), loss_of=loss_of), 2 * STEPS)
+    for found, copied in kept:
+        assert all(torch.equal(*pair) for pair in zip(found, copied))
+    return result | {"kept": [copied for _, copied in kept]}
+
+
+def gradients_of_the_wrapper(side):
+    """The same, of a loss that is averaged afterwards. DDP would count the first of the two as the pass."""
+    model = side.wrap(Net()) if side.name == "gradsync" else side.wrap(Net(), find_unused_parameters=False)
+    kept = []
+
+    def loss_of(model, x, y):
+        loss = functional.cross_entropy(model.module(x), y)
+        found, = torch.autograd.grad(loss, model.module.first.weight, retain_graph=True)
+        kept.append((found, found.clone()))
+        return functional.cross_entropy(model(x), y) + 0 * found.sum()
+
+    result = made_directly(train(side, model, loss_of=loss_of), 2 * STEPS)
+    assert all(torch.equal(*pair) for pair in kept)
+    return result
+
+
+def graph_kept(side):
+    """Two backward passes over one graph: the second one adds."""
+    def loss_of(model, x, y):
+        with model.no_sync():
+            loss = functional.cross_entropy(model(x), y)
+            loss.backward(retain_graph=True)
+            loss.backward()
+        return functional.cross_entropy(model(x), y)
+
+    return made_directly(train(side, side.wrap(Net()), loss_of=loss_of), 2 * STEPS)
+
+
+def hooks_of_tensors(side):
+    """A hook that changes the gradient, and one that keeps it."""
+    kept = []
+    net = Net()
+    net.first.weight.register_hook(lambda grad: 2 * grad)
+    net.last.weight.register_hook(lambda grad: kept.append((grad, grad.clone())))
+    result = made_elsewhere(train(side, side.wrap(net)))
+    assert all(torch.equal(*pair) for pair in kept)
+    return result | {"kept": [copied for _, copied in kept]}
+
+
+def hooks_of_layers(side):
+    seen = []
+    net = Net()
+    net.first.register_forward_hook(lambda _layer, _given, out: out * 2)
+    net.first.register_forward_pre_hook(lambda _layer, given: (given[0] + 1,))
+    net.last.register_full_backward_hook(lambda _layer, into, out: seen.append((into[0].clone(),
+                                                                                out[0].clone())))
+    return made_directly(train(side, side.wrap(net)), 2 * STEPS) | {"seen": seen}
+
+
+def forward_of_the_user(side):
+    """A layer that has a forward() of its own keeps it; so do classes that are derived."""
+    class Derived(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + 1
+
+    net = Net()
+    net.first = Derived(16, 12)
+    mine = net.last.forward = types.MethodType(lambda self, x: 3 * nn.Linear.forward(self, x), net.last)
+    result = made_elsewhere(train(side, side.wrap(net)))
+    assert net.last.__dict__["forward"] is mine
+    return result
+
+
+def pruned(side):
+    net = Net()
+    prune.l1_unstructured(net.first, "weight", 0.3)
+    return made_directly(train(side, side.wrap(net)), STEPS)
+
+
+def frozen_weight(side):
+    net = Net()
+    net.first.weight.requires_grad_(False)
+    return made_directly(train(side, side.wrap(net)), STEPS)
+
+
+def autocast(side):
+    """Weights are converted on their way."""
+    def loss_of(model, x, y):
+        with torch.autocast("cpu", torch.bfloat16):
+            return functional.cross_entropy(model(x), y)
+
+    return made_elsewhere(train(side, side.wrap(Net()), loss_of=loss_of))
+
+
+def saved_elsewhere(side):
+    """What is kept for the backward pass goes through hooks."""
+    def loss_of(model, x, y):
+        with torch.autograd.graph.saved_tensors_hooks(lambda each: each.clone(), lambda each: each):
+            return functional.cross_entropy(model(x), y)
+
+    return made_directly(train(side, side.wrap(Net()), loss_of=loss_of), 2 * STEPS)
+
+
+def functions_of_functions(side):
+    """torch.vmap() and derivatives in forward direction, within a forward pass."""
+    class Mapped(Net):
+        def forward(self, x):
+            mapped = torch.vmap(self.first)(x)
+            with forward_ad.dual_level():
+                turned = self.first(forward_ad.make_dual(x, torch.ones_like(x)))
+                along = forward_ad.unpack_dual(turned).tangent
+            return self.last((mapped + along).tanh())
+
+    return made_directly(train(side, side.wrap(Mapped())), STEPS)
+
+
+def compiled_within(side):
+    """A layer, and a function that forward() calls."""
+    net = Net()
+    net.first = torch.compile(net.first, backend="eager")
+    first = train(side, side.wrap(net), 3)
+    net = Net()
+    inner = net.first
+    net.between = torch.compile(lambda x: inner(functional.pad(x, (0, 4))).tanh(), backend="eager")
+    second = train(side, side.wrap(net), 3)
+    return {"first": made_elsewhere(first), "second": second[0]}
+
+
+def doubled(side):
+    """Copies that are made between forward and backward are modules like any others."""
+    copies = []
+
+    def loss_of(model, x, y):
+        out = model(x)
+        module = model.module
+        file = io.BytesIO()
+        torch.save(module, file)
+        file.seek(0)
+        copies[:] = [copy.deepcopy(module), torch.load(file, weights_only=False)]
+        for each in copies:
+            assert torch.equal(each(x), out)
+            each.first.weight.data.zero_()
+            assert not torch.equal(each(x), out), "it has weights of its own"
+            assert torch.equal(copy.deepcopy(each)(x), each(x))
+        return functional.cross_entropy(out, y)
+
+    return made_directly(train(side, side.wrap(Net(nn.Tanh())), loss_of=loss_of), 2 * STEPS)
+
+
+def scripted(side):
+    """The module between steps."""
+    net = Net(nn.Tanh())
+    result = made_directly(train(side, side.wrap(net)), 2 * STEPS)
+    x, _ = batch(side, 0)
+    assert torch.equal(torch.jit.script(net)(x), net(x))
+    return result
+
+
+def failed_backward(side):
+    """Passes of the module alone that fail in the middle leave nothing behind."""
+    class Failing(Exception):
+        pass
+
+    def fail(_grad):
+        raise Failing
+
+    def loss_of(model, x, y):
+        with model.no_sync():
+            out = model.module.first(x)
+            out.register_hook(fail)
+            with contextlib.suppress(Failing):
+                model.module.last(out.tanh()).sum().backward()
+        model.zero_grad()
+        return functional.cross_entropy(model(x), y)
+
+    return made_directly(train(side, side.wrap(Net()), loss_of=loss_of), 2 * STEPS)
+
+
+def graph_of_graphs(side):
+    """A backward pass that can be differentiated itself."""
+    def loss_of(model, x, y):
+        loss = functional.cross_entropy(model.module(x), y)
+        found = torch.autograd.grad(loss, list(model.module.parameters()), create_graph=True)
+        return functional.cross_entropy(model(x), y) + sum(each.square().sum() for each in found)
+
+    return made_directly(train(side, side.wrap(Net()), loss_of=loss_of), 1)
+
+
+if __name__ == "__main__":
+    worker.cases = sys.modules[__name__]
+    worker.main(*sys.argv[1:])

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of linear layers that are made in shared memory: whatever is done with the layers gives what
+PyTorch's DDP gives, bit by bit, and where a case can have them made there, they are."""
+import pytest
+
+from launch import Group
+
+GROUPS = [Group("usual without_bias changed_in_place used_twice shared_weight shapes sequences "
+                "gradients_of_the_caller gradients_of_the_wrapper graph_kept hooks_of_tensors "
+                "hooks_of_layers forward_of_the_user pruned frozen_weight autocast saved_elsewhere "
+                "functions_of_functions "
+                "compiled_within doubled scripted failed_backward graph_of_graphs", script="linears.py")]
+CASES = [pytest.param(group, case, id=case, marks=pytest.mark.xdist_group(group.names[0]))
+         for group in GROUPS for case in group.names]
+
+
+@pytest.mark.parametrize("group, case", CASES)
+def test_as_ddp(group, case):
+    group.check(case)
