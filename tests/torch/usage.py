@@ -4,6 +4,7 @@
     usage.py FOLDER CASE...
 """
 import contextlib
+import logging
 import sys
 import threading
 
@@ -118,17 +119,21 @@ def looked_then_no_sync(side):
     return outcome(model, optimiser, seen=seen)
 
 
+def train_images(side, model, optimiser, step):
+    made = torch.Generator().manual_seed(1000 * step + side.rank)
+    x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
+    optimiser.zero_grad()
+    functional.cross_entropy(model(x), y).backward()
+    optimiser.step()
+
+
 def join_early(side):
     """Rank 1 has one batch only, and averages are over those that train."""
     model = side.wrap(models.Cnn())
     optimiser = sgd(model)
     with model.join(divide_by_initial_world_size=False):
         for step in range(1 if side.rank else 14):
-            made = torch.Generator().manual_seed(1000 * step + side.rank)
-            x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
-            optimiser.zero_grad()
-            functional.cross_entropy(model(x), y).backward()
-            optimiser.step()
+            train_images(side, model, optimiser, step)
     result = outcome(model)
     del result["gradients"]
     return result
@@ -328,18 +333,66 @@ def vectors(side):
     return outcome(model, optimiser)
 
 
-def compiled_in_place(side):
+class Warned(logging.Handler):
+    """Notes what dynamo warns of."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+
+
+def compiled(side, backend, compile_it):
+    """Trains what this makes of the wrapper's maker, a module and a backend. The module is compiled, and
+    dynamo has nothing to warn of."""
     torch._dynamo.reset()
-    model = side.wrap(models.Cnn())
-    model.compile(backend="aot_eager")
-    optimiser = sgd(model)
-    for step in range(STEPS):
-        made = torch.Generator().manual_seed(1000 * step + side.rank)
-        x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
-        optimiser.zero_grad()
-        functional.cross_entropy(model(x), y).backward()
-        optimiser.step()
+    graphs, warned, log = [], Warned(), logging.getLogger("torch._dynamo")
+
+    def counted(graph, inputs):
+        graphs.append(graph)
+        return torch._dynamo.lookup_backend(backend)(graph, inputs)
+
+    log.addHandler(warned)
+    try:
+        model = compile_it(side.wrap, models.Cnn(), counted)
+        optimiser = sgd(model)
+        for step in range(STEPS):
+            train_images(side, model, optimiser, step)
+    finally:
+        log.removeHandler(warned)
+    assert graphs, "the module was not compiled"
+    assert side.name == "ddp" or not warned.texts, warned.texts
     return outcome(model, optimiser)
+
+
+def wrapper_compiled(wrap, module, backend):
+    return torch.compile(wrap(module), backend=backend)
+
+
+def compiled_eager(side):
+    return compiled(side, "eager", wrapper_compiled)
+
+
+def compiled_aot_eager(side):
+    return compiled(side, "aot_eager", wrapper_compiled)
+
+
+def compiled_before(side):
+    def compile_it(wrap, module, backend):
+        return wrap(torch.compile(module, backend=backend))
+
+    return compiled(side, "aot_eager", compile_it)
+
+
+def compiled_in_place(side):
+    def compile_it(wrap, module, backend):
+        model = wrap(module)
+        model.compile(backend=backend)
+        return model
+
+    return compiled(side, "aot_eager", compile_it)
 
 
 def static_no_sync(side):

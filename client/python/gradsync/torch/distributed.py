@@ -261,12 +261,20 @@ class DistributedDataParallel(nn.Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's; see the class."""
+        if torch.compiler.is_compiling():   # which warns of profiler regions, and ignores them
+            return self._forward(inputs, kwargs)
         with torch.autograd.profiler.record_function("gradsync.DistributedDataParallel.forward"):
-            self._before_forward()
-            output = self.module(*inputs, **kwargs)
-            self._after_forward(output)
-            return output
+            return self._forward(inputs, kwargs)
 
+    def _forward(self, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """torch.compile() compiles the module. What is before and after it depends on the step: it would be
+        traced again and again."""
+        self._before_forward()
+        output = self.module(*inputs, **kwargs)
+        self._after_forward(output)
+        return output
+
+    @torch.compiler.disable
     def _before_forward(self) -> None:
         self._reducer.make_wanted()
         if not self._reducer.planned:
@@ -296,6 +304,7 @@ class DistributedDataParallel(nn.Module):
         if torch.is_grad_enabled():
             self._reducer.linears.place()
 
+    @torch.compiler.disable
     def _after_forward(self, output: Any) -> None:
         if not torch.is_grad_enabled():
             self.require_forward_param_sync = False
