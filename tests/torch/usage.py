@@ -24,10 +24,14 @@ def sgd(model, lr=0.1, **options):
     return torch.optim.SGD(model.parameters(), lr=lr, **options)
 
 
+def wrapped_mlp(side):
+    model = side.wrap(models.mlp())
+    return model, sgd(model)
+
+
 def grad_data_assigned(side):
     """`.grad.data` is given another memory, after backward() and after zero_grad()."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped_mlp(side)
     for step in range(STEPS):
         optimiser.zero_grad(set_to_none=step % 3 == 0)
         if step % 3 == 2:
@@ -89,8 +93,7 @@ def toggled(side):
 
 def mixed_no_sync(side):
     """One backward pass of two forward passes, the second of which is in no_sync()."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped_mlp(side)
     for step in range(STEPS):
         optimiser.zero_grad()
         (x, y), (more, target) = batch(side, step), batch(side, step + 5000)
@@ -104,8 +107,7 @@ def mixed_no_sync(side):
 
 def looked_then_no_sync(side):
     """A forward pass without a backward pass, then one of both in no_sync()."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped_mlp(side)
     seen = []
     for step in range(STEPS):
         optimiser.zero_grad()
@@ -309,8 +311,7 @@ def wrapped_while_alive(side):
 
 def in_thread(side):
     """Backward passes run in a thread of their own."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped_mlp(side)
     for step in range(STEPS):
         x, y = batch(side, step)
         optimiser.zero_grad()
@@ -324,8 +325,7 @@ def in_thread(side):
 
 def vectors(side):
     """Parameters are taken out as one vector, and put back: each is a part of it then."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped_mlp(side)
     for step in range(STEPS):
         train(side, model, optimiser, 1)
         flat = nn.utils.parameters_to_vector(model.parameters())
