@@ -9,9 +9,9 @@ from launch import Group, run
 GROUPS = [Group(names, script="usage.py") for names in (
     "grad_data_assigned grad_data_assigned_in_hook many_dimensions toggled mixed_no_sync "
     "looked_then_no_sync join_early wrapped_while_alive evaluated_by_zero evaluated_in_inference "
-    "layers buffers lbfgs penalty static_penalty in_thread vectors averaged copied "
-    "compiled_in_place static_no_sync "
-    "retried_forward",)]
+    "layers buffers lbfgs penalty static_penalty in_thread vectors averaged copied static_no_sync "
+    "retried_forward",
+    "compiled_in_place compiled_eager compiled_aot_eager compiled_before")]
 CASES = [pytest.param(group, case, id=case, marks=pytest.mark.xdist_group(group.names[0]))
          for group in GROUPS for case in group.names]
 

@@ -6,6 +6,7 @@
 import contextlib
 import copy
 import io
+import logging
 import sys
 import threading
 
@@ -26,10 +27,14 @@ def sgd(model, lr=0.1, **options):
     return torch.optim.SGD(model.parameters(), lr=lr, **options)
 
 
+def wrapped_mlp(side):
+    model = side.wrap(models.mlp())
+    return model, sgd(model)
+
+
 def grad_data_assigned(side):
     """`.grad.data` is given another memory, after backward() and after zero_grad()."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped_mlp(side)
     for step in range(STEPS):
         optimiser.zero_grad(set_to_none=step % 3 == 0)
         if step % 3 == 2:
@@ -91,8 +96,7 @@ def toggled(side):
 
 def mixed_no_sync(side):
     """One backward pass of two forward passes, the second of which is in no_sync()."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped_mlp(side)
     for step in range(STEPS):
         optimiser.zero_grad()
         (x, y), (more, target) = batch(side, step), batch(side, step + 5000)
@@ -106,8 +110,7 @@ def mixed_no_sync(side):
 
 def looked_then_no_sync(side):
     """A forward pass without a backward pass, then one of both in no_sync()."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped_mlp(side)
     seen = []
     for step in range(STEPS):
         optimiser.zero_grad()
@@ -121,17 +124,21 @@ def looked_then_no_sync(side):
     return outcome(model, optimiser, seen=seen)
 
 
+def train_images(side, model, optimiser, step):
+    made = torch.Generator().manual_seed(1000 * step + side.rank)
+    x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
+    optimiser.zero_grad()
+    functional.cross_entropy(model(x), y).backward()
+    optimiser.step()
+
+
 def join_early(side):
     """Rank 1 has one batch only, and averages are over those that train."""
     model = side.wrap(models.Cnn())
     optimiser = sgd(model)
     with model.join(divide_by_initial_world_size=False):
         for step in range(1 if side.rank else 14):
-            made = torch.Generator().manual_seed(1000 * step + side.rank)
-            x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
-            optimiser.zero_grad()
-            functional.cross_entropy(model(x), y).backward()
-            optimiser.step()
+            train_images(side, model, optimiser, step)
     result = outcome(model)
     del result["gradients"]
     return result
@@ -307,8 +314,7 @@ def wrapped_while_alive(side):
 
 def in_thread(side):
     """Backward passes run in a thread of their own."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped_mlp(side)
     for step in range(STEPS):
         x, y = batch(side, step)
         optimiser.zero_grad()
@@ -322,8 +328,7 @@ def in_thread(side):
 
 def vectors(side):
     """Parameters are taken out as one vector, and put back: each is a part of it then."""
-    model = side.wrap(models.mlp())
-    optimiser = sgd(model)
+    model, optimiser = wrapped_mlp(side)
     for step in range(STEPS):
         train(side, model, optimiser, 1)
         flat = nn.utils.parameters_to_vector(model.parameters())
@@ -338,14 +343,10 @@ def averaged(side):
     means = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9))
     seen = []
     for step in range(STEPS):
-        made = torch.Generator().manual_seed(1000 * step + side.rank)
-        x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
-        optimiser.zero_grad()
-        functional.cross_entropy(model(x), y).backward()
-        optimiser.step()
+        train_images(side, model, optimiser, step)
         means.update_parameters(model)
         with torch.no_grad():
-            seen.append(means.module.module.eval()(x))
+            seen.append(means.module.module.eval()(torch.ones(2, 3, 8, 8)))
     return outcome(model, optimiser, seen=seen, means=means.state_dict())
 
 
@@ -367,18 +368,66 @@ def copied(side):
     return {"trained": trained}
 
 
-def compiled_in_place(side):
+class Warned(logging.Handler):
+    """Notes what dynamo warns of."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append(record.getMessage())
+
+
+def compiled(side, backend, compile_it):
+    """Trains what this makes of the wrapper's maker, a module and a backend. The module is compiled, and
+    dynamo has nothing to warn of."""
     torch._dynamo.reset()
-    model = side.wrap(models.Cnn())
-    model.compile(backend="aot_eager")
-    optimiser = sgd(model)
-    for step in range(STEPS):
-        made = torch.Generator().manual_seed(1000 * step + side.rank)
-        x, y = torch.randn(4, 3, 8, 8, generator=made), torch.randint(0, 10, (4,), generator=made)
-        optimiser.zero_grad()
-        functional.cross_entropy(model(x), y).backward()
-        optimiser.step()
+    graphs, warned, log = [], Warned(), logging.getLogger("torch._dynamo")
+
+    def counted(graph, inputs):
+        graphs.append(graph)
+        return torch._dynamo.lookup_backend(backend)(graph, inputs)
+
+    log.addHandler(warned)
+    try:
+        model = compile_it(side.wrap, models.Cnn(), counted)
+        optimiser = sgd(model)
+        for step in range(STEPS):
+            train_images(side, model, optimiser, step)
+    finally:
+        log.removeHandler(warned)
+    assert graphs, "the module was not compiled"
+    assert side.name == "ddp" or not warned.texts, warned.texts
     return outcome(model, optimiser)
+
+
+def wrapper_compiled(wrap, module, backend):
+    return torch.compile(wrap(module), backend=backend)
+
+
+def compiled_eager(side):
+    return compiled(side, "eager", wrapper_compiled)
+
+
+def compiled_aot_eager(side):
+    return compiled(side, "aot_eager", wrapper_compiled)
+
+
+def compiled_before(side):
+    def compile_it(wrap, module, backend):
+        return wrap(torch.compile(module, backend=backend))
+
+    return compiled(side, "aot_eager", compile_it)
+
+
+def compiled_in_place(side):
+    def compile_it(wrap, module, backend):
+        model = wrap(module)
+        model.compile(backend=backend)
+        return model
+
+    return compiled(side, "aot_eager", compile_it)
 
 
 def static_no_sync(side):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -19,10 +20,13 @@ from .errors import GradientKindError, ModelChangedError, NoStateError
 from .join import Joining
 from .order import Observer
 from .reducer import MIB, Missing, Options, Reducer
+from .untraced import untraced
 from .watch import Changes
 from .world import World, world_of
 
 DEFAULT_CAP_MIB = 25
+#: What a copy has of its own.
+_NOT_COPIED = ("_world", "_reducer", "_observer", "_changes", "_buffers_found", "_joining", "_log", "_frozen")
 _UNSUPPORTED = ("device_mesh", "mixed_precision", "delay_all_reduce_named_params", "param_to_hook_all_reduce")
 
 
@@ -72,20 +76,24 @@ class DistributedDataParallel(nn.Module):
         self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self.require_backward_grad_sync = self.require_forward_param_sync = True
-        self._world = world_of(process_group)
         first, cap = _limits(bucket_cap_mb, bucket_cap_mb_list)
         self._options = Options(Missing.ABSENT if find_unused_parameters else Missing.AWAITED, static_graph,
                                 first, cap)
         self._comm_hook = "none"
-        self._optimisers_taken = False
-        self._changes = Changes(module)
-        self._buffers_found = buffers.Buffers(module, self.parameters_to_ignore)
-        self._joining: Joining | None = None
-        self._log = logs.Log()
-        self._make_reducer()
+        self._belong_to(world_of(process_group))
         self._start(init_sync, broadcast_buffers is not False or forward_sync_buffers is not None)
 
     # ---- the beginning
+
+    def _belong_to(self, world: World) -> None:
+        """What belongs to a job, of a new wrapper or a copy."""
+        self._world = world
+        self._optimisers_taken = False
+        self._changes = Changes(self.module)
+        self._buffers_found = buffers.Buffers(self.module, self.parameters_to_ignore)
+        self._joining: Joining | None = None
+        self._log = logs.Log()
+        self._make_reducer()
 
     def _check_module(self, device_ids: Sequence[Any] | None, output_device: Any) -> None:
         for name, param in self.module.named_parameters():
@@ -148,7 +156,7 @@ class DistributedDataParallel(nn.Module):
         """All members together: the first plan, unless there is one, and rank 0's values."""
         init_sync, with_buffers = self._begins
         if not self._reducer.planned:
-            self._reducer.make_plan(self._reducer.wanted or range(len(self._reducer.slots) - 1, -1, -1))
+            self._reducer.make_first_plan()
         if init_sync:
             self._broadcast_state(0, with_buffers)
 
@@ -174,7 +182,7 @@ class DistributedDataParallel(nn.Module):
 
     def _adopt(self, state: dict[str, Any]) -> None:
         """Makes the plan of the others. Has no effect if that was done before another member was lost."""
-        if self._reducer.planned:
+        if self._reducer.planned or state["order"] is None:
             return
         for name, param in self._parameters_of():
             param.requires_grad_(name not in state["frozen"])
@@ -233,24 +241,33 @@ class DistributedDataParallel(nn.Module):
         self._comm_hook = name
         if wire is not None:
             self._options.compressed = wire
-            self._plan_anew()
+            self._plan_later()
+
+    def _plan_later(self) -> None:
+        """Other types on the way, or other hooks: the plan is made in the first step, where a loss is dealt
+        with."""
+        old = self._reducer
+        old.retire()
+        self._make_reducer([slot.name for slot in old.slots])
+        self._reducer.postponed = True
 
     def _plan_anew(self) -> None:
-        """On all members: another set of parameters, or other types on the way."""
+        """On all members: another set of parameters."""
         old, observer = self._reducer, self._observer
         planned = old.wanted is not None
         old.retire()
         self._make_reducer([slot.name for slot in old.slots])
         self._reducer.steps, self._observer.checked = old.steps, observer.checked
         self._observer.replanned = observer.replanned + 1
+        self._reducer.postponed = old.postponed
         if planned:
-            self._reducer.make_plan(range(len(self._reducer.slots) - 1, -1, -1))
+            self._reducer.make_first_plan()
 
     def _set_static_graph(self) -> None:
         if self._reducer.steps or self._reducer.open:
             raise RuntimeError("_set_static_graph must be called before the first backward pass")
         self.static_graph = self._options.static = True
-        self._plan_anew()
+        self._plan_later()
 
     @staticmethod
     def _set_params_and_buffers_to_ignore_for_model(module: nn.Module, names: Sequence[str]) -> None:
@@ -261,15 +278,23 @@ class DistributedDataParallel(nn.Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """The module's; see the class."""
+        if torch.compiler.is_compiling():   # which warns of profiler regions, and takes layers as they are
+            return self._forward(False, inputs, kwargs)
         with torch.autograd.profiler.record_function("gradsync.DistributedDataParallel.forward"):
-            self._before_forward()
-            output = self.module(*inputs, **kwargs)
-            self._after_forward(output)
-            return output
+            return self._forward(torch.is_grad_enabled(), inputs, kwargs)
 
-    def _before_forward(self) -> None:
+    def _forward(self, direct: bool, inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """torch.compile() compiles the module. What is before and after it depends on the step: it would be
+        traced again and again. `direct`: large layers have a forward() of ours (direct.py)."""
+        self._before_forward(direct)
+        output = self.module(*inputs, **kwargs)
+        self._after_forward(output)
+        return output
+
+    @untraced
+    def _before_forward(self, direct: bool) -> None:
         self._reducer.make_wanted()
-        if not self._reducer.planned:
+        if not self._reducer.planned and (self._world.newcomer or not self._reducer.postponed):
             raise NoStateError("this process has taken the place of a lost member: give the model to "
                                "gradsync.State, which brings it the state of the others")
         if not self._optimisers_taken:
@@ -289,13 +314,15 @@ class DistributedDataParallel(nn.Module):
         if syncs:
             if self._frozen and any(param.requires_grad for param in self._frozen):
                 self._plan_anew()
+            self._reducer.make_postponed()
             self._observer.before_forward()
             if self._joining is not None:
                 self._joining.divide()
             self._log.begin(self._reducer)
-        if torch.is_grad_enabled():
+        if direct:
             self._reducer.linears.place()
 
+    @untraced
     def _after_forward(self, output: Any) -> None:
         if not torch.is_grad_enabled():
             self.require_forward_param_sync = False
@@ -401,10 +428,28 @@ class DistributedDataParallel(nn.Module):
             raise ValueError("DDP runtime logging sample rate should be equal or greater than 1")
         self._log.every = rate
 
-    # ---- pickling
+    # ---- copies
 
     def __getstate__(self) -> dict[str, Any]:
-        raise TypeError("a DistributedDataParallel of gradsync cannot be pickled or copied: take its .module")
+        """A copy, or what is loaded from a file, begins with the steps of no other. All members use it alike;
+        its plan is made in the first forward pass whose gradients are averaged."""
+        return {name: value for name, value in self.__dict__.items() if name not in _NOT_COPIED}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """It belongs to the job that the environment names."""
+        self._restore(state, world_of(None))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
+        """It belongs to the same job."""
+        made = type(self).__new__(type(self))
+        memo[id(self)] = made
+        made._restore(copy.deepcopy(self.__getstate__(), memo), self._world)
+        return made
+
+    def _restore(self, state: dict[str, Any], world: World) -> None:
+        nn.Module.__setstate__(self, state)  # type: ignore[no-untyped-call]
+        self._belong_to(world)
+        self._reducer.postponed = True
 
 
 def _refuse(unsupported: dict[str, Any]) -> None:

@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 def untraced(function: Callable[P, T]) -> Callable[P, T]:
-    """torch.compiler.disable(), which loads the compiler, once somebody else has: that takes seconds, and most
-    trainings compile nothing."""
+    """torch.compiler.disable(), which loads the compiler, once somebody else has: that takes seconds, and
+    most trainings compile nothing."""
     disabled: Callable[P, T] | None = None
 
     @functools.wraps(function)
@@ -24,7 +24,7 @@ def untraced(function: Callable[P, T]) -> Callable[P, T]:
         if disabled is None:
             if "torch._dynamo" not in sys.modules:
                 return function(*arguments, **named)
-            disabled = torch.compiler.disable(function)
+            disabled = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
         return disabled(*arguments, **named)
 
     call._torchdynamo_disable = True  # type: ignore[attr-defined]
