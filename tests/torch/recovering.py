@@ -13,6 +13,8 @@ processes of a rank apart. MORE:
     plans       the one that follows it, too
     start       it ends itself when the others make their first plan
     values      it ends itself when they get the first values
+    hooked      gradients travel in 16 bits
+    hook        the same, and it ends itself when the others plan for that, in the first step
     checkpoint  rank 0 keeps a checkpoint, and all begin with it
 """
 import hashlib
@@ -35,7 +37,7 @@ BATCH = 4
 #: Passes before the layers change their order: the change is noticed after step 10.
 TURN = 6
 #: The call instead of which a process ends itself.
-CALLS = {"plan": "plan", "plans": "plan", "start": "plan", "values": "broadcast"}
+CALLS = {"plan": "plan", "plans": "plan", "start": "plan", "hook": "plan", "values": "broadcast"}
 
 
 def data():
@@ -94,13 +96,14 @@ class Fate:
             self.end()
 
     def _meet_call(self, name):
-        """The process ends instead of a call: the first that a process makes which others wait for, or, in
-        the middle of the training, the one after step 10."""
+        """The process ends instead of a call: the first that a process makes which others wait for, the
+        first after its state was made, or, in the middle of the training, the one after step 10."""
         called = getattr(gradsync.Job, name)
         early = self.life > 0 or self.more in ("start", "values")
+        least = 0 if self.more == "hook" else 10
 
         def call(*arguments, **options):
-            if early or (self.state is not None and self.state.count >= 10):
+            if early or (self.state is not None and self.state.count >= least):
                 self.end()
             return called(*arguments, **options)
 
@@ -121,6 +124,8 @@ def main(folder, kill, epochs, more=""):
     loader = DataLoader(dataset, BATCH, sampler=sampler)
     kind = Turning if more in ("turning", "plan", "plans") else models.Cnn
     model = gradsync.torch.DistributedDataParallel(kind())
+    if more in ("hook", "hooked"):
+        model.register_comm_hook(None, gradsync.torch.bf16_compress_hook)
     opt = torch.optim.AdamW(model.parameters(), lr=0.01)
     state = fate.state = gradsync.State(model=model, opt=opt, sampler=sampler)
     checkpoint = pathlib.Path(folder) / "checkpoint"

@@ -44,6 +44,15 @@ def test_killed_when_all_plan_again(turning, tmp_path, killed, how):
     assert results[1 - killed]["restarts"] >= 1
 
 
+@pytest.mark.parametrize("killed", [0, 1])
+def test_killed_when_all_plan_for_a_hook(tmp_path, killed):
+    """In the first step, which all make again."""
+    lives = tmp_path / "undisturbed"
+    lives.mkdir()
+    results = recovered(tmp_path, killed, "hook", trained(lives, "hooked"))
+    assert results[1 - killed]["restarts"] >= 1
+
+
 @pytest.mark.parametrize("how", ["start", "values"])
 def test_killed_before_the_first_step(undisturbed, tmp_path, how):
     recovered(tmp_path, 1, how, undisturbed)

@@ -217,9 +217,15 @@ class Reducer:
         self.make_plan(range(len(self.slots) - 1, -1, -1))
 
     def make_postponed(self) -> None:
-        """All members together, in a step."""
-        if self.postponed:
+        """All members together, in a step. After VoidStep it is still to be made, and not before the members
+        have the same state again: some may not have come here."""
+        if not self.postponed:
+            return
+        try:
             self.make_first_plan()
+        except VoidStep:
+            self._wanted, self.postponed = None, True
+            raise
 
     def make_wanted(self) -> None:
         """All members together: the plan that a loss has kept them from making, if there is one."""
