@@ -15,6 +15,8 @@ processes of a rank apart. MORE:
     values      it ends itself when they get the first values
     hooked      gradients travel in 16 bits
     hook        the same, and it ends itself when the others plan for that, in the first step
+    thawing     a layer is frozen at first, and another one later
+    thaw        the same, and it ends itself in between
     checkpoint  rank 0 keeps a checkpoint, and all begin with it
 """
 import hashlib
@@ -135,6 +137,9 @@ def main(folder, kill, epochs, more=""):
         for x, y in loader:
             for attempt in state.step():
                 with attempt:
+                    if more in ("thaw", "thawing"):
+                        model.module.first.requires_grad_(state.count >= 5)
+                        model.module.second.requires_grad_(state.count < 6)
                     opt.zero_grad()
                     loss = functional.cross_entropy(model(x), y)
                     fate.meet("forward")

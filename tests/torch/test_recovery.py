@@ -53,6 +53,14 @@ def test_killed_when_all_plan_for_a_hook(tmp_path, killed):
     assert results[1 - killed]["restarts"] >= 1
 
 
+@pytest.mark.parametrize("killed", [0, 1])
+def test_killed_after_layers_were_frozen(tmp_path, killed):
+    """Who comes plans for the layers that the others have planned for."""
+    lives = tmp_path / "undisturbed"
+    lives.mkdir()
+    recovered(tmp_path, killed, "thaw", trained(lives, "thawing"))
+
+
 @pytest.mark.parametrize("how", ["start", "values"])
 def test_killed_before_the_first_step(undisturbed, tmp_path, how):
     recovered(tmp_path, 1, how, undisturbed)
