@@ -15,6 +15,7 @@ from torch import nn
 from torch.autograd import forward_ad
 from torch.nn import functional
 from torch.nn.utils import prune
+from torch.utils.checkpoint import checkpoint
 
 import worker
 from cases import batch, outcome
@@ -84,13 +85,14 @@ def made_elsewhere(result):
 
 
 def usual(side):
-    """And `.grad` is where the daemon has it."""
-    model = side.wrap(Net())
-    result = train(side, model)
-    if side.name == "gradsync":
-        layers = model.module.first, model.module.last
-        assert {layer.weight.grad.data_ptr() for layer in layers} <= set(given)
-    return made_directly(result, 2 * STEPS)
+    """And `.grad` is where the daemon has it, from the moment in which autograd has made it."""
+    net, seen = Net(), []
+    for layer in (net.first, net.last):
+        layer.weight.register_post_accumulate_grad_hook(lambda param: seen.append(param.grad.data_ptr()))
+    before = len(given)
+    result = made_directly(train(side, side.wrap(net)), 2 * STEPS)
+    assert side.name == "ddp" or seen == given[before:]
+    return result
 
 
 def without_bias(side):
@@ -167,19 +169,20 @@ def gradients_of_the_caller(side):
 
 
 def gradients_of_the_wrapper(side):
-    """The same, of a loss that is averaged afterwards. DDP would count the first of the two as the pass."""
-    model = side.wrap(Net()) if side.name == "gradsync" else side.wrap(Net(), find_unused_parameters=False)
+    """The same, of the loss that is averaged afterwards."""
     kept = []
 
     def loss_of(model, x, y):
-        loss = functional.cross_entropy(model.module(x), y)
-        found, = torch.autograd.grad(loss, model.module.first.weight, retain_graph=True)
-        kept.append((found, found.clone()))
-        return functional.cross_entropy(model(x), y) + 0 * found.sum()
+        loss = functional.cross_entropy(model(x), y)
+        found = torch.autograd.grad(loss, [model.module.first.weight, model.module.last.weight],
+                                    retain_graph=True)
+        kept.append((found, [each.clone() for each in found]))
+        return loss
 
-    result = made_directly(train(side, model, loss_of=loss_of), 2 * STEPS)
-    assert all(torch.equal(*pair) for pair in kept)
-    return result
+    result = made_directly(train(side, side.wrap(Net()), loss_of=loss_of), 2 * STEPS)
+    for found, copied in kept:
+        assert all(torch.equal(*pair) for pair in zip(found, copied))
+    return result | {"kept": [copied for _, copied in kept]}
 
 
 def graph_kept(side):
@@ -284,6 +287,32 @@ def compiled_within(side):
     return {"first": made_elsewhere(first), "second": second[0]}
 
 
+def checkpoints_after_the_step(side):
+    """Blocks that are computed again when the step is over, and their layers have their own forward()."""
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList([Net(bias=False), Net()])
+            self.between = nn.Linear(10, 16)
+
+        def forward(self, x):
+            x = checkpoint(self.blocks[0], x.view(2, 4, 16), use_reentrant=False).tanh()
+            return checkpoint(self.blocks[1], self.between(x).view(-1, 16), use_reentrant=False)
+
+    model = side.wrap(Checkpointed())
+    kept = []
+    for step in range(STEPS):
+        x, y = batch(side, step)
+        x.requires_grad_(step % 2 == 0)
+        model.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward(retain_graph=True)
+        if side.name == "gradsync":
+            check_plain(model.module)
+        kept.append(torch.autograd.grad(loss, list(model.module.parameters())))
+    return outcome(model, kept=kept)
+
+
 def doubled(side):
     """Copies that are made between forward and backward are modules like any others."""
     copies = []
@@ -335,13 +364,13 @@ def failed_backward(side):
 
 
 def graph_of_graphs(side):
-    """A backward pass that can be differentiated itself."""
+    """Backward passes that can be differentiated themselves."""
     def loss_of(model, x, y):
-        loss = functional.cross_entropy(model.module(x), y)
+        loss = functional.cross_entropy(model(x), y)
         found = torch.autograd.grad(loss, list(model.module.parameters()), create_graph=True)
-        return functional.cross_entropy(model(x), y) + sum(each.square().sum() for each in found)
+        return loss + sum(each.square().sum() for each in found)
 
-    return made_directly(train(side, side.wrap(Net()), loss_of=loss_of), 1)
+    return train(side, side.wrap(Net()), loss_of=loss_of)[0]
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Home:
         if view.data_ptr() != self.address or param._backward_hooks or not _is_accumulated(self.node):
             return None
         self.taken = True
-        return view.detach()  # autograd keeps what nobody else refers to
+        return view.detach()
 
 
 def _is_accumulated(node: Any) -> bool:
@@ -56,33 +56,31 @@ def _is_accumulated(node: Any) -> bool:
 
 
 class _Linear(torch.autograd.Function):
-    """x (rows, in), weight (out, in), bias (out) or None; all gradients as those of functional.linear().
-
-    The order of the arguments is that in which autograd adds to .grad: a bias before its weight, as with
-    functional.linear().
-    """
+    """bias (out) or None, x (rows, in), weight (in, out): a transposed view. All gradients as those of
+    functional.linear(), which has the same operands and keeps the same ones, in this order: a checkpoint may
+    be computed again when the layer has its own forward(), and compares what is kept."""
 
     @staticmethod
     def forward(ctx: Any, bias: torch.Tensor | None, x: torch.Tensor, weight: torch.Tensor,
                 home: Home) -> torch.Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.home = home
+        ctx.home, ctx.weight_first = home, bias is None
         ctx.set_materialize_grads(False)
-        return functional.linear(x, weight, bias)
+        kept = (x, weight) if ctx.needs_input_grad[1] else (x,)
+        ctx.save_for_backward(*(reversed(kept) if ctx.weight_first else kept))
+        return x.mm(weight) if bias is None else torch.addmm(bias, x, weight)
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         grad, = grads
         if grad is None:
             return None, None, None, None
-        x, weight = ctx.saved_tensors
-        of_bias = grad.sum(0) if ctx.needs_input_grad[0] else None
-        of_x = grad.mm(weight) if ctx.needs_input_grad[1] else None
+        kept = ctx.saved_tensors[::-1] if ctx.weight_first else ctx.saved_tensors
+        of_x = grad.mm(kept[1].t()) if ctx.needs_input_grad[1] else None
         of_weight = None
         if ctx.needs_input_grad[2]:
             home = ctx.home.give()
-            of_weight = grad.t().mm(x) if home is None else torch.mm(grad.t(), x, out=home)
-            del home
+            of_weight = (grad.t().mm(kept[0]) if home is None else torch.mm(grad.t(), kept[0], out=home)).t()
+        of_bias = grad.sum(0) if ctx.needs_input_grad[0] else None
         return of_bias, of_x, of_weight, None
 
 
@@ -100,7 +98,7 @@ class _Forward:
         if weight is not home.param or not _is_ordinary(input, weight):
             return functional.linear(input, weight, bias)
         rows = input if input.dim() == 2 else input.view(-1, weight.shape[1])
-        out: torch.Tensor = _Linear.apply(bias, rows, weight, home)  # type: ignore[no-untyped-call]
+        out: torch.Tensor = _Linear.apply(bias, rows, weight.t(), home)  # type: ignore[no-untyped-call]
         return out if rows is input else out.view(*input.shape[:-1], weight.shape[0])
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
