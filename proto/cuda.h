@@ -87,7 +87,7 @@ enum {
         CUDA_STREAM_NON_BLOCKING = 1, /* CUstream_flags: it does not wait for the legacy default stream */
         CUDA_EVENT_BLOCKING_SYNC = 1, /* CUevent_flags */
         CUDA_EVENT_DISABLE_TIMING = 2,
-        CUDA_HOST_REGISTER_DEVICEMAP = 2,
+        CUDA_HOST_DEVICEMAP = 2,
         CUDA_IPC_LAZY_PEER_ACCESS = 1,
         CUDA_GRANULARITY_RECOMMENDED = 1,
         CUDA_LOCATION_DEVICE = 1,
@@ -181,8 +181,8 @@ struct cuda_uuid { /* CUuuid */
           (cuda_address * base, size_t * bytes, cuda_address address))                                       \
         X(pointer_attribute, cuPointerGetAttribute, 4000,                                                    \
           (void *value, unsigned attribute, cuda_address address))                                           \
-        X(host_register, cuMemHostRegister, 6050, (void *address, size_t bytes, unsigned flags))             \
-        X(host_unregister, cuMemHostUnregister, 4000, (void *address))                                       \
+        X(host_alloc, cuMemHostAlloc, 2020, (void **address, size_t bytes, unsigned flags))                  \
+        X(host_free, cuMemFreeHost, 2000, (void *address))                                                   \
         X(host_address, cuMemHostGetDevicePointer, 3020,                                                     \
           (cuda_address * address, void *host, unsigned flags))                                              \
         X(set_async, cuMemsetD8Async, 3020,                                                                  \
